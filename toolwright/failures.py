@@ -1,0 +1,27 @@
+"""What can go wrong, sorted where it happens: the kind decides who reacts and how."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something the user gave cannot work; commands print the message alone and exit with code 2."""
+
+
+class InfrastructureFailure(Exception):
+    """A machine, a server or a worker let us down; the same attempt may succeed elsewhere."""
+
+
+class TaskFailure(Exception):
+    """This attempt at this task cannot be judged; it is dropped, counted and reported, never scored 0."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for an unknown name: `did you mean …?`, or the list of what is known."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "known: " + ", ".join(names)

@@ -1,0 +1,118 @@
+"""Names to things, with what each needs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from toolwright.failures import UserError, nearest
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """A registered thing: what it is called, what it is, what it must be given to work."""
+
+    name: str
+    target: T
+    needs: frozenset[str]
+
+    @property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        return dict(inspect.signature(self.target).parameters)
+
+    def accepted(self, **candidates: Any) -> dict[str, Any]:
+        """Those of the candidates that the target's signature takes."""
+        return {name: value for name, value in candidates.items() if name in self.parameters}
+
+
+class Registry(Generic[T]):
+    """One kind of thing. Every module of `package` is imported on first look-up, so a new file is enough."""
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._entries: dict[str, Entry[T]] = {}
+        self._discovered = False
+
+    def register(self, *names: str, needs: Iterable[str] = ()) -> Callable[[T], T]:
+        def add(target: T) -> T:
+            for name in names:
+                known = self._entries.get(name)
+                if known is not None and known.target is not target:
+                    raise ValueError(f"two {self.kind}s are called {name!r}: {known.target} and {target}")
+                self._entries[name] = Entry(name, target, frozenset(needs))
+            return target
+
+        return add
+
+    def get(self, name: str) -> Entry[T]:
+        self._discover()
+        if name not in self._entries:
+            if ":" in name:
+                return Entry(name, load_object(name), frozenset(getattr(load_object(name), "needs", ())))
+            raise UserError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        self._discover()
+        return sorted(self._entries)
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self.package}.{module.name}")
+
+
+def load_object(reference: str) -> Any:
+    """`path/to/file.py:name` or `package.module:name`, with an error that says which half is wrong."""
+    where, _, name = reference.rpartition(":")
+    if not where or not name:
+        raise UserError(f"{reference!r} is not a reference: write path/to/file.py:name or package.module:name")
+    module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where, reference)
+    if not hasattr(module, name):
+        public = [key for key in vars(module) if not key.startswith("_")]
+        raise UserError(f"{reference!r}: {where} has no {name!r}; {nearest(name, public)}")
+    return getattr(module, name)
+
+
+def _load_module(name: str, reference: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise UserError(f"{reference!r}: no module named {error.name!r} can be imported") from None
+        raise
+
+
+def _load_file(path: Path) -> ModuleType:
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise UserError(f"no such file: {path}")
+    name = f"toolwright_user_{path.stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
