@@ -1,0 +1,102 @@
+"""Importance weights for the gap between sampling and training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from toolwright.algorithms import correction
+from toolwright.failures import UserError
+
+# Ratios of training to sampling probabilities: 4, ½ and 1 in the first sequence, ¼ in the second.
+RATIO = torch.tensor([[4.0, 0.5, 1.0], [0.25, 9.0, 9.0]], dtype=torch.float64)
+MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
+SAMPLED = torch.full((2, 3), -1.0, dtype=torch.float64)
+
+
+def weights(**settings: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    return correction.compute(
+        old_log_prob=SAMPLED + RATIO.log(), sampled_log_prob=SAMPLED, mask=MASK, **settings
+    )
+
+
+def test_truncation_caps_each_tokens_ratio() -> None:
+    result, metrics = weights(mode="truncate", level="token", high=2.0)
+    torch.testing.assert_close(result[0], torch.tensor([2.0, 0.5, 1.0], dtype=torch.float64))
+    torch.testing.assert_close(result[1], torch.tensor([0.25, 0.0, 0.0], dtype=torch.float64))
+    assert metrics["truncate_fraction"] == 0.25
+
+
+def test_masking_drops_tokens_outside_the_bounds() -> None:
+    result, metrics = weights(mode="mask", level="token", low=0.4, high=2.0)
+    torch.testing.assert_close(result[0], torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64))
+    assert not result[1].any()
+    assert metrics["mask_fraction"] == 0.5
+
+
+def test_a_sequences_weight_is_the_product_of_its_tokens_and_belongs_to_each_of_them() -> None:
+    result, _ = weights(mode="truncate", level="sequence", high=10.0)
+    torch.testing.assert_close(result[0], torch.full((3,), 2.0, dtype=torch.float64))
+    torch.testing.assert_close(result[1], torch.tensor([0.25, 0.0, 0.0], dtype=torch.float64))
+
+
+def test_masking_drops_whole_sequences() -> None:
+    result, metrics = weights(mode="mask", level="sequence", low=0.5, high=3.0)
+    assert (result[0] > 0).all()
+    assert not result[1].any()
+    assert metrics["mask_fraction"] == 0.25
+
+
+def test_none_weighs_all_alike_and_still_measures() -> None:
+    result, metrics = weights(mode="none")
+    assert torch.equal(result, MASK)
+    assert "gap_max_abs" in metrics
+    assert "none_fraction" not in metrics
+
+
+def test_the_gap_is_measured_under_the_mask() -> None:
+    metrics = correction.gap_metrics(old_log_prob=SAMPLED + RATIO.log(), sampled_log_prob=SAMPLED, mask=MASK)
+    logs = RATIO.log()[MASK == 1]
+    assert float(metrics["gap_mean_abs"]) == pytest.approx(float(logs.abs().mean()))
+    assert float(metrics["gap_max_abs"]) == pytest.approx(float(logs.abs().max()))
+    assert float(metrics["kl_k1"]) == pytest.approx(float(-logs.mean()))
+    assert float(metrics["kl_k3"]) == pytest.approx(float((RATIO[MASK == 1] - 1 - logs).mean()))
+
+
+def test_equal_probabilities_have_no_gap_and_every_sample_counts() -> None:
+    for level in ("token", "sequence"):
+        result, metrics = correction.compute(
+            old_log_prob=SAMPLED, sampled_log_prob=SAMPLED, mask=MASK, level=level
+        )
+        assert torch.equal(result, MASK)
+        assert metrics["effective_sample_size"] == 1
+        assert metrics["gap_max_abs"] == metrics["kl_k1"] == metrics["kl_k3"] == 0
+
+
+def test_one_ruling_weight_leaves_one_effective_sample() -> None:
+    gap = torch.zeros(1, 4)
+    gap[0, 0] = 15.0
+    _, metrics = correction.compute(
+        old_log_prob=gap, sampled_log_prob=torch.zeros(1, 4), mask=torch.ones(1, 4)
+    )
+    assert float(metrics["effective_sample_size"]) == pytest.approx(0.25, abs=1e-4)
+
+
+def test_weights_carry_no_gradient_and_masked_tokens_may_hold_anything() -> None:
+    old = torch.tensor([[0.0, torch.nan]], requires_grad=True)
+    result, metrics = correction.compute(
+        old_log_prob=old, sampled_log_prob=torch.zeros(1, 2), mask=torch.tensor([[1.0, 0.0]])
+    )
+    assert not result.requires_grad
+    assert torch.equal(result, torch.tensor([[1.0, 0.0]]))
+    assert all(value.isfinite() for value in metrics.values())
+
+
+def test_an_unknown_mode_or_level_is_told() -> None:
+    with pytest.raises(UserError, match=r"unknown mode 'truncated'; did you mean 'truncate'\?"):
+        weights(mode="truncated")
+    with pytest.raises(UserError, match="unknown level 'batch'; known: sequence, token"):
+        weights(level="batch")

@@ -1,0 +1,82 @@
+"""Presets: each names registered functions, sets arguments they take, and is a valid configuration."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import toolwright.config
+from toolwright.algorithms import advantages, aggregate, kl, losses
+from toolwright.config.schema import Config
+
+FOLDER = Path(inspect.getfile(toolwright.config)).parent / "presets" / "algorithm"
+PRESETS = {file.stem: file for file in sorted(FOLDER.glob("*.yaml"))}
+DOCS = Path(__file__).parents[2] / "docs" / "algorithms.md"
+NAMED = """ppo grpo dr_grpo rloo remax reinforce_plus_plus reinforce_plus_plus_baseline dapo gspo gmpo cispo
+    sapo opo gpg gigpo grpo_roc sppo kl_cov clip_cov"""
+
+
+def read(name: str) -> dict[str, Any]:
+    return yaml.safe_load(PRESETS[name].read_text())
+
+
+def test_every_algorithm_has_its_preset() -> None:
+    assert set(NAMED.split()) <= set(PRESETS)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_speaks_to_the_whole_configuration_and_says_where_it_is_from(name: str) -> None:
+    lines = PRESETS[name].read_text().splitlines()
+    assert lines[0] == "# @package _global_"
+    assert "arXiv" in lines[1]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_valid_configuration_of_that_name(name: str) -> None:
+    config = Config.model_validate(read(name))
+    assert config.algorithm.name == name
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_names_what_is_registered_and_arguments_it_takes(name: str) -> None:
+    algorithm = Config.model_validate(read(name)).algorithm
+    assert algorithm.aggregate in aggregate.names()
+    assert algorithm.kl.estimator in kl.names()
+    taken = {
+        algorithm.adv_estimator: advantages.registry.get(algorithm.adv_estimator).parameters,
+        algorithm.loss: losses.registry.get(algorithm.loss).parameters,
+    }
+    for function, params in algorithm.params.items():
+        assert set(params) <= set(taken[function])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_sets_neither_sizes_nor_learning_rates(name: str) -> None:
+    stated = read(name)
+    assert set(stated) <= {"algorithm", "reward", "update"}
+    assert set(stated.get("update", {})) <= {"epochs", "minibatches"}
+
+
+def test_the_estimator_that_the_docs_add_works(tmp_path: Path) -> None:
+    code = DOCS.read_text().split("## Adding one")[1].split("```python\n")[1].split("```")[0]
+    file = tmp_path / "median.py"
+    file.write_text(code)
+    try:
+        rewards, mask = torch.tensor([[0.0], [1.0], [3.0]]), torch.ones(3, 1)
+        name = f"{file}:median"
+        ours, _ = advantages.compute(name, rewards=rewards, mask=mask, group=["a"] * 3, scale=0.5)
+        assert ours.flatten().tolist() == [-0.5, 0.0, 1.0]
+        assert "median" in advantages.names()
+    finally:
+        advantages.registry._entries.pop("median", None)
+
+
+def test_the_docs_tell_of_every_name_and_every_preset() -> None:
+    text = DOCS.read_text()
+    for name in (*advantages.names(), *losses.names(), *aggregate.names(), *PRESETS):
+        assert f"`{name}`" in text, name

@@ -1,0 +1,26 @@
+"""REINFORCE++: discounted returns, whitened over the whole batch instead of over a group.
+
+    G_t = r_t + γ G_{t+1}        A_t = (G_t − mean(G)) / std(G)        arXiv 2501.03262
+
+Tokens the policy did not sample are stepped over, without a discount.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from toolwright.algorithms.advantages import registry
+from toolwright.algorithms.masked import whiten
+
+
+@registry.register("reinforce_plus_plus")
+def reinforce_plus_plus(*, rewards: Tensor, mask: Tensor, gamma: float = 1.0) -> tuple[Tensor, Tensor]:
+    sampled = mask.bool()
+    returns = torch.zeros_like(rewards)
+    following = rewards.new_zeros(len(rewards))
+    for t in reversed(range(rewards.shape[1])):
+        following = torch.where(sampled[:, t], rewards[:, t] + gamma * following, following)
+        returns[:, t] = following
+    returns = returns * mask
+    return whiten(returns, mask), returns

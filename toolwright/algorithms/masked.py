@@ -1,0 +1,23 @@
+"""Statistics over the tokens that a mask keeps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def mean(values: Tensor, mask: Tensor) -> Tensor:
+    """The mean under the mask; 0 where it keeps nothing. What it hides may be anything, NaN included."""
+    return torch.where(mask.bool(), values, 0).sum() / mask.sum().clamp(min=1)
+
+
+def whiten(values: Tensor, mask: Tensor, epsilon: float = 1e-8) -> Tensor:
+    """(x − mean) / √(var + ε) with mean and unbiased variance under the mask; 0 outside it."""
+    centred = torch.where(mask.bool(), values - mean(values, mask), 0)
+    variance = centred.square().sum() / (mask.sum() - 1).clamp(min=1)
+    return centred * torch.rsqrt(variance + epsilon)
+
+
+def reward_to_go(rewards: Tensor, mask: Tensor) -> Tensor:
+    """Σ_{s ≥ t} rewards under the mask, for each token t."""
+    return (rewards * mask).flip(-1).cumsum(-1).flip(-1)
