@@ -1,0 +1,375 @@
+"""Scoring trajectories: a user's function may raise, hang or die, and none of it is ever a reward."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.rewards import Scorer
+from toolwright.trajectory import Failure, Segment, Task, Trajectory
+
+FUNCTIONS = '''
+"""A user's reward functions; each does what the answer tells it to."""
+import math, os, sys, time
+from beside import one
+
+def equal(data_source, solution_str, ground_truth, extra_info):
+    print("scoring", solution_str)
+    os.write(1, b"from the depths\\n")
+    if solution_str == "raise":
+        raise ValueError("no such answer")
+    if solution_str == "hang":
+        time.sleep(60)
+    if solution_str == "exit":
+        sys.exit(0)
+    if solution_str == "die":
+        os._exit(3)
+    if solution_str == "crash":
+        os.kill(os.getpid(), 11)
+    if solution_str == "lost":
+        from toolwright.failures import InfrastructureFailure
+        raise InfrastructureFailure("the judge is not there")
+    odd = {"nan": math.nan, "inf": math.inf, "none": None, "text": "1.0", "list": [1.0], "no score": {"a": 1}}
+    if solution_str in odd:
+        return odd[solution_str]
+    if solution_str == "parts":
+        return {"score": 0.5, "format": True, "words": 3, "found": "an answer", "worth": math.nan}
+    return one if solution_str == ground_truth else 0
+
+def pid(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    return os.getpid()
+
+def starts(solution_str):
+    import subprocess
+    child = subprocess.Popen(["sleep", "60"])
+    if solution_str == "hang":
+        open(os.environ["NOTE"], "w").write(str(child.pid))
+        time.sleep(60)
+    return child.pid
+
+def batch(completions, ground_truth, level, **columns):
+    assert set(columns) == {"prompts", "data_source", "extra_info"}
+    if "hang" in completions:
+        time.sleep(60)
+    if "raise" in completions:
+        raise ValueError("one of them")
+    if "short" in completions:
+        return [1.0]
+    return [float("nan") if c == "nan" else (c == g) * l for c, g, l in zip(completions, ground_truth, level)]
+
+def narrow(completions, ground_truth):
+    return tuple(float(c == g) for c, g in zip(completions, ground_truth))
+
+def wrong(a, b):
+    return 0.0
+
+async def later(data_source, solution_str, ground_truth, extra_info):
+    return 0.0
+
+number = 5
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "beside.py").write_text("one = 1\n")
+    path = tmp_path / "user_rewards.py"
+    path.write_text(FUNCTIONS)
+    return path
+
+
+@pytest.fixture
+def scorer(file: Path) -> Iterator[Callable[..., Scorer]]:
+    made: list[Scorer] = []
+
+    def make(function: str, timeout_s: float = 20.0) -> Scorer:
+        reward = schema.Reward(function=f"{file}:{function}", timeout_s=timeout_s)
+        made.append(Scorer(reward, default="exact"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def attempt(answer: str, truth: Any = "yes", **extra: Any) -> Trajectory:
+    task = Task("t", [{"role": "user", "content": "?"}], truth, "here", {"level": 2, **extra})
+    return Trajectory(task, "g", segments=[Segment("prompt", [], text="?"), Segment("tool", [], text=answer)])
+
+
+def scored(scorer: Scorer, *answers: str) -> list[Trajectory]:
+    attempts = [attempt(answer) for answer in answers]
+    asyncio.run(scorer.score(attempts))
+    return attempts
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that was killed but not yet collected by init does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def gone(pid: int) -> bool:
+    """A killed process takes a moment to disappear."""
+    deadline = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+def test_a_built_in_scorer_sets_reward_and_parts_in_this_process() -> None:
+    right, wrong = attempt("12", "12"), attempt("13", "12")
+    asyncio.run(Scorer(schema.Reward(), default="exact").score([right, wrong]))
+    assert (right.reward, wrong.reward) == (1.0, 0.0)
+    made = attempt("3+4", {"numbers": [3, 4], "target": 7})
+    asyncio.run(Scorer(schema.Reward(), default="countdown").score([made]))
+    assert (made.reward, made.reward_parts) == (1.0, {"well_formed": 1.0})
+
+
+def test_scoring_changes_nothing_but_the_reward() -> None:
+    before, after = attempt("12", "12"), attempt("12", "12")
+    asyncio.run(Scorer(schema.Reward(), default="exact").score([after]))
+    after.reward = None
+    assert after == before
+
+
+def test_an_attempt_that_failed_before_is_left_alone() -> None:
+    lost = attempt("12", "12")
+    lost.failure = Failure("infrastructure", "the engine died")
+    asyncio.run(Scorer(schema.Reward(), default="exact").score([lost]))
+    assert (lost.reward, lost.failure.message) == (None, "the engine died")
+
+
+def test_a_ground_truth_that_cannot_be_used_is_a_failure() -> None:
+    made = attempt("12", ["12"])
+    asyncio.run(Scorer(schema.Reward(function="numeric"), default="exact").score([made]))
+    assert made.reward is None
+    assert made.failure.kind == "task"
+    assert "found list" in made.failure.message
+
+
+def test_a_users_function_scores_in_another_process(scorer: Callable[..., Scorer]) -> None:
+    first, second = scored(scorer("pid"), "a", "b")
+    assert first.reward == second.reward != os.getpid()
+
+
+def test_a_users_function_returns_a_number_or_parts(scorer: Callable[..., Scorer]) -> None:
+    yes, no, parts = scored(scorer("equal"), "yes", "no", "parts")
+    assert (yes.reward, no.reward) == (1.0, 0.0)
+    assert (parts.reward, parts.reward_parts) == (0.5, {"format": 1.0, "words": 3.0})
+
+
+def test_an_exception_is_a_failure_with_its_traceback(scorer: Callable[..., Scorer]) -> None:
+    bad, good, leaving, lost = scored(scorer("equal"), "raise", "yes", "exit", "lost")
+    assert bad.reward is None
+    assert bad.failure.kind == "task"
+    assert 'raise ValueError("no such answer")' in bad.failure.message
+    assert "rewards.py:equal" in bad.failure.message
+    assert good.reward == 1.0
+    assert "SystemExit" in leaving.failure.message
+    assert lost.failure.kind == "infrastructure"
+
+
+@pytest.mark.parametrize("answer", ["nan", "inf", "none", "text", "list", "no score"])
+def test_what_is_not_a_finite_number_is_a_failure(answer: str, file: Path) -> None:
+    from toolwright.registry import load_object
+    from toolwright.rewards.function import ScoringFunction
+
+    sys.path.append(str(file.parent))
+    try:
+        function = ScoringFunction("f", load_object(f"{file}:equal"))
+    finally:
+        sys.path.remove(str(file.parent))
+    item = {"data_source": "", "solution_str": answer, "ground_truth": "", "extra_info": {}, "prompt": []}
+    (verdict,) = function.judge([item])
+    assert verdict.score is None
+    assert verdict.kind == "task"
+    assert "not a finite number" in verdict.message or "without 'score'" in verdict.message
+
+
+def test_numpy_scalars_are_numbers() -> None:
+    import numpy as np
+
+    from toolwright.rewards.function import ScoringFunction
+
+    item = {"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}
+    for value in (np.float32(0.5), np.float64(0.5), np.array(0.5)):
+        assert ScoringFunction("f", lambda solution_str, v=value: v).judge([item])[0].score == 0.5
+    assert ScoringFunction("f", lambda solution_str: np.bool_(True)).judge([item])[0].score == 1.0
+    assert ScoringFunction("f", lambda completions: np.array([0.5])).judge([item])[0].score == 0.5
+
+
+def test_a_hung_function_costs_one_limit_and_the_next_is_scored(scorer: Callable[..., Scorer]) -> None:
+    made = scorer("equal", timeout_s=1)
+    began = time.monotonic()
+    before, hung, after = scored(made, "yes", "hang", "yes")
+    assert time.monotonic() - began < 5
+    assert (before.reward, hung.reward, after.reward) == (1.0, None, 1.0)
+    assert hung.failure.kind == "task"
+    assert "rewards.py:equal did not return within reward.timeout_s=1 s" in hung.failure.message
+
+
+def test_the_event_loop_runs_on_while_a_function_is_scored(scorer: Callable[..., Scorer]) -> None:
+    made = scorer("equal", timeout_s=1)
+    ticks = 0
+
+    async def watch() -> None:
+        nonlocal ticks
+        scoring = asyncio.create_task(made.score([attempt("hang")]))
+        while not scoring.done():
+            ticks += 1
+            await asyncio.sleep(0.02)
+
+    asyncio.run(watch())
+    assert ticks > 10
+
+
+def test_a_process_that_dies_is_a_failure_of_the_infrastructure(scorer: Callable[..., Scorer]) -> None:
+    died, crashed, after = scored(scorer("equal"), "die", "crash", "yes")
+    assert died.failure.kind == crashed.failure.kind == "infrastructure"
+    assert "died with exit code 3" in died.failure.message
+    assert "exit code -11 (SIGSEGV)" in crashed.failure.message
+    assert after.reward == 1.0
+
+
+def test_a_batch_function_gets_columns(scorer: Callable[..., Scorer]) -> None:
+    assert [t.reward for t in scored(scorer("batch"), "yes", "no", "yes")] == [2.0, 0.0, 2.0]
+    assert [t.reward for t in scored(scorer("narrow"), "yes", "no")] == [1.0, 0.0]
+
+
+def test_a_batch_that_cannot_be_scored_fails_whole_and_a_bad_score_alone(
+    scorer: Callable[..., Scorer],
+) -> None:
+    made = scorer("batch", timeout_s=1)
+    for bad, why in (("raise", "one of them"), ("short", "a list of 2 scores"), ("hang", "for a batch of 2")):
+        attempts = scored(made, bad, "yes")
+        assert [t.reward for t in attempts] == [None, None]
+        assert all(why in t.failure.message for t in attempts)
+    nan, good = scored(made, "nan", "yes")
+    assert (nan.reward, good.reward) == (None, 2.0)
+
+
+def test_what_a_function_prints_goes_to_stderr(
+    scorer: Callable[..., Scorer], capfd: pytest.CaptureFixture[str]
+) -> None:
+    scored(scorer("equal"), "yes", "hello")
+    captured = capfd.readouterr()
+    assert "scoring hello" in captured.err
+    assert "from the depths" in captured.err
+    assert captured.out == ""
+
+
+def test_closing_leaves_no_process(scorer: Callable[..., Scorer]) -> None:
+    made = scorer("pid")
+    (only,) = scored(made, "x")
+    made.close()
+    assert gone(int(only.reward))
+    made.close()
+    (after,) = scored(made, "x")
+    assert after.failure.kind == "infrastructure"
+
+
+def test_what_a_function_started_ends_with_it(
+    scorer: Callable[..., Scorer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTE", str(tmp_path / "note"))
+    made = scorer("starts", timeout_s=1)
+    scored(made, "hang")
+    assert gone(int((tmp_path / "note").read_text()))
+    (left,) = scored(made, "go")
+    assert alive(int(left.reward))
+    made.close()
+    assert gone(int(left.reward))
+
+
+def test_closing_does_not_wait_for_a_function_that_hangs(scorer: Callable[..., Scorer]) -> None:
+    made = scorer("equal", timeout_s=60)
+
+    async def closed_meanwhile() -> list[Trajectory]:
+        attempts = [attempt("hang"), attempt("yes")]
+        scoring = asyncio.create_task(made.score(attempts))
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(made.close)
+        await scoring
+        return attempts
+
+    began = time.monotonic()
+    attempts = asyncio.run(closed_meanwhile())
+    assert time.monotonic() - began < 5
+    assert {t.failure.kind for t in attempts} == {"infrastructure"}
+
+
+def test_the_process_ends_when_its_parent_does(file: Path) -> None:
+    code = (
+        "import asyncio, os, signal\n"
+        "from toolwright.config import schema\n"
+        "from toolwright.rewards import Scorer\n"
+        "from toolwright.trajectory import Task, Trajectory\n"
+        f"scorer = Scorer(schema.Reward(function={f'{file}:pid'!r}), default='exact')\n"
+        "t = Trajectory(Task('t', []), 'g'); asyncio.run(scorer.score([t]))\n"
+        "print(int(t.reward), flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    parent = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert gone(int(parent.stdout))
+
+
+def test_a_file_or_a_module_is_found_whatever_the_working_directory(
+    file: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    scorers = [
+        Scorer(schema.Reward(function=f, timeout_s=1), default="")
+        for f in ("user_rewards.py:equal", "user_rewards:equal")
+    ]
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    for made in scorers:
+        hung, after = scored(made, "hang", "yes")  # the second is scored by a process started from here
+        assert hung.failure is not None
+        assert after.reward == 1.0
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("equall", "has no 'equall'; did you mean 'equal'?"),
+        ("wrong", r"has the signature \(a, b\); expected f\(data_source"),
+        ("later", "is async"),
+        ("number", "is a int, not a function"),
+    ],
+)
+def test_a_mistake_in_naming_a_function_is_an_error_at_once(file: Path, function: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Scorer(schema.Reward(function=f"{file}:{function}"), default="exact")
+
+
+def test_a_file_that_cannot_be_imported_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such file"):
+        Scorer(schema.Reward(function=f"{tmp_path}/none.py:f"), default="exact")
+    with pytest.raises(UserError, match="no module named 'nowhere_at_all'"):
+        Scorer(schema.Reward(function="nowhere_at_all:f"), default="exact")
+    broken = tmp_path / "broken.py"
+    broken.write_text("import not_installed_here\n")
+    with pytest.raises(UserError, match=r"(?s)cannot be imported.*not_installed_here"):
+        Scorer(schema.Reward(function=f"{broken}:f"), default="exact")
+    broken.write_text("import os; os._exit(7)\n")
+    with pytest.raises(UserError, match="died with exit code 7"):
+        Scorer(schema.Reward(function=f"{broken}:f"), default="exact")
+
+
+def test_an_unknown_scorer_lists_the_known_ones() -> None:
+    with pytest.raises(UserError, match=r"unknown scorer 'exakt'; known: .*exact"):
+        Scorer(schema.Reward(function="exakt"), default="exact")

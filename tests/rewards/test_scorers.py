@@ -1,0 +1,153 @@
+"""The built-in scorers: what earns 1, what earns 0, and what cannot be scored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolwright.failures import TaskFailure, UserError
+from toolwright.rewards import SCORERS
+
+
+def score(scorer: str, answer: str, truth: Any, source: str = "") -> float:
+    result = SCORERS.get(scorer).target(source, answer, truth, {})
+    return result["score"] if isinstance(result, dict) else result
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "right"),
+    [
+        ("abc", "abc", 1),
+        (" abc\n", "abc", 1),
+        ("ab c", "abc", 0),
+        ("", "abc", 0),
+        ("12", 12, 1),
+        ("ABC", "abc", 0),
+    ],
+)
+def test_exact(answer: str, truth: Any, right: float) -> None:
+    assert score("exact", answer, truth) == right
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "right"),
+    [
+        ("12", "12", 1),
+        ("12", 12, 1),
+        ("12.0", 12, 1),
+        ("so 5+7 = 12.", "12", 1),
+        ("12 or 13", "12", 0),
+        ("1,234", "1234", 1),
+        ("$1,234.50", 1234.5, 1),
+        ("1,2,3", "3", 1),
+        ("-5", "-5", 1),
+        ("−5", "-5", 1),
+        ("3-8=-5", -5, 1),
+        ("12-7", 7, 1),
+        ("it is (-7)", -7, 1),
+        (".5", 0.5, 1),
+        ("\\boxed{70}", "70", 1),
+        ("-$3", -3, 1),
+        ("12345678901234567891", "12345678901234567892", 0),
+        ("none", "12", 0),
+        ("", "0", 0),
+        ("0.0000001", 1e-7, 1),
+    ],
+)
+def test_numeric_takes_the_last_number(answer: str, truth: Any, right: float) -> None:
+    assert score("numeric", answer, truth) == right
+
+
+@given(st.integers(-(10**12), 10**12))
+def test_numeric_reads_every_integer_with_and_without_commas(number: int) -> None:
+    assert score("numeric", f"The answer is {number:,}.", str(number)) == 1
+    assert score("numeric", f"{number}", number) == 1
+    assert score("numeric", f"{number + 1}", number) == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "right"),
+    [
+        ("3*6=18\n#### 18", "18", 1),
+        ("#### 18 eggs, of 20", "18", 1),
+        ("#### 1,800", "1800", 1),
+        ("it is 18", "18", 1),
+        ("18 ####", "18", 0),
+        ("#### 17\n18", "18", 0),
+        ("#### 18", "reasoning with 3 numbers\n#### 18", 1),
+    ],
+)
+def test_gsm8k_takes_the_number_after_the_mark(answer: str, truth: str, right: float) -> None:
+    assert score("gsm8k", answer, truth) == right
+    assert score("openai/gsm8k", answer, truth) == right
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("12*(7-3)", 1),
+        ("12*(7-3)=48", 1),
+        ("I think so:\n12*(7-3)", 1),
+        ("<think>12+3</think><answer> 12*(7-3) </answer>", 1),
+        ("48", 0),
+        ("12*3+12", 0),  # 12 twice
+        ("12*4", 0),
+        ("7*3+12", 0),
+        ("12*(7-3", 0),
+        ("__import__('os').system('echo 48')", 0),
+        ("", 0),
+    ],
+)
+def test_countdown_wants_the_target_from_the_given_numbers(answer: str, right: float) -> None:
+    assert score("countdown", answer, {"numbers": [3, 7, 12], "target": 48}) == right
+
+
+def test_countdown_tells_a_wrong_expression_from_none() -> None:
+    truth = {"numbers": [3, 7], "target": 10}
+    parts = [SCORERS.get("countdown").target("", text, truth, {}) for text in ("3*7", "three and seven")]
+    assert [part["well_formed"] for part in parts] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "value"),
+    [
+        ("The Eiffel Tower", "eiffel tower", 1.0),
+        ("Eiffel", ["Louvre", "Eiffel Tower"], 2 / 3),
+        ("20", ["20", "twenty"], 1.0),
+        ("", "x", 0.0),
+        ("nothing", "x", 0.0),
+    ],
+)
+def test_f1_is_the_overlap_of_words_with_the_best_truth(answer: str, truth: Any, value: float) -> None:
+    assert score("f1", answer, truth) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("scorer", "truth", "message"),
+    [
+        ("numeric", ["12"], r"must be a number for scorer 'numeric', found list \['12'\]"),
+        ("numeric", None, "found none"),
+        ("numeric", "twelve", "found str 'twelve'"),
+        ("numeric", float("nan"), "found float"),
+        ("gsm8k", {"answer": 1}, "scorer 'gsm8k', found dict"),
+        ("exact", ["a"], "must be text for scorer 'exact', found list"),
+        ("countdown", "24", "found str '24'"),
+        ("countdown", {"numbers": "1 2", "target": 3}, "found dict"),
+        ("f1", [1], "text or a list of texts"),
+    ],
+)
+def test_a_ground_truth_of_the_wrong_type_is_a_failure_not_a_zero(
+    scorer: str, truth: Any, message: str
+) -> None:
+    with pytest.raises(TaskFailure, match=message):
+        score(scorer, "12", truth)
+
+
+def test_a_mixed_file_is_scored_source_by_source() -> None:
+    assert score("data_source", "it is 12", "12", source="openai/gsm8k") == 1
+    assert score("data_source", "it is 12", "12", source="reverse") == 0
+    with pytest.raises(UserError, match="no scorer is known for data_source 'x'"):
+        score("data_source", "12", "12", source="x")

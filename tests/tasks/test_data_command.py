@@ -1,0 +1,138 @@
+"""`toolwright data`: public data sets become task files, and files can be looked at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toolwright.cli.data import main
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.rewards import Scorer
+from toolwright.tasks import load, rows
+from toolwright.tasks.datasets import DATASETS, task_rows
+from toolwright.trajectory import Task
+
+RAW = Path(__file__).parent / "raw"
+
+FILES = [
+    ("gsm8k", "gsm8k_train.jsonl", "gsm8k_train", 4),
+    ("math500", "math500.jsonl", "math500", 3),
+    ("aime", "aime25.jsonl", "aime25", 3),
+    ("humaneval", "HumanEval.jsonl.gz", "humaneval", 3),
+    ("mbpp", "mbpp.jsonl", "mbpp", 3),
+    ("mbpp", "mbpp_sanitized.json", "mbpp_sanitized", 3),
+    ("hotpotqa", "hotpotqa_validate.jsonl", "hotpotqa_validate", 3),
+    ("drop", "drop_validate.jsonl", "drop_validate", 3),
+]
+
+
+def prepared(name: str, file: str, target: str, out: Path) -> list[Task]:
+    assert main(["prepare", name, "--from", str(RAW / file), "--out", str(out)]) == 0
+    path = str(out / f"{target}.parquet")
+    return list(load(schema.TaskSet(name="file", train=path, held_out=path), seed=0).train)
+
+
+@pytest.mark.parametrize(("name", "file", "target", "count"), FILES)
+def test_every_data_set_becomes_a_task_file(
+    name: str, file: str, target: str, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = prepared(name, file, target, tmp_path)
+    assert len(tasks) == count
+    assert f"{count} tasks in {tmp_path / target}.parquet" in capsys.readouterr().out
+    assert all(task.ground_truth and task.prompt[0]["content"] for task in tasks)
+    assert {task.data_source for task in tasks} == {DATASETS.get(name).target().data_source}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "target"), [f[:3] for f in FILES if f[0] in ("gsm8k", "aime", "drop", "hotpotqa")]
+)
+def test_data_sets_with_a_scorer_need_no_reward_function(
+    name: str, file: str, target: str, tmp_path: Path
+) -> None:
+    tasks = prepared(name, file, target, tmp_path)
+    Scorer(schema.Reward(), default=tasks[0].data_source).check(tasks)
+
+
+def test_what_the_rows_of_each_mean(tmp_path: Path) -> None:
+    first = {name: prepared(name, file, target, tmp_path)[0] for name, file, target, _ in FILES[:5]}
+    assert first["gsm8k"].ground_truth == "72"
+    assert first["gsm8k"].extra_info["split"] == "train"
+    assert "####" in first["gsm8k"].prompt[0]["content"]
+    assert "\\boxed{}" in first["math500"].prompt[0]["content"]
+    assert first["aime"].ground_truth == "70"
+    assert first["humaneval"].ground_truth["entry_point"] in first["humaneval"].prompt[0]["content"]
+    assert first["mbpp"].ground_truth["tests"][0] in first["mbpp"].prompt[0]["content"]
+    drop = prepared(*FILES[-1][:3], tmp_path)
+    assert len(drop[-1].ground_truth) > 1  # several answers are right
+    assert "Answer:" not in drop[0].prompt[0]["content"]
+
+
+def test_the_hubs_columns_are_understood_as_the_original_ones() -> None:
+    hotpot = {
+        "id": "1",
+        "question": "Who?",
+        "answer": "Ann",
+        "type": "bridge",
+        "level": "easy",
+        "supporting_facts": {"title": ["A", "B"], "sent_id": [0, 0]},
+        "context": {"title": ["A", "B"], "sentences": [["Ann."], ["Bob.", " Cy."]]},
+    }
+    (row,) = task_rows("hotpotqa", [hotpot], split="validation")
+    assert "A: Ann.\n\nB: Bob. Cy." in row["prompt"][0]["content"]
+    drop = {
+        "passage": "Two cats.",
+        "question": "How many?",
+        "query_id": "q",
+        "answers_spans": {"spans": ["2", "2", "two"], "types": ["number"] * 3},
+    }
+    (row,) = task_rows("drop", [drop], split="validation")
+    assert row["reward_model"]["ground_truth"] == ["2", "two"]
+    (row,) = task_rows("aime", [{"id": "0", "problem": "1+1", "answer": 2}], split="test")
+    assert row["reward_model"]["ground_truth"] == "2"
+
+
+def test_the_wrong_raw_file_is_told_by_its_columns(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"row 1 is not one of gsm8k: there is no 'question'; .* problem, solution"
+    ):
+        main(["prepare", "gsm8k", "--from", str(RAW / "math500.jsonl"), "--out", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_network_the_message_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import huggingface_hub
+
+    def unreachable(*_: object, **__: object) -> str:
+        raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", unreachable)
+    with pytest.raises(UserError, match=r"Name or service not known.*data prepare gsm8k --from FILE"):
+        main(["prepare", "gsm8k", "--out", str(tmp_path)])
+
+
+def test_a_download_gives_one_file_a_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: str(RAW / "gsm8k_train.jsonl"))
+    assert main(["prepare", "gsm8k", "--out", str(tmp_path)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gsm8k_test.parquet", "gsm8k_train.parquet"]
+    assert rows.read(tmp_path / "gsm8k_test.parquet")[0]["extra_info"]["split"] == "test"
+
+
+def test_show_prints_rows_counts_and_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tasks.jsonl"
+    plain = [{"prompt": f"[{n}]?", "data_source": "a" if n else "b", "extra": {"n": n}} for n in range(9)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in plain))
+    assert main(["show", str(file), "--rows", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "[1]?" in shown
+    assert "[2]?" not in shown
+    assert "9 rows; columns: prompt, data_source, extra" in shown
+    assert "8  a" in shown
+    with pytest.raises(UserError, match="no such file"):
+        main(["show", str(tmp_path / "none.parquet")])

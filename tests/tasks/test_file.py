@@ -1,0 +1,215 @@
+"""Task files: what verl's users have, read from Parquet and JSON lines, and errors that can be acted on."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.rewards import Scorer
+from toolwright.tasks import TaskSet, load, rows
+
+
+def row(number: int = 1, **changes: Any) -> dict[str, Any]:
+    plain = {
+        "prompt": [{"role": "user", "content": f"What is {number}+1?"}],
+        "data_source": "openai/gsm8k",
+        "reward_model": {"style": "rule", "ground_truth": str(number + 1)},
+        "extra_info": {"index": number},
+    }
+    return {key: value for key, value in {**plain, **changes}.items() if value is not ...}
+
+
+def lines(path: Path, found: list[Any]) -> str:
+    path.write_text("".join(json.dumps(item) + "\n" for item in found))
+    return str(path)
+
+
+def from_file(train: str, held_out: str | None = None, *, held_out_size: int = 2, **keys: Any) -> TaskSet:
+    config = schema.TaskSet(name="file", train=train, held_out=held_out, held_out_size=held_out_size, **keys)
+    return load(config, seed=0)
+
+
+def test_json_lines_and_parquet_give_the_same_tasks(tmp_path: Path) -> None:
+    found = [row(n) for n in range(6)]
+    a = from_file(lines(tmp_path / "tasks.jsonl", found), held_out_size=2)
+    rows.write(tmp_path / "tasks.parquet", found)
+    b = from_file(str(tmp_path / "tasks.parquet"), held_out_size=2)
+    assert [(t.prompt, t.ground_truth, t.data_source, t.extra_info) for t in [*a.train, *a.held_out]] == [
+        (t.prompt, t.ground_truth, t.data_source, t.extra_info) for t in [*b.train, *b.held_out]
+    ]
+    first = from_file(lines(tmp_path / "tasks.jsonl", found)).train[0]
+    assert first.prompt[0]["content"].startswith("What is")
+    assert a.scorer == "openai/gsm8k"
+    assert set("What is 0+1?6") <= set(a.alphabet)
+
+
+def test_the_ground_truth_may_be_a_dotted_column_and_the_prompt_a_string(tmp_path: Path) -> None:
+    given = [{"prompt": f"{n}?", "data_source": "x", "reward_model.ground_truth": n} for n in range(3)]
+    table = pa.Table.from_pylist(given)
+    pq.write_table(table, tmp_path / "dotted.parquet")
+    tasks = from_file(str(tmp_path / "dotted.parquet"), held_out_size=1)
+    task = tasks.train[0]
+    assert task.prompt == [{"role": "user", "content": f"{task.ground_truth}?"}]
+    assert task.extra_info == {}
+
+
+def test_parquet_from_data_frames_comes_out_as_plain_json(tmp_path: Path) -> None:
+    """Arrays, decimals, dates and the nulls of united structs: what pandas and `datasets` leave behind."""
+    table = pa.table(
+        {
+            "prompt": [
+                [
+                    {"role": "system", "content": "Be brief.", "tool_calls": None},
+                    {"role": "user", "content": "A?"},
+                ],
+                [
+                    {"role": "user", "content": "B?"},
+                    {"role": "assistant", "content": None, "tool_calls": ["f"]},
+                ],
+            ],
+            "reward_model": [
+                {"ground_truth": {"target": np.array(["a", "b"])}},
+                {"ground_truth": {"target": np.array(["c"])}},
+            ],
+            "extra_info": [
+                {"when": datetime.date(2025, 1, 2), "worth": Decimal("1.50"), "raw": b"x"},
+                {"when": None, "worth": Decimal("2.00"), "raw": None},
+            ],
+        }
+    )
+    pq.write_table(table, tmp_path / "frame.parquet")
+    path = str(tmp_path / "frame.parquet")
+    first, second = from_file(path, path).train
+    assert first.prompt[0] == {"role": "system", "content": "Be brief."}
+    assert second.prompt[1] == {"role": "assistant", "tool_calls": ["f"]}
+    assert first.ground_truth == {"target": ["a", "b"]}
+    assert first.extra_info == {"when": "2025-01-02", "worth": 1.5, "raw": "x"}
+    assert second.extra_info["worth"] == 2
+    json.dumps([first.ground_truth, first.extra_info, first.prompt])
+
+
+def test_numpy_values_become_plain_ones() -> None:
+    value = {"a": np.array([np.array([1, 2]), np.array([3])], dtype=object), "b": np.float32(0.5), "c": (1,)}
+    assert rows.plain(value) == {"a": [[1, 2], [3]], "b": 0.5, "c": [1]}
+
+
+def test_held_out_tasks_come_from_their_own_file(tmp_path: Path) -> None:
+    train = lines(tmp_path / "train.jsonl", [row(n) for n in range(5)])
+    test = lines(tmp_path / "test.jsonl", [row(n) for n in range(10, 20)])
+    tasks = from_file(train, test, held_out_size=4, train_size=3)
+    assert [t.id for t in tasks.train] == ["train.jsonl:1", "train.jsonl:2", "train.jsonl:4"]
+    assert len(tasks.held_out) == 4
+    assert len(from_file(train, test, held_out_size=128).held_out) == 10
+
+
+def test_ids_do_not_depend_on_the_folder_and_do_not_clash(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    train = lines(tmp_path / "a" / "data.jsonl", [row(1)])
+    test = lines(tmp_path / "b" / "data.jsonl", [row(2)])
+    tasks = from_file(train, test)
+    assert (tasks.train[0].id, tasks.held_out[0].id) == ("data.jsonl:1", "held_out/data.jsonl:1")
+
+
+def test_without_a_second_file_the_held_out_tasks_are_taken_out_of_the_first(tmp_path: Path) -> None:
+    path = lines(tmp_path / "t.jsonl", [row(n % 7) for n in range(21)])  # each prompt three times
+    tasks = from_file(path, held_out_size=3)
+    train = {t.prompt[0]["content"] for t in tasks.train}
+    held_out = {t.prompt[0]["content"] for t in tasks.held_out}
+    assert not train & held_out
+    assert (len(tasks.train), len(tasks.held_out)) == (12, 3)
+    with pytest.raises(UserError, match=r"held_out_size=7 .* 7 different prompts"):
+        from_file(path, held_out_size=7)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([row(), row(prompt=...)], r"row 2: there is no `prompt`; the row has data_source"),
+        ([row(prompt=None)], "row 1: there is no `prompt`"),
+        ([row(prompt=[])], "row 1: `prompt` must be .* found an empty list"),
+        ([row(prompt=5)], "found int"),
+        ([row(prompt=["hello"])], "message 1 of `prompt` must be an object with role and content, found str"),
+        ([row(prompt=[{"content": "x"}])], "message 1 of `prompt` needs a role, .* found none"),
+        ([row(prompt=[{"role": "robot", "content": "x"}])], "found 'robot'"),
+        ([row(prompt=[{"role": "user"}])], "message 1 of `prompt` has no content"),
+        ([row(prompt=[{"role": "user", "content": 3}])], "needs a string as content, found int"),
+        ([row(extra_info=[1])], "`extra_info` must be an object, found list"),
+        ([row(reward_model="5")], "`reward_model` must be an object with `ground_truth`, found str"),
+        ([[1, 2]], "begins like a JSON array|expected an object"),
+        ([], "has no rows"),
+    ],
+)
+def test_a_malformed_row_is_named(tmp_path: Path, found: list[Any], message: str) -> None:
+    path = lines(tmp_path / "tasks.jsonl", found)
+    with pytest.raises(UserError, match=message) as error:
+        from_file(path, path)
+    assert "tasks.jsonl" in str(error.value)
+
+
+def test_a_file_that_is_missing_or_of_another_kind_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no such file: nowhere.jsonl \(looked in "):
+        from_file("nowhere.jsonl")
+    with pytest.raises(UserError, match="is a folder"):
+        from_file(str(tmp_path))
+    csv = tmp_path / "tasks.csv"
+    csv.write_text("prompt,answer\n1,2\n")
+    with pytest.raises(UserError, match="neither Parquet nor JSON lines: line 1 is not JSON"):
+        from_file(str(csv))
+    binary = tmp_path / "tasks.bin"
+    binary.write_bytes(b"\x00\xff\xfe" * 9)
+    with pytest.raises(UserError, match="neither Parquet nor JSON lines"):
+        from_file(str(binary))
+    torn = tmp_path / "torn.parquet"
+    torn.write_bytes(b"PAR1" + b"\x00" * 50)
+    with pytest.raises(UserError, match="begins like Parquet but cannot be read"):
+        from_file(str(torn))
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(pa.table({"prompt": pa.array([], pa.string())}), empty)
+    with pytest.raises(UserError, match="has no rows"):
+        from_file(str(empty))
+    with pytest.raises(UserError, match=r"needs task.train"):
+        load(schema.TaskSet(name="file"), seed=0)
+
+
+def test_a_ground_truth_of_the_wrong_type_is_found_before_the_first_attempt(tmp_path: Path) -> None:
+    found = [row(1), row(2, reward_model={"ground_truth": ["3"]})]
+    path = lines(tmp_path / "tasks.jsonl", found)
+    tasks = from_file(path, path)
+    with pytest.raises(UserError, match=r"task tasks.jsonl:2: .* must be a number .* found list \['3'\]"):
+        Scorer(schema.Reward(), default=tasks.scorer).check(tasks.train)
+    with pytest.raises(
+        UserError, match=r"tasks.jsonl:2: .* must be a number for scorer 'numeric', found list"
+    ):
+        Scorer(schema.Reward(function="numeric"), default=tasks.scorer).check(tasks.train)
+
+
+def test_an_unknown_data_source_asks_for_a_reward_function(tmp_path: Path) -> None:
+    path = lines(tmp_path / "tasks.jsonl", [row(data_source="my/data")])
+    tasks = from_file(path, path)
+    with pytest.raises(UserError, match=r"'my/data' has none; set reward.function"):
+        Scorer(schema.Reward(), default=tasks.scorer)
+    Scorer(schema.Reward(function="numeric"), default=tasks.scorer).check(tasks.train)
+    path = lines(tmp_path / "unnamed.jsonl", [row(data_source=...)])
+    with pytest.raises(UserError, match="they name no data_source"):
+        Scorer(schema.Reward(), default=from_file(path, path).scorer)
+
+
+def test_a_file_of_several_sources_is_scored_by_each_ones_scorer(tmp_path: Path) -> None:
+    path = lines(tmp_path / "tasks.jsonl", [row(1), row(2, data_source="digits"), row(3, data_source="mine")])
+    tasks = from_file(path, path)
+    assert tasks.scorer == "data_source"
+    scorer = Scorer(schema.Reward(), default=tasks.scorer)
+    scorer.check(tasks.train[:2])
+    with pytest.raises(UserError, match=r"tasks.jsonl:3: no scorer is known for data_source 'mine'"):
+        scorer.check(tasks.train)

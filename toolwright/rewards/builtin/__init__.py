@@ -1,0 +1,1 @@
+"""The built-in scorers, one file each; a new file here is a new scorer."""

@@ -1,0 +1,47 @@
+"""Countdown's answer: an expression of the given numbers, each at most once, that is worth the target."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from toolwright.failures import TaskFailure
+from toolwright.rewards import SCORERS
+from toolwright.tasks.builtin.countdown import solves
+from toolwright.tasks.expression import parse
+
+TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+@SCORERS.register("countdown")
+def countdown(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]
+) -> dict[str, float]:
+    """The score is 1 or 0; the part `well_formed` says whether the answer was an expression at all."""
+    _check(ground_truth)
+    expression = _expression(solution_str)
+    return {
+        "score": float(solves(expression, ground_truth)),
+        "well_formed": float(parse(expression) is not None),
+    }
+
+
+def _expression(text: str) -> str:
+    """The last tagged answer, or the last line; of `3*4=12`, what stands before the sign."""
+    tagged = TAGGED.findall(text)
+    lines = (tagged[-1] if tagged else text).strip().splitlines()
+    return lines[-1].partition("=")[0] if lines else ""
+
+
+def _check(ground_truth: Any) -> None:
+    fits = (
+        isinstance(ground_truth, dict)
+        and isinstance(ground_truth.get("target"), int)
+        and isinstance(ground_truth.get("numbers"), list)
+        and all(isinstance(number, int) for number in ground_truth["numbers"])
+    )
+    if not fits:
+        raise TaskFailure(
+            "the ground truth must be {'numbers': [int, …], 'target': int} for scorer 'countdown', "
+            f"found {type(ground_truth).__name__} {ground_truth!r:.60}"
+        )

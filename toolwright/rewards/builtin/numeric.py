@@ -1,0 +1,41 @@
+"""1 if the last number of the answer equals the ground truth, else 0."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import Any
+
+from toolwright.failures import TaskFailure
+from toolwright.rewards import SCORERS
+
+# A minus after a digit, a letter or a bracket is a subtraction, not a sign; a comma only divides thousands.
+NUMBER = re.compile(
+    r"(?:(?<![\w)\]}])-)?\$?"
+    r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+)
+
+
+@SCORERS.register("numeric", "arithmetic", "math-ai/aime25")
+def numeric(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> float:
+    truth = number_of(ground_truth, scorer="numeric")
+    found = numbers(solution_str)
+    return float(bool(found) and found[-1] == truth)
+
+
+def numbers(text: str) -> list[Decimal]:
+    """All numbers of a text, in order; `$1,234.50` is one."""
+    found = NUMBER.findall(text.replace("−", "-"))
+    return [Decimal(re.sub(r"[$,]", "", number)) for number in found]
+
+
+def number_of(ground_truth: Any, *, scorer: str) -> Decimal:
+    """The ground truth as a number, exactly."""
+    if isinstance(ground_truth, int | float) and math.isfinite(ground_truth):
+        return Decimal(repr(float(ground_truth)) if isinstance(ground_truth, float) else int(ground_truth))
+    found = numbers(ground_truth) if isinstance(ground_truth, str) else []
+    if len(found) != 1:
+        kind = "none" if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
+        raise TaskFailure(f"the ground truth must be a number for scorer {scorer!r}, found {kind}")
+    return found[0]

@@ -1,0 +1,151 @@
+"""A user's scoring function in a process of its own: killed when it hangs, started again for the next."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.rewards.function import Item, Verdict
+
+# Importing a user's module may import torch, on a cold disk.
+START_LIMIT_S = 120.0
+CLOSE_LIMIT_S = 1.0
+
+# The child sees the parent's modules whatever the working directory; `-m` would need an installed package.
+_BOOTSTRAP = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from toolwright.rewards import worker; "
+)
+_BOOTSTRAP += "worker.main(int(sys.argv[2]))"
+
+
+class FunctionProcess:
+    """The parent's side. A fresh interpreter, not a fork: it shares no lock, no device and no `__main__`."""
+
+    def __init__(self, reference: str, *, limit_s: float) -> None:
+        self.reference = reference
+        self._limit_s = limit_s
+        where, _, name = reference.rpartition(":")
+        self._modules = [str(Path(entry).resolve()) for entry in sys.path] + [str(Path.cwd())]
+        if where.endswith(".py"):
+            path = Path(where).expanduser().resolve()
+            reference = f"{path}:{name}"
+            self._modules.append(str(path.parent))  # for the modules that lie beside it
+        self._resolved = reference
+        self._lock = threading.Lock()
+        self._closed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self.whole_batch = self._start()
+
+    def judge(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict an item. The limit is that of one call: of an item, or of a batch function's batch."""
+        with self._lock:
+            calls = [list(items)] if self.whole_batch else [[item] for item in items]
+            return [verdict for call in calls for verdict in self._call(call)]
+
+    def close(self) -> None:
+        """Leaves no process, and does not wait for a function that hangs."""
+        self._closed = True
+        if self._lock.locked() and (busy := self._process) is not None:
+            _kill(busy)
+        with self._lock:
+            self._stop(grace_s=CLOSE_LIMIT_S)
+
+    def _call(self, items: list[Item]) -> list[Verdict]:
+        if self._closed:
+            message = f"{self.reference} was asked for a score after its process was closed"
+            return [Verdict(kind="infrastructure", message=message)] * len(items)
+        try:
+            if self._process is None:
+                self._start()
+            self._send(items)
+            answer = self._receive(self._limit_s)
+        except (InfrastructureFailure, UserError) as error:  # a UserError here: it started before, not again
+            return [Verdict(kind="infrastructure", message=str(error))] * len(items)
+        if answer is None:
+            self._stop()
+            batch = f" for a batch of {len(items)}" if self.whole_batch else ""
+            message = (
+                f"{self.reference} did not return within reward.timeout_s={self._limit_s:g} s{batch}; "
+                "its process was killed"
+            )
+            return [Verdict(message=message)] * len(items)
+        return [Verdict(**verdict) for verdict in answer["verdicts"]]
+
+    def _start(self) -> bool:
+        """Starts the process and waits until it has the function; True if that takes whole batches."""
+        ours, theirs = Pipe()
+        command = [sys.executable, "-c", _BOOTSTRAP, json.dumps(self._modules), str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # what it starts dies with it, and Ctrl-C is the parent's to handle
+        )
+        theirs.close()
+        self._connection = ours
+        try:
+            self._send(self._resolved)
+            answer = self._receive(START_LIMIT_S)
+        except InfrastructureFailure as error:
+            raise UserError(f"{self.reference} cannot be imported: {error}") from None
+        if answer is None:
+            self._stop()
+            raise UserError(f"{self.reference} was not imported within {START_LIMIT_S:g} s")
+        if "error" in answer:
+            self._stop()
+            raise UserError(answer["error"])
+        return bool(answer["whole_batch"])
+
+    def _send(self, message: Any) -> None:
+        assert self._connection is not None
+        try:
+            self._connection.send_bytes(json.dumps(message).encode())
+        except OSError:
+            raise self._died() from None
+
+    def _receive(self, limit_s: float) -> dict[str, Any] | None:
+        """The answer, or None if there is none within the limit."""
+        assert self._connection is not None
+        try:
+            if not self._connection.poll(limit_s):
+                return None
+            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            return answer
+        except (EOFError, OSError):
+            raise self._died() from None
+
+    def _died(self) -> InfrastructureFailure:
+        code = self._stop(grace_s=CLOSE_LIMIT_S)
+        cause = f" ({signal.Signals(-code).name})" if code < 0 else ""
+        return InfrastructureFailure(f"the process of {self.reference} died with exit code {code}{cause}")
+
+    def _stop(self, *, grace_s: float = 0.0) -> int:
+        """Ends the process and all that it started; its exit code."""
+        process, self._process = self._process, None
+        if self._connection is not None:
+            self._connection.close()  # an idle process ends when it sees this
+            self._connection = None
+        if process is None:
+            return 0
+        if grace_s:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(grace_s)
+        _kill(process)
+        return process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """The process and what it started, which may have outlived it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,61 @@
+"""The process of a user's scoring function: receives attempts, returns verdicts, ends with its parent."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from typing import Any
+
+from toolwright.failures import UserError
+from toolwright.registry import load_object
+from toolwright.rewards.function import ScoringFunction, Verdict
+
+GRACE_S = 5.0
+
+
+def main(descriptor: int) -> None:
+    # Standard output may be the parent's table or JSON: what the user's function prints goes to the log.
+    sys.stdout = sys.stderr
+    os.dup2(2, 1)
+    os.set_inheritable(descriptor, False)  # what the function starts must not keep the parent waiting
+    connection = Connection(descriptor)
+    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, requests), daemon=True).start()
+
+    def answer(message: dict[str, Any]) -> None:
+        connection.send_bytes(json.dumps(message).encode())
+
+    reference = requests.get()
+    try:
+        function = ScoringFunction(reference, load_object(reference))
+    except UserError as error:
+        return answer({"error": str(error)})
+    except BaseException:
+        tail = traceback.format_exc(limit=-4).strip()
+        return answer({"error": f"{reference} cannot be imported:\n{tail}"})
+    answer({"whole_batch": function.whole_batch})
+    while (items := requests.get()) is not None:
+        try:
+            verdicts = function.judge(items)
+        except UserError as error:
+            verdicts = [Verdict(message=str(error))] * len(items)
+        answer({"verdicts": [asdict(verdict) for verdict in verdicts]})
+    return None
+
+
+def _listen(connection: Connection, requests: queue.SimpleQueue[Any]) -> None:
+    """Reads ahead of the function, so that the end of the parent is seen even while the function hangs."""
+    try:
+        while True:
+            requests.put(json.loads(connection.recv_bytes()))
+    except (EOFError, OSError):
+        requests.put(None)
+        time.sleep(GRACE_S)
+        os._exit(1)

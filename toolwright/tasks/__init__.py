@@ -1,0 +1,102 @@
+"""What a run attempts: tasks by name, each with its settings, its splits and its scorer."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from toolwright.failures import UserError, nearest
+from toolwright.registry import Entry, Registry
+from toolwright.trajectory import Task
+
+if TYPE_CHECKING:
+    from toolwright.config import schema
+
+Demonstrate = Callable[[Task, random.Random], list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """Tasks to learn from, tasks to be judged by, and what both need."""
+
+    train: Sequence[Task]
+    held_out: Sequence[Task]
+    scorer: str  # the registered scorer that is the task's own
+    alphabet: str  # every character prompts and answers may need, for a character-level tokenizer
+    demonstrate: Demonstrate | None = None  # assistant messages that solve a task, for the warm start
+
+
+# A builder takes what it needs of `seed`, `train_size`, `held_out_size`, `train` and `held_out` by name;
+# its other parameters are what `task.params` may set.
+Builder = Callable[..., TaskSet]
+TASKS: Registry[Builder] = Registry("task", "toolwright.tasks.builtin")
+
+
+def load(config: schema.TaskSet, *, seed: int) -> TaskSet:
+    """The task set that the configuration names, built and checked."""
+    entry = TASKS.get(config.name)
+    settings = {
+        "seed": seed,
+        "train_size": config.train_size,
+        "held_out_size": config.held_out_size,
+        "train": config.train,
+        "held_out": config.held_out,
+    }
+    given = entry.accepted(**settings)
+    for key in ("train", "held_out"):
+        if settings[key] is not None and key not in given:
+            raise UserError(
+                f"task.{key} names a file, which task {config.name!r} does not read; use task=file"
+            )
+    tasks = entry.target(**given, **_params(entry, config.params, reserved=set(settings)))
+    if not isinstance(tasks, TaskSet):
+        raise UserError(
+            f"task {config.name!r} built a {type(tasks).__name__}, not a toolwright.tasks.TaskSet"
+        )
+    if "train_size" not in given and config.train_size is not None:
+        tasks = replace(tasks, train=tasks.train[: config.train_size])
+    if "held_out_size" not in given:
+        tasks = replace(tasks, held_out=tasks.held_out[: config.held_out_size])
+    if not tasks.train:
+        raise UserError(f"task {config.name!r} has no training tasks")
+    return tasks
+
+
+def _params(entry: Entry[Builder], params: dict[str, Any], *, reserved: set[str]) -> dict[str, Any]:
+    """`task.params` against the builder's signature: known names, the types and ranges it declares."""
+    from pydantic import TypeAdapter, ValidationError
+
+    signature = _signature(entry.target).parameters.values()
+    known = {p.name: p for p in signature if p.name not in reserved and p.kind is not p.VAR_KEYWORD}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in signature)
+    checked = {}
+    for key, value in params.items():
+        if key not in known:
+            if key in reserved:
+                raise UserError(f"task.params.{key} is set by the run, not by task.params")
+            if not open_ended:
+                hint = nearest(key, known) if known else "it takes none"
+                raise UserError(f"task {entry.name!r} has no setting task.params.{key}; {hint}")
+        annotation = known[key].annotation if key in known else inspect.Parameter.empty
+        if annotation is inspect.Parameter.empty or isinstance(annotation, str):
+            checked[key] = value
+            continue
+        try:
+            checked[key] = TypeAdapter(annotation).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise UserError(f"task.params.{key}={value!r} does not work: {reason}") from None
+    missing = [name for name, p in known.items() if p.default is p.empty and name not in checked]
+    if missing:
+        raise UserError(f"task {entry.name!r} needs task.params.{missing[0]}")
+    return checked
+
+
+def _signature(target: Builder) -> inspect.Signature:
+    try:
+        return inspect.signature(target, eval_str=True)
+    except NameError:  # an annotation that only a type checker can resolve: names are checked, types are not
+        return inspect.signature(target)

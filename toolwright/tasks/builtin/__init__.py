@@ -1,0 +1,1 @@
+"""The built-in tasks, one file each; a new file here is a new task."""

@@ -1,0 +1,147 @@
+"""Tasks from files: Parquet or JSON lines with `prompt`, `data_source`, `reward_model` and `extra_info`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError
+from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks.rows import Row, read
+from toolwright.tasks.space import draw
+from toolwright.trajectory import Task
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+@TASKS.register("file")
+def file(
+    *, seed: int, train: str | None, held_out: str | None, train_size: int | None, held_out_size: int
+) -> TaskSet:
+    """Without a file of held-out tasks, they are taken out of the training file."""
+    if train is None:
+        raise UserError("task=file needs task.train, a Parquet or JSON lines file")
+    learned = tasks_of(Path(train))
+    if held_out is None:
+        learned, judged = _divided(learned, seed=seed, train_size=train_size, held_out_size=held_out_size)
+    else:
+        same_name = Path(train).name == Path(held_out).name
+        judged = tasks_of(Path(held_out), prefix="held_out/" if same_name and train != held_out else "")
+        judged = _spread(judged, min(held_out_size, len(judged)))
+        if train_size is not None:
+            if train_size > len(learned):
+                raise UserError(f"task.train_size={train_size}, but {train} has {len(learned)} tasks")
+            learned = _spread(learned, train_size)
+    every = [*learned, *judged]
+    sources = {task.data_source for task in every}
+    return TaskSet(
+        train=learned,
+        held_out=judged,
+        # A scorer is registered under the data sources that it serves, so one source is its scorer's name.
+        scorer=sources.pop() if len(sources) == 1 else "data_source",
+        alphabet="".join(sorted(set().union(*(_characters(task) for task in every)))),
+    )
+
+
+def tasks_of(path: Path, prefix: str = "") -> list[Task]:
+    """The tasks of a file, each known by the file's name and its row, wherever the file lies."""
+    return [
+        _task(row, id=f"{prefix}{path.name}:{number}", where=f"{path}, row {number}")
+        for number, row in enumerate(read(path), 1)
+    ]
+
+
+def _task(row: Row, *, id: str, where: str) -> Task:
+    if row.get("prompt") is None:
+        raise UserError(f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}")
+    extra = row.get("extra_info")
+    if extra is not None and not isinstance(extra, dict):
+        raise UserError(f"{where}: `extra_info` must be an object, found {type(extra).__name__}")
+    source = row.get("data_source")
+    return Task(
+        id=id,
+        prompt=_messages(row["prompt"], where),
+        ground_truth=_ground_truth(row, where),
+        data_source="" if source is None else str(source),
+        extra_info=extra or {},
+    )
+
+
+def _messages(prompt: Any, where: str) -> list[dict[str, Any]]:
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    if not isinstance(prompt, list) or not prompt:
+        found = "an empty list" if prompt == [] else type(prompt).__name__
+        raise UserError(f"{where}: `prompt` must be a string or a list of chat messages, found {found}")
+    messages = []
+    for number, message in enumerate(prompt, 1):
+        which = f"{where}: message {number} of `prompt`"
+        if not isinstance(message, dict):
+            raise UserError(
+                f"{which} must be an object with role and content, found {type(message).__name__}"
+            )
+        # A Parquet column gives every message the keys of all of them, most of them null.
+        message = {key: value for key, value in message.items() if value is not None}
+        if message.get("role") not in ROLES:
+            found = repr(message["role"]) if "role" in message else "none"
+            raise UserError(f"{which} needs a role, one of {', '.join(ROLES)}; found {found}")
+        if not isinstance(message.get("content", ""), str):
+            raise UserError(f"{which} needs a string as content, found {type(message['content']).__name__}")
+        if "content" not in message and not message.get("tool_calls"):
+            raise UserError(f"{which} has no content")
+        messages.append(message)
+    return messages
+
+
+def _ground_truth(row: Row, where: str) -> Any:
+    if "reward_model.ground_truth" in row:
+        truth = row["reward_model.ground_truth"]
+    else:
+        reward_model = row.get("reward_model")
+        if reward_model is not None and not isinstance(reward_model, dict):
+            raise UserError(
+                f"{where}: `reward_model` must be an object with `ground_truth`, "
+                f"found {type(reward_model).__name__}"
+            )
+        truth = (reward_model or {}).get("ground_truth")
+    # Data frames write a missing value as NaN.
+    return None if isinstance(truth, float) and math.isnan(truth) else truth
+
+
+def _divided(
+    tasks: Sequence[Task], *, seed: int, train_size: int | None, held_out_size: int
+) -> tuple[list[Task], list[Task]]:
+    """Rows with the same prompt stay on the same side, or training would see what is held out."""
+    by_prompt: dict[str, list[Task]] = {}
+    for task in tasks:
+        by_prompt.setdefault(json.dumps(task.prompt, sort_keys=True), []).append(task)
+    alike = list(by_prompt.values())
+    if held_out_size >= len(alike):
+        raise UserError(
+            f"task.held_out_size={held_out_size} leaves nothing to train on: the training file has "
+            f"{len(alike)} different prompts; hold out fewer, or name another file as task.held_out"
+        )
+    _, places = draw([len(alike)], seed=seed, train_size=1, held_out_size=held_out_size)
+    held = {index for _, index in places}
+    judged = [group[0] for index, group in enumerate(alike) if index in held]
+    learned = [task for index, group in enumerate(alike) if index not in held for task in group]
+    if train_size is not None and train_size > len(learned):
+        raise UserError(
+            f"task.train_size={train_size}, but {len(learned)} tasks of the training file are left "
+            f"when {held_out_size} are held out"
+        )
+    return _spread(learned, train_size or len(learned)), judged
+
+
+def _spread(tasks: list[Task], count: int) -> list[Task]:
+    """`count` tasks from all over the file, the same for every seed, since files are often sorted."""
+    return [tasks[index * len(tasks) // count] for index in range(count)]
+
+
+def _characters(task: Task) -> set[str]:
+    text = "".join(message.get("content", "") for message in task.prompt)
+    truth = task.ground_truth
+    return set(text) | set(truth if isinstance(truth, str) else json.dumps(truth, ensure_ascii=False))

@@ -1,0 +1,23 @@
+"""MBPP: short Python problems, checked by assertions; the full and the sanitized files."""
+
+from __future__ import annotations
+
+from toolwright.tasks.datasets import DATASETS, Dataset, Example
+from toolwright.tasks.rows import Row
+
+
+@DATASETS.register("mbpp")
+def mbpp() -> Dataset:
+    files = {split: f"full/{split}-00000-of-00001.parquet" for split in ("train", "validation", "test")}
+    return Dataset("google-research-datasets/mbpp", files, _example)
+
+
+def _example(row: Row) -> Example:
+    text = row["text"] if "text" in row else row["prompt"]
+    setup = row["test_setup_code"] if "test_setup_code" in row else "\n".join(row["test_imports"])
+    return Example(
+        # The assertion is the only place that names the function.
+        prompt=f"{text}\nAnswer with one Python block. It must pass:\n{row['test_list'][0]}",
+        ground_truth={"setup": setup, "tests": row["test_list"]},
+        extra={"task_id": int(row["task_id"]), "solution": row["code"]},
+    )

@@ -1,0 +1,107 @@
+"""Rows of a Parquet or JSON lines file, as plain JSON values whatever wrote the file."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import gzip
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError
+
+Row = dict[str, Any]
+
+
+def read(path: Path) -> list[Row]:
+    """All rows. The content tells the format, since names lie; gzip and a JSON array are read as well."""
+    path = path.expanduser()
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a Parquet or JSON lines file in it")
+    if not path.is_file():
+        raise UserError(f"no such file: {path} (looked in {Path.cwd()})")
+    with path.open("rb") as file:
+        head = file.read(4)
+    if head == b"PAR1":
+        rows = _parquet(path)
+    else:
+        try:
+            content = gzip.decompress(path.read_bytes()) if head[:2] == b"\x1f\x8b" else path.read_bytes()
+            rows = _json(content.decode("utf-8-sig"), path)
+        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile):
+            raise UserError(f"{path} is neither Parquet nor JSON lines") from None
+    if not rows:
+        raise UserError(f"{path} has no rows")
+    return rows
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    """One Parquet file, whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    pq.write_table(pa.Table.from_pylist(list(rows)), partial, compression="zstd")
+    os.replace(partial, path)
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types. Parquet can hold more of them, and some readers return numpy arrays."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy's arrays and scalars
+        return plain(value.tolist())
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return str(value)
+
+
+def _parquet(path: Path) -> list[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return [plain(row) for row in pq.ParquetFile(path).read().to_pylist()]
+    except pa.ArrowException as error:
+        raise UserError(f"{path} begins like Parquet but cannot be read: {error}") from None
+
+
+def _json(text: str, path: Path) -> list[Row]:
+    if text.lstrip().startswith("["):
+        try:
+            rows = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path} begins like a JSON array but is not one: {error}") from None
+        for number, row in enumerate(rows, 1):
+            _must_be_object(row, f"{path}, row {number}")
+        return rows
+    rows = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(
+                f"{path} is neither Parquet nor JSON lines: line {number} is not JSON ({error.msg})"
+            ) from None
+        _must_be_object(row, f"{path}, line {number}")
+        rows.append(row)
+    return rows
+
+
+def _must_be_object(row: Any, where: str) -> None:
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: expected an object with columns, found {type(row).__name__}")

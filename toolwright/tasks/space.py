@@ -1,0 +1,86 @@
+"""Task spaces that are counted rather than stored, and disjoint draws from them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Sequence
+
+from toolwright.failures import UserError
+from toolwright.trajectory import Task
+
+Place = tuple[int, int]  # which stratum of the space, and which of its members
+
+# Without a train_size a small space is used whole; of a larger one this many are drawn.
+MOST_TRAINING_TASKS = 20_000
+
+
+def generate(
+    strata: Sequence[int],
+    make: Callable[[int, int], Task],
+    *,
+    seed: int,
+    train_size: int | None,
+    held_out_size: int,
+) -> tuple[list[Task], list[Task]]:
+    """Training and held-out tasks; `make` must give each place of the space a prompt of its own."""
+    train, held_out = draw(strata, seed=seed, train_size=train_size, held_out_size=held_out_size)
+    return [make(*place) for place in train], [make(*place) for place in held_out]
+
+
+def draw(
+    strata: Sequence[int], *, seed: int, train_size: int | None, held_out_size: int
+) -> tuple[list[Place], list[Place]]:
+    """Places for training and places held out, never the same, spread evenly over strata of these sizes.
+
+    The held-out places follow from the seed and their number alone, so that two runs that differ only in
+    train_size are judged by the same tasks.
+    """
+    total = sum(strata)
+    if held_out_size >= total:
+        raise UserError(
+            f"task.held_out_size={held_out_size} leaves nothing to train on: with these settings there are "
+            f"{total:,} tasks in all; hold out fewer, or make the task larger by task.params"
+        )
+    if train_size is not None and train_size > total - held_out_size:
+        raise UserError(
+            f"task.train_size={train_size} is more than there are: {total:,} tasks with these settings, "
+            f"of which {held_out_size} are held out"
+        )
+    # A short stratum keeps half of itself for training, wherever the others can make up for it.
+    halves = [size // 2 for size in strata]
+    held_shares = _shares(halves if sum(halves) >= held_out_size else strata, held_out_size)
+    left = [size - share for size, share in zip(strata, held_shares, strict=True)]
+    train_shares = _shares(left, min(sum(left), train_size or MOST_TRAINING_TASKS))
+
+    train: list[Place] = []
+    held_out: list[Place] = []
+    for stratum, size in enumerate(strata):
+        held = _distinct(random.Random(f"held out {seed} {stratum}"), size, held_shares[stratum])
+        held_out += [(stratum, index) for index in held]
+        wanted = train_shares[stratum]
+        drawn = _distinct(random.Random(f"train {seed} {stratum}"), size, min(size, wanted + len(held)))
+        taken = set(held)
+        train += [(stratum, index) for index in drawn if index not in taken][:wanted]
+    random.Random(f"train {seed}").shuffle(train)
+    random.Random(f"held out {seed}").shuffle(held_out)
+    return train, held_out
+
+
+def _shares(sizes: Sequence[int], total: int) -> list[int]:
+    """`total` divided as evenly as the sizes allow: what a small stratum cannot give, the larger ones do."""
+    shares = [0] * len(sizes)
+    for done, stratum in enumerate(sorted(range(len(sizes)), key=lambda i: sizes[i])):
+        shares[stratum] = min(sizes[stratum], total // (len(sizes) - done))
+        total -= shares[stratum]
+    return shares
+
+
+def _distinct(rng: random.Random, size: int, count: int) -> list[int]:
+    """`count` different numbers below `size`, in random order."""
+    if size <= sys.maxsize:
+        return rng.sample(range(size), count)
+    drawn: dict[int, None] = {}  # random.sample cannot take a range this long; a repeat is next to impossible
+    while len(drawn) < count:
+        drawn[rng.randrange(size)] = None
+    return list(drawn)
