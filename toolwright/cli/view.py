@@ -1,0 +1,243 @@
+"""Rollouts in the terminal: what the agent did, coloured by who wrote it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolwright.failures import UserError, nearest
+from toolwright.observe import attempt, rollouts
+from toolwright.observe.attempt import visible
+from toolwright.observe.numbers import compact
+from toolwright.trajectory import Group, Trajectory, as_groups
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COLOURS = {"prompt": "bright_black", "policy": "cyan", "tool": "yellow", "environment": "green"}
+MOST_ROWS = 24  # of a listing, without --full
+MOST_TEXT = 1500  # characters of one segment, without --full
+PIPED_WIDTH = 120
+LABEL = 12  # columns
+
+
+def main(argv: list[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    run = _find_run(arguments.run)
+    files = rollouts.files(run)
+    if not files:
+        raise UserError(f"{run} has no rollouts: {run / 'rollouts'} holds no step_NNNNNN.parquet")
+    console = _console()
+    one = arguments.best or arguments.worst
+    if arguments.step is None and arguments.group is None and not one:
+        _list_steps(console, run, files, full=arguments.full)
+        return 0
+    step = max(files) if arguments.step is None else arguments.step
+    if step not in files:
+        kept = (
+            ", ".join(map(str, files))
+            if len(files) <= 12
+            else f"{len(files)} from {min(files)} to {max(files)}"
+        )
+        raise UserError(f"{run} keeps no rollouts of step {step}; its steps: {kept}")
+    found = rollouts.read(files[step])
+    groups = as_groups(found)
+    if arguments.group is not None:
+        groups = [_find_group(groups, arguments.group, step)]
+    if one:
+        shown = [_extreme(groups, step, worst=arguments.worst)]
+    elif arguments.group is not None:
+        shown = groups[0].trajectories
+    else:
+        _list_groups(console, run, step, groups, full=arguments.full)
+        return 0
+    _show(console, step, shown, rewards=[t.reward for t in attempt.scored(found)], full=arguments.full)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="toolwright view", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="the groups of this step (else of the last one)"
+    )
+    parser.add_argument(
+        "--group", metavar="G", help="all attempts of this group; the start of its name will do"
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--best", action="store_true", help="the attempt with the highest reward")
+    which.add_argument("--worst", action="store_true", help="the attempt with the lowest reward")
+    parser.add_argument("--full", action="store_true", help="every row and every character")
+    return parser
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # A pipe has no width: rich would take 80 columns and fold what somebody may want to search.
+    width = None if sys.stdout.isatty() else max(PIPED_WIDTH, shutil.get_terminal_size((0, 0)).columns)
+    return Console(width=width, highlight=False)
+
+
+def _find_run(name: str) -> Path:
+    for path in (Path(name), Path("runs") / name):
+        if path.is_dir():
+            return path
+    known = [path.name for path in Path("runs").iterdir() if path.is_dir()] if Path("runs").is_dir() else []
+    hint = nearest(Path(name).name, known) if known else "and there is no runs/ here with others"
+    raise UserError(f"no run at {name}; {hint}")
+
+
+def _find_group(groups: Sequence[Group], name: str, step: int) -> Group:
+    named = {group.trajectories[0].group: group for group in groups}
+    if name in named:
+        return named[name]
+    matches = [group for key, group in named.items() if key.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    found = (
+        f"{len(matches)} groups of step {step} start with {name!r}"
+        if matches
+        else f"no group {name!r} in step {step}"
+    )
+    raise UserError(f"{found}; {nearest(name, named)}")
+
+
+def _extreme(groups: Sequence[Group], step: int, *, worst: bool) -> Trajectory:
+    every = [t for group in groups for t in group.trajectories]
+    ranked = attempt.scored(every)
+    if not ranked:
+        reason = next((f": {t.failure.message}" for t in every if t.failure), "")
+        raise UserError(f"none of these {len(every)} attempts of step {step} has a reward{reason}")
+    return ranked[-1 if worst else 0]
+
+
+def _list_steps(console: Console, run: Path, files: dict[int, Path], *, full: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    steps = list(files)
+    hidden = 0 if full else max(0, len(steps) - MOST_ROWS)
+    shown = steps if not hidden else [steps[0], *steps[hidden + 1 :]]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("step", "groups", "attempts", "failed", "reward", "least", "most", "tool calls"):
+        table.add_column(name, justify="right")
+    table.add_column("ended by", overflow="ellipsis", no_wrap=True)
+    for step in shown:
+        digest = rollouts.digest(step, files[step])
+        rewards = digest.rewards
+        figures = (
+            [compact(sum(rewards) / len(rewards)), compact(min(rewards)), compact(max(rewards))]
+            if rewards
+            else ["-", "-", "-"]
+        )
+        table.add_row(
+            str(step),
+            str(digest.groups),
+            str(digest.attempts),
+            Text(str(digest.failed), style="red" if digest.failed else "dim"),
+            *figures,
+            compact(digest.tool_calls),
+            Text(", ".join(f"{visible(stop)} {count}" for stop, count in digest.stops.items())),
+        )
+        if hidden and step == steps[0]:
+            table.add_row("…")
+    console.print(table)
+    if hidden:
+        console.print(Text(f"{hidden} steps between are left out; --full shows them", style="dim"))
+    console.print(Text(f"\ntoolwright view {run} --step {steps[-1]}, --best, --worst", style="dim"))
+
+
+def _list_groups(console: Console, run: Path, step: int, groups: Sequence[Group], *, full: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = groups if full else groups[:MOST_ROWS]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("group", no_wrap=True)
+    table.add_column("reward", justify="right")
+    table.add_column("of each attempt")
+    table.add_column("task", overflow="ellipsis", no_wrap=True)
+    for group in shown:
+        rewards = group.rewards
+        each = Text()
+        for t in group.trajectories:
+            each.append(_reward(t) + " ", style=_tone(t, rewards))
+        mean = compact(sum(rewards) / len(rewards)) if rewards else "-"
+        table.add_row(
+            Text(visible(group.trajectories[0].group)),
+            mean,
+            each,
+            Text(attempt.question(group.task, most=200)),
+        )
+    console.print(Text(f"step {step}", style="bold"))
+    console.print(table)
+    if len(shown) < len(groups):
+        console.print(Text(f"{len(groups) - len(shown)} groups more; --full shows them", style="dim"))
+    name = visible(groups[0].trajectories[0].group)
+    console.print(Text(f"\ntoolwright view {run} --step {step} --group {name}, --best, --worst", style="dim"))
+
+
+def _show(
+    console: Console, step: int, shown: Sequence[Trajectory], *, rewards: Sequence[float | None], full: bool
+) -> None:
+    """The prompt once, for attempts at one task share it; then each attempt."""
+    from rich.text import Text
+
+    most = sys.maxsize if full else MOST_TEXT
+    first = shown[0]
+    console.print(Text.assemble((f"step {step}", "bold"), f"  {visible(first.group)}"))
+    for role, text in attempt.messages(first):
+        _block(console, visible(role), attempt.cut(visible(text), most), COLOURS["prompt"])
+    if first.task.ground_truth is not None:
+        _block(console, "truth", attempt.cut(attempt.ground_truth(first.task), most), "magenta")
+    known = [reward for reward in rewards if reward is not None]
+    for t in shown:
+        title = Text(f"\nattempt {t.index}  ", style="bold")
+        title.append(f"reward {_reward(t)}" if t.reward is not None else "no reward", style=_tone(t, known))
+        about = [*attempt.facts(t), *([attempt.reward_parts(t)] if t.reward_parts else [])]
+        title.append("  " + "  ".join(about), style="not bold dim")
+        console.print(title)
+        for segment in t.segments:
+            if segment.source == "prompt":
+                continue
+            text = attempt.cut(attempt.segment_text(segment), most)
+            note = "" if segment.reward is None else f"  (reward {compact(segment.reward)})"
+            _block(console, segment.source, text + note, COLOURS.get(segment.source, ""))
+        if t.failure is not None:
+            _block(console, "failure", visible(f"{t.failure.kind}: {t.failure.message}"), "red")
+
+
+def _block(console: Console, who: str, text: str, colour: str) -> None:
+    """Who wrote it stands in a column of its own: it is seen without colours too."""
+    from rich.text import Text
+
+    whole = Text(text.rstrip("\n"), style=colour)
+    # What is piped is searched and compared: its lines stay as they were written.
+    wraps = console.is_terminal
+    lines = (
+        whole.wrap(console, console.width - LABEL, overflow="fold")
+        if wraps
+        else whole.split(allow_blank=True)
+    )
+    for number, line in enumerate(lines):
+        label = Text(f"{who[: LABEL - 1]:<{LABEL}}" if number == 0 else " " * LABEL, style=f"bold {colour}")
+        console.print(Text.assemble(label, line), soft_wrap=True)
+
+
+def _reward(t: Trajectory) -> str:
+    if t.failure is not None:
+        return "failed"
+    return "-" if t.reward is None else compact(t.reward)
+
+
+def _tone(t: Trajectory, rewards: Sequence[float]) -> str:
+    """Relative, as on the page: the upper and the lower half of what was given."""
+    if t.failure is not None or t.reward is None:
+        return "red"
+    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
+    return "" if low == high else "green" if t.reward >= (low + high) / 2 else "red"

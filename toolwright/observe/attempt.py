@@ -1,0 +1,100 @@
+"""What a reader is shown of one attempt, in a terminal and on a page alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from toolwright.observe.numbers import compact
+from toolwright.trajectory import Group, Segment, Task, Trajectory
+
+# An agent may write escape sequences; a terminal would obey them, a page may not hold them.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+_PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+def visible(text: str) -> str:
+    """Control characters as their pictures: ␛ and not what it does."""
+    return text.replace("\r\n", "\n").translate(_PICTURES)
+
+
+def cut(text: str, most: int) -> str:
+    """The middle goes: a question stands at the start, an answer at the end."""
+    if len(text) <= most:
+        return text
+    head, tail = most * 2 // 3, most // 3
+    return f"{text[:head]}\n… {len(text) - head - tail:,} characters …\n{text[-tail:]}"
+
+
+def messages(trajectory: Trajectory) -> list[tuple[str, str]]:
+    """The prompt as (role, text); the prompt's own tokens where a task has no messages."""
+    found = [(str(m.get("role", "?")), _content(m.get("content"))) for m in trajectory.task.prompt]
+    if found:
+        return found
+    text = "".join(segment.text for segment in trajectory.segments if segment.source == "prompt")
+    return [("prompt", text)] if text else []
+
+
+def question(task: Task, most: int) -> str:
+    """What was asked, on one line."""
+    asked = [_content(m.get("content")) for m in task.prompt if m.get("role") == "user"]
+    line = " ".join(visible(asked[-1] if asked else task.id).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def segment_text(segment: Segment) -> str:
+    return visible(segment.text) if segment.text else f"({len(segment.tokens)} tokens without text)"
+
+
+def ground_truth(task: Task) -> str:
+    truth = task.ground_truth
+    return visible(truth if isinstance(truth, str) else json.dumps(truth, ensure_ascii=False))
+
+
+def facts(trajectory: Trajectory) -> list[str]:
+    """How it went, a few words each: what it is made of, what ended it, what it did."""
+    found = [f"{trajectory.sampled_tokens} tokens"]
+    if (turns := len(trajectory.steps)) > 1:
+        found.append(f"{turns} turns")
+    if trajectory.stop:
+        found.append(f"stop: {trajectory.stop}")
+    for name, value in trajectory.counts.items():
+        words = name.replace("_", " ")
+        if value:
+            found.append(f"{compact(value)} {words.removesuffix('s') if value == 1 else words}")
+    return [visible(fact) for fact in found]
+
+
+def reward_parts(trajectory: Trajectory) -> str:
+    return ", ".join(f"{visible(name)} {compact(value)}" for name, value in trajectory.reward_parts.items())
+
+
+def scored(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
+    """Those that can be ranked, best first. A failed attempt has no reward: it is not the worst one."""
+    ranked = [t for t in trajectories if t.failure is None and t.reward is not None]
+    return sorted(ranked, key=lambda t: -(t.reward or 0.0))
+
+
+def telling(groups: Sequence[Group], *, most: int) -> list[Trajectory]:
+    """A few attempts that show a step: best and worst where a group differs, one where it does not,
+    and a failed one if there is any."""
+    ranked = [found for group in groups if (found := scored(group.trajectories))]
+    ranked.sort(key=lambda found: found[0].reward == found[-1].reward)  # stable: those that differ first
+    chosen: list[Trajectory] = []
+    for found in ranked:
+        chosen += [found[0]] if found[0].reward == found[-1].reward else [found[0], found[-1]]
+    failures = [t for group in groups for t in group.failures]
+    if failures:
+        return [*chosen[: most - 1], failures[0]]
+    return chosen[:most]
+
+
+def _content(content: object) -> str:
+    """A message's text; parts that are not text stay as they are written."""
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        texts = [part.get("text") if isinstance(part, dict) else None for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(str(text) for text in texts)
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)

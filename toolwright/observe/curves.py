@@ -1,0 +1,130 @@
+"""Which metrics are drawn, and on which chart: a table, and the figures made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from toolwright.observe import svg
+from toolwright.observe.metrics import Row, series
+
+MARKED = {"held_out/accuracy", "held_out/reward"}
+STAGES = ("sample", "score", "old_log_prob", "update", "evaluate", "checkpoint")
+REST_TONE = 8  # the grey one
+TONES = 7
+
+
+@dataclass(frozen=True)
+class Chart:
+    title: str
+    keys: tuple[tuple[str, str], ...]  # (metric, its name in the legend)
+    note: str = ""
+    zero: bool = True
+    share: bool = False
+    log: bool = False
+
+
+CHARTS = (
+    Chart(
+        "Reward and held-out accuracy",
+        (
+            ("reward/mean", "reward"),
+            ("held_out/accuracy", "held-out accuracy"),
+            ("held_out/reward", "held-out reward"),
+        ),
+    ),
+    Chart(
+        "Response length",
+        (("response/tokens_mean", "mean"), ("response/tokens_max", "longest")),
+        note="tokens",
+    ),
+    Chart("Turns", (("turns/mean", "turns"),), note="an attempt"),
+    Chart("KL", (("policy/kl", "to the old policy"), ("reference/kl", "to the reference")), log=True),
+    Chart("Entropy", (("policy/entropy", "entropy"),), note="nats a token"),
+    Chart("Gradient norm", (("policy/grad_norm", "gradient norm"),), log=True),
+    Chart("Clip fraction", (("policy/clip_fraction", "clipped"),), note="of tokens", share=True),
+    Chart(
+        "Engine–learner gap",
+        (("gap/abs_mean", "mean"), ("gap/abs_max", "largest"), ("gap/kl", "KL")),
+        note="of log-probabilities",
+        log=True,
+    ),
+    Chart("Policy loss", (("policy/loss", "policy loss"),), zero=False),
+    Chart("Critic loss", (("critic/loss", "critic loss"),), log=True),
+    Chart(
+        "Groups",
+        (
+            ("groups/kept", "groups kept"),
+            ("groups/dropped", "groups dropped"),
+            ("attempts/failed", "attempts failed"),
+        ),
+        note="a step",
+    ),
+    Chart("Throughput", (("throughput/tokens_per_s", "tokens/s"),), note="tokens a second"),
+)
+
+
+def figures(rows: Sequence[Row]) -> list[str]:
+    """Every chart that the metrics have something for; the time by stage stands before the throughput."""
+    drawn = [figure for chart in CHARTS if (figure := _figure(chart, rows))]
+    stages = _stages(rows)
+    if stages:
+        has_throughput = bool(series(rows, "throughput/tokens_per_s"))
+        drawn.insert(len(drawn) - 1 if has_throughput else len(drawn), stages)
+    return drawn
+
+
+def drawn_keys(rows: Sequence[Row]) -> set[str]:
+    return {key for chart in CHARTS for key, _ in chart.keys} | {f"time/{name}_s" for name in _names(rows)}
+
+
+def _figure(chart: Chart, rows: Sequence[Row]) -> str:
+    known = [(key, label, series(rows, key)) for key, label in chart.keys]
+    known = [(key, label, points) for key, label, points in known if points]
+    distinct: list[svg.Line] = []
+    for key, label, points in known:
+        # Held-out reward is accuracy itself for most tasks: the same curve twice says nothing more.
+        if any(line.points == points for line in distinct if key in MARKED):
+            continue
+        distinct.append(svg.Line(label, points, tone=len(distinct) + 1, marks=key in MARKED))
+    if not distinct:
+        return ""
+    every = [int(row.get("step", 0)) for row in rows]
+    span = (min(every), max(every))
+    picture = svg.line_chart(distinct, span=span, zero=chart.zero, share=chart.share, log=chart.log)
+    return _card(chart.title, chart.note, distinct if len(distinct) > 1 else [], picture)
+
+
+def _stages(rows: Sequence[Row]) -> str:
+    layers = []
+    for number, name in enumerate(_names(rows)):
+        points = series(rows, f"time/{name}_s")
+        layers.append(svg.Line(name.replace("_", " "), points, tone=number % TONES + 1))
+    if not any(value > 0 for layer in layers for _, value in layer.points):
+        return ""
+    named: dict[int, float] = {}
+    for layer in layers:
+        for step, value in layer.points:
+            named[step] = named.get(step, 0.0) + value
+    total = dict(series(rows, "time/total_s"))
+    rest = [
+        (step, total[step] - named.get(step, 0.0)) for step in total if total[step] > named.get(step, 0.0)
+    ]
+    if sum(value for _, value in rest) > 0.02 * sum(total.values()):
+        layers.append(svg.Line("rest", rest, tone=REST_TONE))
+    return _card("Time by stage", "seconds a step", layers, svg.stacked_bars(layers, unit=" s"))
+
+
+def _names(rows: Iterable[Row]) -> list[str]:
+    """The stages that were timed: those we know in the order they run, then the others."""
+    timed = {key[5:-2]: None for row in rows for key in row if key.startswith("time/") and key.endswith("_s")}
+    timed.pop("total", None)
+    return [name for name in STAGES if name in timed] + [name for name in timed if name not in STAGES]
+
+
+def _card(title: str, note: str, legend: Sequence[svg.Line], picture: str) -> str:
+    keys = "".join(f'<li><i class="key c{line.tone}"></i>{escape(line.label)}</li>' for line in legend)
+    aside = f" <small>{escape(note)}</small>" if note else ""
+    listing = f'<ul class="legend">{keys}</ul>' if keys else ""
+    return f"<figure><figcaption><b>{escape(title)}</b>{aside}{listing}</figcaption>{picture}</figure>"

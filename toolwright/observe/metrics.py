@@ -1,0 +1,112 @@
+"""metrics.jsonl: one line a step, written as the step ends, always on."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError
+
+Value = float | int | str
+Row = dict[str, Any]
+
+
+class Metrics:
+    """The open end of a run's metrics. The file is opened for each line, so there is nothing to close."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _mend(self.path)
+
+    def append(self, step: int, values: Mapping[str, Value]) -> None:
+        """A value that is not finite is written as null, and its key listed under `nonfinite`."""
+        row: Row = {"step": step}
+        nonfinite = []
+        for key, value in values.items():
+            plain = _plain(value)
+            if isinstance(plain, float) and not math.isfinite(plain):
+                nonfinite.append(key)
+                plain = None
+            row[key] = plain
+        row["step"] = step
+        if nonfinite:
+            row["nonfinite"] = nonfinite
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    @staticmethod
+    def read(path: Path) -> list[Row]:
+        """Every whole line; the last one may be torn by a crash and is then left out."""
+        return [row for _, row in _lines(Path(path))]
+
+    @staticmethod
+    def truncate(path: Path, after_step: int) -> None:
+        """Forgets the steps after a checkpoint, before the resumed run writes them again."""
+        path = Path(path)
+        if path.exists():
+            _replace(path, (line for line, row in _lines(path) if row.get("step", 0) <= after_step))
+
+
+def series(rows: Iterable[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+    """(step, value) in order of step where the value is a finite number; a step written twice counts once."""
+    points: dict[int, float] = {}
+    for row in rows:
+        value = row.get(key)
+        if isinstance(value, int | float) and math.isfinite(value):
+            points[int(row.get("step", 0))] = float(value)
+    return sorted(points.items())
+
+
+def _plain(value: Any) -> Value | None:
+    """Scalars of torch and numpy are neither int nor float to `json`."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return float(value)
+
+
+def _lines(path: Path) -> list[tuple[str, Row]]:
+    if not path.exists():
+        return []
+    # Only "\n" ends a line: splitlines() would also cut at separators that a text may hold.
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    last = max((number for number, line in enumerate(lines) if line.strip()), default=-1)
+    found = []
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            if number == last:
+                break
+            raise UserError(f"{path}, line {number + 1} is not a line of metrics: {error}") from error
+        found.append((line, row))
+    return found
+
+
+def _mend(path: Path) -> None:
+    """A torn last line would swallow the next one."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        whole = file.read(1) == b"\n"
+    if not whole:
+        _replace(path, (line for line, _ in _lines(path)))
+
+
+def _replace(path: Path, lines: Iterable[str]) -> None:
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)

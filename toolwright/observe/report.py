@@ -1,0 +1,295 @@
+"""report.html: a run on one page that needs nothing but itself, written from the run folder alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError
+from toolwright.observe import attempt, curves, rollouts, svg
+from toolwright.observe.attempt import visible
+from toolwright.observe.metrics import Metrics, Row, series
+from toolwright.observe.numbers import compact, duration
+from toolwright.observe.summary import Outcome, outcome
+from toolwright.trajectory import Segment, Trajectory, as_groups
+
+ATTEMPTS = 4  # shown of each step
+LONG_MESSAGE = 600  # characters of a prompt's message before it is folded
+MOST_TEXT = 6000  # characters of one segment
+NOT_METRICS = {"step", "nonfinite"}
+
+
+def write_report(run: Path) -> Path:
+    """Writes `report.html` into the run folder, whole or not at all."""
+    run = Path(run)
+    if not run.is_dir():
+        raise UserError(f"no run folder at {run}")
+    page = _page(run)
+    path = run / "report.html"
+    partial = run / "report.html.partial"
+    # A lone surrogate, which JSON may hold, has no UTF-8 form.
+    partial.write_bytes(page.encode("utf-8", errors="replace"))
+    os.replace(partial, path)
+    return path
+
+
+def _page(run: Path) -> str:
+    rows = Metrics.read(run / "metrics.jsonl")
+    config = _config(run)
+    name = visible(run.resolve().name)
+    style = resources.files("toolwright.observe").joinpath("report.css").read_text(encoding="utf-8")
+    # No script may run and nothing may be fetched, whatever an agent has written.
+    policy = "default-src 'none'; style-src 'unsafe-inline'"
+    body = [
+        f"<h1>{escape(name)}</h1>",
+        _subtitle(config),
+        _tiles(outcome(rows)),
+        _warnings(rows),
+        _curves(rows),
+        _attempts(run),
+        _settings(run, config),
+        _other(rows),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(name)} – Toolwright</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(part for part in body if part)
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _subtitle(config: Mapping[str, Any]) -> str:
+    words = [_at(config, "algorithm.name"), _at(config, "task.name"), _model(config)]
+    line = " · ".join(visible(str(word)) for word in words if word)
+    return f'<p class="soft">{escape(line)}</p>' if line else ""
+
+
+def _tiles(end: Outcome) -> str:
+    tiles = []
+    if end.before is not None:
+        step, value = end.before
+        tiles.append((f"held-out {end.measure} before", end.value(value), f"step {step}"))
+    if end.after is not None:
+        tiles.append(("after", end.value(end.after[1]), end.gain))
+    if end.best is not None:
+        tiles.append(("best", end.value(end.best[1]), f"step {end.best[0]}"))
+    tiles.append(("steps", str(end.steps), ""))
+    if end.seconds:
+        tiles.append(("time", duration(end.seconds), end.seconds_a_step))
+    cells = "".join(
+        f"<div><dt>{escape(label)}</dt><dd><b>{escape(value)}</b><small>{escape(note)}</small></dd></div>"
+        for label, value, note in tiles
+    )
+    return f'<dl class="tiles">{cells}</dl>'
+
+
+def _warnings(rows: Sequence[Row]) -> str:
+    steps: dict[str, list[int]] = {}
+    for row in rows:
+        for key in row.get("nonfinite", ()):
+            steps.setdefault(str(key), []).append(row["step"])
+    return "".join(
+        f'<p class="warn">{escape(visible(key))} was not finite in {_steps(found)}</p>'
+        for key, found in steps.items()
+    )
+
+
+def _steps(found: Sequence[int]) -> str:
+    named = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
+    return f"step {named}" if len(found) == 1 else f"{len(found)} steps: {named}"
+
+
+def _curves(rows: Sequence[Row]) -> str:
+    figures = curves.figures(rows)
+    if not figures:
+        return '<h2>Curves</h2><p class="soft">There are no metrics yet.</p>'
+    long = sum(row.get("step", 0) > 0 for row in rows) >= svg.SMOOTH_FROM
+    note = (
+        " <small>by step; faint each step, strong a moving mean</small>"
+        if long
+        else " <small>by step</small>"
+    )
+    return f'<h2>Curves{note}</h2><div class="curves">{"".join(figures)}</div>'
+
+
+def _attempts(run: Path) -> str:
+    """A few attempts of the first rollouts beside a few of the last."""
+    files = rollouts.files(run)
+    if not files:
+        return ""
+    steps = list(dict.fromkeys([min(files), max(files)]))
+    columns = "".join(_step(step, files[step]) for step in steps)
+    sources = "".join(
+        f'<li><i class="key {source}"></i>{source}</li>'
+        for source in ("prompt", "policy", "tool", "environment")
+    )
+    return f'<h2>Attempts</h2><ul class="sources">{sources}</ul><div class="columns">{columns}</div>'
+
+
+def _step(step: int, path: Path) -> str:
+    try:
+        found = rollouts.read(path)
+    except UserError as error:  # the rest of the page stands
+        return f'<section><h3>Step {step}</h3><p class="warn">{escape(visible(str(error)))}</p></section>'
+    rewards = [t.reward for t in attempt.scored(found) if t.reward is not None]
+    chosen = attempt.telling(as_groups(found), most=ATTEMPTS)
+    cards = "".join(_attempt(t, rewards) for t in chosen)
+    return f"<section><h3>Step {step} · {len(chosen)} of {len(found)} attempts</h3>{cards}</section>"
+
+
+def _attempt(t: Trajectory, rewards: Sequence[float]) -> str:
+    head = [f"attempt {t.index} of {visible(t.group)}", *attempt.facts(t)]
+    if t.reward_parts:
+        head.append(attempt.reward_parts(t))
+    said = "".join(f"<span>{escape(fact)}</span>" for fact in head)
+    prompt = "".join(_message(role, text) for role, text in attempt.messages(t))
+    segments = "".join(_segment(segment) for segment in t.segments if segment.source != "prompt")
+    failure = ""
+    if t.failure is not None:
+        told = escape(visible(f"{t.failure.kind} failure: {t.failure.message}"))
+        failure = f'<div class="failure"><pre>{told}</pre></div>'
+    truth = ""
+    if t.task.ground_truth is not None:
+        shown = escape(attempt.cut(attempt.ground_truth(t.task), MOST_TEXT))
+        truth = f"<footer>ground truth <code>{shown}</code></footer>"
+    return (
+        f'<article class="attempt"><header>{_reward(t, rewards)}{said}</header>'
+        f"{prompt}{segments}{failure}{truth}</article>"
+    )
+
+
+def _reward(t: Trajectory, rewards: Sequence[float]) -> str:
+    """Good and bad are relative: the upper and the lower half of what the step's attempts were given."""
+    if t.reward is None:
+        return '<span class="reward bad">no reward</span>'
+    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
+    tone = "" if low == high else " good" if t.reward >= (low + high) / 2 else " bad"
+    return f'<span class="reward{tone}">reward {compact(t.reward)}</span>'
+
+
+def _message(role: str, text: str) -> str:
+    """A long message (the schemas of tools, mostly) is folded: it is the same for every attempt."""
+    if len(text) <= LONG_MESSAGE:
+        return _block("prompt", role, text)
+    start = " ".join(visible(text[:120]).split())
+    return (
+        f'<div class="segment prompt"><span class="who">{escape(visible(role))}</span><details>'
+        f"<summary>{escape(start)}… <small>{len(text):,} characters</small></summary>"
+        f"<pre>\n{escape(attempt.cut(visible(text), MOST_TEXT))}</pre></details></div>"
+    )
+
+
+def _segment(segment: Segment) -> str:
+    given = "" if segment.reward is None else f", reward {compact(segment.reward)}"
+    return _block(segment.source, segment.source, attempt.segment_text(segment), given)
+
+
+def _block(source: str, who: str, text: str, note: str = "") -> str:
+    shown = escape(attempt.cut(visible(text), MOST_TEXT))
+    aside = f"<small>{escape(note)}</small>" if note else ""
+    # A newline right after <pre> is dropped by browsers, so one is given away.
+    return (
+        f'<div class="segment {escape(source)}"><span class="who">{escape(visible(who))}{aside}</span>'
+        f"<pre>\n{shown}</pre></div>"
+    )
+
+
+def _settings(run: Path, config: Mapping[str, Any]) -> str:
+    rows = "".join(
+        f"<div><dt>{escape(label)}</dt><dd>{escape(visible(value))}</dd></div>"
+        for label, value in _summary(config)
+    )
+    parts = [f'<div class="box"><dl class="settings">{rows}</dl></div>'] if rows else []
+    for name, title in (("command.txt", "Command and machine"), ("config.yaml", "Whole configuration")):
+        path = run / name
+        if path.exists():
+            text = escape(visible(path.read_text(encoding="utf-8", errors="replace")))
+            opened = " open" if name == "command.txt" else ""
+            parts.append(
+                f'<details class="box"{opened}><summary>{title} <small>{name}</small></summary>'
+                f"<pre>\n{text}</pre></details>"
+            )
+    return f"<h2>Configuration</h2>{''.join(parts)}" if parts else ""
+
+
+def _summary(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The few settings that say what a run was; those that are missing are left out."""
+
+    def said(label: str, template: str, *paths: str) -> None:
+        values = [_at(config, path) for path in paths]
+        if all(value is not None for value in values):
+            found.append((label, template.format(*values)))
+
+    found: list[tuple[str, str]] = []
+    said("algorithm", "{} ({}, {})", "algorithm.name", "algorithm.adv_estimator", "algorithm.loss")
+    said("task", "{}", "task.name")
+    if _model(config):
+        found.append(("model", _model(config)))
+    said("engine", "{}", "engine.name")
+    said("agent", "{}, {} tokens a turn", "rollout.agent", "rollout.max_tokens")
+    said("attempts a step", "{} × {} (prompts × samples)", "rollout.prompts", "rollout.samples")
+    said("updates a step", "{} × {} (epochs × minibatches)", "update.epochs", "update.minibatches")
+    said("learning rate", "{}", "update.policy.lr")
+    if _at(config, "algorithm.kl.where") not in (None, "none"):
+        said("KL", "{} in the {}, {}", "algorithm.kl.coef", "algorithm.kl.where", "algorithm.kl.estimator")
+    said("temperature", "{}", "rollout.temperature")
+    said("seed", "{}", "run.seed")
+    return found
+
+
+def _model(config: Mapping[str, Any]) -> str:
+    if path := _at(config, "model.path"):
+        return str(path)
+    layers, width = _at(config, "model.layers"), _at(config, "model.width")
+    return f"new decoder, {layers} layers of {width}" if layers and width else ""
+
+
+def _at(config: Mapping[str, Any], path: str) -> Any:
+    value: Any = config
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _config(run: Path) -> Mapping[str, Any]:
+    """An unreadable configuration costs its summary; its text is shown all the same."""
+    import yaml
+
+    path = run / "config.yaml"
+    if not path.exists():
+        return {}
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+    except yaml.YAMLError:
+        return {}
+    return config if isinstance(config, Mapping) else {}
+
+
+def _other(rows: Sequence[Row]) -> str:
+    """Every metric that has no chart."""
+    drawn = curves.drawn_keys(rows) | NOT_METRICS
+    keys = sorted({key for row in rows for key in row} - drawn)
+    lines = "".join(_other_row(key, rows) for key in keys)
+    if not lines:
+        return ""
+    head = "".join(f"<th>{name}</th>" for name in ("", "first", "last", "least", "most", ""))
+    return f'<h2>Other metrics</h2><div class="box scroll"><table><tr>{head}</tr>{lines}</table></div>'
+
+
+def _other_row(key: str, rows: Sequence[Row]) -> str:
+    points = series(rows, key)
+    if points:
+        values = [value for _, value in points]
+        cells = [compact(value) for value in (values[0], values[-1], min(values), max(values))]
+    else:
+        texts = [visible(str(row[key])) for row in rows if row.get(key) is not None]
+        cells = [texts[0], texts[-1], "", ""] if texts else ["-", "-", "", ""]
+    spark = svg.sparkline(points) if points else ""
+    columns = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    return f"<tr><td>{escape(visible(key))}</td>{columns}<td>{spark}</td></tr>"

@@ -1,0 +1,66 @@
+"""The rollouts of a run folder: which steps were kept, and what each holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolwright.failures import UserError
+from toolwright.trajectory import Trajectory, load
+
+_NAME = re.compile(r"step_(\d+)\.parquet")
+
+
+@dataclass(frozen=True)
+class Digest:
+    """One step's attempts in a line."""
+
+    step: int
+    groups: int
+    attempts: int
+    failed: int
+    rewards: list[float]
+    tool_calls: float
+    stops: dict[str, int]  # the commonest first
+
+
+def files(run: Path) -> dict[int, Path]:
+    """Step to file, in order of step."""
+    found = {}
+    for path in (run / "rollouts").glob("step_*.parquet"):
+        if match := _NAME.fullmatch(path.name):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def read(path: Path) -> list[Trajectory]:
+    try:
+        found = load(path)
+    except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are kinds of these
+        raise UserError(f"{path} cannot be read as rollouts: {error}") from error
+    if not found:
+        raise UserError(f"{path} holds no attempts")
+    return found
+
+
+def digest(step: int, path: Path) -> Digest:
+    """Reads a few small columns alone: tokens and texts are most of a file."""
+    import pyarrow.parquet as pq
+
+    columns = ["group", "reward", "stop", "counts", "failure_kind"]
+    try:
+        rows = pq.read_table(path, columns=columns).to_pylist()
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path} cannot be read as rollouts: {error}") from error
+    return Digest(
+        step=step,
+        groups=len({row["group"] for row in rows}),
+        attempts=len(rows),
+        failed=sum(row["failure_kind"] is not None for row in rows),
+        rewards=[row["reward"] for row in rows if row["reward"] is not None],
+        tool_calls=sum(json.loads(row["counts"]).get("tool_calls", 0) for row in rows),
+        stops=dict(Counter(row["stop"] or "?" for row in rows).most_common()),
+    )

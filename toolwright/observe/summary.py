@@ -1,0 +1,78 @@
+"""How a run ended: before, after and best on the held-out tasks, and the short table that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolwright.observe.metrics import Metrics, Row, series
+from toolwright.observe.numbers import compact, duration, percent
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The figures of the closing table; None where a run has no evaluation."""
+
+    measure: str  # what the held-out figures are: accuracy or reward
+    before: tuple[int, float] | None  # (step, value)
+    after: tuple[int, float] | None
+    best: tuple[int, float] | None
+    steps: int
+    seconds: float
+
+    def value(self, value: float) -> str:
+        return percent(value) if self.measure == "accuracy" else compact(value)
+
+    @property
+    def gain(self) -> str:
+        """After against before, in points of a hundred where the measure is a share."""
+        if self.before is None or self.after is None:
+            return ""
+        change = self.after[1] - self.before[1]
+        if self.measure == "accuracy":
+            return f"{100 * change:+.1f} points"
+        return f"{'+' if change >= 0 else ''}{compact(change)}"
+
+    @property
+    def seconds_a_step(self) -> str:
+        return f"{duration(self.seconds / self.steps)} a step" if self.steps else ""
+
+
+def outcome(rows: Sequence[Row]) -> Outcome:
+    measure = "accuracy" if series(rows, "held_out/accuracy") else "reward"
+    points = series(rows, f"held_out/{measure}")
+    trained = {row["step"] for row in rows if row.get("step", 0) > 0}
+    return Outcome(
+        measure=measure,
+        before=points[0] if points else None,
+        after=points[-1] if len(points) > 1 else None,
+        best=max(points, key=lambda point: point[1]) if len(points) > 1 else None,
+        steps=len(trained),
+        seconds=sum(seconds for _, seconds in series(rows, "time/total_s")),
+    )
+
+
+def closing_table(run: Path) -> str:
+    """The table at a run's end. Plain ASCII: it reads the same in a terminal, a log and a mail."""
+    end = outcome(Metrics.read(run / "metrics.jsonl"))
+    lines = []
+    if end.before is not None:
+        lines.append(f"held-out {end.measure}")
+        lines.append(_row("before", f"{end.value(end.before[1]):>7}", f"step {end.before[0]}"))
+    if end.after is not None:
+        lines.append(_row("after", f"{end.value(end.after[1]):>7}", end.gain))
+    if end.best is not None:
+        lines.append(_row("best", f"{end.value(end.best[1]):>7}", f"step {end.best[0]}"))
+    lines.append("training")
+    lines.append(_row("steps", f"{end.steps:>7}"))
+    if end.seconds:
+        lines.append(_row("time", f"{duration(end.seconds):>7}", end.seconds_a_step))
+    lines.append(_row("run", str(run)))
+    if (run / "report.html").exists():
+        lines.append(_row("report", str(run / "report.html")))
+    return "\n".join(lines)
+
+
+def _row(name: str, value: str, note: str = "") -> str:
+    return f"  {name:<8}{value}  {note}".rstrip()
