@@ -8,8 +8,8 @@ very token given all tokens before it. Prompts, tool results and observations ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import torch
@@ -56,18 +56,19 @@ class Batch:
     @property
     def mask(self) -> Tensor:
         """[sequences, longest] float32: 1 where a padded action column holds an action."""
-        longest = max(self.action_lengths, default=0)
-        return (torch.arange(longest)[None] < torch.tensor(self.action_lengths)[:, None]).float()
+        sizes = torch.tensor(self.action_lengths, device=self.tokens.device)
+        column = torch.arange(max(self.action_lengths, default=0), device=self.tokens.device)
+        return (column[None] < sizes[:, None]).float()
 
     def padded(self, column: Tensor | str) -> Tensor:
         """An action column as [sequences, longest], zero where there is no action. Differentiable."""
         values = self.columns[column] if isinstance(column, str) else column
-        mask = self.mask.bool().to(values.device)
+        mask = self.mask.bool()
         return values.new_zeros(mask.shape).masked_scatter(mask, values)
 
     def flat(self, padded: Tensor) -> Tensor:
         """The inverse of `padded`."""
-        return padded[self.mask.bool().to(padded.device)]
+        return padded[self.mask.bool()]
 
     def rewards(self, scores: Sequence[float]) -> Tensor:
         """One score a sequence, given at its last action: [sequences, longest]."""
@@ -76,22 +77,25 @@ class Batch:
         rewards[rows, torch.tensor(self.action_lengths) - 1] = torch.tensor(scores, dtype=torch.float32)
         return rewards
 
+    def to(self, device: torch.device) -> Batch:
+        if self.tokens.device == device:
+            return self
+        columns = {name: column.to(device) for name, column in self.columns.items()}
+        moved = {name: getattr(self, name).to(device) for name in ("tokens", "actions", "steps")}
+        return replace(self, columns=columns, **moved)
+
     def select(self, rows: Sequence[int]) -> Batch:
         """The batch of these sequences, in this order."""
         starts = [0, *accumulate(self.lengths)]
-        action_starts = [0, *accumulate(self.action_lengths)]
-        tokens = _ranges((starts[r], starts[r + 1]) for r in rows)
-        actions = _ranges((action_starts[r], action_starts[r + 1]) for r in rows)
         lengths = [self.lengths[r] for r in rows]
         action_lengths = [self.action_lengths[r] for r in rows]
-        moved = [new - starts[r] for r, new in zip(rows, accumulate([0, *lengths[:-1]]), strict=True)] if rows else []
-        shift = torch.repeat_interleave(
-            torch.tensor(moved, dtype=torch.int64), torch.tensor(action_lengths, dtype=torch.int64)
-        )
+        new_starts = accumulate(lengths, initial=0)
+        shift = torch.tensor([new - starts[r] for r, new in zip(rows, new_starts, strict=False)])
+        actions = self._actions_of(rows)
         return Batch(
-            tokens=self.tokens[tokens],
+            tokens=self.tokens[_ranges((starts[r], starts[r + 1]) for r in rows)],
             lengths=lengths,
-            actions=self.actions[actions] + shift,
+            actions=self.actions[actions] + shift.repeat_interleave(torch.tensor(action_lengths)),
             action_lengths=action_lengths,
             group=[self.group[r] for r in rows],
             steps=self.steps[actions],
@@ -99,12 +103,25 @@ class Batch:
         )
 
     def split(self, token_budget: int) -> list[Batch]:
-        """Micro-batches of at most `token_budget` tokens once padded, alike in length so that little is padding."""
-        return [self.select(rows) for rows in partition(self.lengths, token_budget)]
+        """Micro-batches of at most `token_budget` tokens once padded, alike in length so that little is."""
+        parts = partition(self.lengths, token_budget)
+        return [self] if len(parts) == 1 else [self.select(rows) for rows in parts]
+
+    def in_parts(self, token_budget: int, compute: Callable[[Batch], Tensor]) -> Tensor:
+        """[actions, …] computed micro-batch by micro-batch, in this batch's own order."""
+        parts = partition(self.lengths, token_budget)
+        if len(parts) == 1:
+            return compute(self)
+        order = torch.cat([self._actions_of(rows) for rows in parts])
+        return torch.cat([compute(self.select(rows)) for rows in parts])[order.argsort()]
+
+    def _actions_of(self, rows: Sequence[int]) -> Tensor:
+        starts = [0, *accumulate(self.action_lengths)]
+        return _ranges((starts[r], starts[r + 1]) for r in rows)
 
 
 def partition(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Rows sorted by length and cut where rows × longest would pass the budget; a longer row stands alone."""
+    """Rows by length, cut where rows × longest would pass the budget; a row longer than that stands alone."""
     bins: list[list[int]] = []
     for row in sorted(range(len(lengths)), key=lambda r: (-lengths[r], r)):
         if bins and (len(bins[-1]) + 1) * lengths[bins[-1][0]] <= token_budget:
@@ -114,6 +131,5 @@ def partition(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
     return bins
 
 
-def _ranges(spans: Sequence[tuple[int, int]] | object) -> Tensor:
-    pieces = [torch.arange(start, stop) for start, stop in spans]  # type: ignore[attr-defined]
-    return torch.cat(pieces) if pieces else torch.zeros(0, dtype=torch.int64)
+def _ranges(spans: Iterable[tuple[int, int]]) -> Tensor:
+    return torch.cat([torch.arange(start, stop) for start, stop in spans])

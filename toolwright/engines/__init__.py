@@ -1,0 +1,51 @@
+"""What generates tokens: one interface, several engines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one turn is sampled. The same seed at the same place of a sequence draws the same number."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 32
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What an engine answers: the tokens as sampled, and what each of them cost."""
+
+    tokens: list[int]
+    log_probs: list[float]  # under the whole distribution at this temperature, before top-p and top-k
+    text: str
+    stop: str  # eos, stop or length
+    weights_version: int
+
+
+class Engine(Protocol):
+    """Tokens in, tokens out. `exact` engines give the learner's own log-probabilities."""
+
+    exact: bool
+    weights_version: int
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
+        """Continue `prompt`. `attempt` names whose it is, so that its cache can serve its next turn."""
+        ...
+
+    def release(self, attempt: str) -> None:
+        """The attempt is over; its cache may go."""
+        ...
+
+    def publish(self, version: int) -> None:
+        """The weights are now of this version; whatever was computed with the old ones is forgotten."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,255 @@
+"""The native engine: generates with the learner's own weights and code, many sequences side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from toolwright.batch import partition
+from toolwright.engines import Completion, Sampling
+from toolwright.engines.cache import DecodeAttention, ExtendAttention, SlotCache
+from toolwright.engines.sampler import Sampler
+from toolwright.failures import InfrastructureFailure, TaskFailure
+from toolwright.models.decoder import Decoder
+from toolwright.models.tokenizer import Tokenizer
+
+PREFILL_TOKENS = 8_192  # prompts computed in one pass, padding counted: bounds the memory of admission
+# Matrix products of a few rows add up in another order than those of many; from here on a row's result
+# does not depend on its neighbours, and the engine's numbers are the learner's to the last bit.
+ROWS_AT_LEAST = 16
+
+
+@dataclass(eq=False)
+class _Sequence:
+    """One turn under way."""
+
+    attempt: str
+    tokens: list[int]
+    prompt_length: int
+    sampling: Sampling
+    done: asyncio.Future[Completion]
+    log_probs: list[float] = field(default_factory=list)
+    slot: int = -1
+    cached: int = 0  # tokens whose keys and values are in the slot
+
+    @property
+    def generated(self) -> list[int]:
+        return self.tokens[self.prompt_length :]
+
+
+class NativeEngine:
+    """Slots that refill as sequences end; each turn advances by itself, none waits for its neighbours."""
+
+    exact = True
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        tokenizer: Tokenizer,
+        *,
+        slots: int,
+        timeout_s: float,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.decoder, self.tokenizer, self.timeout_s = decoder, tokenizer, timeout_s
+        self.dtype = dtype
+        self.device = decoder.embedding.weight.device
+        self.context = decoder.shape.context
+        self.cache = SlotCache(decoder.shape, slots, rows=max(slots, ROWS_AT_LEAST), dtype=dtype, device=self.device)
+        self.waiting: deque[_Sequence] = deque()
+        self.active: list[_Sequence] = []
+        self.weights_version = 0
+        self._pump: asyncio.Task[None] | None = None
+        self._sampler: Sampler | None = None
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
+        if len(prompt) >= self.context:
+            raise TaskFailure(f"{len(prompt)} tokens leave no room in a context of {self.context}")
+        done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        sequence = _Sequence(attempt, list(prompt), len(prompt), sampling, done)
+        self.waiting.append(sequence)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run())
+        try:
+            return await asyncio.wait_for(done, self.timeout_s)
+        except TimeoutError:
+            message = f"the native engine did not finish a turn of {attempt} within {self.timeout_s:g} s"
+            raise InfrastructureFailure(message) from None
+
+    def release(self, attempt: str) -> None:
+        self.cache.release(attempt)
+
+    def publish(self, version: int) -> None:
+        """The weights are the learner's own tensors: there is nothing to move, only old cache to forget."""
+        self.weights_version = version
+        self.cache.forget()
+
+    async def close(self) -> None:
+        if self._pump is not None:
+            self._pump.cancel()
+            await asyncio.gather(self._pump, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            while self.waiting or self.active:
+                self._drop_cancelled()
+                self._admit()
+                if self.active:
+                    self._decode()
+                await asyncio.sleep(0)  # let agents read what ended, call tools, and ask for more
+        except Exception as error:
+            for sequence in [*self.active, *self.waiting]:
+                if not sequence.done.done():
+                    sequence.done.set_exception(error)
+            self.active.clear()
+            self.waiting.clear()
+
+    def _drop_cancelled(self) -> None:
+        for sequence in [s for s in self.active if s.done.done()]:
+            self.active.remove(sequence)
+            self.cache.give_back(sequence.slot)
+            self._sampler = None
+
+    def _admit(self) -> None:
+        """Give waiting sequences a slot, compute what of their prompts is not cached, draw a first token."""
+        admitted: list[_Sequence] = []
+        while self.waiting:
+            if self.waiting[0].done.done():
+                self.waiting.popleft()
+                continue
+            place = self.cache.take(self.waiting[0].attempt, self.waiting[0].tokens)
+            if place is None:
+                break
+            sequence = self.waiting.popleft()
+            sequence.slot, sequence.cached = place
+            admitted.append(sequence)
+        if not admitted:
+            return
+        leaders: dict[tuple[int, ...] | int, list[_Sequence]] = {}
+        for sequence in admitted:  # attempts at one task share its prompt: compute it once
+            key = tuple(sequence.tokens) if sequence.cached == 0 else id(sequence)
+            leaders.setdefault(key, []).append(sequence)
+        families = list(leaders.values())
+        fresh = [len(family[0].tokens) - family[0].cached for family in families]
+        for part in partition(fresh, PREFILL_TOKENS):
+            self._prefill([families[i] for i in part])
+
+    @torch.inference_mode()
+    def _prefill(self, families: list[list[_Sequence]]) -> None:
+        leaders = [family[0] for family in families]
+        fresh = [leader.tokens[leader.cached :] for leader in leaders]
+        width = max([*map(len, fresh), -(-ROWS_AT_LEAST // len(fresh))])
+        tokens = torch.tensor([row + [0] * (width - len(row)) for row in fresh], device=self.device)
+        starts = torch.tensor([leader.cached for leader in leaders], device=self.device)
+        positions = starts[:, None] + torch.arange(width, device=self.device)[None]
+        slots = torch.tensor([leader.slot for leader in leaders], device=self.device)
+        attend = ExtendAttention(self.cache, slots, positions)
+        with self._precision():
+            hidden = self.decoder.hidden(tokens.flatten(), attend.positions.flatten(), attend)
+            last = [i * width + len(row) - 1 for i, row in enumerate(fresh)]
+            last += [0] * (ROWS_AT_LEAST - len(last))
+            logits = self.decoder.head(hidden[torch.tensor(last, device=self.device)])
+        members = []
+        for family in families:
+            for member in family:
+                if member is not family[0]:
+                    self.cache.copy(family[0].slot, member.slot, len(member.tokens))
+                member.cached = len(member.tokens)
+                members.append(member)
+        rows = torch.tensor([i for i, family in enumerate(families) for _ in family], device=self.device)
+        sampler = Sampler([member.sampling for member in members])
+        self.active += self._record(members, *sampler(logits[rows], [len(m.tokens) for m in members]))
+        self._sampler = None
+
+    @torch.inference_mode()
+    def _decode(self) -> None:
+        """One more token for every active sequence."""
+        self._compact()
+        count = max(ROWS_AT_LEAST, max(s.slot for s in self.active) + 1)
+        tokens, places = [0] * count, [0] * count
+        for parked in self.cache.parked.values():
+            if parked.slot < count:
+                places[parked.slot] = len(parked.tokens)  # an idle row writes behind what it keeps
+        for sequence in self.active:
+            tokens[sequence.slot], places[sequence.slot] = sequence.tokens[-1], len(sequence.tokens) - 1
+        seen = max(len(s.tokens) for s in self.active)
+        positions = torch.tensor(places, device=self.device)
+        attend = DecodeAttention(self.cache, positions, seen)
+        with self._precision():
+            hidden = self.decoder.hidden(torch.tensor(tokens, device=self.device), positions, attend)
+            logits = self.decoder.head(hidden)
+        slots = [s.slot for s in self.active]
+        if slots != list(range(count)):
+            logits = logits[torch.tensor(slots, device=self.device)]
+        if self._sampler is None:
+            self._sampler = Sampler([s.sampling for s in self.active])
+        drawn = self._sampler(logits, [len(s.tokens) for s in self.active])
+        for sequence in self.active:
+            sequence.cached = len(sequence.tokens)
+        going_on = self._record(self.active, *drawn)
+        if len(going_on) != len(self.active):
+            self._sampler = None
+        self.active = going_on
+
+    def _record(self, sequences: list[_Sequence], tokens: Tensor, log_probs: Tensor) -> list[_Sequence]:
+        """Append what was drawn; those that end are answered, the others returned."""
+        going_on = []
+        for sequence, token, log_prob in zip(sequences, tokens.tolist(), log_probs.tolist(), strict=True):
+            sequence.tokens.append(token)
+            sequence.log_probs.append(log_prob)
+            stop = self._stop(sequence, token)
+            if stop is None:
+                going_on.append(sequence)
+            else:
+                self._finish(sequence, stop)
+        return going_on
+
+    def _stop(self, sequence: _Sequence, token: int) -> str | None:
+        if token in self.tokenizer.end_tokens:
+            return "eos"
+        sampling = sequence.sampling
+        if sampling.stop:
+            reach = 2 * max(map(len, sampling.stop)) + 8  # tokens that surely cover a stop string at the end
+            tail = self.tokenizer.decode(sequence.generated[-reach:])
+            if any(text in tail for text in sampling.stop):
+                return "stop"
+        full = len(sequence.tokens) >= self.context
+        return "length" if full or len(sequence.log_probs) >= sampling.max_tokens else None
+
+    def _finish(self, sequence: _Sequence, stop: str) -> None:
+        if len(sequence.tokens) < self.context:
+            self.cache.park(sequence.slot, sequence.attempt, sequence.tokens[: sequence.cached])
+        else:
+            self.cache.give_back(sequence.slot)
+        if sequence.done.done():
+            return
+        sequence.done.set_result(
+            Completion(
+                tokens=sequence.generated,
+                log_probs=sequence.log_probs,
+                text=self.tokenizer.decode(sequence.generated),
+                stop=stop,
+                weights_version=self.weights_version,
+            )
+        )
+
+    def _compact(self) -> None:
+        """Move the highest sequences into free slots below, so that a step does not compute idle rows."""
+        if self.waiting:
+            return
+        for sequence in sorted(self.active, key=lambda s: -s.slot):
+            if not self.cache.free or self.cache.free[0] >= len(self.active) or sequence.slot < len(self.active):
+                return
+            target = self.cache.lowest()
+            self.cache.copy(sequence.slot, target, sequence.cached)
+            self.cache.give_back(sequence.slot)
+            sequence.slot = target
+
+    def _precision(self) -> torch.autocast:
+        enabled = self.dtype != torch.float32
+        return torch.autocast(self.device.type, dtype=self.dtype if enabled else torch.bfloat16, enabled=enabled)

@@ -1,0 +1,67 @@
+"""From logits to one token a row: temperature, top-k, top-p, and noise that only a seed and a place decide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toolwright.engines import Sampling
+
+
+class Sampler:
+    """The settings of the rows that are generated side by side, kept as tensors between steps."""
+
+    def __init__(self, rows: Sequence[Sampling]) -> None:
+        self.greedy = torch.tensor([row.temperature == 0 for row in rows])
+        self.temperature = torch.tensor([row.temperature or 1.0 for row in rows])
+        self.top_p = torch.tensor([row.top_p for row in rows], dtype=torch.float64)
+        self.top_k = torch.tensor([row.top_k for row in rows])
+        self.seeds = np.array([row.seed % 2**63 for row in rows], dtype=np.uint64)
+        self.all_greedy = bool(self.greedy.all())
+        self.any_greedy = bool(self.greedy.any())
+        self.plain = bool((self.temperature == 1).all())
+        self.filters = bool((self.top_p < 1).any() or (self.top_k > 0).any())
+
+    def __call__(self, logits: Tensor, places: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """[rows, vocab] -> tokens [rows] and their log-probabilities under softmax(logits / temperature)."""
+        if not self.plain:
+            logits = logits / self.temperature.to(logits.device)[:, None]
+        log_probs = logits.log_softmax(-1)
+        if self.all_greedy:
+            tokens = logits.argmax(-1)
+        else:
+            tokens = self._draw(log_probs, places)
+            if self.any_greedy:
+                tokens = tokens.where(~self.greedy.to(tokens.device), logits.argmax(-1))
+        return tokens, log_probs.gather(1, tokens[:, None])[:, 0]
+
+    def _draw(self, log_probs: Tensor, places: Sequence[int]) -> Tensor:
+        """Inverse transform sampling: one number a row, in float64 so that a large vocabulary is not biased."""
+        probs = log_probs.double().exp()
+        if self.filters:
+            probs = self._filter(probs)
+        cumulative = probs.cumsum(-1)
+        noise = torch.from_numpy(uniform(self.seeds, np.asarray(places, dtype=np.uint64)))
+        target = noise.to(probs.device)[:, None] * cumulative[:, -1:]
+        return torch.searchsorted(cumulative, target)[:, 0].clamp_(max=probs.shape[1] - 1)
+
+    def _filter(self, probs: Tensor) -> Tensor:
+        ranked, order = probs.sort(-1, descending=True, stable=True)
+        rank = torch.arange(probs.shape[1], device=probs.device)[None]
+        top_k = self.top_k.to(probs.device)[:, None]
+        before = ranked.cumsum(-1) - ranked  # a token stays while those above it do not reach top_p
+        keep = (before < self.top_p.to(probs.device)[:, None]) & ((top_k == 0) | (rank < top_k))
+        return torch.zeros_like(probs).scatter_(1, order, ranked * keep)
+
+
+def uniform(seeds: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """A number in (0, 1) for each seed and place, by SplitMix64: no state to keep, carry or restore."""
+    with np.errstate(over="ignore"):
+        z = seeds * np.uint64(0xD1342543DE82EF95) + (places + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+        z = z ^ (z >> np.uint64(31))
+    return ((z >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53

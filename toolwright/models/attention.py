@@ -1,0 +1,67 @@
+"""Attention as learner and engine both compute it, precise enough that their numbers agree.
+
+On a CPU, float32 attention works in float64 inside and is rounded once at the end. Sums over keys are the one
+place where the learner, which sees whole sequences, and the engine, which sees one token at a time, add up in
+different orders; a trained network amplifies that difference a hundredfold. Rounded from float64 the results
+are the same numbers, and the log-probabilities of both agree to the last bit.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def working_type(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    return torch.float64 if device.type == "cpu" and dtype == torch.float32 else dtype
+
+
+def attend(
+    q: Tensor,  # [rows, heads, queries, dim]
+    k: Tensor,  # [rows, heads, keys, dim]
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """Softmax attention in the type of `q`."""
+    work = working_type(q.dtype, q.device)
+    out = F.scaled_dot_product_attention(
+        q.to(work), k.to(work), v.to(work), attn_mask=mask, is_causal=causal
+    )
+    return out.to(q.dtype)
+
+
+def repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """[rows, kv_heads, …] -> [rows, heads, …]: each key-value head serves a run of query heads."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
+class PackedAttention:
+    """Causal attention within each of several sequences laid end to end.
+
+    The linear layers see no padding; only here are sequences set side by side. Padding stands on the right,
+    where a causal query never looks, so no mask is needed.
+    """
+
+    def __init__(self, lengths: list[int], device: torch.device) -> None:
+        self.rows, self.longest = len(lengths), max(lengths)
+        sizes = torch.tensor(lengths, device=device)
+        column = torch.arange(self.longest, device=device)
+        real = column[None] < sizes[:, None]
+        starts = sizes.cumsum(0) - sizes
+        self.positions = column.expand(self.rows, -1)[real]
+        self.even = min(lengths) == self.longest
+        self.gather = (starts[:, None] + column[None]).where(real, 0).flatten()
+        self.scatter = real.flatten().nonzero().flatten()
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = self._spread(q), self._spread(k), self._spread(v)
+        k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+        out = attend(q, k, v, causal=True).transpose(1, 2).flatten(0, 1)
+        return out if self.even else out.index_select(0, self.scatter)
+
+    def _spread(self, x: Tensor) -> Tensor:
+        wide = x if self.even else x.index_select(0, self.gather)
+        return wide.view(self.rows, self.longest, *x.shape[1:]).transpose(1, 2)
