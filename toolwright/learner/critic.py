@@ -1,0 +1,84 @@
+"""The critic: a decoder of its own with a value for every action's state."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toolwright.algorithms import value_loss
+from toolwright.algorithms.aggregate import Totals
+from toolwright.batch import Batch
+from toolwright.config import schema
+from toolwright.learner.forward import precision, states
+from toolwright.learner.optimizer import Optimizer
+from toolwright.models.decoder import Decoder
+
+
+class ValueModel(nn.Module):
+    """Starts as the policy's own body; the head starts at zero, so the first values are 0 everywhere."""
+
+    def __init__(self, policy: Decoder) -> None:
+        super().__init__()
+        self.body = copy.deepcopy(policy)
+        # Its output layer is not used; where it is tied to the embedding, that one is.
+        if not policy.shape.tied:
+            self.body.unembedding.requires_grad_(False)
+        self.head = nn.Linear(policy.shape.width, 1)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.head.to(policy.embedding.weight.device)
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.head(states(self.body, batch)).float()[:, 0]
+
+
+class Critic:
+    def __init__(
+        self,
+        policy: Decoder,
+        optimizer: schema.Optimizer,
+        *,
+        total_updates: int,
+        micro_tokens: int,
+        clip: float,
+        dtype: torch.dtype,
+    ) -> None:
+        self.model = ValueModel(policy)
+        self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
+        self.micro_tokens, self.clip, self.dtype = micro_tokens, clip, dtype
+
+    @torch.no_grad()
+    def values(self, batch: Batch) -> Tensor:
+        """[actions]"""
+        with precision(self.model, self.dtype):
+            return batch.in_parts(self.micro_tokens, self.model)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        """One optimiser update towards the batch's `returns`."""
+        totals = Totals.of(batch.mask)
+        loss_sum, clipped = 0.0, 0.0
+        for part in batch.split(self.micro_tokens):
+            with precision(self.model, self.dtype):
+                values = self.model(part)
+            loss, metrics = value_loss.compute(
+                values=part.padded(values),
+                old_values=part.padded("values"),
+                returns=part.padded("returns"),
+                mask=part.mask,
+                clip_value=self.clip,
+                totals=totals,
+            )
+            loss.backward()
+            loss_sum += float(loss)
+            clipped += float(metrics["clip_fraction"])
+        return {"loss": loss_sum, "clip_fraction": clipped, **self.optimizer.step()}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,69 @@
+"""One forward pass over packed sequences, and what it says of each action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from toolwright.batch import Batch
+from toolwright.models.attention import PackedAttention
+from toolwright.models.decoder import Decoder
+
+# Logits of a chunk stay under this many numbers; beyond it they are computed again on the way back
+# rather than kept, since for a real vocabulary they are far larger than everything else.
+LOGITS_AT_ONCE = 1 << 26
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """[actions] each: how likely the action was, how undecided the policy, and Σ π² where it was asked for."""
+
+    log_prob: Tensor
+    entropy: Tensor
+    sum_pi_squared: Tensor | None = None
+
+
+def precision(decoder: torch.nn.Module, dtype: torch.dtype) -> torch.autocast:
+    """Matrix products in `dtype`, master weights in float32."""
+    device = next(decoder.parameters()).device.type
+    low = dtype != torch.float32
+    return torch.autocast(device, dtype=dtype if low else torch.bfloat16, enabled=low)
+
+
+def states(decoder: Decoder, batch: Batch) -> Tensor:
+    """[actions, width]: the hidden state from which each action was chosen, the one before its token."""
+    device = decoder.embedding.weight.device
+    attend = PackedAttention(batch.lengths, device)
+    hidden = decoder.hidden(batch.tokens.to(device), attend.positions, attend)
+    return hidden.index_select(0, batch.actions.to(device) - 1)
+
+
+def statistics(
+    decoder: Decoder, batch: Batch, *, temperature: float, squares: bool = False, entropy_gradient: bool = False
+) -> Statistics:
+    chosen = states(decoder, batch)
+    targets = batch.tokens[batch.actions].to(chosen.device)
+    rows = max(1, LOGITS_AT_ONCE // decoder.shape.vocab)
+
+    def of_chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits = decoder.head(hidden) / temperature if temperature != 1 else decoder.head(hidden)
+        log_prob = -F.cross_entropy(logits, target, reduction="none")
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            log_all = logits.log_softmax(-1)
+            every = log_all.exp()
+            entropy = -(every * log_all).sum(-1)
+        return log_prob, entropy, every.square().sum(-1) if squares else entropy
+
+    if len(targets) <= rows:
+        pieces = [of_chunk(chosen, targets)]
+    else:
+        pieces = [
+            checkpoint(of_chunk, h, t, use_reentrant=False)
+            for h, t in zip(chosen.split(rows), targets.split(rows), strict=True)
+        ]
+    log_prob, entropy, square = (torch.cat(column) for column in zip(*pieces, strict=True))
+    return Statistics(log_prob, entropy, square if squares else None)

@@ -1,0 +1,79 @@
+"""What the policy is pushed towards: the chosen loss, the pull of the reference, the entropy bonus."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from toolwright.algorithms import aggregate, kl, losses
+from toolwright.algorithms.aggregate import Totals
+from toolwright.batch import Batch
+from toolwright.config import schema
+from toolwright.learner.forward import Statistics
+
+
+class Objective:
+    """An `algorithm` block made callable. Knows nothing of models; sums over micro-batches to the whole."""
+
+    def __init__(self, config: schema.Algorithm, *, norm_tokens: int) -> None:
+        self.config = config
+        self.entry = losses.registry.get(config.loss)
+        common = self.entry.accepted(
+            clip_low=config.clip_low, clip_high=config.clip_high, clip_c=config.clip_c
+        )
+        self.params = {**common, **config.params.get(config.loss, {})}
+        self.norm_tokens = config.norm_tokens or norm_tokens
+        self.kl_coef = config.kl.coef
+
+    @property
+    def prepares(self) -> bool:
+        """Whether the loss looks at the whole minibatch before any part of it."""
+        return losses.prepares(self.config.loss)
+
+    def prepare(self, batch: Batch, log_prob: Tensor) -> dict[str, Tensor]:
+        """Per-action columns that only the whole minibatch can tell, such as which tokens covary most."""
+        columns = losses.prepare(
+            self.config.loss,
+            old_log_prob=batch.padded("old_log_prob"),
+            log_prob=batch.padded(log_prob),
+            advantages=batch.padded("advantages"),
+            mask=batch.mask,
+            **self.params,
+        )
+        return {f"prepared/{name}": batch.flat(column) for name, column in columns.items()}
+
+    def __call__(self, part: Batch, now: Statistics, totals: Totals) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part's share of the loss; `totals` count the whole minibatch."""
+        config, mask = self.config, part.mask
+        log_prob = part.padded(now.log_prob)
+        old = part.padded("old_log_prob") if "old_log_prob" in part.columns else log_prob.detach()
+        prepared = {
+            name.removeprefix("prepared/"): part.padded(column)
+            for name, column in part.columns.items()
+            if name.startswith("prepared/")
+        }
+        loss, metrics = losses.compute(
+            config.loss,
+            old_log_prob=old,
+            log_prob=log_prob,
+            advantages=part.padded("advantages"),
+            mask=mask,
+            aggregate=config.aggregate,
+            norm_tokens=self.norm_tokens,
+            totals=totals,
+            weights=part.padded("weights") if "weights" in part.columns else None,
+            **prepared,
+            **self.params,
+        )
+        metrics = {**metrics, "entropy": now.entropy.detach().sum() / totals.tokens}
+        if config.entropy_coef:
+            loss = loss - config.entropy_coef * self._aggregate(part.padded(now.entropy), mask, totals)
+        if config.kl.where == "loss":
+            away = kl.compute(config.kl.estimator, log_prob, part.padded("ref_log_prob"))
+            away = self._aggregate(away, mask, totals)
+            loss = loss + self.kl_coef * away
+            metrics["reference_kl"] = away.detach()
+        return loss, metrics
+
+    def _aggregate(self, values: Tensor, mask: Tensor, totals: Totals) -> Tensor:
+        mode = self.config.aggregate
+        return aggregate.compute(mode, values, mask, totals=totals, norm_tokens=self.norm_tokens)

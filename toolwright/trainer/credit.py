@@ -1,0 +1,158 @@
+"""From scored trajectories to a batch with advantages: what the estimator declares it needs is computed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toolwright.algorithms import advantages, correction, kl
+from toolwright.batch import Batch
+from toolwright.config import schema
+from toolwright.learner.critic import Critic
+from toolwright.learner.policy import Frozen, Policy
+from toolwright.trajectory import Trajectory
+
+
+@dataclass
+class Credit:
+    """The roles that answer what estimators ask."""
+
+    config: schema.Config
+    policy: Policy
+    reference: Frozen | None
+    critic: Critic | None
+
+    def __post_init__(self) -> None:
+        algorithm = self.config.algorithm
+        entry = advantages.registry.get(algorithm.adv_estimator)
+        self.needs = entry.needs
+        common = entry.accepted(
+            gamma=algorithm.gamma, lam=algorithm.lam, normalize_by_std=algorithm.normalize_by_std
+        )
+        self.params = {**common, **algorithm.params.get(algorithm.adv_estimator, {})}
+
+    def learner_pass(self, *, exact: bool) -> bool:
+        """Whether the learner must score what was sampled before the first update.
+
+        An exact engine recorded the learner's own numbers. Without one, a single update can take the old
+        log-probabilities from its own forward pass; anything more needs them beforehand.
+        """
+        config = self.config
+        several = config.update.epochs * config.update.minibatches > 1
+        asked = (
+            "sum_pi_squared" in self.needs
+            or "old_log_prob" in self.needs
+            or config.algorithm.kl.where == "reward"
+            or config.algorithm.correction.mode != "none"
+        )
+        return "sum_pi_squared" in self.needs or (not exact and (several or asked))
+
+    def assign(
+        self,
+        trajectories: Sequence[Trajectory],
+        *,
+        exact: bool,
+        baselines: Mapping[str, float],
+        kl_coef: float,
+    ) -> tuple[Batch, dict[str, float]]:
+        """The batch with every column the update needs, and what there is to know about it."""
+        batch = Batch.pack(trajectories)
+        metrics: dict[str, float] = {}
+        if self.learner_pass(exact=exact):
+            now = self.policy.statistics(batch, squares="sum_pi_squared" in self.needs)
+            batch.columns["old_log_prob"] = now["log_prob"]
+            if "sum_pi_squared" in now:
+                batch.columns["sum_pi_squared"] = now["sum_pi_squared"]
+        elif exact:
+            batch.columns["old_log_prob"] = batch.columns["sampled_log_prob"]
+        if self.reference is not None:
+            batch.columns["ref_log_prob"] = self.reference.statistics(batch)["log_prob"]
+        if self.critic is not None:
+            batch.columns["values"] = self.critic.values(batch)
+        rewards = batch.rewards([t.reward or 0.0 for t in trajectories])
+        if self.config.algorithm.kl.where == "reward":
+            rewards, metrics["reference/kl"] = self._penalised(batch, rewards, kl_coef)
+        if self.config.algorithm.correction.mode != "none":
+            metrics.update(self._correct(batch))
+        given, returned = self._estimate(batch, rewards, trajectories, baselines)
+        batch.columns["advantages"], batch.columns["returns"] = batch.flat(given), batch.flat(returned)
+        return batch, metrics
+
+    def _penalised(self, batch: Batch, rewards: Tensor, coef: float) -> tuple[Tensor, float]:
+        away = kl.compute(
+            self.config.algorithm.kl.estimator, batch.columns["old_log_prob"], batch.columns["ref_log_prob"]
+        )
+        return rewards - coef * batch.padded(away), float(away.mean())
+
+    def _correct(self, batch: Batch) -> dict[str, float]:
+        c = self.config.algorithm.correction
+        weights, metrics = correction.compute(
+            mode=c.mode,
+            old_log_prob=batch.padded("old_log_prob"),
+            sampled_log_prob=batch.padded("sampled_log_prob"),
+            mask=batch.mask,
+            level=c.level,
+            low=c.low,
+            high=c.high,
+        )
+        batch.columns["weights"] = batch.flat(weights)
+        return {f"correction/{name}": float(value) for name, value in metrics.items()}
+
+    def _estimate(
+        self,
+        batch: Batch,
+        rewards: Tensor,
+        trajectories: Sequence[Trajectory],
+        baselines: Mapping[str, float],
+    ) -> tuple[Tensor, Tensor]:
+        inputs: dict[str, Any] = dict(self.params)
+        for name in ("values", "old_log_prob", "sum_pi_squared"):
+            if name in self.needs:
+                inputs[name] = batch.padded(name)
+        if "reward_baseline" in self.needs:
+            inputs["reward_baseline"] = torch.tensor([baselines[group] for group in batch.group])
+        name = self.config.algorithm.adv_estimator
+        if self.needs & {"anchor", "step_reward"}:
+            return self._by_step(name, batch, trajectories, inputs)
+        return advantages.compute(name, rewards=rewards, mask=batch.mask, group=batch.group, **inputs)
+
+    def _by_step(
+        self, name: str, batch: Batch, trajectories: Sequence[Trajectory], inputs: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Step-wise estimators see one row a step; every action lies in exactly one, so rows add up again."""
+        steps, mask = batch.padded(batch.steps.float()).long(), batch.mask
+        owner = [i for i, t in enumerate(trajectories) for _ in t.steps]
+        number = [s for t in trajectories for s in range(len(t.steps))]
+        mine = mask[owner] * (steps[owner] == torch.tensor(number)[:, None])
+        episode = torch.tensor([t.reward or 0.0 for t in trajectories])[owner]
+        last = (mine * torch.arange(1, mine.shape[1] + 1)).argmax(-1)
+        rewards = torch.zeros_like(mine)
+        rewards[torch.arange(len(owner)), last] = episode
+        given, returned = advantages.compute(
+            name,
+            rewards=rewards,
+            mask=mine,
+            group=[batch.group[i] for i in owner],
+            trajectory=owner,
+            step_rewards=torch.tensor([r for t in trajectories for r in step_rewards(t)]),
+            anchor=[step.anchor for t in trajectories for step in t.steps],
+            **inputs,
+        )
+        rows = torch.tensor(owner)
+        whole = torch.zeros_like(mask)
+        return (
+            whole.index_add(0, rows, given.to(whole.dtype) * mine),
+            whole.index_add(0, rows, returned.to(whole.dtype) * mine),
+        )
+
+
+def step_rewards(trajectory: Trajectory) -> list[float]:
+    """What each step earned. An environment that gave nothing on the way pays at the end."""
+    steps = trajectory.steps
+    if all(step.reward is None for step in steps):
+        return [0.0] * (len(steps) - 1) + [trajectory.reward or 0.0]
+    return [step.reward or 0.0 for step in steps]

@@ -1,0 +1,107 @@
+"""The roles of a run, built from its configuration: models, engine, learner, reward. All in this process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from toolwright import tasks
+from toolwright.agents.rollout import seed_of
+from toolwright.config import schema
+from toolwright.engines.native import NativeEngine
+from toolwright.failures import UserError
+from toolwright.models import huggingface
+from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.tasks import TaskSet
+from toolwright.trajectory import Task
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def use_threads(run: schema.Run) -> None:
+    torch.set_num_threads(run.threads or _physical_cores())
+
+
+def _physical_cores() -> int:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, usable)
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"model.device={name!r} is not a device; write auto, cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"model.device={name} was asked for, but torch sees no CUDA device here")
+    return device
+
+
+def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Decoder, Tokenizer]:
+    """The policy's decoder and tokenizer: from a Hugging Face folder, or fresh with a character for a token."""
+    if config.path is not None:
+        folder = Path(config.path).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"model.path={config.path} is not a folder")
+        decoder = huggingface.load(folder, context=config.context)
+        tokenizer = Tokenizer.load(folder)
+        if tokenizer.size > decoder.shape.vocab:
+            raise UserError(
+                f"{folder}: its tokenizer knows {tokenizer.size} tokens, its model only {decoder.shape.vocab}"
+            )
+    else:
+        tokenizer = Tokenizer.characters(alphabet)
+        shape = Shape(
+            vocab=tokenizer.size,
+            layers=config.layers,
+            width=config.width,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            ffn=config.ffn,
+            context=config.context,
+            head_dim=config.width // config.heads,
+            tied=config.tied,
+            qk_norm=True,
+            family="qwen3",
+            extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
+        )
+        decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
+    return decoder.to(pick_device(config.device)), tokenizer
+
+
+def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> NativeEngine:
+    return NativeEngine(
+        decoder,
+        tokenizer,
+        slots=config.engine.slots,
+        timeout_s=config.engine.timeout_s,
+        dtype=DTYPES[config.model.dtype],
+    )
+
+
+def load_tasks(config: schema.TaskSet, *, seed: int) -> TaskSet:
+    return tasks.load(config, seed=seed)
+
+
+def fitting(found: list[Task], config: schema.TaskSet, tokenizer: Tokenizer, *, limit: int) -> list[Task]:
+    """The tasks whose prompts are not too long; `task.long_prompts` says whether a long one is an error."""
+    kept = []
+    for task in found:
+        text = tokenizer.render(task.prompt)
+        # No token is shorter than a byte, so most prompts need not be tokenised to know that they fit.
+        if len(text.encode()) > limit and len(tokenizer.encode(text)) > limit:
+            if config.long_prompts == "error":
+                raise UserError(
+                    f"task {task.id}: its prompt is longer than {limit} tokens; "
+                    "raise task.max_prompt_tokens or set task.long_prompts=skip"
+                )
+            continue
+        kept.append(task)
+    if found and not kept:
+        raise UserError(f"every prompt is longer than {limit} tokens; raise task.max_prompt_tokens or model.context")
+    return kept

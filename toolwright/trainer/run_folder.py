@@ -1,0 +1,127 @@
+"""The run folder: a contract that is complete enough to resume, replay and audit a run without any service."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from toolwright import __version__
+from toolwright.config import schema, stored
+from toolwright.failures import UserError
+from toolwright.models import huggingface
+from toolwright.models.decoder import Decoder
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.observe.metrics import Metrics
+from toolwright.trajectory import Trajectory, save
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+        self.rollouts = path / "rollouts"
+        self.model = path / "model"
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        return Metrics(self.path / "metrics.jsonl")
+
+    @classmethod
+    def open(
+        cls,
+        run: schema.Run,
+        config: schema.Config | schema.SupervisedConfig,
+        *,
+        default_name: str,
+        command: Sequence[str],
+    ) -> RunFolder:
+        """A new folder, or with `run.resume` the one that is there. Never two runs in one folder."""
+        name = run.name or f"{default_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        path = Path(run.dir) / name
+        if run.name is None and path.exists():
+            path = _unused(path)
+        folder = cls(path)
+        if run.resume:
+            if not path.is_dir():
+                raise UserError(f"nothing to resume: there is no run folder {path}")
+        elif path.exists():
+            raise UserError(
+                f"run folder {path} exists: go on with it by run.resume=true, or choose another run.name"
+            )
+        for place in (folder.checkpoints, folder.rollouts):
+            place.mkdir(parents=True, exist_ok=True)
+        (path / "config.yaml").write_text(stored.to_yaml(config))
+        with (path / "command.txt").open("a") as file:
+            file.write(provenance(command))
+        return folder
+
+    def log(self, text: str) -> None:
+        with (self.path / "log.txt").open("a") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+    def save_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+        save(self.rollouts / f"step_{step:06d}.parquet", trajectories)
+
+    def save_model(self, decoder: Decoder, tokenizer: Tokenizer) -> None:
+        """The latest policy as an ordinary Hugging Face folder; replaced whole, so that it is always one."""
+        fresh, old = self.path / "model.partial", self.path / "model.old"
+        for leftover in (fresh, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        huggingface.save(decoder, fresh)
+        tokenizer.save(fresh)
+        if self.model.exists():
+            self.model.rename(old)
+        fresh.rename(self.model)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def rewind(self, step: int) -> None:
+        """Forget what was written after this step, so that a resumed run leaves one history."""
+        Metrics.truncate(self.path / "metrics.jsonl", after_step=step)
+        for file in self.rollouts.iterdir():
+            number = file.stem.removeprefix("step_")
+            if not number.isdigit() or int(number) > step:
+                file.unlink()
+
+
+def _unused(path: Path) -> Path:
+    number = 2
+    while (candidate := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return candidate
+
+
+def provenance(command: Sequence[str]) -> str:
+    """How a run was started, and on what: what one needs to know to do it again."""
+    import torch
+
+    lines = [
+        f"# {time.strftime('%Y-%m-%d %H:%M:%S')}",
+        shlex.join(command),
+        f"toolwright {__version__}, python {platform.python_version()}, torch {torch.__version__}",
+        f"{platform.platform()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        f"git {_git_state()}",
+        f"directory {Path.cwd()}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _git_state() -> str:
+    try:
+        head = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=Path(sys.modules["toolwright"].__file__ or ".").parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return head.stdout.strip() or "unknown"

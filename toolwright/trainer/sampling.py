@@ -1,0 +1,131 @@
+"""One step's groups: sampled, scored, selected; complete, re-sampled or dropped, never silently partial."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from toolwright.agents.rollout import Rollout, Wanted, seed_of
+from toolwright.algorithms import selection
+from toolwright.config import schema
+from toolwright.rewards import Scorer
+from toolwright.tasks.order import TaskOrder
+from toolwright.trajectory import Group, Task, Trajectory, as_groups
+
+
+@dataclass
+class Sampled:
+    """What a step learns from, and what became of the rest."""
+
+    groups: list[Group] = field(default_factory=list)
+    baselines: dict[str, float] = field(default_factory=dict)  # a greedy attempt's score by group
+    attempts: list[Trajectory] = field(default_factory=list)  # all of them, for the run folder
+    failed: int = 0
+    dropped: int = 0  # groups left out because an attempt failed
+    flat: int = 0  # groups left out because all their rewards were equal
+    rounds: int = 0
+
+    @property
+    def trajectories(self) -> list[Trajectory]:
+        return [t for group in self.groups for t in group.trajectories]
+
+    @property
+    def failures(self) -> list[str]:
+        return [t.failure.message for t in self.attempts if t.failure is not None]
+
+
+class GroupSampler:
+    def __init__(
+        self,
+        config: schema.Config,
+        rollout: Rollout,
+        scorer: Scorer,
+        tasks: Sequence[Task],
+        order: TaskOrder,
+        *,
+        greedy_baseline: bool,
+    ) -> None:
+        self.config, self.rollout, self.scorer = config, rollout, scorer
+        self.tasks, self.order, self.greedy_baseline = tasks, order, greedy_baseline
+        chosen = config.algorithm.selection
+        self.per_task = config.rollout.samples * (chosen.oversample if chosen.resample_on_correct else 1)
+
+    async def step(self, step: int) -> Sampled:
+        """Groups for one step; with dynamic sampling, in rounds until there are enough that can teach."""
+        chosen, wanted = self.config.algorithm.selection, self.config.rollout.prompts
+        sampled = Sampled()
+        while len(sampled.groups) < wanted and sampled.rounds < (
+            chosen.max_rounds if chosen.dynamic_sampling else 1
+        ):
+            picks = self.order.take(wanted)
+            await self._round(sampled, step, [self.tasks[i] for i in picks])
+            sampled.rounds += 1
+        sampled.groups = sampled.groups[:wanted]
+        return sampled
+
+    async def _round(self, sampled: Sampled, step: int, tasks: Sequence[Task]) -> None:
+        wanted, greedy = [], []
+        for place, task in enumerate(tasks):
+            name = f"{step}.{sampled.rounds}.{place}"
+            seed = seed_of(self.config.run.seed, name, task.id)
+            wanted += [Wanted(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
+            if self.greedy_baseline:
+                greedy.append(Wanted(task, name, self.per_task, seed))
+        attempts = await self.rollout.run(wanted)
+        best = await self.rollout.run(greedy, temperature=0.0) if greedy else []
+        await self.scorer.score([t for t in [*attempts, *best] if t.failure is None])
+        for trajectory in best:
+            if trajectory.failure is None and trajectory.reward is not None:
+                sampled.baselines[trajectory.group] = trajectory.reward
+        sampled.attempts += attempts
+        sampled.failed += sum(t.failure is not None for t in [*attempts, *best])
+        for group in as_groups(attempts):
+            self._keep(sampled, group)
+
+    def _keep(self, sampled: Sampled, group: Group) -> None:
+        name = group.trajectories[0].group
+        if not group.complete or (self.greedy_baseline and name not in sampled.baselines):
+            sampled.dropped += 1
+            return
+        for trajectory in group.trajectories:
+            self._shape(trajectory)
+        chosen = self.config.algorithm.selection
+        if chosen.resample_on_correct:
+            group = self._cleanest(group, name)
+        if chosen.dynamic_sampling and not selection.has_signal(group.rewards):
+            sampled.flat += 1
+            return
+        sampled.groups.append(group)
+
+    def _shape(self, trajectory: Trajectory) -> None:
+        """DAPO's overlong penalty: the score falls as the answer nears the limit."""
+        reward = self.config.reward
+        if not reward.overlong_buffer or trajectory.reward is None:
+            return
+        penalty = selection.overlong_penalty(
+            trajectory.sampled_tokens,
+            max_length=self.config.rollout.max_tokens,
+            buffer=reward.overlong_buffer,
+            penalty=reward.overlong_penalty,
+        )
+        trajectory.reward_parts["overlong"] = penalty
+        trajectory.reward += penalty
+
+    def _cleanest(self, group: Group, name: str) -> Group:
+        kept = selection.resample_on_correct(
+            correct=[(t.reward or 0.0) > 0 for t in group.trajectories],
+            faults=[_faults(t) for t in group.trajectories],
+            keep=self.config.rollout.samples,
+            rng=random.Random(seed_of(self.config.run.seed, name, "resample-on-correct")),
+        )
+        return Group(group.task, [group.trajectories[i] for i in kept])
+
+
+def _faults(trajectory: Trajectory) -> float:
+    counts = trajectory.counts
+    return selection.faults(
+        tool_calls=int(counts.get("tool_calls", 0)),
+        tool_errors=int(counts.get("tool_errors", 0)),
+        format_faults=counts.get("format_faults", 0),
+    )

@@ -1,0 +1,176 @@
+"""The supervised warm start: conversations as they should go, learned token by token where we speak."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolwright.agents.rollout import Rollout
+from toolwright.algorithms.aggregate import Totals
+from toolwright.batch import Batch
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.learner.forward import precision, statistics
+from toolwright.learner.optimizer import Optimizer
+from toolwright.models.decoder import Decoder
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.observe.progress import Progress
+from toolwright.observe.report import write_report
+from toolwright.observe.summary import closing_table
+from toolwright.rewards import Scorer
+from toolwright.tasks import TaskSet
+from toolwright.tasks.order import TaskOrder
+from toolwright.trainer import roles
+from toolwright.trainer.evaluation import held_out
+from toolwright.trainer.run_folder import RunFolder
+from toolwright.trajectory import Segment, Task, Trajectory
+
+Messages = Sequence[dict[str, Any]]
+
+
+def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
+    """A whole warm start. Returns the run folder; its `model/` is where reinforcement learning starts."""
+    roles.use_threads(config.run)
+    tasks = roles.load_tasks(config.task, seed=config.run.seed)
+    decoder, tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
+    conversations = _conversations(config, tasks)
+    examples = [as_trajectory(number, c, tokenizer) for number, c in enumerate(conversations)]
+    fitting = [e for e in examples if len(e.tokens) <= decoder.shape.context]
+    if not fitting:
+        raise UserError(f"no demonstration fits into model.context={decoder.shape.context} tokens")
+    folder = RunFolder.open(config.run, config, default_name=f"sft-{config.task.name}", command=command)
+    student = Student(decoder, config)
+    order = TaskOrder(len(fitting), config.run.seed)
+    with Progress(config.steps, title=f"sft on {config.task.name}") as progress:
+        progress.line(f"run folder {folder.path}")
+        progress.line(f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long and left out")
+        before = _held_out(config, decoder, tokenizer, tasks)
+        folder.metrics.append(0, before)
+        progress.step(0, before)
+        for step in range(1, config.steps + 1):
+            started = time.perf_counter()
+            with progress.stage("update"):
+                metrics = student.update(Batch.pack([fitting[i] for i in order.take(config.batch)]))
+            metrics["time/total_s"] = time.perf_counter() - started
+            if step == config.steps:
+                metrics.update(_held_out(config, decoder, tokenizer, tasks))
+            folder.metrics.append(step, metrics)
+            progress.step(step, metrics)
+    folder.save_model(decoder, tokenizer)
+    write_report(folder.path)
+    print(closing_table(folder.path))
+    return folder.path
+
+
+class Student:
+    """Maximum likelihood on the tokens that are ours to say."""
+
+    def __init__(self, decoder: Decoder, config: schema.SupervisedConfig) -> None:
+        self.decoder = decoder
+        self.dtype = roles.DTYPES[config.model.dtype]
+        self.micro_tokens = config.micro_tokens
+        self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps)
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        totals, loss_sum = Totals.of(batch.mask), 0.0
+        for part in batch.split(self.micro_tokens):
+            with precision(self.decoder, self.dtype):
+                now = statistics(self.decoder, part.to(self.decoder.embedding.weight.device), temperature=1.0)
+            loss = -now.log_prob.sum() / totals.tokens
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss_sum += float(loss)
+        return {"policy/loss": loss_sum, **{f"policy/{k}": v for k, v in self.optimizer.step().items()}}
+
+
+def as_trajectory(number: int, messages: Messages, tokenizer: Tokenizer) -> Trajectory:
+    """A conversation as if it had been sampled: what the assistant says are actions, the rest is context.
+
+    Rendered one turn at a time: each assistant turn is what the template adds to the text before it.
+    """
+    trajectory = Trajectory(Task(str(number), list(messages)), group=str(number))
+    done = ""
+    for place, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        opened = tokenizer.render(messages[:place])
+        closed = tokenizer.render(messages[: place + 1], generate=False)
+        if not opened.startswith(done) or not closed.startswith(opened):
+            raise UserError(f"demonstration {number}: the chat template rewrites earlier turns as it goes on")
+        said, after = closed[len(opened) :], ""
+        for end in _ends(tokenizer):  # what follows the end of the turn, a newline say, is the template's
+            if end in said:
+                cut = said.rindex(end) + len(end)
+                said, after = said[:cut], said[cut:]
+                break
+        trajectory.append(Segment("prompt", tokenizer.encode(opened[len(done) :]), text=opened[len(done) :]))
+        tokens = tokenizer.encode(said)
+        trajectory.append(Segment("policy", tokens, [0.0] * len(tokens), said))
+        done = closed[: len(closed) - len(after)]
+    if not trajectory.steps:
+        raise UserError(f"demonstration {number} has no assistant message to learn from")
+    return trajectory
+
+
+def _ends(tokenizer: Tokenizer) -> list[str]:
+    return [tokenizer.backend.id_to_token(end) for end in sorted(tokenizer.end_tokens)]
+
+
+def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:
+    if config.demonstrations is not None:
+        return _read(Path(config.demonstrations))
+    if tasks.demonstrate is None:
+        raise UserError(f"task {config.task.name!r} has no demonstrations of its own; set demonstrations=FILE")
+    rng = random.Random(f"{config.run.seed}/demonstrations")
+    return [[*task.prompt, *tasks.demonstrate(task, rng)] for task in tasks.train]
+
+
+def _read(path: Path) -> list[Messages]:
+    """JSON lines or Parquet with `messages`."""
+    if not path.is_file():
+        raise UserError(f"demonstrations={path}: no such file")
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        rows = pq.read_table(path).to_pylist()
+    else:
+        try:
+            rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path} is not JSON lines: {error}") from None
+    for number, row in enumerate(rows, 1):
+        messages = row.get("messages") if isinstance(row, dict) else None
+        if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
+            raise UserError(f"{path}, row {number}: expected `messages`, a list of chat messages")
+    if not rows:
+        raise UserError(f"{path} holds no demonstrations")
+    return [row["messages"] for row in rows]
+
+
+def _held_out(
+    config: schema.SupervisedConfig, decoder: Decoder, tokenizer: Tokenizer, tasks: TaskSet
+) -> dict[str, float]:
+    if not tasks.held_out:
+        return {}
+    whole = schema.Config(
+        run=config.run,
+        task=config.task,
+        model=config.model,
+        rollout=schema.Rollout(max_tokens=config.eval_max_tokens),
+    )
+    rollout = Rollout(whole.rollout, roles.build_engine(whole, decoder, tokenizer), tokenizer)
+    scorer = Scorer(whole.reward, default=tasks.scorer)
+    limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
+    chosen = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
+    try:
+        with torch.no_grad():
+            result, _ = asyncio.run(held_out(whole, rollout, scorer, chosen))
+    finally:
+        scorer.close()
+    return result
