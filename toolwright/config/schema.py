@@ -2,118 +2,182 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-NonNegative = Field(ge=0)
+from toolwright.config.names import Registered
 
 
 class Block(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,  # YAML reads `name: 2024` as a number
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # Without this, `rollout.samples=true` would be read as 1.
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
+            raise PydanticCustomError("truth_value", "not true or false")
+        return value
 
 
 class Run(Block):
     """Where a run lives and what makes it reproducible."""
 
-    name: str | None = Field(None, description="folder under `dir`; made from algorithm, task and time if null")
-    dir: str = Field("runs", description="where run folders are kept")
-    seed: int = Field(0, description="every random choice of the run follows from it")
-    resume: bool = Field(False, description="go on with the run of this name from its last checkpoint")
-    threads: int | None = Field(None, ge=1, description="CPU threads for torch; null: one a physical core")
+    name: str | None = Field(
+        default=None, description="folder under `dir`; made from algorithm, task and time if null"
+    )
+    dir: str = Field(default="runs", description="where run folders are kept")
+    seed: int = Field(default=0, description="every random choice of the run follows from it")
+    resume: bool = Field(
+        default=False, description="go on with the run of this name from its last checkpoint"
+    )
+    threads: int | None = Field(
+        default=None, ge=1, description="CPU threads for torch; null: one a physical core"
+    )
 
 
 class TaskSet(Block):
     """What is attempted: a built-in task by name, or files of tasks."""
 
-    name: str = Field("arithmetic", description="a built-in task, `file`, or path.py:name")
-    params: dict[str, Any] = Field({}, description="settings of that task, its difficulty among them")
-    train: str | None = Field(None, description="`file`: Parquet or JSON lines with the training tasks")
-    held_out: str | None = Field(None, description="`file`: the tasks of evaluation")
-    train_size: PositiveInt | None = Field(None, description="use this many training tasks; null: all")
-    held_out_size: PositiveInt = Field(128, description="use this many held-out tasks")
-    shuffle: bool = Field(True, description="a new order of tasks each epoch")
-    max_prompt_tokens: PositiveInt = Field(512, description="the longest prompt allowed")
-    long_prompts: Literal["skip", "error"] = Field("skip", description="what to do with a longer one")
+    name: Annotated[str, Registered("task", "toolwright.tasks.builtin")] = Field(
+        default="arithmetic", description="a built-in task, `file`, or path.py:name"
+    )
+    params: dict[str, Any] = Field(default={}, description="settings of that task, its difficulty among them")
+    train: str | None = Field(
+        default=None, description="`file`: Parquet or JSON lines with the training tasks"
+    )
+    held_out: str | None = Field(default=None, description="`file`: the tasks of evaluation")
+    train_size: PositiveInt | None = Field(
+        default=None, description="use this many training tasks; null: all"
+    )
+    held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
+    shuffle: bool = Field(default=True, description="a new order of tasks each epoch")
+    max_prompt_tokens: PositiveInt = Field(default=512, description="the longest prompt allowed")
+    long_prompts: Literal["skip", "error"] = Field(default="skip", description="what to do with a longer one")
 
 
 class Model(Block):
     """The policy: a Hugging Face folder, or a fresh decoder of this shape."""
 
-    path: str | None = Field(None, description="a Hugging Face folder; null: random weights of the shape below")
+    path: str | None = Field(
+        default=None, description="a Hugging Face folder; null: random weights of the shape below"
+    )
     layers: PositiveInt = 3
     width: PositiveInt = 96
     heads: PositiveInt = 4
     kv_heads: PositiveInt = 4
     ffn: PositiveInt = 256
-    tied: bool = Field(True, description="share the embedding with the output layer")
-    context: PositiveInt = Field(256, description="the longest sequence, prompt and all turns together")
+    tied: bool = Field(default=True, description="share the embedding with the output layer")
+    context: PositiveInt = Field(
+        default=256, description="the longest sequence, prompt and all turns together"
+    )
     dtype: Literal["float32", "bfloat16"] = "float32"
-    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, …")
+    device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, …")
 
     @model_validator(mode="after")
     def _shape(self) -> Model:
         if self.path is None and self.width % (2 * self.heads):
-            raise ValueError(f"width={self.width} must be a multiple of 2 × heads={2 * self.heads}")
+            raise ValueError(f"model.width={self.width} must be a multiple of 2 × model.heads={self.heads}")
         if self.heads % self.kv_heads:
-            raise ValueError(f"heads={self.heads} must be a multiple of kv_heads={self.kv_heads}")
+            raise ValueError(f"model.heads={self.heads} must be a multiple of model.kv_heads={self.kv_heads}")
         return self
 
 
 class Engine(Block):
     """What generates tokens."""
 
-    name: str = Field("native", description="a registered engine")
-    slots: PositiveInt = Field(64, description="sequences generated side by side")
-    timeout_s: PositiveFloat = Field(600.0, description="the longest one generation may take")
+    name: Annotated[str, Registered("engine", "toolwright.engines")] = Field(
+        default="native", description="a registered engine"
+    )
+    slots: PositiveInt = Field(default=64, description="sequences generated side by side")
+    timeout_s: PositiveFloat = Field(default=600.0, description="the longest one generation may take")
 
 
 class Rollout(Block):
     """How a step's trajectories are sampled: prompts × samples of them."""
 
-    prompts: PositiveInt = Field(16, description="tasks a step")
-    samples: PositiveInt = Field(8, description="attempts at each task")
-    agent: str = Field("single_turn", description="a registered agent, or path.py:name")
-    temperature: float = Field(1.0, ge=0, description="0 takes the likeliest token")
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(0, ge=0, description="0: no limit")
-    max_tokens: PositiveInt = Field(32, description="new tokens a turn")
-    stop: list[str] = Field([], description="strings that end a turn")
-    max_turns: PositiveInt = Field(8, description="turns an attempt may take")
-    timeout_s: PositiveFloat = Field(300.0, description="the longest one attempt may take")
-    retries: int = Field(2, ge=0, description="how often an attempt lost to infrastructure is sampled again")
+    prompts: PositiveInt = Field(default=16, description="tasks a step")
+    samples: PositiveInt = Field(default=8, description="attempts at each task")
+    agent: Annotated[str, Registered("agent", "toolwright.agents")] = Field(
+        default="single_turn", description="a registered agent, or path.py:name"
+    )
+    temperature: float = Field(default=1.0, ge=0, description="0 takes the likeliest token")
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=0, description="0: no limit")
+    max_tokens: PositiveInt = Field(default=32, description="new tokens a turn")
+    stop: list[str] = Field(default=[], description="strings that end a turn")
+    max_turns: PositiveInt = Field(default=8, description="turns an attempt may take")
+    timeout_s: PositiveFloat = Field(default=300.0, description="the longest one attempt may take")
+    retries: int = Field(
+        default=2, ge=0, description="how often an attempt lost to infrastructure is sampled again"
+    )
 
 
 class Reward(Block):
     """What an attempt is worth."""
 
-    function: str | None = Field(
-        None, description="a registered scorer, path.py:name or package.module:name; null: the task's own"
+    function: Annotated[str | None, Registered("scorer", "toolwright.rewards.builtin")] = Field(
+        default=None,
+        description="a registered scorer, path.py:name or package.module:name; null: the task's own",
     )
-    timeout_s: PositiveFloat = Field(30.0, description="the longest one score may take")
+    timeout_s: PositiveFloat = Field(default=30.0, description="the longest one score may take")
     overlong_buffer: int = Field(
-        0, ge=0, description="DAPO: the last tokens before the limit, over which a penalty grows"
+        default=0, ge=0, description="DAPO: the last tokens before the limit, over which a penalty grows"
     )
-    overlong_penalty: float = Field(1.0, ge=0, description="DAPO: that penalty in full")
+    overlong_penalty: float = Field(default=1.0, ge=0, description="DAPO: that penalty in full")
 
 
 class KL(Block):
     """The pull towards the reference: in the reward, in the loss, or nowhere."""
 
     where: Literal["none", "reward", "loss"] = "none"
-    estimator: str = Field("k3", description="k1, abs, k2, k3, or one of them with + for its own gradient")
-    coef: float = Field(0.001, ge=0)
-    target: PositiveFloat | None = Field(None, description="adapt the coefficient to this KL; null: fixed")
-    horizon: PositiveInt = Field(10_000, description="trajectories over which it adapts")
+    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl", suffixes=("", "+"))] = (
+        Field(default="k3", description="k1, abs, k2, k3, or one of them with + for its own gradient")
+    )
+    coef: float = Field(default=0.001, ge=0)
+    target: PositiveFloat | None = Field(
+        default=None, description="adapt the coefficient to this KL; null: fixed"
+    )
+    horizon: PositiveInt = Field(default=10_000, description="trajectories over which it adapts")
+
+    @model_validator(mode="after")
+    def _adapts_something(self) -> KL:
+        if self.target is not None and self.where == "none":
+            raise ValueError(
+                f"algorithm.kl.target={self.target} has nothing to adapt while algorithm.kl.where=none"
+            )
+        return self
 
 
 class Selection(Block):
     """Which groups and trajectories are learned from."""
 
-    dynamic_sampling: bool = Field(False, description="DAPO: re-sample groups whose rewards are all equal")
-    max_rounds: PositiveInt = Field(4, description="rounds of sampling a step at the most")
-    resample_on_correct: bool = Field(False, description="GRPO-RoC: sample more, keep the cleanest of the right")
-    oversample: PositiveInt = Field(2, description="GRPO-RoC: attempts sampled for each one kept")
+    dynamic_sampling: bool = Field(
+        default=False, description="DAPO: re-sample groups whose rewards are all equal"
+    )
+    max_rounds: PositiveInt = Field(default=4, description="rounds of sampling a step at the most")
+    resample_on_correct: bool = Field(
+        default=False, description="GRPO-RoC: sample more, keep the cleanest of the right"
+    )
+    oversample: PositiveInt = Field(default=2, description="GRPO-RoC: attempts sampled for each one kept")
 
 
 class Correction(Block):
@@ -121,30 +185,49 @@ class Correction(Block):
 
     mode: Literal["none", "truncate", "mask"] = "none"
     level: Literal["token", "sequence"] = "token"
-    low: float = Field(0.0, ge=0, description="mask: weights below it are dropped")
-    high: PositiveFloat = Field(2.0, description="truncate: the cap; mask: weights above it are dropped")
+    low: float = Field(default=0.0, ge=0, description="mask: weights below it are dropped")
+    high: PositiveFloat = Field(
+        default=2.0, description="truncate: the cap; mask: weights above it are dropped"
+    )
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Correction:
+        if self.mode == "mask" and self.low >= self.high:
+            raise ValueError(
+                f"algorithm.correction.low={self.low} must be below algorithm.correction.high={self.high}"
+            )
+        return self
 
 
 class Algorithm(Block):
     """What turns scores into a gradient."""
 
-    name: str = Field("grpo", description="the preset's name, for reading")
-    adv_estimator: str = "grpo"
-    loss: str = "ppo"
-    aggregate: str = Field("token-mean", description="how token losses become one number")
-    norm_tokens: PositiveInt | None = Field(
-        None, description="seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns"
+    name: str = Field(default="grpo", description="the preset's name, for reading")
+    adv_estimator: Annotated[str, Registered("advantage estimator", "toolwright.algorithms.advantages")] = (
+        Field(default="grpo", description="what turns rewards into advantages")
     )
-    gamma: float = Field(1.0, ge=0, le=1)
-    lam: float = Field(1.0, ge=0, le=1)
+    loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses")] = Field(
+        default="ppo", description="what turns advantages into a loss for each token"
+    )
+    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate")] = Field(
+        default="token-mean", description="how token losses become one number"
+    )
+    norm_tokens: PositiveInt | None = Field(
+        default=None,
+        description="seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns",
+    )
+    gamma: float = Field(default=1.0, ge=0, le=1)
+    lam: float = Field(default=1.0, ge=0, le=1)
     normalize_by_std: bool = True
-    clip_low: float = Field(0.2, ge=0)
-    clip_high: float = Field(0.2, ge=0)
-    clip_c: float = Field(3.0, gt=1, description="dual clip: bound of the ratio where the advantage is negative")
-    clip_value: PositiveFloat = Field(0.2, description="clip of the critic's change")
+    clip_low: float = Field(default=0.2, ge=0)
+    clip_high: float = Field(default=0.2, ge=0)
+    clip_c: float = Field(
+        default=3.0, gt=1, description="dual clip: bound of the ratio where the advantage is negative"
+    )
+    clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's change")
     entropy_coef: float = 0.0
     params: dict[str, dict[str, Any]] = Field(
-        {}, description="further arguments by function: params.gigpo.step_weight=0.5"
+        default={}, description="further arguments by function: params.gigpo.step_weight=0.5"
     )
     kl: KL = KL()
     selection: Selection = Selection()
@@ -154,10 +237,10 @@ class Algorithm(Block):
 class Optimizer(Block):
     lr: PositiveFloat = 1e-3
     betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = Field(0.0, ge=0)
-    warmup_steps: int = Field(0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    warmup_steps: int = Field(default=0, ge=0)
     decay: Literal["constant", "linear", "cosine"] = "constant"
-    min_lr_ratio: float = Field(0.0, ge=0, le=1, description="where decay ends, as a part of lr")
+    min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="where decay ends, as a part of lr")
     max_grad_norm: PositiveFloat = 1.0
 
 
@@ -166,21 +249,25 @@ class Update(Block):
 
     epochs: PositiveInt = 1
     minibatches: PositiveInt = 1
-    micro_tokens: PositiveInt = Field(16_384, description="tokens in one forward pass, padding counted")
+    micro_tokens: PositiveInt = Field(
+        default=16_384, description="tokens in one forward pass, padding counted"
+    )
     policy: Optimizer = Optimizer()
     critic: Optimizer = Optimizer(lr=3e-3)
-    critic_warmup: int = Field(0, ge=0, description="first steps in which only the critic learns")
+    critic_warmup: int = Field(default=0, ge=0, description="first steps in which only the critic learns")
 
 
 class Evaluation(Block):
-    every: int = Field(10, ge=0, description="steps between evaluations; 0: only at the start and the end")
+    every: int = Field(
+        default=10, ge=0, description="steps between evaluations; 0: only at the start and the end"
+    )
     samples: PositiveInt = 1
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(default=0.0, ge=0)
 
 
 class Checkpoint(Block):
-    every: int = Field(0, ge=0, description="steps between checkpoints; 0: only at the end")
-    keep: PositiveInt = Field(2, description="older ones are removed")
+    every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: only at the end")
+    keep: PositiveInt = Field(default=2, description="older ones are removed")
 
 
 class Runtime(Block):
@@ -189,7 +276,7 @@ class Runtime(Block):
 
 class Train(Block):
     steps: PositiveInt = 100
-    max_skips: PositiveInt = Field(5, description="non-finite updates in a row before the run stops")
+    max_skips: PositiveInt = Field(default=5, description="non-finite updates in a row before the run stops")
 
 
 class Config(Block):
@@ -232,10 +319,12 @@ class SupervisedConfig(Block):
     task: TaskSet = TaskSet()
     model: Model = Model()
     steps: PositiveInt = 200
-    batch: PositiveInt = Field(32, description="conversations a step")
+    batch: PositiveInt = Field(default=32, description="conversations a step")
     micro_tokens: PositiveInt = 16_384
     optimizer: Optimizer = Optimizer(lr=3e-3, warmup_steps=10, decay="cosine", weight_decay=0.01)
     demonstrations: str | None = Field(
-        None, description="Parquet or JSON lines with `messages`; null: the task's own demonstrations"
+        default=None, description="Parquet or JSON lines with `messages`; null: the task's own demonstrations"
     )
-    eval_max_tokens: PositiveInt = Field(32, description="new tokens when held-out tasks are tried at the end")
+    eval_max_tokens: PositiveInt = Field(
+        default=32, description="new tokens when held-out tasks are tried at the end"
+    )

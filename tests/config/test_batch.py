@@ -1,0 +1,38 @@
+"""The one line that says what a batch is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from toolwright.config import Config, batch_line
+
+
+def line(**blocks: Any) -> str:
+    return batch_line(Config.model_validate(blocks))
+
+
+def test_the_arithmetic_of_a_step() -> None:
+    assert line(rollout={"prompts": 16, "samples": 8}, update={"epochs": 2, "minibatches": 4}) == (
+        "16 prompts × 8 samples = 128 trajectories a step → 2 epochs × 4 minibatches of 32"
+        " → 8 updates a step; micro-batches of ≤ 16,384 tokens"
+    )
+
+
+@pytest.mark.parametrize(
+    ("blocks", "part"),
+    [
+        ({"rollout": {"prompts": 1, "samples": 1}}, "1 prompt × 1 sample = 1 trajectory a step → 1 epoch × "),
+        ({"rollout": {"prompts": 5, "samples": 2}, "update": {"minibatches": 4}}, "4 minibatches of ≤ 3 → "),
+        (
+            {
+                "rollout": {"samples": 8},
+                "algorithm": {"selection": {"resample_on_correct": True, "oversample": 2}},
+            },
+            "8 samples (kept of 16) = ",
+        ),
+    ],
+)
+def test_ones_and_uneven_splits_and_attempts_not_kept(blocks: dict[str, Any], part: str) -> None:
+    assert part in line(**blocks)

@@ -1,0 +1,79 @@
+"""The `toolwright` command: one file here is one subcommand, found by itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import pkgutil
+import sys
+from pathlib import Path
+
+from toolwright import __version__
+from toolwright.failures import UserError, nearest
+
+USAGE = """\
+usage: toolwright COMMAND [argument …]
+
+Train language-model agents to use tools by reinforcement learning.
+
+Commands:
+{commands}
+
+`toolwright COMMAND --help` tells what a command takes; `toolwright --version` prints the version.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command. What the user got wrong is one message on stderr and exit status 2."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        status = _dispatch(words)
+        sys.stdout.flush()  # so that a reader who has gone is noticed here
+        return status
+    except UserError as error:
+        print(f"toolwright: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("toolwright: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (`| head`) has gone; Python would complain once more while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE.format(commands=_listing()), end="")
+        return 0
+    name, *rest = words
+    if name in ("-V", "--version"):
+        print(f"toolwright {__version__}")
+        return 0
+    if name not in commands():
+        raise UserError(f"unknown command {name!r}; {nearest(name, commands())}")
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    return int(module.main(rest))
+
+
+def commands() -> list[str]:
+    """The modules of this package, but those whose names begin with an underscore."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    return [name.replace("_", "-") for name in names if not name.startswith("_")]
+
+
+def _listing() -> str:
+    width = max(map(len, commands()))
+    return "\n".join(f"  {name:<{width}}  {_help_line(name)}" for name in commands())
+
+
+def _help_line(name: str) -> str:
+    """The first line of the command's docstring, read rather than imported: help must come at once."""
+    module = name.replace("-", "_")
+    for place in map(Path, __path__):
+        for file in (place / f"{module}.py", place / module / "__init__.py"):
+            if file.is_file():
+                text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+                return text.split("\n")[0]
+    return ""

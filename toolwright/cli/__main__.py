@@ -1,0 +1,7 @@
+"""`python -m toolwright.cli`, the same as `toolwright`."""
+
+import sys
+
+from toolwright.cli import main
+
+sys.exit(main())

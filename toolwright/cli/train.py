@@ -1,0 +1,29 @@
+"""Train by reinforcement learning.
+
+Examples:
+  toolwright train
+  toolwright train algorithm=grpo task=arithmetic rollout.samples=16 train.steps=200
+  toolwright train --dry-run model=small              what would run, each value with its origin
+  toolwright train --config-dir conf --config-name mine
+  toolwright train --multirun run.seed=0,1,2 update.policy.lr=1e-3,3e-4
+  toolwright train run.name=NAME run.resume=true      go on with a run, from its own configuration
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolwright.config.schema import Config
+
+
+def main(argv: list[str]) -> int:
+    from toolwright.config.launch import launch
+
+    return launch("train", argv, about=__doc__ or "", start=start)
+
+
+def start(config: Config, command: list[str]) -> None:
+    from toolwright.trainer.loop import train
+
+    train(config, command=command)

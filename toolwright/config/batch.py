@@ -1,0 +1,28 @@
+"""Batch arithmetic in one line: what a step samples and how it becomes optimiser updates."""
+
+from __future__ import annotations
+
+from toolwright.config.schema import Config
+
+
+def batch_line(config: Config) -> str:
+    """prompts × samples = trajectories → epochs × minibatches → updates; printed before a run starts."""
+    rollout, update, selection = config.rollout, config.update, config.algorithm.selection
+    trajectories = rollout.prompts * rollout.samples
+    kept = ""
+    if selection.resample_on_correct:
+        kept = f" (kept of {rollout.samples * selection.oversample:,})"
+    even = trajectories % update.minibatches == 0
+    size = -(-trajectories // update.minibatches)
+    return (
+        f"{_count(rollout.prompts, 'prompt')} × {_count(rollout.samples, 'sample')}{kept}"
+        f" = {_count(trajectories, 'trajectory', 'trajectories')} a step"
+        f" → {_count(update.epochs, 'epoch')} × {_count(update.minibatches, 'minibatch', 'minibatches')}"
+        f" of {'' if even else '≤ '}{size:,}"
+        f" → {_count(update.epochs * update.minibatches, 'update')} a step"
+        f"; micro-batches of ≤ {update.micro_tokens:,} tokens"
+    )
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

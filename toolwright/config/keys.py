@@ -1,0 +1,169 @@
+"""The schema as dotted keys: which there are, what each takes, and which one a misspelt one meant."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from toolwright.config.names import Registered
+from toolwright.config.schema import Block
+
+Schema = type[Block]
+
+
+@dataclass(frozen=True)
+class Key:
+    """One place in the configuration: what may stand there and what it is for."""
+
+    path: str
+    annotation: Any
+    metadata: tuple[Any, ...] = ()
+    description: str = ""
+
+    @property
+    def block(self) -> Schema | None:
+        """The schema beneath, where this is a block of keys and not a value."""
+        return self.annotation if _is_block(self.annotation) else None
+
+    @property
+    def open(self) -> bool:
+        """Takes keys that the schema does not name."""
+        return self.annotation is Any or get_origin(self.annotation) is dict
+
+    @property
+    def text(self) -> bool:
+        """Takes text and nothing else, so `run.name=2024` need not be quoted."""
+        return _alternatives(self.annotation) == [str]
+
+    @property
+    def expected(self) -> str:
+        names = {name for mark in self.metadata if isinstance(mark, Registered) for name in mark.names()}
+        if not names:
+            return _expected(self.annotation, self.metadata)
+        null = " or null" if type(None) in get_args(self.annotation) else ""
+        return f"one of {', '.join(sorted(names))}, or path.py:name{null}"
+
+    @property
+    def choices(self) -> list[str]:
+        """The words to choose from, where the schema lists them."""
+        return [str(word) for part in _alternatives(self.annotation) for word in _literals(part)]
+
+
+def every_key(schema: Schema, prefix: str = "") -> Iterator[Key]:
+    """Blocks and values in the order of the schema, each block before what is in it."""
+    for name, field in schema.model_fields.items():
+        key = Key(f"{prefix}{name}", field.annotation, tuple(field.metadata), field.description or "")
+        yield key
+        if key.block:
+            yield from every_key(key.block, key.path + ".")
+
+
+def leaves(schema: Schema) -> list[Key]:
+    return [key for key in every_key(schema) if not key.block]
+
+
+def find(schema: Schema, path: str) -> Key | None:
+    """The key at this path, through open dictionaries as well; None where the schema has no such place."""
+    here: Key | None = Key("", schema)
+    for name in path.split("."):
+        here = _beneath(here, name) if here else None
+    return here
+
+
+def nearest_keys(schema: Schema, path: str) -> list[str]:
+    """What a key that does not exist may have meant: the same name elsewhere, or the closest spelling."""
+    known = [key.path for key in every_key(schema)]
+    last = path.rpartition(".")[2]
+    namesakes = [other for other in known if other.rpartition(".")[2] == last][:3]
+    by_name = {other.rpartition(".")[2]: other for other in reversed(known)}
+    similar = [by_name[name] for name in difflib.get_close_matches(last, by_name, n=1, cutoff=0.75)]
+    return _close(path, known, 0.85) or namesakes or _close(path, known, 0.6) or similar
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its dotted key; an empty dictionary counts as a value."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def written(value: Any) -> str:
+    """A value as one would type it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(written(item) for item in value)}]"
+    return str(value)
+
+
+def _beneath(key: Key, name: str) -> Key | None:
+    path = f"{key.path}.{name}" if key.path else name
+    if key.block:
+        field = key.block.model_fields.get(name)
+        return Key(path, field.annotation, tuple(field.metadata), field.description or "") if field else None
+    if key.annotation is Any:
+        return Key(path, Any)
+    if get_origin(key.annotation) is dict:
+        return Key(path, get_args(key.annotation)[1])
+    return None
+
+
+def _close(path: str, known: list[str], cutoff: float) -> list[str]:
+    return difflib.get_close_matches(path, known, n=1, cutoff=cutoff)
+
+
+def _is_block(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Block)
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """What a union is made of, null left out; [annotation] where it is none."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return [part for part in get_args(annotation) if part is not type(None)]
+    return [annotation]
+
+
+def _literals(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def _expected(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _expected(arguments[0], (*metadata, *arguments[1:]))
+    if origin in (Union, types.UnionType):
+        phrases = [_expected(part, metadata) for part in _alternatives(annotation)]
+        return " or ".join([*phrases, "null"] if type(None) in arguments else phrases)
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if origin is list:
+        return f"a list of {_plural(arguments[0])}"
+    if origin is tuple:
+        return f"a list of {len(arguments)} {_plural(arguments[0])}"
+    if annotation in (int, float):
+        return _number("integer" if annotation is int else "number", metadata)
+    if annotation is bool:
+        return "true or false"
+    if annotation is str:
+        return "text"
+    return "anything" if annotation is Any else "a block of keys"
+
+
+def _number(noun: str, metadata: tuple[Any, ...]) -> str:
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    bounds = [(name, getattr(mark, name)) for mark in metadata for name in signs if hasattr(mark, name)]
+    if bounds == [("gt", 0)]:
+        return f"a positive {noun}"
+    article = "an" if noun == "integer" else "a"
+    return " ".join(
+        [article, noun, " and ".join(f"{signs[name]} {bound}" for name, bound in bounds)]
+    ).rstrip()
+
+
+def _plural(annotation: Any) -> str:
+    return {str: "strings", float: "numbers", int: "integers"}.get(annotation, "values")

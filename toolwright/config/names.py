@@ -1,0 +1,69 @@
+"""The registered names a key may take, read from the source so that nothing heavy is imported."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolwright.failures import nearest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """Marks a key whose value is a name: registered in `package`, or in a table of that module."""
+
+    kind: str
+    package: str
+    suffixes: tuple[str, ...] = ("",)
+
+    def names(self) -> frozenset[str]:
+        return frozenset(name + suffix for name in _registered_in(self.package) for suffix in self.suffixes)
+
+    def problem(self, name: str) -> str | None:
+        """What is wrong with the name, if anything. A reference (`path.py:name`) is looked up when used."""
+        known = self.names()
+        # Where nothing is found the name is judged later, by the registry itself.
+        if ":" in name or not known or name in known:
+            return None
+        hint = nearest(name, known)
+        listed = f" Known: {', '.join(sorted(known))}" if hint.startswith("did") else ""
+        return f"unknown {self.kind} {name!r}; {hint}{listed}"
+
+
+@functools.cache
+def _registered_in(package: str) -> frozenset[str]:
+    """Read from the source, not imported: most of these packages load torch."""
+    place = ROOT.joinpath(*package.split(".")[1:])
+    files = [*place.glob("*.py"), place.with_suffix(".py")]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+    return frozenset(name for tree in trees for name in (*_decorated(tree), *_tabled(tree)))
+
+
+def _decorated(tree: ast.Module) -> Iterator[str]:
+    """`@registry.register("name", "other name")`"""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "register"
+        ):
+            yield from _strings(node.args)
+
+
+def _tabled(tree: ast.Module) -> Iterator[str]:
+    """`TABLE: dict[str, Callable] = {"name": function}` at the top of a module."""
+    for node in tree.body:
+        table = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if isinstance(table, ast.Dict) and all(isinstance(v, ast.Name | ast.Attribute) for v in table.values):
+            yield from _strings(table.keys)
+
+
+def _strings(nodes: Iterable[ast.expr | None]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value

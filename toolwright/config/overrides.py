@@ -1,0 +1,202 @@
+"""The key=value words of a command line: read by Hydra's grammar, checked against the schema."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    Glob,
+    Override,
+    Quote,
+    QuotedString,
+)
+from hydra.errors import HydraException
+
+from toolwright.config.keys import Key, Schema, find, written
+from toolwright.config.schema import Config, SupervisedConfig
+from toolwright.config.validate import unknown_key
+from toolwright.failures import nearest
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What a word may speak of: the keys of the schema, the groups with their presets, Hydra's own keys."""
+
+    command: str
+    schema: Schema
+    groups: Mapping[str, Sequence[str]]
+    choices: Callable[[str], Sequence[str]]  # of any group, Hydra's own among them
+
+
+@dataclass
+class Given:
+    """A command line as understood: `lines` for Hydra, and a complaint for each word left out of them."""
+
+    overrides: list[Override] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def lines(self) -> list[str]:
+        return [override.input_line or "" for override in self.overrides]
+
+    @property
+    def swept(self) -> set[str]:
+        return {override.key_or_group for override in self.overrides if override.is_sweep_override()}
+
+    def states(self, key: str) -> bool:
+        return any(override.key_or_group == key for override in self.overrides)
+
+    def appended(self, groups: Container[str]) -> Given:
+        """The same with `algorithm=dapo` as `+algorithm=dapo`: for a base that has no preset to replace."""
+        kept = [o for o in self.overrides if not (o.is_delete() and o.key_or_group in groups)]
+        return Given([_as_addition(o) if o.key_or_group in groups else o for o in kept])
+
+
+def read(words: Sequence[str], vocabulary: Vocabulary, *, sweep: bool) -> Given:
+    """Every word is judged, so that all mistakes come to light at once."""
+    given = Given()
+    seen: dict[str, str] = {}
+    for word in words:
+        override = _parse(word, vocabulary)
+        if isinstance(override, str):
+            given.problems.append(override)
+            continue
+        name = override.get_key_element().lstrip("+~")
+        problem = _twice(seen.get(name), word) or _problem(override, vocabulary, sweep=sweep)
+        seen.setdefault(name, word)
+        if problem:
+            given.problems.append(problem)
+        else:
+            given.overrides.append(_for_hydra(override, vocabulary))
+    return given
+
+
+def _parse(word: str, vocabulary: Vocabulary) -> Override | str:
+    name, equals, value = word.partition("=")
+    if not equals and not word.startswith("~"):
+        return _bare_word(word, vocabulary)
+    parser = OverridesParser.create()
+    try:
+        override = parser.parse_override(word)
+    except HydraException:
+        key = find(vocabulary.schema, name.lstrip("+"))
+        if not key or not key.text or value[:1] in tuple("'\"[{"):
+            return _unreadable(word, name, value)
+        # Hydra's grammar has no word for ~/tasks.jsonl or a name with an accent; where only text can
+        # stand, what was typed is what is meant.
+        override = parser.parse_override(f"{name}={_quoted(value)}")
+    return override if override.key_or_group else f"{word}: no key before the ="
+
+
+def _bare_word(word: str, vocabulary: Vocabulary) -> str:
+    for group, presets in vocabulary.groups.items():
+        close = difflib.get_close_matches(word, presets, n=1, cutoff=0.75)
+        if close:
+            return f"{word}: not a key=value; did you mean {group}={close[0]}?"
+    if find(vocabulary.schema, word):
+        return f"{word}: not a key=value; `toolwright config` shows its value, {word}=… sets it"
+    return f"{word}: not a key=value; settings are written like rollout.samples=8 or algorithm=grpo"
+
+
+def _unreadable(word: str, name: str, value: str) -> str:
+    if not value or not _is_name(name):
+        return f"{word}: cannot be read; settings are written like rollout.samples=8 or algorithm=grpo"
+    if value[0] == "[" and value[-1] == "]":
+        items = ",".join(_quoted(item.strip()) for item in value[1:-1].split(","))
+        meant = shlex.quote(f"{name}=[{items}]")
+    else:
+        meant = shlex.quote(f"{name}={_quoted(value)}")
+    return f"{word}: the value cannot be read; close every bracket, and quote text: {meant}"
+
+
+def _as_addition(override: Override) -> Override:
+    return OverridesParser.create().parse_override("+" + (override.input_line or "").lstrip("+"))
+
+
+def _quoted(text: str) -> str:
+    return QuotedString(text, Quote.double).with_quotes()
+
+
+def _is_name(name: str) -> bool:
+    return all(part.isidentifier() for part in name.lstrip("+~").replace("/", ".").split("."))
+
+
+def _twice(before: str | None, word: str) -> str | None:
+    return f"{word}: given twice, the first time as {before}; leave one of them" if before else None
+
+
+def _problem(override: Override, vocabulary: Vocabulary, *, sweep: bool) -> str | None:
+    word = override.input_line or ""
+    name = override.key_or_group
+    if override.is_sweep_override() and not sweep:
+        return (
+            f"{word}: several values; add --multirun for a run of each, or write a list as {_as_list(word)}"
+        )
+    if name == "hydra" or name.startswith("hydra."):
+        return None
+    choices = vocabulary.choices(name)
+    if choices and not isinstance(override.value(), dict):
+        return _preset_problem(override, vocabulary, choices)
+    if "/" in name:
+        return f"{word}: unknown config group; {nearest(name, vocabulary.groups)}"
+    if find(vocabulary.schema, name):
+        return None
+    others: dict[str, Schema] = {"train": Config, "sft": SupervisedConfig}
+    for command, schema in others.items():
+        if find(schema, name):
+            return f"{word}: a key of `{command}`, which `{vocabulary.command}` does not have"
+    return unknown_key(vocabulary.schema, name, {} if override.is_delete() else word.partition("=")[2])
+
+
+def _preset_problem(override: Override, vocabulary: Vocabulary, choices: Sequence[str]) -> str | None:
+    word, group = override.input_line or "", override.key_or_group
+    if not group.startswith("hydra/") and group not in vocabulary.groups:
+        return (
+            f"{word}: `{vocabulary.command}` has no presets of {group}; {nearest(group, vocabulary.groups)}"
+        )
+    value = override.value()
+    if override.is_delete() or isinstance(value, Glob):
+        return None
+    if isinstance(value, ChoiceSweep):
+        value = [item.text if isinstance(item, QuotedString) else item for item in value.list]
+    for name in value if isinstance(value, list) else [value]:
+        if name not in choices:
+            known = ", ".join(sorted(choices))
+            close = difflib.get_close_matches(written(name), choices, n=1, cutoff=0.5)
+            hint = f"did you mean {group}={close[0]}? " if close else ""
+            return f"{word}: unknown preset {written(name)!r}; {hint}Known: {known}"
+    return None
+
+
+def _as_list(word: str) -> str:
+    name, _, value = word.partition("=")
+    return f"{name}=[{value}]"
+
+
+def _for_hydra(override: Override, vocabulary: Vocabulary) -> Override:
+    """The same override as Hydra has to be told it, so that no one need know of `+` and `++`."""
+    whole_block = isinstance(override.value(), dict)
+    chooses = not whole_block and vocabulary.choices(override.key_or_group)
+    key = None if chooses else find(vocabulary.schema, override.key_or_group)
+    if key is None or override.is_delete():
+        return override
+    value = (override.input_line or "").partition("=")[2]
+    if key.text and isinstance(override.value(), bool | int | float):
+        value = _quoted(value)
+    # A block given whole may hold a misspelt key: the schema will say so, and better than Hydra.
+    forced = whole_block or _in_open(key, vocabulary.schema)
+    line = f"{'++' if forced else ''}{override.key_or_group}={value}"
+    return OverridesParser.create().parse_override(line)
+
+
+def _in_open(key: Key, schema: Schema) -> bool:
+    """An open dictionary or something in one: Hydra adds keys to those only when told to."""
+    parts = key.path.split(".")
+    return any(
+        (place := find(schema, ".".join(parts[:depth]))) and place.open for depth in range(1, len(parts) + 1)
+    )

@@ -1,0 +1,122 @@
+"""The resolved configuration for reading: YAML with the origin of each value beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from toolwright.config.batch import batch_line
+from toolwright.config.keys import Key, every_key, find
+from toolwright.config.origin import Resolved
+from toolwright.config.schema import Block, Config
+
+COLUMN = 44
+
+
+@dataclass(frozen=True)
+class Line:
+    """`text` is YAML, `comment` what follows it."""
+
+    text: str
+    comment: str = ""
+
+    @property
+    def plain(self) -> str:
+        if not self.comment:
+            return self.text
+        return (
+            f"{self.text:<{COLUMN}}  # {self.comment}"
+            if self.text.strip()
+            else f"{self.text}# {self.comment}"
+        )
+
+
+def show(resolved: Resolved, *, explain: bool = False, as_json: bool = False) -> None:
+    """Print it: colours on a terminal, elsewhere plain text that reads back as YAML, or JSON."""
+    if as_json:
+        print(json.dumps(by_key(resolved), indent=2, ensure_ascii=False))
+        return
+    lines = list(_lines(resolved, explain))
+    if sys.stdout.isatty():
+        _in_colour(lines)
+    else:
+        print("\n".join(line.plain for line in lines))
+
+
+def by_key(resolved: Resolved) -> dict[str, dict[str, Any]]:
+    """Each dotted key with its value and origin."""
+    values = resolved.config.model_dump(mode="json")
+    return {
+        key: {"value": value, "origin": resolved.origin(key)}
+        for key, value in _values(values, type(resolved.config))
+    }
+
+
+def _values(tree: dict[str, Any], schema: type[Block], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        path = prefix + name
+        key = find(schema, path)
+        if isinstance(value, dict) and value and key and (key.block or key.open):
+            yield from _values(value, schema, path + ".")
+        else:
+            yield path, value
+
+
+def _lines(resolved: Resolved, explain: bool) -> Iterator[Line]:
+    described = {key.path: key for key in every_key(type(resolved.config))} if explain else {}
+    shown: list[str] = []
+    for path, value in _values(resolved.config.model_dump(mode="json"), type(resolved.config)):
+        *blocks, name = path.split(".")
+        for depth in range(len(blocks)):
+            if shown[: depth + 1] != blocks[: depth + 1]:
+                shown = blocks[: depth + 1]
+                yield Line(f"{'  ' * depth}{blocks[depth]}:")
+                yield from _description(described.get(".".join(shown)), depth + 1)
+        shown = blocks
+        indent = "  " * len(blocks)
+        yield Line(f"{indent}{_entry(name, value)}", resolved.origin(path))
+        yield from _description(described.get(path), len(blocks) + 1)
+    if isinstance(resolved.config, Config):
+        yield Line("", batch_line(resolved.config))
+
+
+def _entry(name: str, value: Any) -> str:
+    """`name: value` on one line, whatever the value."""
+    text = yaml.safe_dump(
+        {name: value}, default_flow_style=True, allow_unicode=True, width=10**9, sort_keys=False
+    )
+    return text.strip()[1:-1]
+
+
+def _description(key: Key | None, depth: int) -> Iterator[Line]:
+    if key is None:
+        return
+    if key.block:
+        # pydantic gives a block without a docstring its own; ours begin in the class itself.
+        said = key.description or (key.block.__doc__ if "__doc__" in vars(key.block) else "") or ""
+    else:
+        said = f"{key.description} ({key.expected})" if key.description else key.expected
+    if said:
+        yield Line("  " * depth, said.strip().splitlines()[0])
+
+
+def _in_colour(lines: list[Line]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(soft_wrap=True, highlight=False)
+    styles = {"default": "dim", "preset": "cyan", "file": "green", "command": "bold yellow"}
+    for line in lines:
+        if not line.text.strip():
+            console.print(Text(line.plain, style="italic dim"))
+            continue
+        style = styles.get(line.comment.split(" ")[0], "bold" if not line.comment else "")
+        text = Text(line.plain[: len(line.plain) - len(line.comment)], style="dim" if style == "dim" else "")
+        console.print(
+            text.append(line.comment, style=style) if line.comment else Text(line.text, style=style)
+        )

@@ -1,0 +1,110 @@
+"""Holding a tree of values to the schema, and saying what is wrong in the user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from toolwright.config.keys import Schema, find, leaves, nearest_keys, written
+from toolwright.config.names import Registered
+from toolwright.config.schema import Block
+from toolwright.failures import UserError, nearest
+
+C = TypeVar("C", bound=Block)
+Origin = Callable[[str], str]
+
+# Not worth a word in an error: the user has just typed it, or never did.
+UNSAID = ("command line", "default")
+
+
+def validated(schema: type[C], tree: Mapping[str, Any], *, origin: Origin, also: Sequence[str] = ()) -> C:
+    """The configuration, or one error that lists everything wrong with it, `also` first."""
+    problems = list(also)
+    config: C | None = None
+    try:
+        config = schema.model_validate(dict(tree))
+    except ValidationError as error:
+        # A combination is judged only where all that it combines was understood.
+        judged = [e for e in error.errors(include_url=False) if e["type"] != "value_error" or not also]
+        problems += [_describe(schema, tree, detail, origin) for detail in judged]
+    problems += _unknown_names(schema, tree, origin)
+    if problems or config is None:
+        raise UserError(listed(list(dict.fromkeys(problems))))
+    return config
+
+
+def listed(problems: Sequence[str]) -> str:
+    """One problem as it is, several under a heading, a line each."""
+    if len(problems) == 1:
+        return problems[0]
+    return "\n  ".join([f"{len(problems)} problems in the configuration:", *problems])
+
+
+def unknown_key(schema: Schema, path: str, value: Any, where: str = "") -> str:
+    """`rollout.sampels=4: unknown key; did you mean rollout.samples?`"""
+    shown = path if isinstance(value, Mapping) else f"{path}={written(value)}"
+    close = nearest_keys(schema, path)
+    parent = path.rpartition(".")[0]
+    place = find(schema, parent) if parent else None
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    elif place and place.block:
+        hint = f"{parent} has {', '.join(place.block.model_fields)}"
+    else:
+        hint = f"the blocks are {', '.join(schema.model_fields)}"
+    return f"{shown}{where}: unknown key; {hint}"
+
+
+def _describe(schema: Schema, tree: Mapping[str, Any], detail: ErrorDetails, origin: Origin) -> str:
+    if detail["type"] == "value_error":
+        return str(detail["ctx"]["error"])
+    path = _key_of(schema, detail["loc"])
+    value = _at(tree, path)
+    where = _where(origin(path))
+    if detail["type"] == "extra_forbidden":
+        return unknown_key(schema, path, value, where)
+    key = find(schema, path)
+    expected = key.expected if key else "something else"
+    hint = ""
+    if key and key.choices and isinstance(value, str):
+        close = nearest(value, key.choices)
+        hint = f"; {close}" if close.startswith("did") else ""
+    found = repr(value) if isinstance(value, str) else written(value)
+    return f"{path}={written(value)}{where}: expected {expected}, found {found}{hint}"
+
+
+def _unknown_names(schema: Schema, tree: Mapping[str, Any], origin: Origin) -> list[str]:
+    problems = []
+    for key in leaves(schema):
+        for mark in key.metadata:
+            name = _at(tree, key.path)
+            problem = mark.problem(name) if isinstance(mark, Registered) and isinstance(name, str) else None
+            if problem:
+                problems.append(f"{key.path}={name}{_where(origin(key.path))}: {problem}")
+    return problems
+
+
+def _key_of(schema: Schema, location: tuple[int | str, ...]) -> str:
+    """The dotted key an error is about: the location less list positions and branches of a union."""
+    path = ""
+    for part in map(str, location):
+        longer = f"{path}.{part}" if path else part
+        here = find(schema, path) if path else None
+        if path and here and not here.block and not here.open:
+            break
+        path = longer
+    return path
+
+
+def _at(tree: Mapping[str, Any], path: str) -> Any:
+    value: Any = tree
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _where(origin: str) -> str:
+    return "" if origin in UNSAID else f" ({origin})"
