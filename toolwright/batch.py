@@ -30,7 +30,10 @@ class Batch:
 
     @classmethod
     def pack(cls, trajectories: Sequence[Trajectory]) -> Batch:
-        tokens, actions, steps, sampled = [], [], [], []
+        tokens: list[int] = []
+        actions: list[int] = []
+        steps: list[int] = []
+        sampled: list[float] = []
         for trajectory in trajectories:
             step = 0
             for segment in trajectory.segments:

@@ -14,7 +14,13 @@ from toolwright.trajectory import Segment, Source, Task, Trajectory
 
 class Attempt:
     def __init__(
-        self, trajectory: Trajectory, engine: Engine, tokenizer: Tokenizer, sampling: Sampling, *, max_turns: int
+        self,
+        trajectory: Trajectory,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        sampling: Sampling,
+        *,
+        max_turns: int,
     ) -> None:
         self.trajectory = trajectory
         self.max_turns = max_turns

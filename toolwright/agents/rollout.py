@@ -1,4 +1,4 @@
-"""Many attempts at once: each advances by itself, each is limited, each failure is sorted where it happens."""
+"""Many attempts at once: each advances by itself, is limited, and has its failure sorted where it happens."""
 
 from __future__ import annotations
 

@@ -86,6 +86,9 @@ class Model(Block):
     kv_heads: PositiveInt = 4
     ffn: PositiveInt = 256
     tied: bool = Field(default=True, description="share the embedding with the output layer")
+    qk_norm: bool = Field(
+        default=True, description="normalise queries and keys (as Qwen 3): calm at high learning rates"
+    )
     context: PositiveInt = Field(
         default=256, description="the longest sequence, prompt and all turns together"
     )
@@ -107,7 +110,7 @@ class Engine(Block):
     name: Annotated[str, Registered("engine", "toolwright.engines")] = Field(
         default="native", description="a registered engine"
     )
-    slots: PositiveInt = Field(default=64, description="sequences generated side by side")
+    slots: PositiveInt = Field(default=128, description="sequences generated side by side")
     timeout_s: PositiveFloat = Field(default=600.0, description="the longest one generation may take")
 
 
@@ -139,8 +142,8 @@ class Reward(Block):
         description="a registered scorer, path.py:name or package.module:name; null: the task's own",
     )
     timeout_s: PositiveFloat = Field(default=30.0, description="the longest one score may take")
-    overlong_buffer: int = Field(
-        default=0, ge=0, description="DAPO: the last tokens before the limit, over which a penalty grows"
+    overlong_buffer: float = Field(
+        default=0.0, ge=0, lt=1, description="DAPO: the last part of the limit, over which a penalty grows"
     )
     overlong_penalty: float = Field(default=1.0, ge=0, description="DAPO: that penalty in full")
 

@@ -90,8 +90,12 @@ class ExtendAttention:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
-        keys[self.slots[:, None], self.positions] = k.view(self.count, self.width, *k.shape[1:]).to(keys.dtype)
-        values[self.slots[:, None], self.positions] = v.view(self.count, self.width, *v.shape[1:]).to(keys.dtype)
+        keys[self.slots[:, None], self.positions] = k.view(self.count, self.width, *k.shape[1:]).to(
+            keys.dtype
+        )
+        values[self.slots[:, None], self.positions] = v.view(self.count, self.width, *v.shape[1:]).to(
+            keys.dtype
+        )
         queries = q.view(self.count, self.width, *q.shape[1:]).transpose(1, 2)
         k = repeat_heads(keys[self.slots, : self.seen].transpose(1, 2), queries.shape[1])
         v = repeat_heads(values[self.slots, : self.seen].transpose(1, 2), queries.shape[1])

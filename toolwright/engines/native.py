@@ -60,7 +60,9 @@ class NativeEngine:
         self.dtype = dtype
         self.device = decoder.embedding.weight.device
         self.context = decoder.shape.context
-        self.cache = SlotCache(decoder.shape, slots, rows=max(slots, ROWS_AT_LEAST), dtype=dtype, device=self.device)
+        self.cache = SlotCache(
+            decoder.shape, slots, rows=max(slots, ROWS_AT_LEAST), dtype=dtype, device=self.device
+        )
         self.waiting: deque[_Sequence] = deque()
         self.active: list[_Sequence] = []
         self.weights_version = 0
@@ -243,7 +245,11 @@ class NativeEngine:
         if self.waiting:
             return
         for sequence in sorted(self.active, key=lambda s: -s.slot):
-            if not self.cache.free or self.cache.free[0] >= len(self.active) or sequence.slot < len(self.active):
+            if (
+                not self.cache.free
+                or self.cache.free[0] >= len(self.active)
+                or sequence.slot < len(self.active)
+            ):
                 return
             target = self.cache.lowest()
             self.cache.copy(sequence.slot, target, sequence.cached)
@@ -252,4 +258,6 @@ class NativeEngine:
 
     def _precision(self) -> torch.autocast:
         enabled = self.dtype != torch.float32
-        return torch.autocast(self.device.type, dtype=self.dtype if enabled else torch.bfloat16, enabled=enabled)
+        return torch.autocast(
+            self.device.type, dtype=self.dtype if enabled else torch.bfloat16, enabled=enabled
+        )

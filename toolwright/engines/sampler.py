@@ -1,4 +1,4 @@
-"""From logits to one token a row: temperature, top-k, top-p, and noise that only a seed and a place decide."""
+"""From logits to one token a row: temperature, top-k, top-p, and noise that seed and place decide."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sampler:
         return tokens, log_probs.gather(1, tokens[:, None])[:, 0]
 
     def _draw(self, log_probs: Tensor, places: Sequence[int]) -> Tensor:
-        """Inverse transform sampling: one number a row, in float64 so that a large vocabulary is not biased."""
+        """Inverse transform sampling, one number a row; float64, so that a large vocabulary is not biased."""
         probs = log_probs.double().exp()
         if self.filters:
             probs = self._filter(probs)
@@ -49,7 +49,7 @@ class Sampler:
         return torch.searchsorted(cumulative, target)[:, 0].clamp_(max=probs.shape[1] - 1)
 
     def _filter(self, probs: Tensor) -> Tensor:
-        ranked, order = probs.sort(-1, descending=True, stable=True)
+        ranked, order = probs.sort(dim=-1, descending=True, stable=True)
         rank = torch.arange(probs.shape[1], device=probs.device)[None]
         top_k = self.top_k.to(probs.device)[:, None]
         before = ranked.cumsum(-1) - ranked  # a token stays while those above it do not reach top_p

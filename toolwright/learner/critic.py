@@ -72,7 +72,7 @@ class Critic:
                 totals=totals,
             )
             loss.backward()
-            loss_sum += float(loss)
+            loss_sum += float(loss.detach())
             clipped += float(metrics["clip_fraction"])
         return {"loss": loss_sum, "clip_fraction": clipped, **self.optimizer.step()}
 

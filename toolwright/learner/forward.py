@@ -20,7 +20,7 @@ LOGITS_AT_ONCE = 1 << 26
 
 @dataclass(frozen=True)
 class Statistics:
-    """[actions] each: how likely the action was, how undecided the policy, and Σ π² where it was asked for."""
+    """[actions] each: how likely the action was, how undecided the policy, and Σ π² if asked for."""
 
     log_prob: Tensor
     entropy: Tensor
@@ -43,7 +43,12 @@ def states(decoder: Decoder, batch: Batch) -> Tensor:
 
 
 def statistics(
-    decoder: Decoder, batch: Batch, *, temperature: float, squares: bool = False, entropy_gradient: bool = False
+    decoder: Decoder,
+    batch: Batch,
+    *,
+    temperature: float,
+    squares: bool = False,
+    entropy_gradient: bool = False,
 ) -> Statistics:
     chosen = states(decoder, batch)
     targets = batch.tokens[batch.actions].to(chosen.device)

@@ -21,7 +21,9 @@ from toolwright.models.decoder import Decoder
 class Frozen:
     """A decoder that is only asked: the reference, and what the policy has in common with it."""
 
-    def __init__(self, decoder: Decoder, *, temperature: float, micro_tokens: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, decoder: Decoder, *, temperature: float, micro_tokens: int, dtype: torch.dtype
+    ) -> None:
         self.decoder = decoder
         self.temperature, self.micro_tokens, self.dtype = temperature, micro_tokens, dtype
 
@@ -39,7 +41,9 @@ class Frozen:
         def compute(part: Batch) -> Tensor:
             now = statistics(self.decoder, part, temperature=self.temperature, squares=squares)
             columns = [now.log_prob, now.entropy]
-            return torch.stack(columns if now.sum_pi_squared is None else [*columns, now.sum_pi_squared], dim=1)
+            return torch.stack(
+                columns if now.sum_pi_squared is None else [*columns, now.sum_pi_squared], dim=1
+            )
 
         with precision(self.decoder, self.dtype):
             columns = batch.in_parts(self.micro_tokens, compute).cpu().unbind(1)
@@ -78,7 +82,7 @@ class Policy(Frozen):
                     entropy_gradient=bool(objective.config.entropy_coef),
                 )
             loss, metrics = objective(part, now, totals)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             difference = (now.log_prob - part.columns["sampled_log_prob"]).detach()
             metrics = {
                 **metrics,

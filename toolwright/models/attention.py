@@ -27,9 +27,7 @@ def attend(
 ) -> Tensor:
     """Softmax attention in the type of `q`."""
     work = working_type(q.dtype, q.device)
-    out = F.scaled_dot_product_attention(
-        q.to(work), k.to(work), v.to(work), attn_mask=mask, is_causal=causal
-    )
+    out = F.scaled_dot_product_attention(q.to(work), k.to(work), v.to(work), attn_mask=mask, is_causal=causal)
     return out.to(q.dtype)
 
 

@@ -34,7 +34,9 @@ class Shape:
     qkv_bias: bool = False
     qk_norm: bool = False
     family: str = "llama"
-    extra: dict[str, Any] = field(default_factory=dict)  # keys of the original configuration to keep on saving
+    extra: dict[str, Any] = field(
+        default_factory=dict
+    )  # keys of the original configuration to keep on saving
 
 
 class Layer(nn.Module):
@@ -120,7 +122,9 @@ class Decoder(nn.Module):
 
 def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
     """cos and sin of the rotary embedding, [context, head_dim] each, in the half-split layout."""
-    frequency = shape.rope_theta ** -(torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim)
+    frequency = shape.rope_theta ** -(
+        torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
+    )
     frequency = _scale(frequency, shape.rope_scaling)
     angle = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequency).repeat(1, 2)
     return angle.cos().float(), angle.sin().float()
@@ -133,7 +137,9 @@ def _scale(frequency: Tensor, scaling: dict[str, Any] | None) -> Tensor:
     if kind == "linear":
         return frequency / scaling["factor"]
     if kind != "llama3":
-        raise ValueError(f"rope scaling {kind!r} is not known to the fast path; known: default, linear, llama3")
+        raise ValueError(
+            f"rope scaling {kind!r} is not known to the fast path; known: default, linear, llama3"
+        )
     # Llama 3.1: keep high frequencies, divide low ones by the factor, and blend in between.
     wavelength = 2 * math.pi / frequency
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]

@@ -15,7 +15,12 @@ from toolwright.failures import UserError
 from toolwright.models.decoder import Decoder, Shape
 
 # family -> what its configuration does not say: (query-key-value bias, query-key norm)
-FAMILIES = {"llama": (False, False), "mistral": (False, False), "qwen2": (True, False), "qwen3": (False, True)}
+FAMILIES = {
+    "llama": (False, False),
+    "mistral": (False, False),
+    "qwen2": (True, False),
+    "qwen3": (False, True),
+}
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -57,7 +62,9 @@ def read_shape(folder: Path, *, context: int | None = None) -> Shape:
 def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape:
     qkv_bias, qk_norm = FAMILIES[family]
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    scaling = {("rope_type" if key == "type" else key): value for key, value in rope.items() if key != "rope_theta"}
+    scaling = {
+        ("rope_type" if key == "type" else key): value for key, value in rope.items() if key != "rope_theta"
+    }
     limit = int(config.get("max_position_embeddings", 2048))
     return Shape(
         vocab=config["vocab_size"],
@@ -139,7 +146,10 @@ def _names(layer: int) -> dict[str, tuple[str, ...]]:
 
 
 def _renaming(shape: Shape) -> dict[str, tuple[str, ...]]:
-    names = {"embedding.weight": ("model.embed_tokens.weight",), "norm": ("model.norm.weight",)}
+    names: dict[str, tuple[str, ...]] = {
+        "embedding.weight": ("model.embed_tokens.weight",),
+        "norm": ("model.norm.weight",),
+    }
     if not shape.tied:
         names["unembedding.weight"] = ("lm_head.weight",)
     for layer in range(shape.layers):

@@ -41,8 +41,8 @@ class Tokenizer:
         specials = [PAD, END, UNKNOWN, *ROLES]
         vocab = {token: index for index, token in enumerate([*specials, *sorted(set(alphabet))])}
         backend = Backend(models.WordLevel(vocab, unk_token=UNKNOWN))
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")  # type: ignore[assignment]
-        backend.decoder = decoders.Fuse()  # type: ignore[assignment]
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        backend.decoder = decoders.Fuse()
         backend.add_special_tokens(specials)
         return cls(
             backend,
@@ -77,7 +77,9 @@ class Tokenizer:
         tokenizer = cls(backend, config, end_tokens=ends)
         tokenizer.source = folder
         if not tokenizer.end_tokens:
-            raise UserError(f"{folder}: no end-of-sequence token, neither in tokenizer_config.json nor config.json")
+            raise UserError(
+                f"{folder}: no end-of-sequence token, neither in tokenizer_config.json nor config.json"
+            )
         return tokenizer
 
     def save(self, folder: Path) -> None:

@@ -14,7 +14,7 @@ STATE, TENSORS = "state.json", "tensors.pt"
 
 
 def save(folder: Path, step: int, state: dict[str, Any], tensors: dict[str, Any], *, keep: int) -> Path:
-    """Written beside its place, flushed to the disk, then renamed into it; older ones beyond `keep` go last."""
+    """Written beside its place, flushed to disk, then renamed into it; older ones beyond `keep` go last."""
     import torch
 
     target = folder / f"step_{step}"

@@ -1,4 +1,4 @@
-"""From scored trajectories to a batch with advantages: what the estimator declares it needs is computed here."""
+"""From scored trajectories to a batch with advantages: what the estimator needs is computed here."""
 
 from __future__ import annotations
 

@@ -43,7 +43,9 @@ def right(trajectory: Trajectory) -> bool:
     return trajectory.reward_parts.get("acc", trajectory.reward or 0.0) >= 1.0 - 1e-6
 
 
-def evaluate(config: schema.Config, *, command: Sequence[str], save_to: Path | None = None) -> dict[str, float]:
+def evaluate(
+    config: schema.Config, *, command: Sequence[str], save_to: Path | None = None
+) -> dict[str, float]:
     """Score the configured model on the held-out tasks; nothing is written unless `save_to` names a file."""
     roles.use_threads(config.run)
     tasks = roles.load_tasks(config.task, seed=config.run.seed)

@@ -88,7 +88,8 @@ class Trainer:
                 clip=algorithm.clip_value,
                 dtype=dtype,
             )
-        limit = config.rollout.max_tokens * (config.rollout.max_turns if config.rollout.agent != "single_turn" else 1)
+        turns = 1 if config.rollout.agent == "single_turn" else config.rollout.max_turns
+        limit = config.rollout.max_tokens * turns
         self.objective = Objective(algorithm, norm_tokens=limit)
         self.credit = Credit(config, self.policy, self.reference, self.critic)
 

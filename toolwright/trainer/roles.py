@@ -43,7 +43,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Decoder, Tokenizer]:
-    """The policy's decoder and tokenizer: from a Hugging Face folder, or fresh with a character for a token."""
+    """The policy's decoder and tokenizer: a Hugging Face folder's, or fresh, a token a character."""
     if config.path is not None:
         folder = Path(config.path).expanduser()
         if not folder.is_dir():
@@ -66,8 +66,8 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
             context=config.context,
             head_dim=config.width // config.heads,
             tied=config.tied,
-            qk_norm=True,
-            family="qwen3",
+            qk_norm=config.qk_norm,
+            family="qwen3" if config.qk_norm else "llama",
             extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
         )
         decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
@@ -103,5 +103,7 @@ def fitting(found: list[Task], config: schema.TaskSet, tokenizer: Tokenizer, *, 
             continue
         kept.append(task)
     if found and not kept:
-        raise UserError(f"every prompt is longer than {limit} tokens; raise task.max_prompt_tokens or model.context")
+        raise UserError(
+            f"every prompt is longer than {limit} tokens; raise task.max_prompt_tokens or model.context"
+        )
     return kept

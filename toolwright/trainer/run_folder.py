@@ -1,4 +1,4 @@
-"""The run folder: a contract that is complete enough to resume, replay and audit a run without any service."""
+"""The run folder: a contract, complete enough to resume, replay and audit a run without any service."""
 
 from __future__ import annotations
 

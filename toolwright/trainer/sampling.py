@@ -103,10 +103,11 @@ class GroupSampler:
         reward = self.config.reward
         if not reward.overlong_buffer or trajectory.reward is None:
             return
+        limit = self.config.rollout.max_tokens
         penalty = selection.overlong_penalty(
             trajectory.sampled_tokens,
-            max_length=self.config.rollout.max_tokens,
-            buffer=reward.overlong_buffer,
+            max_length=limit,
+            buffer=round(reward.overlong_buffer * limit),
             penalty=reward.overlong_penalty,
         )
         trajectory.reward_parts["overlong"] = penalty

@@ -50,7 +50,7 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
     order = TaskOrder(len(fitting), config.run.seed)
     with Progress(config.steps, title=f"sft on {config.task.name}") as progress:
         progress.line(f"run folder {folder.path}")
-        progress.line(f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long and left out")
+        progress.line(f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long")
         before = _held_out(config, decoder, tokenizer, tasks)
         folder.metrics.append(0, before)
         progress.step(0, before)
@@ -84,8 +84,8 @@ class Student:
             with precision(self.decoder, self.dtype):
                 now = statistics(self.decoder, part.to(self.decoder.embedding.weight.device), temperature=1.0)
             loss = -now.log_prob.sum() / totals.tokens
-            loss.backward()  # type: ignore[no-untyped-call]
-            loss_sum += float(loss)
+            loss.backward()
+            loss_sum += float(loss.detach())
         return {"policy/loss": loss_sum, **{f"policy/{k}": v for k, v in self.optimizer.step().items()}}
 
 
@@ -119,14 +119,16 @@ def as_trajectory(number: int, messages: Messages, tokenizer: Tokenizer) -> Traj
 
 
 def _ends(tokenizer: Tokenizer) -> list[str]:
-    return [tokenizer.backend.id_to_token(end) for end in sorted(tokenizer.end_tokens)]
+    return [str(tokenizer.backend.id_to_token(end)) for end in sorted(tokenizer.end_tokens)]
 
 
 def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:
     if config.demonstrations is not None:
         return _read(Path(config.demonstrations))
     if tasks.demonstrate is None:
-        raise UserError(f"task {config.task.name!r} has no demonstrations of its own; set demonstrations=FILE")
+        raise UserError(
+            f"task {config.task.name!r} has no demonstrations of its own; set demonstrations=FILE"
+        )
     rng = random.Random(f"{config.run.seed}/demonstrations")
     return [[*task.prompt, *tasks.demonstrate(task, rng)] for task in tasks.train]
 
