@@ -239,7 +239,7 @@ class Algorithm(Block):
 
 class Optimizer(Block):
     lr: PositiveFloat = 1e-3
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = Field(default=0.0, ge=0)
     warmup_steps: int = Field(default=0, ge=0)
     decay: Literal["constant", "linear", "cosine"] = "constant"

@@ -1,0 +1,42 @@
+# `make demo` shows it, `make test` checks it; both install what they need into .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+export OMP_WAIT_POLICY := passive
+
+.PHONY: demo test test-slow lint install clean
+
+demo: $(VENV)/.installed
+	$(BIN)/toolwright sft --config-name demo_warm_start run.dir=$(DEMO) run.name=warm-start
+	$(BIN)/toolwright train --config-name demo run.dir=$(DEMO) run.name=grpo model.path=$(DEMO)/warm-start/model
+
+test: $(VENV)/.installed-dev lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "not slow and not gpu and not vllm"
+
+test-slow: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto -m "slow and not gpu and not vllm"
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+install: $(VENV)/.installed
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Toolwright needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and by itself: the pinned version is the small CPU build where an index offers one.
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
