@@ -35,9 +35,14 @@ class Batch:
         steps: list[int] = []
         sampled: list[float] = []
         for trajectory in trajectories:
-            step = 0
+            step, start = 0, len(tokens)
             for segment in trajectory.segments:
                 if segment.source == "policy":
+                    if segment.tokens and len(tokens) == start:
+                        raise ValueError(
+                            f"attempt {trajectory.group}/{trajectory.index} begins with a sampled token; "
+                            "it must open with what that was sampled from"
+                        )
                     actions.extend(range(len(tokens), len(tokens) + len(segment.tokens)))
                     steps.extend([step] * len(segment.tokens))
                     sampled.extend(segment.log_probs)
@@ -76,8 +81,10 @@ class Batch:
     def rewards(self, scores: Sequence[float]) -> Tensor:
         """One score a sequence, given at its last action: [sequences, longest]."""
         rewards = torch.zeros(len(self), max(self.action_lengths, default=0))
-        rows = torch.arange(len(self))
-        rewards[rows, torch.tensor(self.action_lengths) - 1] = torch.tensor(scores, dtype=torch.float32)
+        given = torch.tensor(scores, dtype=torch.float32)
+        sizes = torch.tensor(self.action_lengths)
+        rows = sizes.nonzero()[:, 0]  # where nothing was sampled there is no action to reward
+        rewards[rows, sizes[rows] - 1] = given[rows]
         return rewards
 
     def to(self, device: torch.device) -> Batch:

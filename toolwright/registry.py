@@ -60,7 +60,8 @@ class Registry(Generic[T]):
         self._discover()
         if name not in self._entries:
             if ":" in name:
-                return Entry(name, load_object(name), frozenset(getattr(load_object(name), "needs", ())))
+                target = load_object(name)
+                return Entry(name, target, frozenset(getattr(target, "needs", ())))
             raise UserError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._entries[name]
 
@@ -71,10 +72,14 @@ class Registry(Generic[T]):
     def _discover(self) -> None:
         if self._discovered:
             return
-        self._discovered = True
-        package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self.package}.{module.name}")
+        self._discovered = True  # before the imports: a module may ask while it is imported itself
+        try:
+            package = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{self.package}.{module.name}")
+        except BaseException:
+            self._discovered = False
+            raise
 
 
 def load_object(reference: str) -> Any:

@@ -123,7 +123,11 @@ def save(path: Path, trajectories: Sequence[Trajectory]) -> None:
 
     table = pa.Table.from_pylist([_to_row(t) for t in trajectories], schema=_schema())
     partial = path.with_suffix(".partial")
-    pq.write_table(table, partial, compression="zstd")
+    try:
+        pq.write_table(table, partial, compression="zstd")
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     os.replace(partial, path)
 
 

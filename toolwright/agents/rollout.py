@@ -12,7 +12,7 @@ from toolwright.agents import registry
 from toolwright.agents.attempt import Attempt
 from toolwright.config import schema
 from toolwright.engines import Engine, Sampling
-from toolwright.failures import InfrastructureFailure, TaskFailure
+from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Failure, Task, Trajectory
 
@@ -30,7 +30,12 @@ class Wanted:
 class Rollout:
     def __init__(self, config: schema.Rollout, engine: Engine, tokenizer: Tokenizer) -> None:
         self.config, self.engine, self.tokenizer = config, engine, tokenizer
-        self.agent = registry.get(config.agent).target()
+        kind = registry.get(config.agent).target
+        if not isinstance(kind, type) or not callable(getattr(kind, "attempt", None)):
+            raise UserError(
+                f"rollout.agent={config.agent} is no agent: that is a class with `async def attempt`"
+            )
+        self.agent = kind()
         self.sampling = Sampling(
             temperature=config.temperature,
             top_p=config.top_p,
@@ -64,12 +69,14 @@ class Rollout:
         attempt = Attempt(trajectory, self.engine, self.tokenizer, own, max_turns=self.config.max_turns)
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(self.config.timeout_s):
+            async with asyncio.timeout(self.config.timeout_s) as limit:
                 await self.agent.attempt(attempt)
             if not trajectory.sampled_tokens:
                 raise TaskFailure(f"agent {self.config.agent!r} ended without asking the policy for anything")
-        except TimeoutError:
+        except TimeoutError as error:
             message = f"attempt {attempt.id} took longer than rollout.timeout_s={self.config.timeout_s:g}"
+            if not limit.expired():  # a wait of the agent's own, for a tool say
+                message = f"attempt {attempt.id} waited in vain: {str(error) or 'TimeoutError'}"
             trajectory.failure = Failure("infrastructure", message)
         except InfrastructureFailure as error:
             trajectory.failure = Failure("infrastructure", str(error))

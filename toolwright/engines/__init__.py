@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from toolwright.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+
+    from toolwright.config import schema
+    from toolwright.models.decoder import Decoder
+    from toolwright.models.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -49,3 +58,14 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Builder(Protocol):
+    """How an engine is made beside a learner: `decoder` holds the learner's own weights."""
+
+    def __call__(
+        self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+    ) -> Engine: ...
+
+
+registry: Registry[Builder] = Registry("engine", "toolwright.engines")

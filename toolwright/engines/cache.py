@@ -31,9 +31,10 @@ class SlotCache:
         """`rows` of memory, of which the first `slots` are given out."""
         # Kept in the type that attention works in, so that nothing is converted at each step.
         dtype = working_type(dtype, device)
-        size = (shape.layers, rows, shape.context, shape.kv_heads, shape.head_dim)
+        size = (shape.layers, rows, shape.kv_heads, shape.context, shape.head_dim)
         self.keys = torch.zeros(size, dtype=dtype, device=device)
         self.values = torch.zeros(size, dtype=dtype, device=device)
+        self.slots = slots
         self.free = list(range(slots))  # a heap: the lowest slot first, so that those in use stay together
         self.parked: OrderedDict[str, Parked] = OrderedDict()
 
@@ -50,6 +51,7 @@ class SlotCache:
         return heapq.heappop(self.free)
 
     def park(self, slot: int, attempt: str, tokens: list[int]) -> None:
+        self.release(attempt)  # an attempt that took two turns at once keeps the later
         self.parked[attempt] = Parked(slot, tokens)
 
     def give_back(self, slot: int) -> None:
@@ -65,9 +67,14 @@ class SlotCache:
         for attempt in list(self.parked):
             self.release(attempt)
 
+    def clear(self) -> None:
+        """Every slot is free, whoever held it."""
+        self.parked.clear()
+        self.free = list(range(self.slots))
+
     def copy(self, source: int, target: int, length: int) -> None:
-        self.keys[:, target, :length] = self.keys[:, source, :length]
-        self.values[:, target, :length] = self.values[:, source, :length]
+        self.keys[:, target, :, :length] = self.keys[:, source, :, :length]
+        self.values[:, target, :, :length] = self.values[:, source, :, :length]
 
 
 def _common(old: Sequence[int], new: Sequence[int], *, limit: int) -> int:
@@ -83,44 +90,47 @@ class ExtendAttention:
     def __init__(self, cache: SlotCache, slots: Tensor, positions: Tensor) -> None:
         self.cache, self.slots = cache, slots
         self.count, self.width = positions.shape
-        last = cache.keys.shape[2] - 1
+        last = cache.keys.shape[3] - 1
         self.positions = positions.clamp(max=last)  # padding may run past the end; nobody reads it there
         self.seen = int(self.positions.max()) + 1
         self.mask = torch.arange(self.seen, device=positions.device) <= self.positions[:, None, :, None]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
-        keys[self.slots[:, None], self.positions] = k.view(self.count, self.width, *k.shape[1:]).to(
-            keys.dtype
-        )
-        values[self.slots[:, None], self.positions] = v.view(self.count, self.width, *v.shape[1:]).to(
-            keys.dtype
-        )
         queries = q.view(self.count, self.width, *q.shape[1:]).transpose(1, 2)
-        k = repeat_heads(keys[self.slots, : self.seen].transpose(1, 2), queries.shape[1])
-        v = repeat_heads(values[self.slots, : self.seen].transpose(1, 2), queries.shape[1])
-        return attend(queries, k, v, mask=self.mask).transpose(1, 2).flatten(0, 1)
+        keys = self._written(self.cache.keys[layer], k, queries.shape[1])
+        values = self._written(self.cache.values[layer], v, queries.shape[1])
+        return attend(queries, keys, values, mask=self.mask).transpose(1, 2).flatten(0, 1)
+
+    def _written(self, store: Tensor, fresh: Tensor, heads: int) -> Tensor:
+        """Keep the new ones; return all that the slots hold, old and new."""
+        store[self.slots[:, None], :, self.positions] = fresh.view(
+            self.count, self.width, *fresh.shape[1:]
+        ).to(store.dtype)
+        return repeat_heads(store[self.slots, :, : self.seen], heads)
 
 
 class DecodeAttention:
     """One new token for each of the first `count` slots; nothing is gathered, idle slots ride along."""
 
     def __init__(self, cache: SlotCache, positions: Tensor, seen: int) -> None:
-        self.cache, self.positions, self.seen = cache, positions, seen
-        self.count = len(positions)
-        self.rows = torch.arange(self.count, device=positions.device)
+        layers, _, heads, context, dim = cache.keys.shape
+        self.count, self.seen, self.scale = len(positions), seen, dim**-0.5
+        # A row for each slot and key-value head, seen through the cache without a copy.
+        shape = (layers, -1, context, dim)
+        self.keys, self.values = cache.keys.view(shape), cache.values.view(shape)
+        positions = positions.repeat_interleave(heads)
+        self.rows, self.positions = torch.arange(len(positions), device=positions.device), positions
         hidden = torch.arange(seen, device=positions.device) > positions[:, None]
         self.bias = torch.zeros(hidden.shape, dtype=cache.keys.dtype, device=positions.device)
-        self.bias = self.bias.masked_fill_(hidden, float("-inf"))[:, None, None]
+        self.bias = self.bias.masked_fill_(hidden, float("-inf"))[:, None]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values = self.cache.keys[layer], self.cache.values[layer]
-        keys[self.rows, self.positions] = k.to(keys.dtype)
-        values[self.rows, self.positions] = v.to(keys.dtype)
+        keys, values, rows = self.keys[layer], self.values[layer], len(self.rows)
+        keys[self.rows, self.positions] = k.reshape(rows, -1).to(keys.dtype)
+        values[self.rows, self.positions] = v.reshape(rows, -1).to(keys.dtype)
         # The query heads that share a key-value head stand where a sequence of queries would. With so few
         # queries plain products are faster than the fused kernel.
-        queries = q.view(self.count, k.shape[1], -1, q.shape[2]).to(keys.dtype) * q.shape[2] ** -0.5
-        scores = queries @ keys[: self.count, : self.seen].permute(0, 2, 3, 1)
-        weights = (scores + self.bias).softmax(-1)
-        out = weights @ values[: self.count, : self.seen].transpose(1, 2)
+        queries = q.reshape(rows, -1, q.shape[2]).to(keys.dtype)
+        scores = torch.baddbmm(self.bias, queries, keys[:rows, : self.seen].transpose(1, 2), alpha=self.scale)
+        out = torch.bmm(scores.softmax(-1), values[:rows, : self.seen])
         return out.to(q.dtype).view(q.shape)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from toolwright.batch import partition
-from toolwright.engines import Completion, Sampling
+from toolwright.config import schema
+from toolwright.engines import Completion, Sampling, registry
 from toolwright.engines.cache import DecodeAttention, ExtendAttention, SlotCache
 from toolwright.engines.sampler import Sampler
 from toolwright.failures import InfrastructureFailure, TaskFailure
@@ -42,27 +43,20 @@ class _Sequence:
         return self.tokens[self.prompt_length :]
 
 
+@registry.register("native")
 class NativeEngine:
     """Slots that refill as sequences end; each turn advances by itself, none waits for its neighbours."""
 
-    exact = True
-
     def __init__(
-        self,
-        decoder: Decoder,
-        tokenizer: Tokenizer,
-        *,
-        slots: int,
-        timeout_s: float,
-        dtype: torch.dtype = torch.float32,
+        self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> None:
-        self.decoder, self.tokenizer, self.timeout_s = decoder, tokenizer, timeout_s
+        self.decoder, self.tokenizer, self.timeout_s = decoder, tokenizer, config.timeout_s
         self.dtype = dtype
+        self.exact = dtype == torch.float32  # in bfloat16 the two round in different places
         self.device = decoder.embedding.weight.device
         self.context = decoder.shape.context
-        self.cache = SlotCache(
-            decoder.shape, slots, rows=max(slots, ROWS_AT_LEAST), dtype=dtype, device=self.device
-        )
+        rows = max(config.slots, ROWS_AT_LEAST)
+        self.cache = SlotCache(decoder.shape, config.slots, rows=rows, dtype=dtype, device=self.device)
         self.waiting: deque[_Sequence] = deque()
         self.active: list[_Sequence] = []
         self.weights_version = 0
@@ -70,6 +64,8 @@ class NativeEngine:
         self._sampler: Sampler | None = None
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
+        if not prompt:
+            raise ValueError(f"{attempt} asks for tokens without any to go on from; open with a prompt")
         if len(prompt) >= self.context:
             raise TaskFailure(f"{len(prompt)} tokens leave no room in a context of {self.context}")
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
@@ -95,6 +91,7 @@ class NativeEngine:
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
+        self._fail(InfrastructureFailure("the native engine was closed"))
 
     async def _run(self) -> None:
         try:
@@ -105,11 +102,17 @@ class NativeEngine:
                     self._decode()
                 await asyncio.sleep(0)  # let agents read what ended, call tools, and ask for more
         except Exception as error:
-            for sequence in [*self.active, *self.waiting]:
-                if not sequence.done.done():
-                    sequence.done.set_exception(error)
-            self.active.clear()
-            self.waiting.clear()
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Nobody is left waiting: every sequence is answered with the error, every slot is free again."""
+        for sequence in [*self.active, *self.waiting]:
+            if not sequence.done.done():
+                sequence.done.set_exception(error)
+        self.active.clear()
+        self.waiting.clear()
+        self.cache.clear()
+        self._sampler = None
 
     def _drop_cancelled(self) -> None:
         for sequence in [s for s in self.active if s.done.done()]:
@@ -138,8 +141,12 @@ class NativeEngine:
             leaders.setdefault(key, []).append(sequence)
         families = list(leaders.values())
         fresh = [len(family[0].tokens) - family[0].cached for family in families]
-        for part in partition(fresh, PREFILL_TOKENS):
-            self._prefill([families[i] for i in part])
+        try:
+            for part in partition(fresh, PREFILL_TOKENS):
+                self._prefill([families[i] for i in part])
+        except Exception:
+            self.waiting.extend(admitted)  # where those are found who must hear of it
+            raise
 
     @torch.inference_mode()
     def _prefill(self, families: list[list[_Sequence]]) -> None:

@@ -54,13 +54,15 @@ class Critic:
     def values(self, batch: Batch) -> Tensor:
         """[actions]"""
         with precision(self.model, self.dtype):
-            return batch.in_parts(self.micro_tokens, self.model)
+            return batch.in_parts(self.micro_tokens, self.model).cpu()
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One optimiser update towards the batch's `returns`."""
         totals = Totals.of(batch.mask)
         loss_sum, clipped = 0.0, 0.0
+        device = self.model.head.weight.device
         for part in batch.split(self.micro_tokens):
+            part = part.to(device)
             with precision(self.model, self.dtype):
                 values = self.model(part)
             loss, metrics = value_loss.compute(

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toolwright.models.norm import rms_norm
+
 # (layer, q [tokens, heads, dim], k [tokens, kv_heads, dim], v) -> [tokens, heads, dim]
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
@@ -55,23 +57,24 @@ class Layer(nn.Module):
             self.q_norm = nn.Parameter(torch.ones(shape.head_dim))
             self.k_norm = nn.Parameter(torch.ones(shape.head_dim))
 
+    def _qk_weight(self) -> Tensor:
+        """[heads + kv_heads, head_dim]: the norms of queries and keys, applied to both in one go."""
+        s = self.shape
+        return torch.cat((self.q_norm.expand(s.heads, -1), self.k_norm.expand(s.kv_heads, -1)))
+
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
         s = self.shape
-        h = F.rms_norm(x, (s.width,), self.attention_norm, s.norm_eps)
-        qkv = self.qkv(h).view(-1, s.heads + 2 * s.kv_heads, s.head_dim)
-        qk, v = qkv.split((s.heads + s.kv_heads, s.kv_heads), dim=1)
+        h = rms_norm(x, self.attention_norm, s.norm_eps)
+        qkv = F.linear(h, self.qkv.weight, self.qkv.bias).view(-1, s.heads + 2 * s.kv_heads, s.head_dim)
+        qk, v = qkv.tensor_split((s.heads + s.kv_heads,), dim=1)
         if s.qk_norm:
-            q, k = qk.split((s.heads, s.kv_heads), dim=1)
-            q = F.rms_norm(q, (s.head_dim,), self.q_norm, s.norm_eps)
-            k = F.rms_norm(k, (s.head_dim,), self.k_norm, s.norm_eps)
-            qk = torch.cat((q, k), dim=1)
-        first, second = qk.chunk(2, dim=-1)
-        qk = qk * cos + torch.cat((-second, first), dim=-1) * sin
-        q, k = qk.split((s.heads, s.kv_heads), dim=1)
-        x = x + self.out(attend(self.index, q, k, v).flatten(1))
-        h = F.rms_norm(x, (s.width,), self.ffn_norm, s.norm_eps)
-        gate, up = self.gate_up(h).chunk(2, dim=-1)
-        return x + self.down(F.silu(gate) * up)
+            qk = rms_norm(qk, self._qk_weight(), s.norm_eps)
+        qk = torch.addcmul(qk * cos, qk.roll(s.head_dim // 2, -1), sin)
+        q, k = qk.tensor_split((s.heads,), dim=1)
+        x = x + F.linear(attend(self.index, q, k, v).flatten(1), self.out.weight)
+        h = rms_norm(x, self.ffn_norm, s.norm_eps)
+        gate, up = F.linear(h, self.gate_up.weight).chunk(2, dim=-1)
+        return x + F.linear(F.silu(gate) * up, self.down.weight)
 
 
 class Decoder(nn.Module):
@@ -113,7 +116,7 @@ class Decoder(nn.Module):
         cos, sin = self.cos[positions, None], self.sin[positions, None]
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
-        return F.rms_norm(x, (self.shape.width,), self.norm, self.shape.norm_eps)
+        return rms_norm(x, self.norm, self.shape.norm_eps)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""
@@ -121,13 +124,15 @@ class Decoder(nn.Module):
 
 
 def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
-    """cos and sin of the rotary embedding, [context, head_dim] each, in the half-split layout."""
+    """cos and signed sin, [context, head_dim] each: rotated x = x cos + roll(x, half) sin."""
     frequency = shape.rope_theta ** -(
         torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
     )
     frequency = _scale(frequency, shape.rope_scaling)
     angle = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequency).repeat(1, 2)
-    return angle.cos().float(), angle.sin().float()
+    sign = torch.ones(shape.head_dim, dtype=torch.float64)
+    sign[: shape.head_dim // 2] = -1
+    return angle.cos().float(), (angle.sin() * sign).float()
 
 
 def _scale(frequency: Tensor, scaling: dict[str, Any] | None) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from toolwright.failures import UserError
 from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.folder import read_json
 
 # family -> what its configuration does not say: (query-key-value bias, query-key norm)
 FAMILIES = {
@@ -27,13 +28,29 @@ ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
+# Keys that change nothing here and are written back as they were found. A missing key means a default.
+KEPT = (
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "sliding_window",
+    "use_sliding_window",
+    "max_window_layers",
+)
 
 
 def load(folder: Path, *, context: int | None = None) -> Decoder:
     """A decoder with the folder's weights. `context` cuts the tables for positions that are never used."""
     shape = read_shape(folder, context=context)
     decoder = Decoder(shape)
-    decoder.load_state_dict(from_hub(_read_weights(folder), shape, folder))
+    state = from_hub(_read_weights(folder), shape, folder)
+    for name, parameter in decoder.state_dict().items():
+        if state[name].shape != parameter.shape:
+            raise UserError(
+                f"{folder}: its weights do not fit its config.json: {name} is {_size(state[name])}, "
+                f"and should be {_size(parameter)}"
+            )
+    decoder.load_state_dict(state)
     return decoder
 
 
@@ -49,14 +66,33 @@ def read_shape(folder: Path, *, context: int | None = None) -> Shape:
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json")
-    try:
-        config = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not valid JSON: {error}") from None
+    config = read_json(path)
     family = config.get("model_type")
     if family not in FAMILIES:
         raise UserError(f"{folder} holds a {family!r} model; supported: {', '.join(sorted(FAMILIES))}")
-    return _shape_of(config, family, context)
+    try:
+        shape = _shape_of(config, family, context)
+    except KeyError as error:
+        raise UserError(f"{path} does not say {error.args[0]}") from None
+    _refuse_what_would_be_wrong(config, shape, folder)
+    return shape
+
+
+def _refuse_what_would_be_wrong(config: dict[str, Any], shape: Shape, folder: Path) -> None:
+    """Variants of the family that this decoder would run, and get wrong without a word."""
+    activation = config.get("hidden_act") or "silu"
+    if activation not in ("silu", "swish"):
+        raise UserError(f"{folder}: its activation is {activation!r}; only silu is supported")
+    slides = config.get("use_sliding_window", shape.family == "mistral")
+    window = config.get("sliding_window") if slides else None
+    if window is not None and window < shape.context:
+        raise UserError(
+            f"{folder}: its attention reaches only {window} tokens back, which is not supported; "
+            f"set model.context to {window} or less, where that makes no difference"
+        )
+    scaling = (shape.rope_scaling or {}).get("rope_type", "default")
+    if scaling not in ("default", "linear", "llama3"):
+        raise UserError(f"{folder}: rope scaling {scaling!r} is not supported; known: linear, llama3")
 
 
 def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape:
@@ -82,8 +118,7 @@ def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape
         qkv_bias=bool(config.get("attention_bias", qkv_bias)) if family != "qwen2" else True,
         qk_norm=qk_norm,
         family=family,
-        extra={key: config[key] for key in ("bos_token_id", "eos_token_id", "pad_token_id") if key in config}
-        | {"max_position_embeddings": limit},
+        extra={key: config[key] for key in KEPT if key in config} | {"max_position_embeddings": limit},
     )
 
 
@@ -114,7 +149,7 @@ def to_config(shape: Shape) -> dict[str, Any]:
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        names = sorted(set(read_json(index).get("weight_map", {}).values()))
     else:
         names = ["model.safetensors"]
     weights: dict[str, Tensor] = {}
@@ -164,7 +199,12 @@ def _renaming(shape: Shape) -> dict[str, tuple[str, ...]]:
 
 def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str, Tensor]:
     state = {}
-    for ours, hub in _renaming(shape).items():
+    renaming = _renaming(shape)
+    known = {name for hub in renaming.values() for name in hub} | {"lm_head.weight"}
+    strange = sorted(n for n in weights if n not in known and not n.endswith("rotary_emb.inv_freq"))
+    if strange:
+        raise UserError(f"{folder} has tensors that a plain {shape.family} model does not: {strange[0]}")
+    for ours, hub in renaming.items():
         missing = [name for name in hub if name not in weights]
         if missing:
             raise UserError(f"{folder} is incomplete: it has no tensor {missing[0]}")
@@ -184,3 +224,7 @@ def to_hub(decoder: Decoder) -> dict[str, Tensor]:
         pieces = state[ours].split(sizes) if sizes else (state[ours],)
         weights.update(dict(zip(hub, pieces, strict=True)))
     return weights
+
+
+def _size(tensor: Tensor) -> str:
+    return " × ".join(map(str, tensor.shape))

@@ -14,6 +14,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from toolwright.failures import UserError
+from toolwright.models.folder import read_json
 
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unk|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
@@ -21,7 +22,13 @@ CHARACTER_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",  # where a model with several end tokens lists them
+)
 
 
 class Tokenizer:
@@ -66,13 +73,13 @@ class Tokenizer:
             backend = Backend.from_file(str(path))
         except Exception as error:
             raise UserError(f"{path} cannot be read as a tokenizer: {error}") from None
-        config = _read_json(folder / "tokenizer_config.json")
+        config = read_json(folder / "tokenizer_config.json")
         template = folder / "chat_template.jinja"
         if template.is_file():
-            config["chat_template"] = template.read_text()
+            config["chat_template"] = template.read_text(encoding="utf-8")
         ends: list[int] = []
         for name in ("generation_config.json", "config.json"):
-            value = _read_json(folder / name).get("eos_token_id")
+            value = read_json(folder / name).get("eos_token_id")
             ends += value if isinstance(value, list) else [value] if value is not None else []
         tokenizer = cls(backend, config, end_tokens=ends)
         tokenizer.source = folder
@@ -113,12 +120,18 @@ class Tokenizer:
 
     def render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
         """Messages as the chat template writes them; `generate` opens the assistant's turn."""
+        from jinja2 import TemplateError
+
         specials = {key: self.config.get(key) for key in ("bos_token", "eos_token", "pad_token")}
         specials = {key: v["content"] if isinstance(v, dict) else v for key, v in specials.items() if v}
-        return self._template.render(messages=list(messages), add_generation_prompt=generate, **specials)
+        try:
+            return self._template.render(messages=list(messages), add_generation_prompt=generate, **specials)
+        except TemplateError as error:
+            raise UserError(f"the chat template cannot write these messages: {error}") from None
 
     @cached_property
     def _template(self) -> Any:
+        from jinja2 import TemplateSyntaxError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         source = self.config.get("chat_template")
@@ -132,17 +145,16 @@ class Tokenizer:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
-        environment.filters["tojson"] = lambda value, indent=None: json.dumps(
-            value, ensure_ascii=False, indent=indent
+        environment.filters["tojson"] = lambda value, ensure_ascii=False, **options: json.dumps(
+            value, ensure_ascii=ensure_ascii, **options
         )
         environment.globals["raise_exception"] = _raise
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-        return environment.from_string(source)
+        try:
+            return environment.from_string(source)
+        except TemplateSyntaxError as error:
+            raise UserError(f"the chat template cannot be read, line {error.lineno}: {error}") from None
 
 
 def _raise(message: str) -> None:
     raise UserError(f"the chat template refuses these messages: {message}")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.is_file() else {}

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from toolwright import tasks as task_sets
 from toolwright.agents.rollout import Rollout, Wanted, seed_of
 from toolwright.config import schema
 from toolwright.failures import UserError
@@ -48,7 +49,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Score the configured model on the held-out tasks; nothing is written unless `save_to` names a file."""
     roles.use_threads(config.run)
-    tasks = roles.load_tasks(config.task, seed=config.run.seed)
+    tasks = task_sets.load(config.task, seed=config.run.seed)
     if not tasks.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
     decoder, tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)

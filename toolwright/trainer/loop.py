@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from toolwright import tasks as task_sets
 from toolwright.agents.rollout import Rollout
 from toolwright.algorithms import advantages, kl
 from toolwright.config import schema
@@ -37,7 +38,7 @@ class Trainer:
     def __init__(self, config: schema.Config) -> None:
         self.config = config
         roles.use_threads(config.run)
-        tasks = roles.load_tasks(config.task, seed=config.run.seed)
+        tasks = task_sets.load(config.task, seed=config.run.seed)
         decoder, self.tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
         limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
         self.train_tasks = roles.fitting(list(tasks.train), config.task, self.tokenizer, limit=limit)
@@ -94,7 +95,7 @@ class Trainer:
         self.credit = Credit(config, self.policy, self.reference, self.critic)
 
     def sample(self, step: int) -> Sampled:
-        """The groups that this step learns from. Nothing a checkpoint keeps changes but the order of tasks."""
+        """The groups that this step learns from. Only the order of tasks changes."""
         return self.loop.run(self.sampler.step(step))
 
     def evaluate(self) -> dict[str, float]:
@@ -192,11 +193,10 @@ class Trainer:
 
 def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     """A whole run, from its folder to its report. Returns the folder."""
+    folder = RunFolder.claim(config.run, default_name=f"{config.algorithm.name}-{config.task.name}")
     trainer = Trainer(config)
     try:
-        folder = RunFolder.open(
-            config.run, config, default_name=f"{config.algorithm.name}-{config.task.name}", command=command
-        )
+        folder.begin(config, command=command)
         _Run(config, trainer, folder).go()
     finally:
         trainer.close()
@@ -267,7 +267,9 @@ class _Run:
         tokens = sum(t.sampled_tokens for t in sampled.attempts)
         metrics["throughput/tokens_per_s"] = tokens / total
         metrics["weights_version"] = trainer.engine.weights_version
-        self._record(step, {**metrics, **self._timings(), "time/total_s": total})
+        timings = {**self._timings(), "time/score_s": sampled.score_s, "time/total_s": total}
+        timings["time/sample_s"] -= sampled.score_s
+        self._record(step, {**metrics, **timings})
 
     def _report_failures(self, step: int, sampled: Sampled) -> None:
         messages = sampled.failures

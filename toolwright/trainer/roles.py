@@ -7,27 +7,22 @@ from pathlib import Path
 
 import torch
 
-from toolwright import tasks
+from toolwright import engines
 from toolwright.agents.rollout import seed_of
 from toolwright.config import schema
-from toolwright.engines.native import NativeEngine
+from toolwright.engines import Engine
 from toolwright.failures import UserError
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.tasks import TaskSet
 from toolwright.trajectory import Task
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def use_threads(run: schema.Run) -> None:
-    torch.set_num_threads(run.threads or _physical_cores())
-
-
-def _physical_cores() -> int:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, usable)
+    torch.set_num_threads(run.threads or usable)
 
 
 def pick_device(name: str) -> torch.device:
@@ -74,18 +69,9 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
     return decoder.to(pick_device(config.device)), tokenizer
 
 
-def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> NativeEngine:
-    return NativeEngine(
-        decoder,
-        tokenizer,
-        slots=config.engine.slots,
-        timeout_s=config.engine.timeout_s,
-        dtype=DTYPES[config.model.dtype],
-    )
-
-
-def load_tasks(config: schema.TaskSet, *, seed: int) -> TaskSet:
-    return tasks.load(config, seed=seed)
+def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> Engine:
+    build = engines.registry.get(config.engine.name).target
+    return build(config.engine, decoder=decoder, tokenizer=tokenizer, dtype=DTYPES[config.model.dtype])
 
 
 def fitting(found: list[Task], config: schema.TaskSet, tokenizer: Tokenizer, *, limit: int) -> list[Task]:

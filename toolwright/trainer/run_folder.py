@@ -35,20 +35,12 @@ class RunFolder:
         return Metrics(self.path / "metrics.jsonl")
 
     @classmethod
-    def open(
-        cls,
-        run: schema.Run,
-        config: schema.Config | schema.SupervisedConfig,
-        *,
-        default_name: str,
-        command: Sequence[str],
-    ) -> RunFolder:
-        """A new folder, or with `run.resume` the one that is there. Never two runs in one folder."""
+    def claim(cls, run: schema.Run, *, default_name: str) -> RunFolder:
+        """A new folder, or with `run.resume` the one that is there; never two runs in one. Writes nothing."""
         name = run.name or f"{default_name}-{time.strftime('%Y%m%d-%H%M%S')}"
         path = Path(run.dir) / name
         if run.name is None and path.exists():
             path = _unused(path)
-        folder = cls(path)
         if run.resume:
             if not path.is_dir():
                 raise UserError(f"nothing to resume: there is no run folder {path}")
@@ -56,12 +48,15 @@ class RunFolder:
             raise UserError(
                 f"run folder {path} exists: go on with it by run.resume=true, or choose another run.name"
             )
-        for place in (folder.checkpoints, folder.rollouts):
+        return cls(path)
+
+    def begin(self, config: schema.Config | schema.SupervisedConfig, *, command: Sequence[str]) -> None:
+        """Once nothing can be wrong with the configuration any more, say what runs here."""
+        for place in (self.checkpoints, self.rollouts):
             place.mkdir(parents=True, exist_ok=True)
-        (path / "config.yaml").write_text(stored.to_yaml(config))
-        with (path / "command.txt").open("a") as file:
+        (self.path / "config.yaml").write_text(stored.to_yaml(config))
+        with (self.path / "command.txt").open("a") as file:
             file.write(provenance(command))
-        return folder
 
     def log(self, text: str) -> None:
         with (self.path / "log.txt").open("a") as file:

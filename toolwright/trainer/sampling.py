@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ class Sampled:
     dropped: int = 0  # groups left out because an attempt failed
     flat: int = 0  # groups left out because all their rewards were equal
     rounds: int = 0
+    score_s: float = 0.0
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -74,7 +76,9 @@ class GroupSampler:
                 greedy.append(Wanted(task, name, self.per_task, seed))
         attempts = await self.rollout.run(wanted)
         best = await self.rollout.run(greedy, temperature=0.0) if greedy else []
+        started = time.perf_counter()
         await self.scorer.score([t for t in [*attempts, *best] if t.failure is None])
+        sampled.score_s += time.perf_counter() - started
         for trajectory in best:
             if trajectory.failure is None and trajectory.reward is not None:
                 sampled.baselines[trajectory.group] = trajectory.reward

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from toolwright import tasks as task_sets
 from toolwright.agents.rollout import Rollout
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
@@ -37,15 +38,16 @@ Messages = Sequence[dict[str, Any]]
 
 def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
     """A whole warm start. Returns the run folder; its `model/` is where reinforcement learning starts."""
+    folder = RunFolder.claim(config.run, default_name=f"sft-{config.task.name}")
     roles.use_threads(config.run)
-    tasks = roles.load_tasks(config.task, seed=config.run.seed)
+    tasks = task_sets.load(config.task, seed=config.run.seed)
     decoder, tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
     conversations = _conversations(config, tasks)
     examples = [as_trajectory(number, c, tokenizer) for number, c in enumerate(conversations)]
     fitting = [e for e in examples if len(e.tokens) <= decoder.shape.context]
     if not fitting:
         raise UserError(f"no demonstration fits into model.context={decoder.shape.context} tokens")
-    folder = RunFolder.open(config.run, config, default_name=f"sft-{config.task.name}", command=command)
+    folder.begin(config, command=command)
     student = Student(decoder, config)
     order = TaskOrder(len(fitting), config.run.seed)
     with Progress(config.steps, title=f"sft on {config.task.name}") as progress:
