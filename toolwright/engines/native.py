@@ -17,6 +17,7 @@ from toolwright.engines.cache import DecodeAttention, ExtendAttention, SlotCache
 from toolwright.engines.sampler import Sampler
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.models.decoder import Decoder
+from toolwright.models.precision import autocast
 from toolwright.models.tokenizer import Tokenizer
 
 PREFILL_TOKENS = 8_192  # prompts computed in one pass, padding counted: bounds the memory of admission
@@ -264,7 +265,4 @@ class NativeEngine:
             sequence.slot = target
 
     def _precision(self) -> torch.autocast:
-        enabled = self.dtype != torch.float32
-        return torch.autocast(
-            self.device.type, dtype=self.dtype if enabled else torch.bfloat16, enabled=enabled
-        )
+        return autocast(self.device, self.dtype)

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from toolwright.batch import Batch
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
+from toolwright.models.precision import autocast
 
 # Logits of a chunk stay under this many numbers; beyond it they are computed again on the way back
 # rather than kept, since for a real vocabulary they are far larger than everything else.
@@ -29,9 +30,7 @@ class Statistics:
 
 def precision(decoder: torch.nn.Module, dtype: torch.dtype) -> torch.autocast:
     """Matrix products in `dtype`, master weights in float32."""
-    device = next(decoder.parameters()).device.type
-    low = dtype != torch.float32
-    return torch.autocast(device, dtype=dtype if low else torch.bfloat16, enabled=low)
+    return autocast(next(decoder.parameters()).device, dtype)
 
 
 def states(decoder: Decoder, batch: Batch) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,16 @@ def save(folder: Path, step: int, state: dict[str, Any], tensors: dict[str, Any]
         for name in (TENSORS, STATE):
             _flush(partial / name)
         _flush(partial)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if not isinstance(error, OSError | RuntimeError):  # torch reports a full disk as a RuntimeError
+            raise
         last = latest(folder)
         rest = f"the last whole one is {last}" if last else "there is no earlier one"
-        raise UserError(f"could not write checkpoint {target}: {error}; {rest}") from error
+        raise UserError(
+            f"could not write checkpoint {target}: {error}; {rest}; "
+            "see that there is room on the disk, then go on with the run by run.resume=true"
+        ) from error
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
     _flush(folder)
@@ -54,8 +60,10 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         state = json.loads((path / STATE).read_text())
         return state, torch.load(path / TENSORS, map_location="cpu", weights_only=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"checkpoint {path} cannot be read: {error}") from error
+    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise UserError(
+            f"checkpoint {path} cannot be read: {error}; remove it to go on from the one before it"
+        ) from error
 
 
 def _whole(folder: Path) -> list[Path]:

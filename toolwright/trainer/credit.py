@@ -12,6 +12,7 @@ from torch import Tensor
 from toolwright.algorithms import advantages, correction, kl
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
 from toolwright.learner.policy import Frozen, Policy
 from toolwright.trajectory import Trajectory
@@ -78,7 +79,7 @@ class Credit:
             rewards, metrics["reference/kl"] = self._penalised(batch, rewards, kl_coef)
         if self.config.algorithm.correction.mode != "none":
             metrics.update(self._correct(batch))
-        given, returned = self._estimate(batch, rewards, trajectories, baselines)
+        given, returned = self.estimate(batch, rewards, trajectories, baselines)
         batch.columns["advantages"], batch.columns["returns"] = batch.flat(given), batch.flat(returned)
         return batch, metrics
 
@@ -102,13 +103,14 @@ class Credit:
         batch.columns["weights"] = batch.flat(weights)
         return {f"correction/{name}": float(value) for name, value in metrics.items()}
 
-    def _estimate(
+    def estimate(
         self,
         batch: Batch,
-        rewards: Tensor,
+        rewards: Tensor,  # [trajectories, tokens]
         trajectories: Sequence[Trajectory],
         baselines: Mapping[str, float],
     ) -> tuple[Tensor, Tensor]:
+        """(advantages, returns) by the chosen estimator, given what it needs."""
         inputs: dict[str, Any] = dict(self.params)
         for name in ("values", "old_log_prob", "sum_pi_squared"):
             if name in self.needs:
@@ -117,24 +119,34 @@ class Credit:
             inputs["reward_baseline"] = torch.tensor([baselines[group] for group in batch.group])
         name = self.config.algorithm.adv_estimator
         if self.needs & {"anchor", "step_reward"}:
-            return self._by_step(name, batch, trajectories, inputs)
+            return self._by_step(name, batch, rewards, trajectories, inputs)
         return advantages.compute(name, rewards=rewards, mask=batch.mask, group=batch.group, **inputs)
 
     def _by_step(
-        self, name: str, batch: Batch, trajectories: Sequence[Trajectory], inputs: dict[str, Any]
+        self,
+        name: str,
+        batch: Batch,
+        rewards: Tensor,
+        trajectories: Sequence[Trajectory],
+        inputs: dict[str, Any],
     ) -> tuple[Tensor, Tensor]:
         """Step-wise estimators see one row a step; every action lies in exactly one, so rows add up again."""
         steps, mask = batch.padded(batch.steps.float()).long(), batch.mask
+        if any(len(t.steps) > 1 and step.anchor is None for t in trajectories for step in t.steps):
+            raise UserError(
+                f"algorithm.adv_estimator={name} compares steps taken in the same state, but agent "
+                f"{self.config.rollout.agent!r} takes steps without an anchor that names the state"
+            )
         owner = [i for i, t in enumerate(trajectories) for _ in t.steps]
         number = [s for t in trajectories for s in range(len(t.steps))]
         mine = mask[owner] * (steps[owner] == torch.tensor(number)[:, None])
-        episode = torch.tensor([t.reward or 0.0 for t in trajectories])[owner]
         last = (mine * torch.arange(1, mine.shape[1] + 1)).argmax(-1)
-        rewards = torch.zeros_like(mine)
-        rewards[torch.arange(len(owner)), last] = episode
+        episode = torch.zeros_like(mine)
+        # `rewards`, not the trajectories' own: where the reference is in the reward, its penalty counts here.
+        episode[torch.arange(len(owner)), last] = rewards.sum(-1)[owner]
         given, returned = advantages.compute(
             name,
-            rewards=rewards,
+            rewards=episode,
             mask=mine,
             group=[batch.group[i] for i in owner],
             trajectory=owner,

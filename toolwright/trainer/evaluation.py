@@ -58,6 +58,7 @@ def evaluate(
     rollout = Rollout(config.rollout, roles.build_engine(config, decoder, tokenizer), tokenizer)
     scorer = Scorer(config.reward, default=tasks.scorer)
     try:
+        scorer.check(chosen)
         result, attempts = asyncio.run(held_out(config, rollout, scorer, chosen))
     finally:
         scorer.close()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import statistics
+import hashlib
+import json
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from toolwright import tasks as task_sets
 from toolwright.agents.rollout import Rollout
@@ -28,8 +31,12 @@ from toolwright.trainer import checkpoints, roles
 from toolwright.trainer.credit import Credit
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt, Stopped
+from toolwright.trainer.measures import of_gap, of_sample, of_updates
+from toolwright.trainer.rehearsal import rehearse
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.sampling import GroupSampler, Sampled
+
+T = TypeVar("T")
 
 
 class Trainer:
@@ -37,6 +44,8 @@ class Trainer:
 
     def __init__(self, config: schema.Config) -> None:
         self.config = config
+        self.step_done = 0
+        self.skips = 0
         roles.use_threads(config.run)
         tasks = task_sets.load(config.task, seed=config.run.seed)
         decoder, self.tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
@@ -44,12 +53,20 @@ class Trainer:
         self.train_tasks = roles.fitting(list(tasks.train), config.task, self.tokenizer, limit=limit)
         self.held_out_tasks = roles.fitting(list(tasks.held_out), config.task, self.tokenizer, limit=limit)
         self.skipped_prompts = len(tasks.train) - len(self.train_tasks)
-        self.scorer = Scorer(config.reward, default=tasks.scorer)
-        self.scorer.check([*self.train_tasks, *self.held_out_tasks])
+        self.skipped_held_out = len(tasks.held_out) - len(self.held_out_tasks)
         self.engine = roles.build_engine(config, decoder, self.tokenizer)
         self.rollout = Rollout(config.rollout, self.engine, self.tokenizer)
         self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
         self._build_learner(decoder)
+        rehearse(config, self.credit, self.objective)
+        self.loop = asyncio.Runner()
+        self._running: asyncio.Task[Any] | None = None
+        self.scorer = Scorer(config.reward, default=tasks.scorer)  # last: it may be a process of its own
+        try:
+            self.scorer.check([*self.train_tasks, *self.held_out_tasks])
+        except BaseException:
+            self.scorer.close()
+            raise
         self.sampler = GroupSampler(
             config,
             self.rollout,
@@ -58,9 +75,6 @@ class Trainer:
             self.order,
             greedy_baseline="reward_baseline" in self.credit.needs,
         )
-        self.step_done = 0
-        self.skips = 0
-        self.loop = asyncio.Runner()
 
     def _build_learner(self, decoder: Any) -> None:
         config, update = self.config, self.config.update
@@ -96,11 +110,27 @@ class Trainer:
 
     def sample(self, step: int) -> Sampled:
         """The groups that this step learns from. Only the order of tasks changes."""
-        return self.loop.run(self.sampler.step(step))
+        return self._run(self.sampler.step(step))
 
     def evaluate(self) -> dict[str, float]:
-        result, _ = self.loop.run(held_out(self.config, self.rollout, self.scorer, self.held_out_tasks))
+        result, _ = self._run(held_out(self.config, self.rollout, self.scorer, self.held_out_tasks))
         return result
+
+    def cancel(self) -> None:
+        """End sampling or evaluation where it waits. May be called from a signal's handler."""
+        if self._running is not None:
+            self._running.cancel()
+            self.loop.get_loop().call_soon_threadsafe(lambda: None)  # it may be asleep
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        async def noted() -> T:
+            self._running = asyncio.current_task()
+            try:
+                return await work
+            finally:
+                self._running = None
+
+        return self.loop.run(noted())
 
     def learn(self, sampled: Sampled, step: int) -> dict[str, float]:
         """Advantages, then epochs × minibatches of updates, then the engines hear of the new weights."""
@@ -120,11 +150,14 @@ class Trainer:
                     critic_rows.append(self.critic.update(part))
                 if self.critic is None or step > update.critic_warmup:
                     rows.append(self.policy.update(part, self.objective))
-        metrics.update(_summary("policy", rows))
-        metrics.update(_summary("critic", critic_rows))
-        if rows:  # the weights had not moved yet at the first update: what differs there is the engine's gap
+        metrics.update(of_updates("policy", rows))
+        metrics.update(of_updates("critic", critic_rows))
+        # The weights had not moved yet at the first update: what differs there is the engine's gap.
+        if rows:
             metrics.update({key: value for key, value in rows[0].items() if key.startswith("gap/")})
             self._adapt_kl(metrics, len(batch))
+        else:
+            metrics.update(of_gap(batch, self.policy.statistics(batch)["log_prob"]))
         self._count_skips(rows)
         self.engine.publish(step)
         return metrics
@@ -160,6 +193,7 @@ class Trainer:
         plain = {
             "step": self.step_done,
             "order": self.order.state(),
+            "tasks": self.tasks_digest,
             "kl_coef": self.objective.kl_coef,
             "skips": self.skips,
             "weights_version": self.engine.weights_version,
@@ -171,7 +205,19 @@ class Trainer:
             tensors["reference"] = self.reference.decoder.state_dict()
         return plain, tensors
 
+    @cached_property
+    def tasks_digest(self) -> str:
+        """Tells whether two runs have the same training tasks."""
+        known = [[task.id, task.prompt, task.ground_truth, task.extra_info] for task in self.train_tasks]
+        return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
+
     def restore(self, plain: dict[str, Any], tensors: dict[str, Any]) -> None:
+        self.order.restore(plain["order"])
+        if plain["tasks"] != self.tasks_digest:
+            raise UserError(
+                "the checkpoint is of other training tasks: resume with the task settings and files that the "
+                "run began with, or start a new run"
+            )
         try:
             self.policy.load_state_dict(tensors["policy"])
             if self.critic is not None:
@@ -179,16 +225,19 @@ class Trainer:
             if self.reference is not None:
                 self.reference.decoder.load_state_dict(tensors["reference"])
         except (KeyError, RuntimeError, ValueError) as error:
-            raise UserError(f"the checkpoint is of another model or algorithm: {error}") from None
-        self.order.restore(plain["order"])
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"the checkpoint is of another model or algorithm ({reason}): resume with those that the run "
+                "began with, or start a new run"
+            ) from None
         self.objective.kl_coef = plain["kl_coef"]
         self.skips, self.step_done = plain["skips"], plain["step"]
         self.engine.publish(plain["weights_version"])
 
     def close(self) -> None:
+        self.scorer.close()  # first: the loop would wait for a score that hangs
         self.loop.run(self.engine.close())
         self.loop.close()
-        self.scorer.close()
 
 
 def train(config: schema.Config, *, command: Sequence[str]) -> Path:
@@ -196,8 +245,7 @@ def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     folder = RunFolder.claim(config.run, default_name=f"{config.algorithm.name}-{config.task.name}")
     trainer = Trainer(config)
     try:
-        folder.begin(config, command=command)
-        _Run(config, trainer, folder).go()
+        _Run(config, trainer, folder).go(command)
     finally:
         trainer.close()
     return folder.path
@@ -210,27 +258,29 @@ class _Run:
         self.config, self.trainer, self.folder = config, trainer, folder
         title = f"{config.algorithm.name} on {config.task.name}"
         self.progress = Progress(config.train.steps, title=title)
-        self.saved = -1
+        self.saved = self.exported = -1
 
-    def go(self) -> None:
-        self._resume()
-        with self.progress, Interrupt() as interrupt:
+    def go(self, command: Sequence[str]) -> None:
+        found = self._resume()
+        self.folder.begin(self.config, command=command)
+        if found is not None:
+            self.folder.rewind(found)
+        then = f"go on with: {self._resumption()}"
+        with self.progress, Interrupt() as interrupt, self.folder.while_there_is_room(then=then):
             self._announce()
             try:
                 self._steps(interrupt)
             except Stopped:
                 self._checkpoint()
-                self._say(
-                    f"stopped at step {self.trainer.step_done}; go on with: "
-                    f"toolwright train run.name={self.folder.path.name} run.resume=true"
-                )
-        write_report(self.folder.path)
+                self._say(f"stopped at step {self.trainer.step_done}; {then}")
+            write_report(self.folder.path)
         print(closing_table(self.folder.path))
+        interrupt.leave()
 
     def _steps(self, interrupt: Interrupt) -> None:
         trainer, last = self.trainer, self.config.train.steps
         if trainer.step_done == 0 and trainer.held_out_tasks:
-            with interrupt.safe(), self.progress.stage("evaluate"):
+            with interrupt.safe(trainer.cancel), self.progress.stage("evaluate"):
                 metrics = trainer.evaluate()
             self._record(0, {**metrics, **self._timings()})
         while trainer.step_done < last:
@@ -245,13 +295,18 @@ class _Run:
         trainer, started = self.trainer, time.perf_counter()
         before = trainer.order.state()
         try:
-            with interrupt.safe(), self.progress.stage("sample"):
+            with interrupt.safe(trainer.cancel), self.progress.stage("sample"):
                 sampled = trainer.sample(step)
+            self._report_failures(step, sampled)
         except Stopped:
             trainer.order.restore(before)
             raise
-        self._report_failures(step, sampled)
-        metrics = _of_sample(sampled)
+        except UserError:
+            trainer.order.restore(before)
+            if trainer.step_done:  # what was learned so far is not lost
+                self._checkpoint()
+            raise
+        metrics = of_sample(sampled)
         if sampled.groups:
             with self.progress.stage("update"):
                 metrics.update(trainer.learn(sampled, step))
@@ -280,7 +335,12 @@ class _Run:
         if sampled.dropped and not sampled.groups and not sampled.flat:
             raise UserError(
                 f"step {step}: no group is complete: all {sampled.dropped} had a failed attempt; "
-                f"the first said: {messages[0] if messages else 'nothing'}"
+                f"the first said: {messages[0]}"
+            )
+        if not sampled.groups:
+            self._say(
+                f"step {step}: no update: not one of {sampled.flat + sampled.dropped} groups in "
+                f"{sampled.rounds} rounds had rewards that differ"
             )
 
     def _record(self, step: int, metrics: dict[str, float]) -> None:
@@ -303,70 +363,41 @@ class _Run:
             f"{len(trainer.held_out_tasks):,} held out"
         )
         self._say(batch_line(config))
-        if trainer.skipped_prompts:
-            self._say(f"{trainer.skipped_prompts:,} training prompts are too long and were skipped")
+        for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):
+            if skipped:
+                self._say(f"{skipped:,} {kind} prompts are too long and were skipped")
+        if trainer.step_done:
+            self._say(f"going on after step {trainer.step_done}")
+        if trainer.step_done >= config.train.steps:
+            self._say(f"all {config.train.steps} steps are done; raise train.steps to train further")
 
     def _checkpoint(self) -> None:
         trainer = self.trainer
-        if self.saved == trainer.step_done:
-            return
         with self.progress.stage("checkpoint"):
-            plain, tensors = trainer.state()
-            keep = self.config.checkpoint.keep
-            checkpoints.save(self.folder.checkpoints, trainer.step_done, plain, tensors, keep=keep)
-            self.folder.save_model(trainer.policy.decoder, trainer.tokenizer)
-        self.saved = trainer.step_done
+            if self.saved != trainer.step_done:
+                plain, tensors = trainer.state()
+                keep = self.config.checkpoint.keep
+                checkpoints.save(self.folder.checkpoints, trainer.step_done, plain, tensors, keep=keep)
+            if self.exported != trainer.step_done:
+                self.folder.save_model(trainer.policy.decoder, trainer.tokenizer)
+        self.saved = self.exported = trainer.step_done
 
-    def _resume(self) -> None:
+    def _resume(self) -> int | None:
+        """The trainer as its last checkpoint left it; the last step that is to be kept, None in a new run."""
         if not self.config.run.resume:
-            return
+            return None
         found = checkpoints.latest(self.folder.checkpoints)
         if found is None:
-            self.folder.rewind(-1)  # killed before its first checkpoint: begin again from the same seed
-            return
+            return -1  # killed before its first checkpoint: begin again from the same seed
         plain, tensors = checkpoints.load(found)
         self.trainer.restore(plain, tensors)
-        self.folder.rewind(plain["step"])
         self.saved = plain["step"]
+        # Step 0 is only an evaluation, and is done again; `model/` may be older than the checkpoint.
+        return plain["step"] or -1
 
-
-def _of_sample(sampled: Sampled) -> dict[str, float]:
-    """What there is to know about what was sampled."""
-    attempts = [t for t in sampled.attempts if t.failure is None]
-    metrics: dict[str, float] = {
-        "attempts/failed": sampled.failed,
-        "groups/kept": len(sampled.groups),
-        "groups/dropped": sampled.dropped,
-        "groups/flat": sampled.flat,
-        "groups/rounds": sampled.rounds,
-    }
-    if not attempts:
-        return metrics
-    rewards = [t.reward or 0.0 for t in attempts]
-    tokens = [t.sampled_tokens for t in attempts]
-    metrics.update(
-        {
-            "reward/mean": statistics.fmean(rewards),
-            "reward/std": statistics.pstdev(rewards),
-            "reward/min": min(rewards),
-            "reward/max": max(rewards),
-            "response/tokens_mean": statistics.fmean(tokens),
-            "response/tokens_max": max(tokens),
-            "response/truncated": statistics.fmean(t.stop == "length" for t in attempts),
-            "turns/mean": statistics.fmean(len(t.steps) for t in attempts),
-        }
-    )
-    for part in sorted({name for t in attempts for name in t.reward_parts}):
-        metrics[f"reward/{part}"] = statistics.fmean(t.reward_parts.get(part, 0.0) for t in attempts)
-    for count in sorted({name for t in attempts for name in t.counts}):
-        metrics[f"attempts/{count}"] = statistics.fmean(t.counts.get(count, 0) for t in attempts)
-    return metrics
-
-
-def _summary(role: str, rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean over a step's updates; skipped ones are counted instead."""
-    if not rows:
-        return {}
-    names = [name for name in rows[0] if not name.startswith("gap/")]
-    means = {f"{role}/{name}": statistics.fmean(row[name] for row in rows) for name in names}
-    return {**means, f"{role}/skipped": sum(row["skipped"] for row in rows), f"{role}/lr": rows[-1]["lr"]}
+    def _resumption(self) -> str:
+        run = self.config.run
+        words = ["toolwright", "train", f"run.name={self.folder.path.name}", "run.resume=true"]
+        if run.dir != schema.Run().dir:
+            words.append(f"run.dir={run.dir}")
+        return shlex.join(words)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.metrics import Metrics
+from toolwright.trainer import checkpoints
 from toolwright.trajectory import Trajectory, save
 
 
@@ -52,6 +56,8 @@ class RunFolder:
 
     def begin(self, config: schema.Config | schema.SupervisedConfig, *, command: Sequence[str]) -> None:
         """Once nothing can be wrong with the configuration any more, say what runs here."""
+        # Written as of a new run, so that the file reproduces it wherever it is taken.
+        config = config.model_copy(update={"run": config.run.model_copy(update={"resume": False})})
         for place in (self.checkpoints, self.rollouts):
             place.mkdir(parents=True, exist_ok=True)
         (self.path / "config.yaml").write_text(stored.to_yaml(config))
@@ -63,27 +69,63 @@ class RunFolder:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def save_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> None:
-        save(self.rollouts / f"step_{step:06d}.parquet", trajectories)
+        file = self.rollouts / f"step_{step:06d}.parquet"
+        try:
+            save(file, trajectories)
+        except BaseException:
+            file.with_suffix(".partial").unlink(missing_ok=True)
+            raise
 
     def save_model(self, decoder: Decoder, tokenizer: Tokenizer) -> None:
         """The latest policy as an ordinary Hugging Face folder; replaced whole, so that it is always one."""
         fresh, old = self.path / "model.partial", self.path / "model.old"
-        for leftover in (fresh, old):
-            shutil.rmtree(leftover, ignore_errors=True)
-        huggingface.save(decoder, fresh)
-        tokenizer.save(fresh)
+        shutil.rmtree(fresh, ignore_errors=True)
+        try:
+            huggingface.save(decoder, fresh)
+            tokenizer.save(fresh)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
         if self.model.exists():
             self.model.rename(old)
         fresh.rename(self.model)
         shutil.rmtree(old, ignore_errors=True)
 
     def rewind(self, step: int) -> None:
-        """Forget what was written after this step, so that a resumed run leaves one history."""
+        """Forget what was written after this step or in part, so that a resumed run leaves one history."""
         Metrics.truncate(self.path / "metrics.jsonl", after_step=step)
         for file in self.rollouts.iterdir():
             number = file.stem.removeprefix("step_")
             if not number.isdigit() or int(number) > step:
                 file.unlink()
+        for leftover in [self.path / "model.partial", *self.checkpoints.glob("*.partial")]:
+            shutil.rmtree(leftover, ignore_errors=True)
+        old = self.path / "model.old"
+        if old.exists() and not self.model.exists():
+            old.rename(self.model)
+        shutil.rmtree(old, ignore_errors=True)
+
+    @contextmanager
+    def while_there_is_room(self, *, then: str) -> Iterator[None]:
+        """A full disk is not a bug: says what is safe and how to go on."""
+        try:
+            yield
+        except Exception as error:
+            if not _is_full(error):
+                raise
+            last = checkpoints.latest(self.checkpoints)
+            kept = f"the last whole checkpoint is {last}; " if last else ""
+            raise UserError(
+                f"no room to write in {self.path}: {error}; {kept}make room, then {then}"
+            ) from error
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether the disk is full, or a quota. Libraries in Rust tell the number in their message alone."""
+    told = re.search(r"\(os error (\d+)\)", str(error))
+    number = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
+    return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _unused(path: Path) -> Path:

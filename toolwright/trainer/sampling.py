@@ -22,6 +22,7 @@ class Sampled:
     groups: list[Group] = field(default_factory=list)
     baselines: dict[str, float] = field(default_factory=dict)  # a greedy attempt's score by group
     attempts: list[Trajectory] = field(default_factory=list)  # all of them, for the run folder
+    greedy: list[Trajectory] = field(default_factory=list)  # what the baselines are the scores of
     failed: int = 0
     dropped: int = 0  # groups left out because an attempt failed
     flat: int = 0  # groups left out because all their rewards were equal
@@ -34,7 +35,7 @@ class Sampled:
 
     @property
     def failures(self) -> list[str]:
-        return [t.failure.message for t in self.attempts if t.failure is not None]
+        return [t.failure.message for t in [*self.attempts, *self.greedy] if t.failure is not None]
 
 
 class GroupSampler:
@@ -83,6 +84,7 @@ class GroupSampler:
             if trajectory.failure is None and trajectory.reward is not None:
                 sampled.baselines[trajectory.group] = trajectory.reward
         sampled.attempts += attempts
+        sampled.greedy += best
         sampled.failed += sum(t.failure is not None for t in [*attempts, *best])
         for group in as_groups(attempts):
             self._keep(sampled, group)

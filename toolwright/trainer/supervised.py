@@ -7,10 +7,9 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from toolwright import tasks as task_sets
 from toolwright.agents.rollout import Rollout
@@ -30,6 +29,7 @@ from toolwright.tasks import TaskSet
 from toolwright.tasks.order import TaskOrder
 from toolwright.trainer import roles
 from toolwright.trainer.evaluation import held_out
+from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Segment, Task, Trajectory
 
@@ -38,36 +38,51 @@ Messages = Sequence[dict[str, Any]]
 
 def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
     """A whole warm start. Returns the run folder; its `model/` is where reinforcement learning starts."""
+    if config.run.resume:
+        raise UserError(
+            "sft keeps no checkpoints to resume from: start anew under another run.name, or go on from its "
+            f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
+        )
     folder = RunFolder.claim(config.run, default_name=f"sft-{config.task.name}")
     roles.use_threads(config.run)
     tasks = task_sets.load(config.task, seed=config.run.seed)
-    decoder, tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
     conversations = _conversations(config, tasks)
+    alphabet = tasks.alphabet + "".join(sorted(_characters(conversations)))
+    decoder, tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
     examples = [as_trajectory(number, c, tokenizer) for number, c in enumerate(conversations)]
     fitting = [e for e in examples if len(e.tokens) <= decoder.shape.context]
     if not fitting:
         raise UserError(f"no demonstration fits into model.context={decoder.shape.context} tokens")
+    judge = Judge(config, decoder, tokenizer, tasks)
     folder.begin(config, command=command)
     student = Student(decoder, config)
     order = TaskOrder(len(fitting), config.run.seed)
-    with Progress(config.steps, title=f"sft on {config.task.name}") as progress:
+    progress = Progress(config.steps, title=f"sft on {config.task.name}")
+    room = folder.while_there_is_room(then="start again")
+    with closing(judge), progress, Interrupt() as interrupt, room:
         progress.line(f"run folder {folder.path}")
         progress.line(f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long")
-        before = _held_out(config, decoder, tokenizer, tasks)
+        if judge.missing:
+            progress.line(f"held-out tasks are not tried: {judge.missing}")
+        before = judge.held_out()
         folder.metrics.append(0, before)
         progress.step(0, before)
         for step in range(1, config.steps + 1):
+            if interrupt.signal:
+                progress.line(f"stopped before step {step}; the model so far is in {folder.model}")
+                break
             started = time.perf_counter()
             with progress.stage("update"):
                 metrics = student.update(Batch.pack([fitting[i] for i in order.take(config.batch)]))
             metrics["time/total_s"] = time.perf_counter() - started
             if step == config.steps:
-                metrics.update(_held_out(config, decoder, tokenizer, tasks))
+                metrics.update(judge.held_out())
             folder.metrics.append(step, metrics)
             progress.step(step, metrics)
-    folder.save_model(decoder, tokenizer)
-    write_report(folder.path)
+        folder.save_model(decoder, tokenizer)
+        write_report(folder.path)
     print(closing_table(folder.path))
+    interrupt.leave()
     return folder.path
 
 
@@ -157,24 +172,42 @@ def _read(path: Path) -> list[Messages]:
     return [row["messages"] for row in rows]
 
 
-def _held_out(
-    config: schema.SupervisedConfig, decoder: Decoder, tokenizer: Tokenizer, tasks: TaskSet
-) -> dict[str, float]:
-    if not tasks.held_out:
-        return {}
-    whole = schema.Config(
-        run=config.run,
-        task=config.task,
-        model=config.model,
-        rollout=schema.Rollout(max_tokens=config.eval_max_tokens),
-    )
-    rollout = Rollout(whole.rollout, roles.build_engine(whole, decoder, tokenizer), tokenizer)
-    scorer = Scorer(whole.reward, default=tasks.scorer)
-    limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
-    chosen = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
-    try:
-        with torch.no_grad():
-            result, _ = asyncio.run(held_out(whole, rollout, scorer, chosen))
-    finally:
-        scorer.close()
-    return result
+def _characters(conversations: Sequence[Messages]) -> set[str]:
+    """Those that a fresh character-level tokenizer must know, or it would read them as unknown."""
+    contents = (message.get("content") for messages in conversations for message in messages)
+    return {character for content in contents if isinstance(content, str) for character in content}
+
+
+class Judge:
+    """Held-out tasks, tried before and after; or why not: sft can do without a scorer for its tasks."""
+
+    def __init__(
+        self, config: schema.SupervisedConfig, decoder: Decoder, tokenizer: Tokenizer, tasks: TaskSet
+    ) -> None:
+        self.config = schema.Config(
+            run=config.run,
+            task=config.task,
+            model=config.model,
+            rollout=schema.Rollout(max_tokens=config.eval_max_tokens),
+        )
+        limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
+        self.tasks = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
+        engine = roles.build_engine(self.config, decoder, tokenizer)
+        self.rollout = Rollout(self.config.rollout, engine, tokenizer)
+        self.scorer: Scorer | None = None
+        self.missing = ""
+        try:
+            self.scorer = Scorer(self.config.reward, default=tasks.scorer)
+            self.scorer.check(self.tasks)
+        except UserError as error:
+            self.missing = str(error)
+
+    def held_out(self) -> dict[str, float]:
+        if not self.tasks or self.missing or self.scorer is None:
+            return {}
+        result, _ = asyncio.run(held_out(self.config, self.rollout, self.scorer, self.tasks))
+        return result
+
+    def close(self) -> None:
+        if self.scorer is not None:
+            self.scorer.close()

@@ -1,0 +1,64 @@
+"""What a step tells about itself: its attempts and its updates in numbers, named as in metrics.jsonl."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from toolwright.batch import Batch
+from toolwright.trainer.sampling import Sampled
+
+
+def of_sample(sampled: Sampled) -> dict[str, float]:
+    """What there is to know about what was sampled."""
+    attempts = [t for t in sampled.attempts if t.failure is None]
+    metrics: dict[str, float] = {
+        "attempts/failed": sampled.failed,
+        "groups/kept": len(sampled.groups),
+        "groups/dropped": sampled.dropped,
+        "groups/flat": sampled.flat,
+        "groups/rounds": sampled.rounds,
+    }
+    if not attempts:
+        return metrics
+    rewards = [t.reward or 0.0 for t in attempts]
+    tokens = [t.sampled_tokens for t in attempts]
+    metrics.update(
+        {
+            "reward/mean": statistics.fmean(rewards),
+            "reward/std": statistics.pstdev(rewards),
+            "reward/min": min(rewards),
+            "reward/max": max(rewards),
+            "response/tokens_mean": statistics.fmean(tokens),
+            "response/tokens_max": max(tokens),
+            "response/truncated": statistics.fmean(t.stop == "length" for t in attempts),
+            "turns/mean": statistics.fmean(len(t.steps) for t in attempts),
+        }
+    )
+    for part in sorted({name for t in attempts for name in t.reward_parts}):
+        mean = statistics.fmean(t.reward_parts.get(part, 0.0) for t in attempts)
+        metrics.setdefault(f"reward/{part}", mean)
+    for count in sorted({name for t in attempts for name in t.counts}):
+        metrics.setdefault(f"attempts/{count}", statistics.fmean(t.counts.get(count, 0) for t in attempts))
+    return metrics
+
+
+def of_updates(role: str, rows: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean over a step's updates; skipped ones are counted instead."""
+    if not rows:
+        return {}
+    names = [name for name in rows[0] if not name.startswith("gap/")]
+    means = {f"{role}/{name}": statistics.fmean(row[name] for row in rows) for name in names}
+    return {**means, f"{role}/skipped": sum(row["skipped"] for row in rows), f"{role}/lr": rows[-1]["lr"]}
+
+
+def of_gap(batch: Batch, log_prob: Tensor) -> dict[str, float]:
+    """How far the engine's log-probabilities are from the learner's; `Policy.update` gives the same names."""
+    difference = log_prob - batch.columns["sampled_log_prob"]
+    return {
+        "gap/abs_mean": float(difference.abs().mean()),
+        "gap/kl": float(-difference.mean()),
+        "gap/abs_max": float(difference.abs().max()),
+    }
