@@ -8,7 +8,7 @@ feeds it the trainer's weights and trajectories and gets the trainer's losses (t
 - the reference and its KL: nothing here is worth staying close to (`algorithm.kl.where=none`);
 - several updates a step: with one, the old policy is the present one and the ratio is 1 until the gradient
   is taken. The clip is kept, because it is what the formula says;
-- a key-value cache, slots, packing: `model(tokens)` is computed anew for every token, which eight tokens allow;
+- a key-value cache, slots, packing: `model(tokens)` is computed anew for every token, as eight tokens allow;
 - evaluation on held-out tasks, checkpoints, failures, tools: what makes a trainer longer than its algorithm.
 """
 
