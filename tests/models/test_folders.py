@@ -1,0 +1,158 @@
+"""A folder that is not a model's is answered with what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from safetensors.torch import load_file, save_file
+
+from toolwright.failures import UserError
+from toolwright.models import huggingface
+from toolwright.models.tokenizer import Tokenizer
+
+MESSAGES = [{"role": "user", "content": "1+1"}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A whole and healthy one, for the tests to damage."""
+    huggingface.save(tiny.decoder(tied=False, kv_heads=2), tmp_path)
+    tiny.characters().save(tmp_path)
+    huggingface.load(tmp_path)
+    Tokenizer.load(tmp_path).render(MESSAGES)
+    return tmp_path
+
+
+def change(path: Path, edit: Callable[[dict[str, Any]], Any]) -> None:
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+
+
+def complaint(act: Callable[[Path], object], folder: Path) -> str:
+    with pytest.raises(UserError) as caught:
+        act(folder)
+    message = str(caught.value)
+    assert str(folder) in message, "it says where"
+    return message
+
+
+class TestTheModel:
+    def test_no_config(self, folder: Path) -> None:
+        (folder / "config.json").unlink()
+        assert "is not a model folder: it has no config.json" in complaint(huggingface.load, folder)
+
+    def test_no_folder(self, folder: Path) -> None:
+        assert "is not a model folder" in complaint(huggingface.load, folder / "gone")
+
+    @pytest.mark.parametrize("content", ['{"model_type": "llama",', "", "\x00\x01"])
+    def test_a_config_that_is_not_json(self, folder: Path, content: str) -> None:
+        (folder / "config.json").write_text(content)
+        assert "config.json is not valid JSON" in complaint(huggingface.load, folder)
+
+    def test_a_config_that_is_not_even_text(self, folder: Path) -> None:
+        (folder / "config.json").write_bytes(b"\xff\xfe\x80")
+        assert "config.json is not valid JSON" in complaint(huggingface.load, folder)
+
+    def test_a_config_that_is_a_list(self, folder: Path) -> None:
+        (folder / "config.json").write_text("[1, 2]")
+        assert "must hold a JSON object, and holds a list" in complaint(huggingface.load, folder)
+
+    def test_an_architecture_of_another_family(self, folder: Path) -> None:
+        change(folder / "config.json", lambda config: config.update(model_type="mamba"))
+        message = complaint(huggingface.load, folder)
+        assert "holds a 'mamba' model; supported: llama, mistral, qwen2, qwen3" in message
+
+    def test_a_config_that_does_not_say_how_wide_it_is(self, folder: Path) -> None:
+        change(folder / "config.json", lambda config: config.pop("hidden_size"))
+        assert "config.json does not say hidden_size" in complaint(huggingface.load, folder)
+
+    def test_no_weights(self, folder: Path) -> None:
+        (folder / "model.safetensors").unlink()
+        assert "model.safetensors is missing" in complaint(huggingface.load, folder)
+
+    @pytest.mark.parametrize("kept", [0, 5, 100, -200])
+    def test_weights_cut_short(self, folder: Path, kept: int) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:kept])
+        assert "model.safetensors cannot be read as safetensors" in complaint(huggingface.load, folder)
+
+    @pytest.mark.parametrize("gone", ["lm_head.weight", "model.layers.1.self_attn.k_proj.weight"])
+    def test_a_missing_tensor(self, folder: Path, gone: str) -> None:
+        weights = load_file(folder / "model.safetensors")
+        del weights[gone]
+        save_file(weights, folder / "model.safetensors")
+        assert f"is incomplete: it has no tensor {gone}" in complaint(huggingface.load, folder)
+
+    def test_a_tensor_of_another_size(self, folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        weights["model.norm.weight"] = torch.ones(7)
+        save_file(weights, folder / "model.safetensors")
+        message = complaint(huggingface.load, folder)
+        assert "its weights do not fit its config.json: norm is 7, and should be 32" in message
+
+    def test_a_shard_that_was_not_downloaded(self, folder: Path) -> None:
+        index = {"weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        assert "model-00002-of-00002.safetensors is missing" in complaint(huggingface.load, folder)
+
+    def test_an_index_that_is_not_json(self, folder: Path) -> None:
+        (folder / "model.safetensors.index.json").write_text("{")
+        assert "index.json is not valid JSON" in complaint(huggingface.load, folder)
+
+
+class TestTheTokenizer:
+    def test_no_fast_tokenizer(self, folder: Path) -> None:
+        (folder / "tokenizer.json").unlink()
+        assert "has no tokenizer.json; save its tokenizer as a fast one" in complaint(Tokenizer.load, folder)
+
+    @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
+    def test_a_file_that_is_not_json(self, folder: Path, name: str) -> None:
+        (folder / name).write_text("{")
+        assert name in complaint(Tokenizer.load, folder)
+
+    def test_no_end_token_anywhere(self, folder: Path) -> None:
+        change(folder / "tokenizer_config.json", lambda config: config.pop("eos_token"))
+        assert "no end-of-sequence token" in complaint(Tokenizer.load, folder)
+
+    def test_no_chat_template(self, folder: Path) -> None:
+        change(folder / "tokenizer_config.json", lambda config: config.pop("chat_template"))
+        tokenizer = Tokenizer.load(folder)
+        message = complaint(lambda _: tokenizer.render(MESSAGES), folder)
+        assert "has no chat template; put one into chat_template.jinja beside it" in message
+
+    def test_a_template_in_a_file_of_its_own_goes_before(self, folder: Path) -> None:
+        (folder / "chat_template.jinja").write_text("{{ messages[0].content }} é!", encoding="utf-8")
+        assert Tokenizer.load(folder).render(MESSAGES) == "1+1 é!"
+
+    def test_a_template_with_a_mistake(self, folder: Path) -> None:
+        (folder / "chat_template.jinja").write_text("hello\n{% for %}")
+        with pytest.raises(UserError, match="the chat template cannot be read, line 2"):
+            Tokenizer.load(folder).render(MESSAGES)
+
+    def test_a_template_that_refuses_the_messages(self, folder: Path) -> None:
+        (folder / "chat_template.jinja").write_text("{{ raise_exception('roles must alternate') }}")
+        with pytest.raises(UserError, match="refuses these messages: roles must alternate"):
+            Tokenizer.load(folder).render(MESSAGES)
+
+    def test_a_template_that_asks_for_what_is_not_there(self, folder: Path) -> None:
+        (folder / "chat_template.jinja").write_text("{{ messages[0].tool.name.first }}")
+        with pytest.raises(UserError, match="the chat template cannot write these messages"):
+            Tokenizer.load(folder).render(MESSAGES)
+
+    def test_all_end_tokens_are_known_and_survive_saving(self, folder: Path) -> None:
+        (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
+        change(folder / "config.json", lambda config: config.update(eos_token_id=6))
+        assert Tokenizer.load(folder).end_tokens == {1, 5, 6}
+        Tokenizer.load(folder).save(folder / "copy")
+        assert Tokenizer.load(folder / "copy").end_tokens >= {1, 5}
+
+    def test_the_end_of_our_own_turns_is_the_tokenizers(self, folder: Path) -> None:
+        (folder / "generation_config.json").write_text('{"eos_token_id": [0, 1, 5]}')
+        assert Tokenizer.load(folder).end == 1

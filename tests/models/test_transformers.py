@@ -1,0 +1,242 @@
+"""Folders are exchanged with `transformers` both ways, and the same tokens give the same logits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+import transformers
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from toolwright.failures import UserError
+from toolwright.models import huggingface
+from toolwright.models.attention import PackedAttention
+from toolwright.models.decoder import Decoder
+from toolwright.models.tokenizer import Tokenizer
+
+SMALL: dict[str, Any] = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 64,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama tied": ("Llama", {"tie_word_embeddings": True}),
+    "llama grouped": ("Llama", {"num_key_value_heads": 2}),
+    "llama grouped and tied": ("Llama", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
+    "llama 3.1 rope": ("Llama", {"rope_parameters": LLAMA3, "num_key_value_heads": 2}),
+    "linear rope": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}),
+    "mistral": ("Mistral", {"num_key_value_heads": 2, "head_dim": 16}),
+    "mistral without a window": ("Mistral", {"sliding_window": None}),
+    "qwen2": ("Qwen2", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 16, "rope_parameters": {"rope_theta": 1e6}}),
+}
+TOKENS = torch.randint(0, 40, (2, 48), generator=torch.Generator().manual_seed(0))
+
+
+def random_model(kind: str, **changes: Any) -> Any:
+    """Random weights of every kind, norms and biases too: a one or a zero would hide a mistake."""
+    family, settings = MODELS[kind]
+    config = getattr(transformers, f"{family}Config")(**{**SMALL, **settings, **changes})
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+@torch.no_grad()
+def theirs(model: Any) -> Tensor:
+    return model(TOKENS).logits
+
+
+def ours(decoder: Decoder) -> Tensor:
+    return torch.stack([tiny.logits(decoder, row.tolist()) for row in TOKENS])
+
+
+def assert_same(one: Tensor, other: Tensor) -> None:
+    """To float32 rounding, which two layers amplify a little."""
+    assert float(one.std()) > 0.1, "logits that say nothing prove nothing"
+    torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_transformers_saved_gives_the_same_logits_here(kind: str, tmp_path: Path) -> None:
+    model = random_model(kind)
+    model.save_pretrained(tmp_path)
+    assert_same(ours(huggingface.load(tmp_path)), theirs(model))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_we_save_gives_the_same_logits_there(kind: str, tmp_path: Path) -> None:
+    random_model(kind).save_pretrained(tmp_path / "theirs")
+    decoder = huggingface.load(tmp_path / "theirs")
+    huggingface.save(decoder, tmp_path / "ours")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours")
+    assert type(model).__name__ == MODELS[kind][0] + "ForCausalLM"
+    assert_same(ours(decoder), theirs(model))
+    attended = ("sliding_window", "max_position_embeddings", "tie_word_embeddings", "rope_parameters")
+    original = transformers.AutoConfig.from_pretrained(tmp_path / "theirs")
+    for key in attended:
+        assert getattr(model.config, key, None) == getattr(original, key, None), key
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_gradients_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
+    model = random_model(kind)
+    model.save_pretrained(tmp_path)
+    decoder = huggingface.load(tmp_path)
+    model(TOKENS, labels=TOKENS).loss.backward()
+    attend = PackedAttention([48, 48], torch.device("cpu"))
+    logits = decoder.head(decoder.hidden(TOKENS.flatten(), attend.positions, attend)).view(2, 48, -1)
+    cross_entropy(logits[:, :-1].flatten(0, 1), TOKENS[:, 1:].flatten()).backward()
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            assert parameter.grad is not None
+            parameter.copy_(parameter.grad)
+    ours = huggingface.to_hub(decoder)  # gradients under the names they have there
+    wanted = {name: parameter.grad for name, parameter in model.named_parameters()}
+    assert ours.keys() == wanted.keys()
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(ours[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("kind", tiny.SHAPES)
+def test_a_model_made_here_is_loaded_there(kind: str, tmp_path: Path) -> None:
+    decoder = tiny.decoder(**{**tiny.SHAPES[kind], "vocab": 40})
+    huggingface.save(decoder, tmp_path)
+    assert_same(ours(decoder), theirs(transformers.AutoModelForCausalLM.from_pretrained(tmp_path)))
+
+
+def test_saving_and_loading_here_keeps_every_bit(tmp_path: Path) -> None:
+    decoder = tiny.decoder(kv_heads=2, tied=False)
+    huggingface.save(decoder, tmp_path)
+    loaded = huggingface.load(tmp_path)
+    for name, tensor in decoder.state_dict().items():
+        assert torch.equal(tensor, loaded.state_dict()[name]), name
+
+
+def test_weights_in_several_files_are_put_together(tmp_path: Path) -> None:
+    model = random_model("llama grouped")
+    model.save_pretrained(tmp_path, max_shard_size="10KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    assert_same(ours(huggingface.load(tmp_path)), theirs(model))
+
+
+def test_half_precision_weights_are_trained_in_float32(tmp_path: Path) -> None:
+    random_model("llama").bfloat16().save_pretrained(tmp_path)
+    decoder = huggingface.load(tmp_path)
+    assert {p.dtype for p in decoder.parameters()} == {torch.float32}
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    assert_same(ours(decoder), theirs(model))
+
+
+def test_a_shorter_context_changes_nothing_within_it_and_is_not_saved(tmp_path: Path) -> None:
+    model = random_model("llama 3.1 rope")
+    model.save_pretrained(tmp_path / "theirs")
+    decoder = huggingface.load(tmp_path / "theirs", context=48)
+    assert decoder.shape.context == 48
+    assert_same(ours(decoder), theirs(model))
+    huggingface.save(decoder, tmp_path / "ours")
+    assert huggingface.read_shape(tmp_path / "ours").context == 64
+
+
+class TestVariantsThatWouldBeWrong:
+    """What would load and compute something else is refused."""
+
+    def test_biases_that_have_no_place_here(self, tmp_path: Path) -> None:
+        random_model("llama", attention_bias=True).save_pretrained(tmp_path)
+        with pytest.raises(UserError, match=r"a plain llama model does not: .*o_proj\.bias"):
+            huggingface.load(tmp_path)
+
+    def test_another_activation(self, tmp_path: Path) -> None:
+        random_model("llama", hidden_act="gelu").save_pretrained(tmp_path)
+        with pytest.raises(UserError, match="its activation is 'gelu'; only silu is supported"):
+            huggingface.load(tmp_path)
+
+    def test_a_sliding_window_shorter_than_the_context(self, tmp_path: Path) -> None:
+        model = random_model("mistral", sliding_window=48)
+        model.save_pretrained(tmp_path)
+        with pytest.raises(UserError, match=r"set model\.context to 48 or less"):
+            huggingface.load(tmp_path)
+        assert_same(ours(huggingface.load(tmp_path, context=48)), theirs(model))
+
+    def test_a_rope_that_is_not_known(self, tmp_path: Path) -> None:
+        rope = {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}
+        random_model("llama", rope_parameters=rope).save_pretrained(tmp_path)
+        with pytest.raises(UserError, match="rope scaling 'yarn' is not supported; known: linear, llama3"):
+            huggingface.load(tmp_path)
+
+
+class TestTheCharacterTokenizer:
+    ALPHABET = "abc 123+=\n\té中😀"
+    MESSAGES = (
+        {"role": "system", "content": "add"},
+        {"role": "user", "content": "1 + 2 =\n"},
+        {"role": "assistant", "content": "3"},
+    )
+
+    @pytest.fixture
+    def pair(self, tmp_path: Path) -> tuple[Tokenizer, Any]:
+        tokenizer = Tokenizer.characters(self.ALPHABET)
+        tokenizer.save(tmp_path)
+        return tokenizer, transformers.AutoTokenizer.from_pretrained(tmp_path)
+
+    @pytest.mark.parametrize(
+        "text", ["", "abc", "1 + 2 =\n3", "é中😀", " \t ", "a<|end|>b", "never seen: XYZ", "<|user|>a<|"]
+    )
+    def test_gives_the_same_tokens_there(self, pair: tuple[Tokenizer, Any], text: str) -> None:
+        mine, other = pair
+        assert mine.encode(text) == other(text, add_special_tokens=False)["input_ids"]
+        assert mine.encode(text) == other(text)["input_ids"], "and nothing is added by itself"
+        tokens = mine.encode(text)
+        assert mine.decode(tokens) == other.decode(tokens, skip_special_tokens=True)
+
+    @pytest.mark.parametrize("generate", [True, False])
+    def test_writes_the_same_conversation_there(self, pair: tuple[Tokenizer, Any], generate: bool) -> None:
+        mine, other = pair
+        text = mine.render(self.MESSAGES, generate=generate)
+        assert text == other.apply_chat_template(
+            list(self.MESSAGES), tokenize=False, add_generation_prompt=generate
+        )
+        assert text.endswith("<|assistant|>3<|end|>" + "<|assistant|>" * generate)
+
+    def test_ends_with_the_same_token_there(self, pair: tuple[Tokenizer, Any]) -> None:
+        mine, other = pair
+        assert mine.end == other.eos_token_id
+        assert mine.end_tokens == {other.eos_token_id}
+        assert other.pad_token_id not in (None, other.eos_token_id)
+        assert mine.size == len(other)
+
+    def test_is_itself_again_when_loaded(self, pair: tuple[Tokenizer, Any], tmp_path: Path) -> None:
+        mine, _ = pair
+        again = Tokenizer.load(tmp_path)
+        assert again.encode("1 + é<|end|>") == mine.encode("1 + é<|end|>")
+        assert (again.end, again.end_tokens, again.size) == (mine.end, mine.end_tokens, mine.size)
+        assert again.render(self.MESSAGES) == mine.render(self.MESSAGES)
+
+    def test_and_saved_again_it_is_still_read_there(
+        self, pair: tuple[Tokenizer, Any], tmp_path: Path
+    ) -> None:
+        _, other = pair
+        Tokenizer.load(tmp_path).save(tmp_path / "again")
+        again = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+        assert again("1 + 2")["input_ids"] == other("1 + 2")["input_ids"]
+        assert again.chat_template == other.chat_template
