@@ -230,3 +230,18 @@ class TestPrecision:
         wanted = tiny.logits(model, tokens).log_softmax(-1)[len(PROMPT) - 1 : -1]
         wanted = wanted.gather(1, torch.tensor(answer.tokens)[:, None])[:, 0]
         assert answer.log_probs == pytest.approx(wanted.tolist(), abs=0.3)
+
+
+def test_what_was_begun_with_old_weights_is_not_kept_for_the_next_turn() -> None:
+    engine = engine_of(tiny.decoder())
+
+    async def publish_meanwhile() -> Completion:
+        turn = asyncio.create_task(engine.generate(PROMPT, Sampling(max_tokens=12), attempt="a"))
+        while not engine.active:
+            await asyncio.sleep(0)
+        engine.publish(1)
+        return await turn
+
+    assert len(asyncio.run(publish_meanwhile()).tokens) == 12
+    assert not engine.cache.parked
+    assert idle(engine)

@@ -38,6 +38,7 @@ class _Sequence:
     log_probs: list[float] = field(default_factory=list)
     slot: int = -1
     cached: int = 0  # tokens whose keys and values are in the slot
+    version: int = 0  # of the weights they were computed with, the first of them at least
 
     @property
     def generated(self) -> list[int]:
@@ -133,6 +134,7 @@ class NativeEngine:
                 break
             sequence = self.waiting.popleft()
             sequence.slot, sequence.cached = place
+            sequence.version = self.weights_version
             admitted.append(sequence)
         if not admitted:
             return
@@ -232,7 +234,7 @@ class NativeEngine:
         return "length" if full or len(sequence.log_probs) >= sampling.max_tokens else None
 
     def _finish(self, sequence: _Sequence, stop: str) -> None:
-        if len(sequence.tokens) < self.context:
+        if len(sequence.tokens) < self.context and sequence.version == self.weights_version:
             self.cache.park(sequence.slot, sequence.attempt, sequence.tokens[: sequence.cached])
         else:
             self.cache.give_back(sequence.slot)
