@@ -1,0 +1,122 @@
+"""What a sealed child does: takes its job, becomes the program that was asked for, and ends.
+
+Nothing here is trusted by anyone outside. How a run ended is read from its wait status by the zygote.
+"""
+
+from __future__ import annotations
+
+import _random
+import base64
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from toolwright.sandbox import cells, limits, program, wire
+
+UNPREPARED = 120
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def live(channel: int, *, base_bytes: int) -> NoReturn:
+    """Waits for a job and does it."""
+    os.write(channel, b"r")
+    job = wire.read_job(channel)
+    if job is None:
+        os._exit(0)
+    argv = job["argv"]
+    if job["limited"]:
+        # A forked interpreter starts with the zygote's mappings; another program starts with none.
+        memory = job["memory_bytes"] + (0 if argv else base_bytes)
+        limits.for_the_job(
+            timeout_s=job["timeout_s"], memory_bytes=memory, address_space=job["limit_address_space"]
+        )
+    _put_files(job["files"], job["executable"])
+    _reseed()
+    if job["session"]:
+        cells.serve(channel)
+    _open_stdin(job["stdin"])
+    if argv or job["fetch"]:
+        _run_below(channel, job)
+    os.close(channel)
+    program.run(job["code"])
+
+
+def _reseed() -> None:
+    """Generators seeded at import would give every child the same numbers."""
+    if "random" in sys.modules:
+        # The method of the C class: the one of `random` does more than a fresh generator needs.
+        _random.Random.seed(sys.modules["random"]._inst)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def _put_files(files: dict[str, bytes], executable: str) -> None:
+    for name, content in files.items():
+        folder = os.path.dirname(name)
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(content)
+    if executable:
+        os.chmod(executable, 0o700)
+
+
+def _open_stdin(content: bytes) -> None:
+    """A nameless file: code that opens descriptor 0 itself, or hands it to a child, finds a real one."""
+    if not content:
+        return
+    name = ".stdin"
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(name)
+    wire.write_all(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.dup2(descriptor, 0)
+    os.close(descriptor)
+
+
+def _run_below(channel: int, job: dict[str, Any]) -> NoReturn:
+    """The program runs one process down: its end, however sudden, leaves someone to read its files."""
+
+    def run() -> NoReturn:
+        os.close(channel)
+        if not job["argv"]:
+            program.run(job["code"])
+        try:
+            os.execve(job["argv"][0], job["argv"], {"PATH": _PATH})
+        except OSError as error:
+            os.write(2, f"{job['argv'][0]}: {error.strerror}\n".encode())
+        os._exit(127)
+
+    status = _run_and_wait(run)
+    files = _read_files(job["fetch"], job["fetch_bytes"])
+    wire.write_all(channel, json.dumps({"status": status, "files": files}).encode())
+    os._exit(0)
+
+
+def _run_and_wait(run: Callable[[], NoReturn]) -> int:
+    """The wait status of a process of its own; strays that it leaves are reaped on the way."""
+    child = os.fork()
+    if child == 0:
+        run()
+    # The first process of a namespace ignores what it has no handler for: nothing below can disturb it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    while True:
+        done, status = os.wait()
+        if done == child:
+            return status
+
+
+def _read_files(names: list[str], budget: int) -> dict[str, str]:
+    """Read from inside the sandbox: a link that leads elsewhere leads to what the run itself could see."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(OSError, ValueError), open(name, "rb") as file:
+            content = file.read(budget + 1)
+            if len(content) <= budget:
+                budget -= len(content)
+                found[name] = base64.b64encode(content).decode()
+    return found

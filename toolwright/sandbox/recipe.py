@@ -1,0 +1,68 @@
+"""A worker's first minute: told what to be, it forks its zygotes and begins to serve."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import struct
+import sys
+import tempfile
+from typing import Any, NoReturn
+
+from toolwright.sandbox import kernel, view, wire
+from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.nursery import Nursery
+from toolwright.sandbox.worker import Worker
+from toolwright.sandbox.zygote import Recipe
+
+LIGHT, LOADED, TOOLS = "light", "loaded", "tools"
+_COMMON = (
+    "bisect", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools",
+    "json", "math", "operator", "random", "re", "statistics", "string", "time", "typing",
+)  # fmt: skip
+
+
+def main(descriptor: int) -> NoReturn:
+    """Reads its instructions from the server, and never returns."""
+    server = socket.socket(fileno=descriptor)
+    kernel.name_process("sandbox-worker")
+    told = _instructions(server)
+    folder = "" if "mount" in told["layers"] else tempfile.mkdtemp(prefix="toolwright-sandbox-")
+    if folder:
+        os.chmod(folder, 0o711)
+    try:
+        nurseries = _nurseries(told, folder)
+    except Exception as error:
+        server.sendall(wire.frame(wire.READY, 0, json.dumps({"error": str(error)}).encode()))
+        os._exit(1)
+    Worker(server, nurseries, folder).serve()
+
+
+def _instructions(server: socket.socket) -> dict[str, Any]:
+    header = server.recv(4, socket.MSG_WAITALL)
+    if len(header) < 4:
+        os._exit(0)
+    return json.loads(server.recv(struct.unpack("<I", header)[0], socket.MSG_WAITALL))
+
+
+def _nurseries(told: dict[str, Any], folder: str) -> dict[str, Nursery]:
+    layers, limits = frozenset(told["layers"]), Limits(**told["limits"])
+    spare, index = told["runs_per_worker"], told["index"]
+    python = view.of_python()
+    preload = tuple(name for name in told["preload"] if importlib.util.find_spec(name))
+
+    def recipe(shown: view.View, modules: tuple[str, ...]) -> Recipe:
+        return Recipe(layers=layers, limits=limits, shown=shown, preload=modules, folder=folder)
+
+    nurseries = {LIGHT: Nursery(recipe(python, _COMMON), index=index, spare=spare)}
+    if preload:
+        nurseries[LOADED] = Nursery(recipe(python, (*_COMMON, *preload)), index=index, spare=1)
+    if told["tools"]:
+        nurseries[TOOLS] = Nursery(recipe(view.of_tools(told["tools"]), ()), index=index, spare=0)
+    return nurseries
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
