@@ -84,7 +84,11 @@ class Batch:
         actions = _ranges((action_starts[r], action_starts[r + 1]) for r in rows)
         lengths = [self.lengths[r] for r in rows]
         action_lengths = [self.action_lengths[r] for r in rows]
-        moved = [new - starts[r] for r, new in zip(rows, accumulate([0, *lengths[:-1]]), strict=True)] if rows else []
+        moved = (
+            [new - starts[r] for r, new in zip(rows, accumulate([0, *lengths[:-1]]), strict=True)]
+            if rows
+            else []
+        )
         shift = torch.repeat_interleave(
             torch.tensor(moved, dtype=torch.int64), torch.tensor(action_lengths, dtype=torch.int64)
         )

@@ -81,7 +81,9 @@ def load_object(reference: str) -> Any:
     """`path/to/file.py:name` or `package.module:name`, with an error that says which half is wrong."""
     where, _, name = reference.rpartition(":")
     if not where or not name:
-        raise UserError(f"{reference!r} is not a reference: write path/to/file.py:name or package.module:name")
+        raise UserError(
+            f"{reference!r} is not a reference: write path/to/file.py:name or package.module:name"
+        )
     module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where, reference)
     if not hasattr(module, name):
         public = [key for key in vars(module) if not key.startswith("_")]

@@ -16,7 +16,9 @@ class Block(BaseModel):
 class Run(Block):
     """Where a run lives and what makes it reproducible."""
 
-    name: str | None = Field(None, description="folder under `dir`; made from algorithm, task and time if null")
+    name: str | None = Field(
+        None, description="folder under `dir`; made from algorithm, task and time if null"
+    )
     dir: str = Field("runs", description="where run folders are kept")
     seed: int = Field(0, description="every random choice of the run follows from it")
     resume: bool = Field(False, description="go on with the run of this name from its last checkpoint")
@@ -40,7 +42,9 @@ class TaskSet(Block):
 class Model(Block):
     """The policy: a Hugging Face folder, or a fresh decoder of this shape."""
 
-    path: str | None = Field(None, description="a Hugging Face folder; null: random weights of the shape below")
+    path: str | None = Field(
+        None, description="a Hugging Face folder; null: random weights of the shape below"
+    )
     layers: PositiveInt = 3
     width: PositiveInt = 96
     heads: PositiveInt = 4
@@ -112,7 +116,9 @@ class Selection(Block):
 
     dynamic_sampling: bool = Field(False, description="DAPO: re-sample groups whose rewards are all equal")
     max_rounds: PositiveInt = Field(4, description="rounds of sampling a step at the most")
-    resample_on_correct: bool = Field(False, description="GRPO-RoC: sample more, keep the cleanest of the right")
+    resample_on_correct: bool = Field(
+        False, description="GRPO-RoC: sample more, keep the cleanest of the right"
+    )
     oversample: PositiveInt = Field(2, description="GRPO-RoC: attempts sampled for each one kept")
 
 
@@ -140,7 +146,9 @@ class Algorithm(Block):
     normalize_by_std: bool = True
     clip_low: float = Field(0.2, ge=0)
     clip_high: float = Field(0.2, ge=0)
-    clip_c: float = Field(3.0, gt=1, description="dual clip: bound of the ratio where the advantage is negative")
+    clip_c: float = Field(
+        3.0, gt=1, description="dual clip: bound of the ratio where the advantage is negative"
+    )
     clip_value: PositiveFloat = Field(0.2, description="clip of the critic's change")
     entropy_coef: float = 0.0
     params: dict[str, dict[str, Any]] = Field(
@@ -238,4 +246,6 @@ class SupervisedConfig(Block):
     demonstrations: str | None = Field(
         None, description="Parquet or JSON lines with `messages`; null: the task's own demonstrations"
     )
-    eval_max_tokens: PositiveInt = Field(32, description="new tokens when held-out tasks are tried at the end")
+    eval_max_tokens: PositiveInt = Field(
+        32, description="new tokens when held-out tasks are tried at the end"
+    )

@@ -12,9 +12,10 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -54,6 +55,8 @@ class Link(asyncio.Protocol):
     def __init__(self, pool: Pool, index: int) -> None:
         self.index = index
         self.running: dict[int, Call] = {}
+        self.cells: dict[int, asyncio.Future[bytes | None]] = {}
+        self.sessions = 0
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.gone = asyncio.Event()
         self.process: subprocess.Popen[bytes] | None = None
@@ -84,14 +87,15 @@ class Link(asyncio.Protocol):
             raise InfrastructureFailure(f"a worker was not ready after {_START_TIMEOUT_S:.0f} s") from None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not say so
 
     def data_received(self, data: bytes) -> None:
         for kind, number, body in self._frames.feed(data):
             if kind == wire.RESULT:
-                call = self.running.pop(number, None)
-                self._pool.answered(self, call, body)
+                if number in self.cells:
+                    self._answer_cell(self.cells.pop(number), body)
+                else:
+                    self._pool.answered(self, self.running.pop(number, None), body)
             elif kind == wire.READY:
                 self._greet(json.loads(body))
             else:
@@ -102,6 +106,11 @@ class Link(asyncio.Protocol):
             self.ready.set_exception(InfrastructureFailure(f"a worker cannot start: {told['error']}"))
         else:
             self.ready.set_result(None)
+
+    @staticmethod
+    def _answer_cell(answer: asyncio.Future[bytes | None], body: bytes) -> None:
+        if not answer.done():
+            answer.set_result(None if body.startswith(b'{"lost"') else body)
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.ready.done():
@@ -140,7 +149,7 @@ class Pool:
         self.links: list[Link] = []
         self.answers = 0
         self.restarts = 0
-        self.on_session_lost: Any = None
+        self.on_session_lost: Callable[[Link, int | None, str], None] = lambda *_: None
         self._instructions = {
             "layers": sorted(layers),
             "limits": asdict(settings.limits),
@@ -249,8 +258,11 @@ class Pool:
         for call in link.running.values():
             self._resolve(call, refusal("killed", "worker: the process that ran it was killed"))
         link.running.clear()
-        if self.on_session_lost is not None:
-            self.on_session_lost(link, None, "its worker was killed")
+        for answer in link.cells.values():
+            if not answer.done():
+                answer.set_result(None)
+        link.cells.clear()
+        self.on_session_lost(link, None, "its worker was killed")
         if not self._closing and link in self.links and link.ready.done() and link.ready.exception() is None:
             self._spawn(self._replace(link))
 
@@ -272,6 +284,41 @@ class Pool:
             self._dispatch()
             return
 
+    # Sessions.
+
+    def open_session(self, job: dict[str, Any]) -> tuple[Link, int]:
+        """On the worker with the fewest; the number names it there."""
+        alive = [link for link in self.links if link.ready.done() and not link.gone.is_set()]
+        if not alive:
+            raise InfrastructureFailure("no worker is running at the moment; try again")
+        link = min(alive, key=lambda link: link.sessions)
+        number = next(self._numbers) & 0xFFFFFFFF
+        link.sessions += 1
+        link.write(wire.frame(wire.OPEN, number, orjson.dumps(job)))
+        return link, number
+
+    async def run_cell(self, link: Link, cell: dict[str, Any]) -> bytes | None:
+        """The answer to a cell; None when its session is gone."""
+        if link.gone.is_set():
+            return None
+        number = next(self._numbers) & 0xFFFFFFFF
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        link.cells[number] = answer
+        link.write(wire.frame(wire.CELL, number, orjson.dumps(cell)))
+        return await answer
+
+    def close_session(self, link: Link, number: int) -> None:
+        link.write(wire.frame(wire.CLOSE, number))
+
+    def abandon(self, answer: asyncio.Future[bytes]) -> None:
+        """Nobody waits for this run any more: it leaves the queue, or ends."""
+        answer.cancel()
+        for link in self.links:
+            for number, call in link.running.items():
+                if call.answer is answer:
+                    link.write(wire.frame(wire.CANCEL, number))
+
     def heard(self, link: Link, kind: int, number: int, body: bytes) -> None:
-        if kind == wire.LOST and self.on_session_lost is not None:
+        if kind == wire.LOST:
+            link.sessions -= 1
             self.on_session_lost(link, number, json.loads(body)["why"])
