@@ -41,7 +41,7 @@ def serve(channel: int) -> NoReturn:
             finally:
                 interrupts.in_cell = False
         except SystemExit as leaving:
-            program.finish(program.code_of(leaving))
+            os._exit(program.wind_up(program.code_of(leaving)))
         except BaseException as error:
             interrupts.in_cell = False
             outcome = wire.CELL_ERROR

@@ -92,7 +92,8 @@ def _landlock() -> None:
 
 def _seccomp() -> None:
     kernel.no_new_privileges()
-    seccomp.Filter().install()
+    seccomp.Filter(seccomp.for_zygote).install()
+    seccomp.Filter(seccomp.for_run).install()
 
 
 def _mount() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import fcntl
 import itertools
 import os
 import signal
@@ -88,11 +87,3 @@ class Nursery:
             os.close(stdout_there)
             os.close(stderr_there)
         return Child(number, ours, stdout, stderr, self)
-
-
-def widen(pipe: int, size: int) -> None:
-    """A larger pipe for a run that writes much; a refusal of the kernel changes nothing."""
-    try:
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, size)
-    except OSError:
-        return

@@ -30,6 +30,8 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[2]);"
     "from toolwright.sandbox.recipe import main; main(int(sys.argv[1]))"
 )
+# A set has the same order in every worker; symbols are bound once, before the fork, and not in every child.
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
 _START_TIMEOUT_S = 120.0
 _EXPIRE_EVERY_S = 0.05
 _RATE_OF_RESTARTS_S = 0.5
@@ -70,7 +72,7 @@ class Link(asyncio.Protocol):
         self.process = subprocess.Popen(
             [sys.executable, "-s", "-c", _BOOT, str(theirs.fileno()), package],
             pass_fds=[theirs.fileno()],
-            env={"PYTHONHASHSEED": "0"},  # the same code gives the same order of a set in every worker
+            env=_ENVIRONMENT,
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

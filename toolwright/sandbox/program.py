@@ -26,6 +26,7 @@ def dress() -> None:
     sys.argv = [_NAME]
     sys.path[:] = ["", *(path for path in sys.path if path.startswith((sys.prefix, sys.base_prefix)))]
     sys.dont_write_bytecode = True
+    atexit._clear()
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
     sys.stdout = _writer(1, "strict")
     sys.stderr = _writer(2, "backslashreplace", line_buffering=True)
@@ -52,6 +53,11 @@ def remember(name: str, code: str) -> None:
 
 
 def run(code: str) -> NoReturn:
+    os._exit(wind_up(execute(code)))
+
+
+def execute(code: str) -> int:
+    """Runs a script and returns its exit code."""
     namespace = new_main()
     remember(_NAME, code)
     exit_code = 0
@@ -62,7 +68,7 @@ def run(code: str) -> NoReturn:
     except BaseException as error:
         _show(error)
         exit_code = 1
-    finish(exit_code)
+    return exit_code
 
 
 def code_of(leaving: SystemExit) -> int:
@@ -89,17 +95,18 @@ def _show(error: BaseException) -> None:
             os.write(2, f"{type(error).__name__}\n".encode())
 
 
-def finish(exit_code: int) -> NoReturn:
+def wind_up(exit_code: int) -> int:
     """The end of a script: threads are waited for, exit functions run, streams are flushed."""
-    with contextlib.suppress(BaseException):
-        threading._shutdown()  # type: ignore[attr-defined]
-    with contextlib.suppress(BaseException):
-        atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            pass
-        except BaseException:
-            exit_code = exit_code or 120
-    os._exit(exit_code)
+    try:
+        if len(threading._active) > 1:  # type: ignore[attr-defined]
+            threading._shutdown()  # type: ignore[attr-defined]
+        if atexit._ncallbacks():
+            atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except BrokenPipeError:
+        pass
+    except BaseException:
+        exit_code = exit_code or 120
+    return exit_code

@@ -8,19 +8,17 @@ import os
 import socket
 import struct
 import sys
-import tempfile
 from typing import Any, NoReturn
 
 from toolwright.sandbox import kernel, view, wire
 from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.nursery import Nursery
-from toolwright.sandbox.worker import Worker
 from toolwright.sandbox.zygote import Recipe
 
 LIGHT, LOADED, TOOLS = "light", "loaded", "tools"
 _COMMON = (
-    "bisect", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools",
-    "json", "math", "operator", "random", "re", "statistics", "string", "time", "typing",
+    "bisect", "collections", "copy", "datetime", "functools", "heapq", "itertools", "json", "math",
+    "operator", "random", "re", "string", "time", "typing",
 )  # fmt: skip
 
 
@@ -29,15 +27,25 @@ def main(descriptor: int) -> NoReturn:
     server = socket.socket(fileno=descriptor)
     kernel.name_process("sandbox-worker")
     told = _instructions(server)
-    folder = "" if "mount" in told["layers"] else tempfile.mkdtemp(prefix="toolwright-sandbox-")
-    if folder:
-        os.chmod(folder, 0o711)
+    folder = "" if "mount" in told["layers"] else _folder()
     try:
         nurseries = _nurseries(told, folder)
     except Exception as error:
         server.sendall(wire.frame(wire.READY, 0, json.dumps({"error": str(error)}).encode()))
         os._exit(1)
+    # Imported after the zygotes were forked: every library they hold is paid for at each fork.
+    from toolwright.sandbox.worker import Worker
+
     Worker(server, nurseries, folder).serve()
+
+
+def _folder() -> str:
+    """Where runs write when they have no file system of their own."""
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="toolwright-sandbox-")
+    os.chmod(folder, 0o711)
+    return folder
 
 
 def _instructions(server: socket.socket) -> dict[str, Any]:

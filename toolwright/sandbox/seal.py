@@ -28,7 +28,7 @@ class Seal:
     def __init__(self, layers: frozenset[str], limits: Limits, shown: list[str], folder: str) -> None:
         self._steps: list[tuple[str, tuple[ctypes.c_long, ...]]] = []
         self._kept: list[object] = []  # what the kernel reads by address must stay where it is
-        self._filter = seccomp.Filter() if "seccomp" in layers else None
+        self._filter = seccomp.Filter(seccomp.for_run) if "seccomp" in layers else None
         self._ruleset = None
         if "landlock" in layers:
             devices = [device for device in view.DEVICES if os.path.exists(device)]

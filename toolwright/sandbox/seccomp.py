@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from toolwright.sandbox import kernel
@@ -104,8 +105,19 @@ def _search(numbers: list[int]) -> list[bytes]:
     return [_step(_AT_LEAST, numbers[middle], len(left), 0), *left, *right]
 
 
-def program(architecture: Architecture) -> bytes:
-    """The filter as the kernel takes it."""
+# What the zygote itself needs to make a run; refused to the run by a second, small filter.
+_NEEDED_BY_ZYGOTE = ("mount", "unshare", "setns", "umount2", "pivot_root")
+
+
+def for_run(architecture: Architecture) -> bytes:
+    """The second filter, which every child installs: the kernel looks through both."""
+    numbers = sorted(architecture.refused[name] for name in _NEEDED_BY_ZYGOTE)
+    return b"".join([_step(_LOAD, _NUMBER), *_search(numbers)])
+
+
+def for_zygote(architecture: Architecture) -> bytes:
+    """The first filter, inherited by every child: all that neither a zygote nor a run ever needs."""
+    refused = {number for name, number in architecture.refused.items() if name not in _NEEDED_BY_ZYGOTE}
     wrong_family = _refuse(_EAFNOSUPPORT)
     steps = [
         _step(_LOAD, _ARCHITECTURE),
@@ -132,7 +144,7 @@ def program(architecture: Architecture) -> bytes:
         _step(_EQUAL, _TERMINAL_INJECTION, 0, 1),
         _refuse(_EPERM),
         _step(_RETURN, _ALLOW),
-        *_search(sorted({*architecture.refused.values(), *_REFUSED_EVERYWHERE})),
+        *_search(sorted(refused | {*_REFUSED_EVERYWHERE})),
     ]
     return b"".join(steps)
 
@@ -140,10 +152,10 @@ def program(architecture: Architecture) -> bytes:
 class Filter:
     """A filter ready to be installed: built once, installed by every child."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[Architecture], bytes]) -> None:
         if ARCHITECTURE is None:
             raise OSError(_ENOSYS, f"no system-call table for {kernel.MACHINE}")
-        self._code = ctypes.create_string_buffer(program(ARCHITECTURE))
+        self._code = ctypes.create_string_buffer(write(ARCHITECTURE))
         length = (len(self._code) - 1) // 8
         self._header = ctypes.create_string_buffer(
             struct.pack("=HxxxxxxQ", length, ctypes.addressof(self._code))

@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass
 from typing import NoReturn
 
-from toolwright.sandbox import child, kernel, program, view, wire
+from toolwright.sandbox import child, kernel, program, seccomp, view, wire
 from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.seal import Seal
 
@@ -75,6 +75,8 @@ class Zygote:
         if "mount" in recipe.layers:
             root.enter()
         kernel.no_new_privileges()
+        if "seccomp" in recipe.layers:
+            seccomp.Filter(seccomp.for_zygote).install()
         kernel.name_process("sandbox-zygote")
         program.dress()
         self._seal = Seal(recipe.layers, recipe.limits, root.shown, recipe.folder)
