@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 from collections.abc import Iterable
 
@@ -29,9 +30,9 @@ def abi() -> int:
 
 
 class Ruleset:
-    """What a run may touch: `readable` trees, `writable` trees, and single `devices`."""
+    """What a run may touch: `readable` trees, given open, a `writable` tree, and single `devices`."""
 
-    def __init__(self, *, readable: Iterable[str], writable: Iterable[str], devices: Iterable[str]) -> None:
+    def __init__(self, *, readable: Iterable[int], writable: str, devices: Iterable[str]) -> None:
         version = abi()
         self._handled = _RIGHTS_BY_ABI[max(known for known in _RIGHTS_BY_ABI if known <= version)]
         network = _TCP if version >= 4 else 0
@@ -45,19 +46,21 @@ class Ruleset:
             ctypes.c_size_t(size),
             0,
         )
-        for path in readable:
-            self._allow(path, _EXECUTE | _READ_FILE | _READ_DIR)
-        for path in writable:
-            self._allow(path, self._handled & ~(_MAKE_CHARACTER | _MAKE_BLOCK))
+        for tree in readable:
+            self._allow(tree, _EXECUTE | _READ_FILE | _READ_DIR)
+        self._allow_path(writable, self._handled & ~(_MAKE_CHARACTER | _MAKE_BLOCK))
         for path in devices:
-            self._allow(path, _READ_FILE | _WRITE_FILE)
+            self._allow_path(path, _READ_FILE | _WRITE_FILE)
 
-    def _allow(self, path: str, rights: int) -> None:
-        parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    def _allow_path(self, path: str, rights: int) -> None:
+        tree = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
-            if not os.path.isdir(path):
-                rights &= _ON_FILES
-            rule = struct.pack("=Qi", rights & self._handled, parent)
-            kernel.syscall("landlock_add_rule", self.descriptor, _PATH_BENEATH, rule, 0)
+            self._allow(tree, rights)
         finally:
-            os.close(parent)
+            os.close(tree)
+
+    def _allow(self, tree: int, rights: int) -> None:
+        if not stat.S_ISDIR(os.fstat(tree).st_mode):
+            rights &= _ON_FILES
+        rule = struct.pack("=Qi", rights & self._handled, tree)
+        kernel.syscall("landlock_add_rule", self.descriptor, _PATH_BENEATH, rule, 0)

@@ -16,6 +16,11 @@ from toolwright.sandbox.zygote import Recipe, Zygote
 _FIRST_HOST_USER = 2_000_000_000
 
 
+def host_user(index: int) -> int:
+    """One for each worker, so that what the kernel counts by user is not counted together."""
+    return _FIRST_HOST_USER + index
+
+
 @dataclass(frozen=True)
 class Started:
     """A running zygote, as its worker sees it."""
@@ -75,7 +80,7 @@ def _map_users(pid: int, inside: int, index: int) -> None:
     """One user inside, who outside is nobody in particular if we may say so, and ourselves if not."""
     if os.geteuid() == 0:
         try:
-            _write_maps(pid, inside, _FIRST_HOST_USER + index, _FIRST_HOST_USER + index)
+            _write_maps(pid, inside, host_user(index), host_user(index))
             return
         except OSError:
             pass  # root of a container without those users: what root has there is little enough

@@ -11,6 +11,7 @@ import sys
 from typing import Any, NoReturn
 
 from toolwright.sandbox import kernel, view, wire
+from toolwright.sandbox.launch import host_user
 from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.nursery import Nursery
 from toolwright.sandbox.zygote import Recipe
@@ -27,7 +28,7 @@ def main(descriptor: int) -> NoReturn:
     server = socket.socket(fileno=descriptor)
     kernel.name_process("sandbox-worker")
     told = _instructions(server)
-    folder = "" if "mount" in told["layers"] else _folder()
+    folder = "" if "mount" in told["layers"] else _folder(told)
     try:
         nurseries = _nurseries(told, folder)
     except Exception as error:
@@ -39,12 +40,14 @@ def main(descriptor: int) -> NoReturn:
     Worker(server, nurseries, folder).serve()
 
 
-def _folder() -> str:
+def _folder(told: dict[str, Any]) -> str:
     """Where runs write when they have no file system of their own."""
     import tempfile
 
     folder = tempfile.mkdtemp(prefix="toolwright-sandbox-")
     os.chmod(folder, 0o711)
+    if "user" in told["layers"] and os.geteuid() == 0:
+        os.chown(folder, host_user(told["index"]), -1)
     return folder
 
 

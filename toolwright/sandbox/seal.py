@@ -25,7 +25,7 @@ class Seal:
     any mapping (where the process is nobody and owns nothing), then capabilities, then system calls.
     """
 
-    def __init__(self, layers: frozenset[str], limits: Limits, shown: list[str], folder: str) -> None:
+    def __init__(self, layers: frozenset[str], limits: Limits, trees: list[int], folder: str) -> None:
         self._steps: list[tuple[str, tuple[ctypes.c_long, ...]]] = []
         self._kept: list[object] = []  # what the kernel reads by address must stay where it is
         self._filter = seccomp.Filter(seccomp.for_run) if "seccomp" in layers else None
@@ -33,7 +33,7 @@ class Seal:
         if "landlock" in layers:
             devices = [device for device in view.DEVICES if os.path.exists(device)]
             writable = view.PRIVATE if "mount" in layers else folder
-            self._ruleset = landlock.Ruleset(readable=shown, writable=[writable], devices=devices)
+            self._ruleset = landlock.Ruleset(readable=trees, writable=writable, devices=devices)
         self._write(layers, limits)
         self._calls = [arguments for _, arguments in self._steps]
         self._call = kernel.raw_syscall

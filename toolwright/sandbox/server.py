@@ -46,6 +46,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise UserError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    listening.listen(2048)  # callers may come as soon as the address is announced
     return listening
 
 

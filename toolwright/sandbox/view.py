@@ -97,14 +97,21 @@ class Root:
             if not os.path.lexists(root + link):
                 os.makedirs(os.path.dirname(root + link), exist_ok=True)
                 os.symlink(target, root + link)
-        for descriptor in (*self._sources.values(), self._descriptors):
-            os.close(descriptor)
         os.chdir(root)
         kernel.pivot_root(".", ".")
         kernel.unmount(".")
         os.chdir("/")
         read_only = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY
         kernel.mount(None, "/", None, read_only | kernel.MS_NOSUID | kernel.MS_NODEV)
+
+    @property
+    def trees(self) -> list[int]:
+        """What is shown, open: files are the same files wherever they are mounted."""
+        return [self._sources[path] for path in self.shown]
+
+    def close(self) -> None:
+        for descriptor in (*self._sources.values(), self._descriptors):
+            os.close(descriptor)
 
     def _bind(self, path: str, root: str, *, folder: bool) -> None:
         target = root + path

@@ -79,7 +79,8 @@ class Zygote:
             seccomp.Filter(seccomp.for_zygote).install()
         kernel.name_process("sandbox-zygote")
         program.dress()
-        self._seal = Seal(recipe.layers, recipe.limits, root.shown, recipe.folder)
+        self._seal = Seal(recipe.layers, recipe.limits, root.trees, recipe.folder)
+        root.close()
         gc.collect()
         gc.freeze()
 
