@@ -35,6 +35,7 @@ class Interpreter:
         self._cell: dict[str, Any] | None = None
         self._started = 0.0
         self._timer = 0
+        self._end_timer = 0
         self._overran = False
         self._ended_by = ""
 
@@ -65,7 +66,10 @@ class Interpreter:
         except ConnectionError:
             data = b""
         if not data:
-            self.close("its code closed the channel of the session")
+            # Usually the interpreter is just ending, and its zygote is about to say how.
+            self._worker.stop_hearing(self)
+            why = "its code closed the channel of the session"
+            self._end_timer = self._worker.after(_GRACE_S, lambda: self.close(why))
             return
         self._heard += data
         if not self._greeted:
@@ -129,6 +133,7 @@ class Interpreter:
     def ended(self, status: int) -> None:
         """The last process of the session is gone. A cell under way is answered with how it went."""
         self._worker.cancel(self._timer)
+        self._worker.cancel(self._end_timer)
         exit_code = os.waitstatus_to_exitcode(status)
         why = self._ended_by or _how(exit_code)
         if self._cell is not None:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -124,6 +125,10 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
+    def cancel_unless_answered(self, number: int, answer: asyncio.Future[bytes]) -> None:
+        if answer.cancelled():
+            self.write(wire.frame(wire.CANCEL, number))
+
     def kill(self) -> None:
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -230,6 +235,8 @@ class Pool:
             job["timeout_s"] = max(0.001, min(job["timeout_s"], call.deadline - now))
         number = next(self._numbers) & 0xFFFFFFFF
         link.running[number] = call
+        # When nobody waits for it any more, a run that is under way is ended.
+        call.answer.add_done_callback(partial(link.cancel_unless_answered, number))
         link.write(wire.frame(wire.RUN, number, orjson.dumps(job)))
 
     def answered(self, link: Link, call: Call | None, body: bytes) -> None:
@@ -311,14 +318,6 @@ class Pool:
 
     def close_session(self, link: Link, number: int) -> None:
         link.write(wire.frame(wire.CLOSE, number))
-
-    def abandon(self, answer: asyncio.Future[bytes]) -> None:
-        """Nobody waits for this run any more: it leaves the queue, or ends."""
-        answer.cancel()
-        for link in self.links:
-            for number, call in link.running.items():
-                if call.answer is answer:
-                    link.write(wire.frame(wire.CANCEL, number))
 
     def heard(self, link: Link, kind: int, number: int, body: bytes) -> None:
         if kind == wire.LOST:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Callable, Sequence
 
 from toolwright.sandbox import kernel, landlock, seccomp, view
 from toolwright.sandbox.limits import Limits, fixed
@@ -73,16 +74,31 @@ class Seal:
             values.append(ctypes.c_long(argument))
         self._steps.append((name, tuple(values)))
 
+    def rehearse(self) -> None:
+        """In the zygote: the same loop over calls that do nothing."""
+        nothing = [
+            (ctypes.c_long(kernel.number("close_range")), ctypes.c_long(1 << 30), ctypes.c_long(1 << 30))
+        ]
+        for _ in range(60):
+            _walk(self._call, nothing * 4)
+
     def close(self, channel: int, folder: str) -> None:
         """In the child, which alone knows its folder and the one descriptor that it keeps."""
-        call = self._call
         if folder:
             os.mkdir(folder)
             os.chdir(folder)
-        for index, arguments in enumerate(self._calls):
-            if call(*arguments) < 0:
-                error = ctypes.get_errno()
-                raise OSError(error, f"{self._steps[index][0]}: {os.strerror(error)}")
+        failed = _walk(self._call, self._calls)
+        if failed is not None:
+            error = ctypes.get_errno()
+            raise OSError(error, f"{self._steps[failed][0]}: {os.strerror(error)}")
         kernel.close_from(3, keep=channel)
         if self._filter is not None:
             self._filter.install()
+
+
+def _walk(call: Callable[..., int], steps: Sequence[tuple[ctypes.c_long, ...]]) -> int | None:
+    """Makes the calls in their order; the index of the first that fails."""
+    for index, arguments in enumerate(steps):
+        if call(*arguments) < 0:
+            return index
+    return None

@@ -277,6 +277,9 @@ class Worker:
         else:
             interpreter.run(number, cell)
 
+    def stop_hearing(self, interpreter: Interpreter) -> None:
+        self._unwatch(interpreter.child.channel.fileno())
+
     def forget_session(self, interpreter: Interpreter, why: str) -> None:
         """Called by an interpreter whose last process is gone."""
         for descriptor in (

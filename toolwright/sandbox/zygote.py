@@ -81,6 +81,8 @@ class Zygote:
         program.dress()
         self._seal = Seal(recipe.layers, recipe.limits, root.trees, recipe.folder)
         root.close()
+        child.rehearse()
+        self._seal.rehearse()
         gc.collect()
         gc.freeze()
 
