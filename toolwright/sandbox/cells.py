@@ -37,7 +37,7 @@ def serve(channel: int) -> NoReturn:
         try:
             interrupts.in_cell = True
             try:
-                value = _run_cell(job["code"], f"cell {job['number']}", namespace)
+                value = _run_cell(job.get("code", ""), f"cell {job['number']}", namespace)
             finally:
                 interrupts.in_cell = False
         except SystemExit as leaving:

@@ -24,26 +24,24 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 def live(channel: int, *, base_bytes: int) -> NoReturn:
     """Waits for a job and does it."""
-    os.write(channel, b"r")
     job = wire.read_job(channel)
     if job is None:
         os._exit(0)
-    argv = job["argv"]
-    if job["limited"]:
+    if "limited" in job:
         # A forked interpreter starts with the zygote's mappings; another program starts with none.
-        memory = job["memory_bytes"] + (0 if argv else base_bytes)
-        limits.for_the_job(
-            timeout_s=job["timeout_s"], memory_bytes=memory, address_space=job["limit_address_space"]
-        )
-    _put_files(job["files"], job["executable"])
+        memory = job["memory_bytes"] + (0 if "argv" in job else base_bytes)
+        limits.for_the_job(job["timeout_s"], memory, "limit_address_space" in job)
+    if "files" in job:
+        _put_files(job["files"], job.get("executable", ""))
     _reseed()
-    if job["session"]:
+    if "session" in job:
         cells.serve(channel)
-    _open_stdin(job["stdin"])
-    if argv or job["fetch"]:
+    if "stdin" in job:
+        _open_stdin(job["stdin"])
+    if "argv" in job or "fetch" in job:
         _run_below(channel, job)
     os.close(channel)
-    program.run(job["code"])
+    program.run(job.get("code", ""))
 
 
 _REHEARSAL = """
@@ -62,14 +60,12 @@ def rehearse() -> None:
     memory that holds them in order to do it again.
     """
     reading, writing = os.pipe()
-    job = wire.pack_job({"code": _REHEARSAL, "files": {}, "executable": "", "stdin": b""})
+    job = wire.pack_job({"code": _REHEARSAL})
     for _ in range(_REHEARSALS):
         os.write(writing, job)
         told = wire.read_job(reading)
         assert told is not None
-        _put_files(told["files"], told["executable"])
         _reseed()
-        _open_stdin(told["stdin"])
         program.wind_up(program.execute(told["code"]))
     os.close(reading)
     os.close(writing)
@@ -97,8 +93,6 @@ def _put_files(files: dict[str, bytes], executable: str) -> None:
 
 def _open_stdin(content: bytes) -> None:
     """A nameless file: code that opens descriptor 0 itself, or hands it to a child, finds a real one."""
-    if not content:
-        return
     name = ".stdin"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     os.unlink(name)
@@ -113,8 +107,8 @@ def _run_below(channel: int, job: dict[str, Any]) -> NoReturn:
 
     def run() -> NoReturn:
         os.close(channel)
-        if not job["argv"]:
-            program.run(job["code"])
+        if "argv" not in job:
+            program.run(job.get("code", ""))
         try:
             os.execve(job["argv"][0], job["argv"], {"PATH": _PATH})
         except OSError as error:
@@ -122,7 +116,7 @@ def _run_below(channel: int, job: dict[str, Any]) -> NoReturn:
         os._exit(127)
 
     status = _run_and_wait(run)
-    files = _read_files(job["fetch"], job["fetch_bytes"])
+    files = _read_files(job.get("fetch", []), job["fetch_bytes"])
     wire.write_all(channel, json.dumps({"status": status, "files": files}).encode())
     os._exit(0)
 

@@ -63,7 +63,7 @@ class Execution:
         """The result, once the last process of the run is gone and both pipes are read to their end."""
         report: dict[str, Any] = {}
         if self.reports:
-            report = _parse_report(self.report[1:])  # past the greeting
+            report = _parse_report(self.report)
             status = report.get("status", status)
         exit_code = os.waitstatus_to_exitcode(status)
         verdict, reason = self._verdict(exit_code, status)

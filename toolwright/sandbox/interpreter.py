@@ -29,7 +29,6 @@ class Interpreter:
         self._worker = worker
         self._job = job
         self._heard = bytearray()
-        self._greeted = False
         self._cells = 0
         self._call = 0
         self._cell: dict[str, Any] | None = None
@@ -72,9 +71,6 @@ class Interpreter:
             self._end_timer = self._worker.after(_GRACE_S, lambda: self.close(why))
             return
         self._heard += data
-        if not self._greeted:
-            self._greeted = True
-            del self._heard[:1]
         self._read_reply()
 
     def _read_reply(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from toolwright.sandbox import kernel
+from toolwright.sandbox.cgroup import Group
 from toolwright.sandbox.layers import NAMESPACES
 from toolwright.sandbox.zygote import Recipe, Zygote
 
@@ -29,7 +30,7 @@ class Started:
     orders: socket.socket
 
 
-def start(recipe: Recipe, index: int) -> Started:
+def start(recipe: Recipe, index: int, group: Group | None = None) -> Started:
     """Forks a zygote and waits until it can fork runs; its refusal becomes this worker's error."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     go_reading, go_writing = os.pipe()
@@ -48,6 +49,8 @@ def start(recipe: Recipe, index: int) -> Started:
     os.close(done_writing)
     if "user" in recipe.layers:
         _map_users(pid, recipe.user, index)
+    if group is not None:
+        group.add(pid)
     os.write(go_writing, b"g")
     os.close(go_writing)
     with os.fdopen(done_reading, "rb") as answer:

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterable
 
 from toolwright.failures import UserError, nearest
-from toolwright.sandbox import kernel, landlock, seccomp
+from toolwright.sandbox import cgroup, kernel, landlock, seccomp
 
 NAMESPACES = {
     "user": kernel.CLONE_NEWUSER,
@@ -42,7 +42,7 @@ def choose(wanted: str) -> frozenset[str]:
     if words == ["none"]:
         return frozenset()
     if words == ["available"]:
-        return frozenset(KNOWN) - missing().keys()
+        return _with_groups(frozenset(REQUIRED) - missing().keys())
     chosen = set(KNOWN) if all(word.startswith("-") or word == "full" for word in words) else set()
     for word in words:
         name = word.removeprefix("-")
@@ -55,7 +55,13 @@ def choose(wanted: str) -> frozenset[str]:
         else:
             chosen.add(name)
     _refuse_absent(chosen)
-    return frozenset(chosen)
+    return _with_groups(chosen) if CGROUP in chosen else frozenset(chosen)
+
+
+def _with_groups(chosen: Iterable[str]) -> frozenset[str]:
+    """Control groups are in force where they are to be had."""
+    rest = frozenset(chosen) - {CGROUP}
+    return rest | {CGROUP} if cgroup.available() else rest
 
 
 def _refuse_absent(chosen: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from toolwright.sandbox import wire
+from toolwright.sandbox.cgroup import Group
 from toolwright.sandbox.launch import Started, start
 from toolwright.sandbox.zygote import Recipe
 
@@ -37,9 +38,9 @@ class Child:
 class Nursery:
     """One zygote and its waiting children."""
 
-    def __init__(self, recipe: Recipe, *, index: int, spare: int) -> None:
+    def __init__(self, recipe: Recipe, *, index: int, spare: int, group: Group | None) -> None:
         self.recipe = recipe
-        self._zygote: Started = start(recipe, index)
+        self._zygote: Started = start(recipe, index, group)
         self._spare = spare
         self._waiting: deque[Child] = deque()
 

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import socket
 import struct
 import subprocess
@@ -21,7 +22,7 @@ from typing import Any, cast
 import orjson
 
 from toolwright.failures import InfrastructureFailure
-from toolwright.sandbox import wire
+from toolwright.sandbox import cgroup, wire
 from toolwright.sandbox.queue import Call, FairQueue, Flow
 from toolwright.sandbox.settings import Settings
 
@@ -66,6 +67,7 @@ class Link(asyncio.Protocol):
         self._pool = pool
         self._frames = wire.Frames()
         self._transport: asyncio.Transport | None = None
+        self._group = cgroup.Group(f"toolwright-sandbox-{os.getpid()}-{id(self):x}")
 
     async def start(self, instructions: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
@@ -81,7 +83,7 @@ class Link(asyncio.Protocol):
         )
         theirs.close()
         await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
-        body = json.dumps({**instructions, "index": self.index}).encode()
+        body = json.dumps({**instructions, "index": self.index, "group": self._group.name}).encode()
         self.write(struct.pack("<I", len(body)) + body)
         try:
             await asyncio.wait_for(asyncio.shield(self.ready), _START_TIMEOUT_S)
@@ -144,6 +146,7 @@ class Link(asyncio.Protocol):
             except subprocess.TimeoutExpired:
                 self.kill()
                 await asyncio.to_thread(self.process.wait)
+        await asyncio.to_thread(self._group.remove)
 
 
 class Pool:
@@ -163,6 +166,9 @@ class Pool:
             "preload": settings.preload,
             "runs_per_worker": settings.runs_per_worker,
             "tools": tools,
+            "group_bytes": cgroup.share_of_memory(settings.worker_count),
+            "group_processes": settings.limits.processes * (settings.runs_per_worker + settings.sessions_max)
+            + 64,
         }
         self._numbers = itertools.count(1)
         self._closing = False
@@ -277,8 +283,7 @@ class Pool:
 
     async def _replace(self, link: Link) -> None:
         logger.warning("worker %d is gone; starting another", link.index)
-        if link.process is not None:
-            await asyncio.to_thread(link.process.wait)
+        await link.close()
         while not self._closing:
             fresh = Link(self, link.index)
             try:

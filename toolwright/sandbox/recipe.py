@@ -11,6 +11,7 @@ import sys
 from typing import Any, NoReturn
 
 from toolwright.sandbox import kernel, view, wire
+from toolwright.sandbox.cgroup import Group
 from toolwright.sandbox.launch import host_user
 from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.nursery import Nursery
@@ -29,15 +30,18 @@ def main(descriptor: int) -> NoReturn:
     kernel.name_process("sandbox-worker")
     told = _instructions(server)
     folder = "" if "mount" in told["layers"] else _folder(told)
+    group = Group(told["group"]) if "cgroup" in told["layers"] else None
     try:
-        nurseries = _nurseries(told, folder)
+        if group is not None:
+            group.make(memory_bytes=told["group_bytes"], processes=told["group_processes"])
+        nurseries = _nurseries(told, folder, group)
     except Exception as error:
         server.sendall(wire.frame(wire.READY, 0, json.dumps({"error": str(error)}).encode()))
         os._exit(1)
     # Imported after the zygotes were forked: every library they hold is paid for at each fork.
     from toolwright.sandbox.worker import Worker
 
-    Worker(server, nurseries, folder).serve()
+    Worker(server, nurseries, folder, group).serve()
 
 
 def _folder(told: dict[str, Any]) -> str:
@@ -58,23 +62,23 @@ def _instructions(server: socket.socket) -> dict[str, Any]:
     return json.loads(server.recv(struct.unpack("<I", header)[0], socket.MSG_WAITALL))
 
 
-def _nurseries(told: dict[str, Any], folder: str) -> dict[str, Nursery]:
+def _nurseries(told: dict[str, Any], folder: str, group: Group | None) -> dict[str, Nursery]:
     layers, limits = frozenset(told["layers"]), Limits(**told["limits"])
-    spare, index = told["runs_per_worker"], told["index"]
     # One worker, one core: a process that moves makes both cores drop what they know of its memory.
     available = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {available[index % len(available)]})
+    os.sched_setaffinity(0, {available[told["index"] % len(available)]})
     python = view.of_python()
     preload = tuple(name for name in told["preload"] if importlib.util.find_spec(name))
 
-    def recipe(shown: view.View, modules: tuple[str, ...]) -> Recipe:
-        return Recipe(layers=layers, limits=limits, shown=shown, preload=modules, folder=folder)
+    def nursery(shown: view.View, modules: tuple[str, ...], spare: int) -> Nursery:
+        recipe = Recipe(layers=layers, limits=limits, shown=shown, preload=modules, folder=folder)
+        return Nursery(recipe, index=told["index"], spare=spare, group=group)
 
-    nurseries = {LIGHT: Nursery(recipe(python, _COMMON), index=index, spare=spare)}
+    nurseries = {LIGHT: nursery(python, _COMMON, told["runs_per_worker"])}
     if preload:
-        nurseries[LOADED] = Nursery(recipe(python, (*_COMMON, *preload)), index=index, spare=1)
+        nurseries[LOADED] = nursery(python, (*_COMMON, *preload), 1)
     if told["tools"]:
-        nurseries[TOOLS] = Nursery(recipe(view.of_tools(told["tools"]), ()), index=index, spare=0)
+        nurseries[TOOLS] = nursery(view.of_tools(told["tools"]), (), 0)
     return nurseries
 
 

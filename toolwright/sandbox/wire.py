@@ -51,8 +51,11 @@ class Frames:
 
 
 def pack_job(job: dict[str, Any]) -> bytes:
-    """A job on its way into a child. Marshal is read by the child only, whose word nobody takes."""
-    body = marshal.dumps(job)
+    """A job on its way into a child, without what is empty or not wished for: each object costs the child.
+
+    Marshal is read by the child only, whose word nobody takes.
+    """
+    body = marshal.dumps({name: value for name, value in job.items() if value})
     return _LENGTH.pack(len(body)) + body
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from toolwright.sandbox import memory, wire
+from toolwright.sandbox.cgroup import Group
 from toolwright.sandbox.execution import Execution
 from toolwright.sandbox.interpreter import Interpreter
 from toolwright.sandbox.nursery import Child, Nursery
@@ -34,7 +35,9 @@ _FOREVER = 1 << 30
 class Worker:
     """Everything that happens to runs after the queue."""
 
-    def __init__(self, server: socket.socket, nurseries: dict[str, Nursery], folder: str) -> None:
+    def __init__(
+        self, server: socket.socket, nurseries: dict[str, Nursery], folder: str, group: Group | None
+    ) -> None:
         # Imported here: zygotes are forked before, and stay without it.
         import orjson
 
@@ -42,6 +45,8 @@ class Worker:
         self._server = server
         self._nurseries = nurseries
         self._folder = folder
+        self._group = group
+        self._group_kills = group.out_of_memory() if group else 0
         self._frames = wire.Frames()
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
@@ -135,6 +140,8 @@ class Worker:
                 os.waitpid(nursery.pid, 0)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+        if self._group is not None:
+            self._group.remove()
         os._exit(code)
 
     # Runs.
@@ -230,10 +237,18 @@ class Worker:
         if execution.reports:
             execution.read_report()
             self._unwatch(execution.child.channel.fileno())
+        if status == signal.SIGKILL and not execution.ended_by and self._group_took_one():
+            execution.ended_by = "memory"
         result = execution.answer(status, cpu_s)
         execution.close()
         self.answer(execution.number, result)
         self._sweep(execution.child)
+
+    def _group_took_one(self) -> bool:
+        if self._group is None:
+            return False
+        before, self._group_kills = self._group_kills, self._group.out_of_memory()
+        return self._group_kills > before
 
     def _sweep(self, child: Child) -> None:
         if self._folder:
