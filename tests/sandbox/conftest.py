@@ -70,7 +70,12 @@ def server() -> Iterator[Server]:
 def run_alone(
     code: str, isolation: str = "full", limits: Limits | None = None, **wishes: Any
 ) -> dict[str, Any]:
-    """One run without a server, with the layers of one's choice."""
+    """One run without a server, with the layers of one's choice.
+
+    An ordinary user who gives up the user namespace has to give up the others with it.
+    """
+    if "-user" in isolation.split(",") and os.geteuid() != 0:
+        isolation = ",".join({*isolation.split(","), *(f"-{name}" for name in layers.NAMESPACES)})
     settings = Settings(
         isolation=isolation, workers=1, runs_per_worker=1, preload=(), limits=limits or Limits()
     )

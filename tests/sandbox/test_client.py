@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import orjson
@@ -24,7 +25,8 @@ from .conftest import Server
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OK = {
-    "status": "ok", "stdout": "", "stderr": "", "exit_code": 0, "duration_s": 0.0, "queued_s": 0.0, "truncated": False,
+    "status": "ok", "stdout": "", "stderr": "", "exit_code": 0, "duration_s": 0.0, "queued_s": 0.0,
+    "truncated": False,
 }  # fmt: skip
 
 
@@ -183,8 +185,7 @@ def test_requests_keep_their_distance_and_their_number() -> None:
 
     asyncio.run(main())
     assert most <= 2
-    gaps = [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)]
-    assert min(gaps) > 0.01
+    assert min(later - earlier for earlier, later in pairwise(starts)) > 0.01
 
 
 def test_sessions_through_the_client(server: Server) -> None:

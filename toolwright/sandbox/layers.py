@@ -65,6 +65,12 @@ def _with_groups(chosen: Iterable[str]) -> frozenset[str]:
 
 
 def _refuse_absent(chosen: Iterable[str]) -> None:
+    others = sorted(set(chosen) & NAMESPACES.keys() - {"user"})
+    if others and "user" not in set(chosen) and os.geteuid() != 0:
+        raise UserError(
+            f"an ordinary user gets the layers {', '.join(others)} only inside a user namespace: "
+            f"keep `user`, or take these away as well"
+        )
     absent = {name: why for name, why in missing().items() if name in set(chosen)}
     if not absent:
         return

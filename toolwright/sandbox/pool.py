@@ -167,8 +167,8 @@ class Pool:
             "runs_per_worker": settings.runs_per_worker,
             "tools": tools,
             "group_bytes": cgroup.share_of_memory(settings.worker_count),
-            "group_processes": settings.limits.processes * (settings.runs_per_worker + settings.sessions_max)
-            + 64,
+            "group_processes": settings.limits.processes
+            * (8 + settings.runs_per_worker + settings.sessions_max),
         }
         self._numbers = itertools.count(1)
         self._closing = False

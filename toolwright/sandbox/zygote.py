@@ -25,6 +25,19 @@ _SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 _THREE_DESCRIPTORS = socket.CMSG_SPACE(12)
 
 
+# Some packages do most of their loading when they are first used; each run would do it again.
+_FIRST_USE = {
+    "numpy": "import numpy as n; n.linalg.solve(n.eye(2), n.ones(2)); str(n.arange(3) / 2)",
+    "sympy": """
+from sympy import Rational, diff, expand, factor, latex, simplify, solve, sqrt, symbols, sympify
+x, y = symbols('x y')
+str(diff(x**3 + sqrt(x), x)), str(expand((x + 1) ** 2)), str(factor(x**2 - 1))
+str(simplify((x**2 - 1) / (x - 1))), str(solve(x**2 - 2, x)), str(solve([x + y - 1, x - y], [x, y]))
+latex(Rational(1, 2) * x), str(sympify('2*x + 1'))
+""",
+}
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What a zygote is made of."""
@@ -43,6 +56,7 @@ def preload(modules: tuple[str, ...]) -> None:
     for name in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
+            exec(_FIRST_USE.get(name, ""), {})
     for name in _SINGLE_THREADED:
         os.environ.pop(name, None)
 
