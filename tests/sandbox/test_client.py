@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from pathlib import Path
 
 import orjson
 import pytest
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.sandbox import BlockingClient, Client, DeadlinePassed, SessionLost
 from toolwright.sandbox.balance import Balance
-from toolwright.sandbox.cells import __file__ as cells_file
 from toolwright.sandbox.judge import same_output
 
 from .conftest import Server
@@ -210,14 +208,6 @@ def test_the_blocking_client(server: Server) -> None:
         with client.open_session() as session:
             session.run("y = 1")
             assert session.run("y").value == "1"
-
-
-def test_a_client_is_made_of_data_until_it_is_used() -> None:
-    import pickle
-
-    settings = {"urls": "http://127.0.0.1:1", "batch_size": 4}
-    assert BlockingClient(**pickle.loads(pickle.dumps(settings)))  # type: ignore[arg-type]
-    assert Path(cells_file).exists()
 
 
 @given(body=st.binary(max_size=200), code=st.sampled_from([200, 204, 400, 404, 418, 429, 500, 503]))

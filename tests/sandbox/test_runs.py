@@ -108,6 +108,17 @@ def test_memory_can_be_asked_for(server: Server) -> None:
     assert server.run(code, memory_mb=400)["stdout"] == "200\n"
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_a_program_in_cpp_is_refused_memory_as_well(server: Server) -> None:
+    source = "#include <vector>\nint main(){ std::vector<char> v(1u << 31); return v[5]; }"
+    assert server.run(source, language="cpp")["status"] == "memory"
+
+
+def test_numpy_is_refused_memory_as_well(server: Server) -> None:
+    pytest.importorskip("numpy")
+    assert server.run("import numpy; numpy.ones(1 << 28)")["status"] == "memory"
+
+
 def test_a_flood_is_cut_and_ended(server: Server) -> None:
     short = server.run("print('x' * (2 << 20))")
     assert (short["status"], short["truncated"], len(short["stdout"])) == ("ok", True, 1 << 20)

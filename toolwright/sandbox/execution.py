@@ -10,12 +10,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolwright.sandbox import child as child_program
+from toolwright.sandbox.child import UNPREPARED
 from toolwright.sandbox.memory import Weight
 from toolwright.sandbox.nursery import Child
 from toolwright.sandbox.output import Output
 
-_OUT_OF_MEMORY = (b"MemoryError", b"terminate called after throwing an instance of 'std::bad_alloc'")
 _REPORT_LIMIT = 64 << 20
 
 
@@ -65,8 +64,8 @@ class Execution:
         if self.reports:
             report = _parse_report(self.report)
             status = report.get("status", status)
-        exit_code = os.waitstatus_to_exitcode(status)
-        verdict, reason = self._verdict(exit_code, status)
+        exit_code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        verdict, reason = self._verdict(exit_code)
         truncated = self.stdout.truncated or self.stderr.truncated
         result: dict[str, Any] = {
             "status": verdict,
@@ -81,10 +80,11 @@ class Execution:
         if reason:
             result["reason"] = reason
         if self.job["fetch"]:
-            result["files"] = {name: _shown(data) for name, data in report.get("files", {}).items()}
+            found = report.get("files", {})
+            result["files"] = {name: _shown(found[name]) for name in self.job["fetch"] if name in found}
         return result
 
-    def _verdict(self, exit_code: int, status: int) -> tuple[str, str]:
+    def _verdict(self, exit_code: int) -> tuple[str, str]:
         if self.ended_by == "timeout":
             return "timeout", "the run passed its timeout and was ended"
         if self.ended_by == "memory":
@@ -95,15 +95,13 @@ class Execution:
             return "killed", "the caller went away"
         if exit_code == 0:
             return "ok", ""
-        if exit_code in (1, -signal.SIGABRT) and self.stderr.last_line().startswith(_OUT_OF_MEMORY):
+        if exit_code in (1, -signal.SIGABRT) and self.stderr.ends_in_memory_error():
             return "memory", "an allocation was refused at the memory limit"
         if exit_code == -signal.SIGKILL:
             return "killed", "the run was killed from outside"
-        if exit_code in (-signal.SIGXCPU,):
+        if exit_code == -signal.SIGXCPU:
             return "timeout", "the run used more CPU time than its timeout"
-        if exit_code == child_program.UNPREPARED and self.stderr.last_line().startswith(
-            b"the sandbox could not"
-        ):
+        if exit_code == UNPREPARED and self.stderr.last_line().startswith(b"the sandbox could not"):
             return "killed", "the sandbox could not prepare this run"
         return "error", ""
 
@@ -126,8 +124,10 @@ def _parse_report(data: bytearray) -> dict[str, Any]:
 
 def _shown(encoded: object) -> object:
     """A fetched file: text where it is text, base64 where it is not."""
-    content = base64.b64decode(str(encoded))
     try:
+        content = base64.b64decode(str(encoded), validate=True)
         return content.decode()
     except UnicodeDecodeError:
         return {"base64": str(encoded)}
+    except ValueError:
+        return ""

@@ -8,12 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from toolwright.sandbox import wire
+from toolwright.sandbox.memory import Weight
 from toolwright.sandbox.nursery import Child
 from toolwright.sandbox.output import Output
 
 if TYPE_CHECKING:
     from toolwright.sandbox.worker import Worker
 
+_WATCH_EVERY_S = 0.1
 _GRACE_S = 1.0  # between the interrupt of a cell that overran and the end of its session
 
 
@@ -27,7 +29,8 @@ class Interpreter:
         self.stdout = Output(child.stdout, job["output_bytes"])
         self.stderr = Output(child.stderr, job["output_bytes"])
         self._worker = worker
-        self._job = job
+        self.job = job
+        self.weight: Weight | None = None
         self._heard = bytearray()
         self._cells = 0
         self._call = 0
@@ -35,20 +38,33 @@ class Interpreter:
         self._started = 0.0
         self._timer = 0
         self._end_timer = 0
+        self._watch_timer = 0
         self._overran = False
         self._ended_by = ""
 
     def flooded(self) -> bool:
-        return self.stdout.total + self.stderr.total > self._job["flood_bytes"]
+        return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
 
     def run(self, call: int, cell: dict[str, Any]) -> None:
         """Sends a cell; the server sees to it that there is only one at a time."""
         self._cells += 1
         self._call, self._cell, self._overran = call, cell, False
         self._started = time.monotonic()
-        message = {"code": cell["code"], "number": self._cells, "value_bytes": self._job["output_bytes"]}
+        message = {"code": cell["code"], "number": self._cells, "value_bytes": self.job["output_bytes"]}
         self._worker.deliver(self.child, wire.pack_job(message))
         self._timer = self._worker.after(cell["timeout_s"], self._interrupt)
+        if not self._watch_timer:
+            self._watch_timer = self._worker.after(_WATCH_EVERY_S, self._weigh)
+
+    def _weigh(self) -> None:
+        """Only while a cell runs: an idle session costs nothing."""
+        self._watch_timer = 0
+        if self._cell is None:
+            return
+        if self._worker.too_heavy(self):
+            self.close("its processes together used more memory than the limit")
+        else:
+            self._watch_timer = self._worker.after(_WATCH_EVERY_S, self._weigh)
 
     def _interrupt(self) -> None:
         self._overran = True
@@ -77,7 +93,7 @@ class Interpreter:
         if len(self._heard) < wire.REPLY.size:
             return
         number, outcome, length = wire.REPLY.unpack_from(self._heard)
-        expected = number == self._cells and self._cell is not None and length <= self._job["output_bytes"]
+        expected = number == self._cells and self._cell is not None and length <= self.job["output_bytes"]
         if not expected or len(self._heard) > wire.REPLY.size + length:
             self.close("its code wrote to the channel of the session")
         elif len(self._heard) == wire.REPLY.size + length:
@@ -91,15 +107,15 @@ class Interpreter:
             status, reason = "timeout", "the cell passed its timeout and was interrupted; the session goes on"
         elif outcome == wire.CELL_OK:
             status, reason = "ok", ""
-        elif self.stderr_is_memory():
+        elif self._ran_out_of_memory():
             status, reason = "memory", "an allocation was refused at the memory limit"
         else:
             status, reason = "error", ""
         self._reply(status, reason, exit_code=None, value=value or None)
 
-    def stderr_is_memory(self) -> bool:
+    def _ran_out_of_memory(self) -> bool:
         self.stderr.drain()
-        return self.stderr.last_line().startswith(b"MemoryError")
+        return self.stderr.ends_in_memory_error()
 
     def _reply(self, status: str, reason: str, *, exit_code: int | None, value: str | None) -> None:
         assert self._cell is not None
@@ -130,6 +146,7 @@ class Interpreter:
         """The last process of the session is gone. A cell under way is answered with how it went."""
         self._worker.cancel(self._timer)
         self._worker.cancel(self._end_timer)
+        self._worker.cancel(self._watch_timer)
         exit_code = os.waitstatus_to_exitcode(status)
         why = self._ended_by or _how(exit_code)
         if self._cell is not None:

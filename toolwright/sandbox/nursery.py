@@ -34,6 +34,11 @@ class Child:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
 
+    def close(self) -> None:
+        self.channel.close()
+        os.close(self.stdout)
+        os.close(self.stderr)
+
 
 class Nursery:
     """One zygote and its waiting children."""

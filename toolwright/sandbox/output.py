@@ -51,6 +51,11 @@ class Output:
     def last_line(self) -> bytes:
         return self._last.rstrip().rpartition(b"\n")[2]
 
+    def ends_in_memory_error(self) -> bool:
+        """Whether the last words are those of a program that was refused memory: Python's, numpy's, C++'s."""
+        last = self.last_line().strip()
+        return last.partition(b":")[0].endswith(b"MemoryError") or last == b"what():  std::bad_alloc"
+
     def close(self) -> None:
         if self.descriptor >= 0:
             with contextlib.suppress(OSError):

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from toolwright.sandbox import memory, wire
 from toolwright.sandbox.cgroup import Group
+from toolwright.sandbox.child import UNPREPARED
 from toolwright.sandbox.execution import Execution
 from toolwright.sandbox.interpreter import Interpreter
 from toolwright.sandbox.nursery import Child, Nursery
@@ -199,13 +200,17 @@ class Worker:
             execution.end("output")
 
     def _weigh(self, execution: Execution) -> None:
-        """Rlimits count each process alone; what a run's processes use together is looked at from outside."""
-        if execution.weight is None:
-            execution.child.nursery.order(wire.WHICH, execution.child.number)
-        elif execution.weight.resident_bytes() > execution.job["memory_bytes"]:
+        if self.too_heavy(execution):
             execution.end("memory")
-            return
-        execution.timers.append(self.after(_WATCH_EVERY_S, lambda: self._weigh(execution)))
+        else:
+            execution.timers.append(self.after(_WATCH_EVERY_S, lambda: self._weigh(execution)))
+
+    def too_heavy(self, run: Execution | Interpreter) -> bool:
+        """Rlimits count each process alone; what a run's processes use together is looked at from outside."""
+        if run.weight is None:
+            run.child.nursery.order(wire.WHICH, run.child.number)
+            return False
+        return run.weight.resident_bytes() > run.job["memory_bytes"]
 
     # The zygotes.
 
@@ -216,14 +221,15 @@ class Worker:
         verb, number, value, cpu_s, _ = wire.NEWS.unpack(message)
         execution = self._executions.get(number)
         if verb == wire.IS:
-            if execution is not None and value:
-                execution.weight = memory.Weight.of(nursery.pid, value)
+            run = execution or self._sessions_by_child.get(number)
+            if run is not None and value:
+                run.weight = memory.Weight.of(nursery.pid, value)
         elif execution is not None:
             self._finish(execution, value, cpu_s)
         elif number in self._sessions_by_child:
             self._sessions_by_child[number].ended(value)
         else:
-            self._lost_a_spare(nursery, number)
+            self._lost_a_spare(nursery, number, value)
 
     def _finish(self, execution: Execution, status: int, cpu_s: float) -> None:
         del self._executions[execution.child.number]
@@ -254,15 +260,22 @@ class Worker:
         if self._folder:
             shutil.rmtree(f"{self._folder}/{child.number}", ignore_errors=True)
 
-    def _lost_a_spare(self, nursery: Nursery, number: int) -> None:
-        """A child that could not even be prepared: the next one would fail alike, so this worker gives up."""
+    def _lost_a_spare(self, nursery: Nursery, number: int, status: int) -> None:
+        """A child that ended while it waited: killed from outside, or never ready to begin with."""
         child = nursery.forget(number)
         if child is None:
             return
-        os.set_blocking(child.stderr, True)
-        sys.stderr.write(os.read(child.stderr, 4096).decode(errors="replace"))
-        sys.stderr.flush()
-        self._leave(3)
+        said = Output(child.stderr, 4096)
+        said.drain()
+        text = said.take()
+        child.close()
+        self._sweep(child)
+        if os.waitstatus_to_exitcode(status) == UNPREPARED:
+            # The next one would fail alike.
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            self._leave(3)
+        nursery.fill()
 
     # Sessions.
 
