@@ -26,7 +26,8 @@ from toolwright.sandbox.local import local_server
 
 PRINT = "print(1+1)"
 NUMPY = "import numpy as np; print(np.arange(10).sum())"
-SYMPY = "import sympy; x = sympy.Symbol('x'); print(sympy.diff(x**3, x))"
+SYMPY = "import sympy; print(sympy.Symbol('x') + 1)"
+DIFF = "import sympy; x = sympy.Symbol('x'); print(sympy.diff(x**3, x))"
 
 
 def show(name: str, report: Report, wanted: str = "") -> None:
@@ -66,6 +67,7 @@ def ours(url: str, seconds: float) -> None:
     show("toolwright  print, batches of 64, 4 at once", run(PRINT, 4, 64), "600/s")
     show("toolwright  numpy, 16 at once", run(NUMPY, 16), "250/s")
     show("toolwright  sympy, 16 at once", run(SYMPY, 16), "250/s")
+    show("toolwright  sympy that differentiates", run(DIFF, 16))
     show(
         "toolwright  session cells, 16 sessions",
         asyncio.run(sessions(url, count=16, seconds=seconds)),

@@ -50,11 +50,12 @@ _BY_MACHINE = {
     "x86_64": {
         "rt_sigprocmask": 14, "setpgid": 109, "chdir": 80, "clone": 56, "pivot_root": 155,
         "capset": 126, "prctl": 157, "mount": 165, "unshare": 272, "mkdirat": 258, "prlimit64": 302,
-        "signalfd4": 289,
+        "signalfd4": 289, "setns": 308,
     },
     "aarch64": {
         "rt_sigprocmask": 135, "setpgid": 154, "chdir": 49, "clone": 220, "pivot_root": 41, "capset": 91,
         "prctl": 167, "mount": 40, "unshare": 97, "mkdirat": 34, "prlimit64": 261, "signalfd4": 74,
+        "setns": 268,
     },
 }  # fmt: skip
 _NUMBERS = {
@@ -137,8 +138,16 @@ def signals_as_file(numbers: list[int]) -> int:
     return syscall("signalfd4", -1, struct.pack("=Q", mask), 8, os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def setns(descriptor: int, kind: int) -> None:
-    _checked(_libc.setns(descriptor, kind), "setns")
+class Prepared:
+    """A call whose arguments are ready: to be made often, at the price of the call alone."""
+
+    def __init__(self, name: str, *arguments: int) -> None:
+        self._name = name
+        self._arguments = tuple(ctypes.c_long(value) for value in (number(name), *arguments))
+
+    def __call__(self) -> None:
+        if raw_syscall(*self._arguments) < 0:
+            _checked(-1, self._name)
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:

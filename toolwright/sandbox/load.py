@@ -78,7 +78,7 @@ async def load(
     verdict: Callable[[int, bytes], str] = lambda code, _: str(code),
     warm_up_s: float = 0.5,
 ) -> Report:
-    """Calls in flight without a pause for some seconds, those of the first half second not counted."""
+    """Calls in flight without a pause; those that end in the given seconds, after a warm-up, are counted."""
     report = Report()
     begin = time.perf_counter() + warm_up_s
     end = begin + seconds
@@ -92,14 +92,15 @@ async def load(
             except (OSError, EOFError) as error:
                 outcome = type(error).__name__
                 await connection.close()
-            if started >= begin:
-                report.latencies_s.append(time.perf_counter() - started)
+            finished = time.perf_counter()
+            if begin <= finished <= end:
+                report.latencies_s.append(finished - started)
                 report.codes[outcome] += 1
                 report.runs += runs_each
         await connection.close()
 
     await asyncio.gather(*(caller() for _ in range(concurrency)))
-    report.seconds = time.perf_counter() - begin
+    report.seconds = seconds
     return report
 
 
