@@ -91,10 +91,18 @@ def _attempt(name: str) -> Callable[[], None]:
     if name == "mount":
         return _mount
     if name in NAMESPACES:
-        # An ordinary user gets the others only inside a user namespace of his own.
-        flags = NAMESPACES[name] | (0 if os.geteuid() == 0 else kernel.CLONE_NEWUSER)
-        return lambda: kernel.unshare(flags)
+        return lambda: _unshare(NAMESPACES[name])
     return lambda: None
+
+
+def _unshare(flags: int) -> None:
+    """Inside a user namespace of our own, which is how an ordinary user gets the others; or else as root."""
+    try:
+        kernel.unshare(flags | kernel.CLONE_NEWUSER)
+    except OSError:
+        if os.geteuid() != 0 or flags & kernel.CLONE_NEWUSER:
+            raise
+        kernel.unshare(flags)
 
 
 def _landlock() -> None:
@@ -109,7 +117,7 @@ def _seccomp() -> None:
 
 
 def _mount() -> None:
-    kernel.unshare(kernel.CLONE_NEWNS | (0 if os.geteuid() == 0 else kernel.CLONE_NEWUSER))
+    _unshare(kernel.CLONE_NEWNS)
     kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", "/tmp", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV)
     kernel.make_read_only("/tmp")

@@ -36,8 +36,6 @@ class Output:
             if len(self._kept) < self._limit:
                 self._kept += data[: self._limit - len(self._kept)]
             self._last = (self._last + data)[-256:]
-            if len(data) < _AT_ONCE and at_most == 1:
-                return True
         return True
 
     def take(self) -> str:
