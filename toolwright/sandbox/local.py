@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from toolwright.failures import InfrastructureFailure
+from toolwright.sandbox import kernel
 
 _START = (
     "import sys; sys.path.insert(0, {package!r});"
@@ -22,11 +24,20 @@ def command(*options: str) -> list[str]:
     return [sys.executable, "-c", _START.format(package=_PACKAGE), *options]
 
 
+def _stop_with_parent() -> None:
+    """A server started for a block stops when the process that started it is killed in the middle."""
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 @contextlib.contextmanager
 def local_server(*options: str) -> Iterator[str]:
     """Serves on a free port of the loopback and gives the URL."""
     process = subprocess.Popen(
-        command("serve", "--port", "0", *options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command("serve", "--port", "0", *options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_stop_with_parent,
     )
     assert process.stdout is not None
     assert process.stderr is not None
