@@ -243,7 +243,7 @@ def test_no_daemon_survives_its_run(server: Server) -> None:
 def test_without_its_pid_namespace_a_daemon_would_survive() -> None:
     name = f"tw-stray-{os.getpid() % 10000}"
     attack = DAEMON.replace("{name}", name)
-    run_alone(attack, isolation="-pid,-user")
+    run_alone(attack, isolation="-pid,-user,-cgroup")
     survivors = processes_named(name)
     for pid in survivors:
         os.kill(pid, signal.SIGKILL)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -68,8 +69,11 @@ class Group:
         return 0
 
     def remove(self) -> None:
-        """Once its processes are gone; the kernel needs a moment to notice."""
+        """Ends whatever is still in it, which without a pid namespace may be something, and takes it away."""
         for folder in {*self._folders.values()}:
+            with contextlib.suppress(OSError, ValueError):
+                for pid in (folder / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
             for _ in range(50):
                 try:
                     folder.rmdir()

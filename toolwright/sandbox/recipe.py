@@ -37,6 +37,10 @@ def main(descriptor: int) -> NoReturn:
         nurseries = _nurseries(told, folder, group)
     except Exception as error:
         server.sendall(wire.frame(wire.READY, 0, json.dumps({"error": str(error)}).encode()))
+        if folder:
+            os.rmdir(folder)
+        if group is not None:
+            group.remove()
         os._exit(1)
     # Imported after the zygotes were forked: every library they hold is paid for at each fork.
     from toolwright.sandbox.worker import Worker
