@@ -1,0 +1,305 @@
+"""What happens when there is too much: of calls, of processes killed, of everything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from toolwright.sandbox.client import Client
+from toolwright.sandbox.local import command, local_server
+
+from .conftest import Server, needs_isolation
+
+pytestmark = needs_isolation
+
+
+def children(pid: int) -> list[int]:
+    """All descendants of a process that are not yet dead."""
+    found, waiting = [], [pid]
+    while waiting:
+        parent = waiting.pop()
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{parent}/task").iterdir():
+                below = [int(child) for child in (task / "children").read_text().split()]
+                waiting += below
+                found += below
+    return [child for child in found if state(child) not in ("Z", "")]
+
+
+def state(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+class Own:
+    """A server of one test, with its process."""
+
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen(
+            command("serve", "--port", "0", "--preload", "", *options),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.server = Server(self.process.stdout.readline().removeprefix("serving on ").strip())
+
+    def __enter__(self) -> Own:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(40)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def test_a_full_queue_says_when_to_come_back() -> None:
+    with (
+        Own("--workers", "1", "--runs-per-worker", "1", "--queue-limit", "2") as own,
+        ThreadPoolExecutor(12) as pool,
+    ):
+        calls = [
+            pool.submit(own.server.ask, "POST", "/run", {"code": "import time; time.sleep(0.5)"})
+            for _ in range(10)
+        ]
+        codes = sorted(call.result()[0] for call in calls)
+    assert codes.count(429) >= 5
+    assert codes.count(200) + codes.count(429) == 10
+
+
+def test_a_deadline_counts_the_queue() -> None:
+    with Own("--workers", "1", "--runs-per-worker", "1") as own:
+        busy = threading.Thread(target=lambda: own.server.run("import time; time.sleep(1.5)"))
+        busy.start()
+        time.sleep(0.3)
+        started = time.monotonic()
+        result = own.server.run("print(1)", deadline_s=0.4)
+        assert result["status"] == "timeout"
+        assert result["reason"].startswith("queue:")
+        assert time.monotonic() - started < 1.0
+        busy.join()
+        assert own.server.run("import time; time.sleep(5)", deadline_s=0.5)["status"] == "timeout"
+
+
+def test_a_large_batch_does_not_delay_a_single_call() -> None:
+    with Own("--workers", "1", "--runs-per-worker", "1") as own:
+        batch = {"runs": [{"code": "import time; time.sleep(0.02)"}] * 150}
+        busy = threading.Thread(target=lambda: own.server.post("/run/batch", batch))
+        busy.start()
+        time.sleep(0.3)
+        started = time.monotonic()
+        own.server.run("print(1)")
+        assert time.monotonic() - started < 1.0
+        assert busy.is_alive()
+        busy.join()
+
+
+@pytest.mark.parametrize("victim", ["sandbox-worker", "sandbox-zygote"])
+def test_a_killed_worker_is_replaced_and_its_run_answered(victim: str) -> None:
+    with Own("--workers", "1") as own:
+        answers: list[dict[str, object]] = []
+        running = threading.Thread(
+            target=lambda: answers.append(own.server.run("import time; time.sleep(20)"))
+        )
+        session = own.server.post("/sessions", {})["id"]
+        running.start()
+        time.sleep(0.5)
+        for pid in children(own.process.pid):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == victim:
+                os.kill(pid, signal.SIGKILL)
+                break
+        running.join(10)
+        assert answers
+        assert answers[0]["status"] == "killed"
+        assert str(answers[0]["reason"]).startswith("worker:")
+        code, told = own.server.ask("POST", f"/sessions/{session}/run", {"code": "1"})
+        assert code == 410
+        assert "worker was killed" in told["error"]
+        assert own.server.run("print(1)")["stdout"] == "1\n"
+        assert own.server.status()["worker_restarts"] == 1
+
+
+def test_sigterm_drains_and_leaves_nothing() -> None:
+    own = Own("--workers", "2")
+    answers: list[dict[str, object]] = []
+    running = threading.Thread(
+        target=lambda: answers.append(own.server.run("import time; time.sleep(1); print('done')"))
+    )
+    running.start()
+    own.server.post("/sessions", {})
+    time.sleep(0.4)
+    family = children(own.process.pid)
+    assert len(family) >= 4
+    own.process.terminate()
+    assert own.process.wait(15) == 0
+    running.join()
+    assert answers[0]["stdout"] == "done\n"
+    time.sleep(0.2)
+    assert [pid for pid in family if state(pid) not in ("Z", "")] == []
+
+
+def test_a_server_that_is_killed_leaves_no_orphans() -> None:
+    own = Own("--workers", "2")
+    threading.Thread(target=_run_and_ignore, args=(own,), daemon=True).start()
+    time.sleep(0.5)
+    family = children(own.process.pid)
+    own.process.kill()
+    own.process.wait()
+    deadline = time.monotonic() + 5
+    while any(state(pid) not in ("Z", "") for pid in family) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert [pid for pid in family if state(pid) not in ("Z", "")] == []
+
+
+def _run_and_ignore(own: Own) -> None:
+    with contextlib.suppress(Exception):
+        own.server.run("import os, time\nos.fork()\ntime.sleep(30)")
+
+
+def test_a_caller_that_leaves_does_not_keep_its_run() -> None:
+    with Own("--workers", "1", "--runs-per-worker", "1") as own:
+        with contextlib.suppress(Exception):
+            own.server.ask("POST", "/run", {"code": "import time; time.sleep(8)"}, timeout=1.5)
+        started = time.monotonic()
+        assert own.server.run("print(1)")["stdout"] == "1\n"
+        assert time.monotonic() - started < 3
+
+
+def test_other_addresses_need_a_token() -> None:
+    refused = subprocess.run(
+        [*command("serve", "--host", "0.0.0.0", "--port", "0")], capture_output=True, text=True, timeout=60
+    )
+    assert refused.returncode != 0
+    assert "token" in refused.stderr
+    with local_server("--host", "0.0.0.0", "--token", "s3cret", "--workers", "1", "--preload", "") as url:
+        url = url.replace("0.0.0.0", "127.0.0.1")
+        assert Server(url).ask("POST", "/run", {"code": "1"})[0] == 401
+        assert Server(url, "wrong").ask("GET", "/status")[0] == 401
+        assert Server(url).ask("GET", "/health")[0] == 200
+        assert Server(url, "s3cret").run("print(1)")["stdout"] == "1\n"
+
+
+GOOD = [
+    ("print(sum(range({n})))", lambda n: f"{sum(range(n))}\n"),
+    ("import json; print(json.dumps({{'n': {n}}}))", lambda n: json.dumps({"n": n}) + "\n"),
+    ("print(input())", None),
+    ("import re; print(re.sub('a', 'b', 'a' * ({n} % 7)))", lambda n: "b" * (n % 7) + "\n"),
+]
+HOSTILE = [
+    ("1/0", {"error"}),
+    ("import os; os._exit(9)", {"error"}),
+    ("while True: pass", {"timeout"}),
+    ("x = bytearray(5 << 30)", {"memory"}),
+    ("import os\nfor _ in range(200):\n  try: os.fork()\n  except OSError: pass", {"ok", "error", "timeout"}),
+    ("while True: print('y' * 100000)", {"killed", "timeout"}),
+    ("import os; os.write(1, bytes(range(256)))", {"ok"}),
+    ("import os, signal; os.kill(-1, 9); os.killpg(0, 9)", {"ok", "error"}),
+    ("import os\nfor n in range(3, 64):\n  try: os.write(n, b'junk')\n  except OSError: pass", {"ok"}),
+    ("import os\nif os.fork() == 0:\n  os.setsid()\n  while True: pass", {"ok"}),
+    ("open('f', 'wb').write(bytes(70 << 20))", {"error"}),
+    ("import sys; sys.setrecursionlimit(10**9)\ndef f(): f()\nf()", {"error", "memory", "timeout"}),
+]
+
+
+async def mixed(url: str, count: int) -> None:
+    """Good and hostile runs side by side; each is answered once and as it should be."""
+    draw = random.Random(1)
+    answered = 0
+
+    async def one(client: Client, number: int) -> None:
+        nonlocal answered
+        if draw.random() < 0.8:
+            code, expected = draw.choice(GOOD)
+            result = await client.run(
+                code.format(n=number), stdin=f"line {number}", timeout_s=20, timeout=120
+            )
+            wanted = expected(number) if expected else f"line {number}\n"
+            assert (result.status, result.stdout) == ("ok", wanted), (code, result)
+        else:
+            code, statuses = draw.choice(HOSTILE)
+            result = await client.run(code, timeout_s=1.0, timeout=120)
+            assert result.status in {*statuses, "timeout"}, (
+                code,
+                result.status,
+                result.reason,
+                result.stderr[-300:],
+            )
+        answered += 1
+
+    async with Client(url, batch_size=1, concurrency=64, max_retries=0) as client:
+        gate = asyncio.Semaphore(64)
+
+        async def gated(number: int) -> None:
+            async with gate:
+                await one(client, number)
+
+        await asyncio.gather(*(gated(number) for number in range(count)))
+    assert answered == count
+
+
+def weigh(pid: int) -> tuple[int, int, float]:
+    """Processes, descriptors and MB of a server and all below it, a moment after the last call."""
+    time.sleep(1)
+    family = [pid, *children(pid)]
+    descriptors = sum(len(os.listdir(f"/proc/{one}/fd")) for one in family)
+    pages = sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) for one in family)
+    return len(family), descriptors, pages * 4096 / 2**20
+
+
+def storm(count: int, growth_mb: float) -> None:
+    with Own("--workers", "2", "--queue-limit", "100000") as own:
+        asyncio.run(mixed(own.server.url, 100))  # whatever is made on first use
+        before = weigh(own.process.pid)
+        asyncio.run(mixed(own.server.url, count))
+        after = weigh(own.process.pid)
+        assert after[:2] == before[:2], (before, after)
+        assert after[2] < before[2] + growth_mb, (before, after)
+        assert own.server.status()["worker_restarts"] == 0
+
+
+def test_400_mixed_runs_leave_everything_as_it_was() -> None:
+    storm(400, growth_mb=20)
+
+
+@pytest.mark.slow
+def test_10000_mixed_runs_leave_everything_as_it_was() -> None:
+    storm(10_000, growth_mb=30)
+
+
+def flat_memory(calls: int, growth_mb: float) -> None:
+    with Own("--workers", "2") as own:
+
+        async def go(count: int) -> None:
+            async with Client(own.server.url, batch_size=64, concurrency=4) as client:
+                for _ in range(0, count, 500):
+                    results = await asyncio.gather(*(client.run("print(1+1)") for _ in range(500)))
+                    assert {result.stdout for result in results} == {"2\n"}
+
+        asyncio.run(go(1000))
+        before = weigh(own.process.pid)
+        asyncio.run(go(calls))
+        after = weigh(own.process.pid)
+        assert after[:2] == before[:2]
+        assert after[2] < before[2] + growth_mb, (before, after)
+
+
+def test_memory_is_flat_over_1000_calls() -> None:
+    flat_memory(1000, growth_mb=10)
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_50000_calls() -> None:
+    flat_memory(50_000, growth_mb=20)

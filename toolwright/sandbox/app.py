@@ -1,0 +1,305 @@
+"""The HTTP face of the sandbox: a bare ASGI application.
+
+On the same route and model FastAPI took 0.16 to 0.22 ms of the server's time for a call, this 0.05 ms; and a
+result is passed on in the very bytes in which the worker wrote it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from toolwright.failures import InfrastructureFailure
+from toolwright.sandbox import codejudge, fusion, judge
+from toolwright.sandbox.jobs import BadRequest
+from toolwright.sandbox.languages import UnknownLanguage
+from toolwright.sandbox.metrics import CONTENT_TYPE, Metrics
+from toolwright.sandbox.openapi import document
+from toolwright.sandbox.queue import Flow, QueueFull
+from toolwright.sandbox.requests import BatchRequest, CellRequest, JudgeRequest, RunRequest, SessionRequest
+from toolwright.sandbox.service import Service, explain
+from toolwright.sandbox.sessions import LostSession, UnknownSession
+
+logger = logging.getLogger("toolwright.sandbox")
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Model = TypeVar("Model", bound=BaseModel)
+
+_OPEN_TO_ALL = "/health"
+_WATCH_AFTER_S = 1.0
+_JSON = b"application/json"
+
+
+@dataclass
+class Reply:
+    """What goes back."""
+
+    body: bytes
+    code: int = 200
+    content_type: bytes = _JSON
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
+def problem(code: int, text: str, *headers: tuple[bytes, bytes]) -> Reply:
+    return Reply(orjson.dumps({"error": text}), code, headers=list(headers))
+
+
+class App:
+    """Routes, errors and the token. `draining` turns new work away while the old is finished."""
+
+    def __init__(self, service: Service, token: str | None = None) -> None:
+        self._service = service
+        self._token = token
+        self._metrics = Metrics(service)
+        self._limit = service.settings.body_mb << 20
+        self._openapi = orjson.dumps(document())
+        self.draining = False
+        self._get: dict[str, Callable[[], Reply]] = {
+            "/health": self._health,
+            "/ping": lambda: Reply(b'"pong"'),
+            "/status": lambda: Reply(orjson.dumps(service.status())),
+            "/metrics": lambda: Reply(self._metrics.text(), content_type=CONTENT_TYPE.encode()),
+            "/openapi.json": lambda: Reply(self._openapi),
+        }
+        self._post: dict[str, Callable[[Any], Awaitable[bytes]]] = {
+            "/run": self._run,
+            "/run/batch": self._run_batch,
+            "/run/long-batch": lambda told: self._submissions(told, long=True, output=True),
+            "/judge": self._judge,
+            "/judge/batch": lambda told: self._submissions(told, long=False, output=False),
+            "/judge/long-batch": lambda told: self._submissions(told, long=True, output=False),
+            "/run_code": self._run_code,
+            "/sessions": self._open_session,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        started = time.perf_counter()
+        path, method = scope["path"], scope["method"]
+        route = path if path in self._post or path in self._get else _pattern(path)
+        try:
+            reply = await self._answer(scope, receive, method, path)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            logger.exception("%s %s failed", method, path)
+            reply = problem(500, "the server made a mistake; its log says which")
+        if reply is not None:
+            await _send(send, reply, head=method == "HEAD")
+            self._metrics.count(route, reply.code, started)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """The pool is started and closed by whoever made the service."""
+        while True:
+            message = await receive()
+            await send({"type": message["type"] + ".complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
+    async def _answer(self, scope: Scope, receive: Receive, method: str, path: str) -> Reply | None:
+        if self._token is not None and path != _OPEN_TO_ALL and not self._admits(scope):
+            return problem(401, "this server wants a token", (b"www-authenticate", b"Bearer"))
+        if method in ("GET", "HEAD") and path in self._get:
+            return self._get[path]()
+        handler = self._post.get(path) if method == "POST" else None
+        if handler is None:
+            return await self._answer_session(receive, method, path)
+        body = await self._read(receive)
+        if isinstance(body, Reply) or body is None:
+            return body
+        return await self._guarded(receive, lambda: handler(body))
+
+    async def _answer_session(self, receive: Receive, method: str, path: str) -> Reply | None:
+        parts = path.split("/")
+        named = len(parts) in (3, 4) and parts[1] == "sessions" and parts[2]
+        if named and len(parts) == 4 and parts[3] == "run" and method == "POST":
+            body = await self._read(receive)
+            if isinstance(body, Reply) or body is None:
+                return body
+            return await self._guarded(receive, lambda: self._run_cell(parts[2], body))
+        if named and len(parts) == 3 and method == "DELETE":
+            return await self._guarded(receive, lambda: self._close_session(parts[2]))
+        return _not_found(method, path, self._get, self._post, bool(named))
+
+    def _admits(self, scope: Scope) -> bool:
+        given = b""
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                given = value.removeprefix(b"Bearer ").strip()
+        return hmac.compare_digest(given, (self._token or "").encode())
+
+    async def _read(self, receive: Receive) -> Any | Reply | None:
+        """The body as JSON; None when the caller has left."""
+        message = await receive()
+        body = message.get("body", b"")
+        while message.get("more_body"):
+            message = await receive()
+            body += message.get("body", b"")
+            if len(body) > self._limit:
+                return problem(413, f"the body is larger than the {self._limit >> 20} MiB allowed")
+        if message["type"] == "http.disconnect":
+            return None
+        if len(body) > self._limit:
+            return problem(413, f"the body is larger than the {self._limit >> 20} MiB allowed")
+        try:
+            return _Told(orjson.loads(body))
+        except orjson.JSONDecodeError as error:
+            return problem(422, f"the body is not JSON: {error}")
+
+    async def _guarded(self, receive: Receive, work: Callable[[], Awaitable[bytes]]) -> Reply | None:
+        """Does the work, gives it up when the caller leaves, and says what went wrong in HTTP's terms."""
+        if self.draining:
+            return problem(503, "the server is stopping", (b"retry-after", b"5"), (b"connection", b"close"))
+        task = asyncio.current_task()
+        assert task is not None
+        gone = _Gone(receive, task)
+        try:
+            return Reply(await work())
+        except (BadRequest, UnknownLanguage) as error:
+            return problem(422, str(error))
+        except ValidationError as error:
+            return problem(422, explain(error))
+        except QueueFull as error:
+            return problem(429, str(error), (b"retry-after", str(error.retry_after_s).encode()))
+        except UnknownSession as error:
+            return problem(404, f"there is no session {error.args[0]!r}")
+        except LostSession as error:
+            return problem(410, str(error))
+        except InfrastructureFailure as error:
+            return problem(503, str(error), (b"retry-after", b"1"))
+        except asyncio.CancelledError:
+            if gone.left:
+                task.uncancel()
+                return None
+            raise
+        finally:
+            gone.forget()
+
+    def _health(self) -> Reply:
+        ready = self._service.status()["num_workers"]
+        if self.draining or not ready:
+            return problem(503, "stopping" if self.draining else "no worker is ready")
+        return Reply(b'{"status":"ok"}')
+
+    # Handlers: a parsed body in, JSON out.
+
+    async def _run(self, told: _Told) -> bytes:
+        if told.has("solution"):
+            submission = codejudge.Submission.model_validate(told.value)
+            self._service.pool.queue.reserve(1)
+            return orjson.dumps(await codejudge.run(self._service, submission, Flow()))
+        request = RunRequest.model_validate(told.value)
+        self._service.pool.queue.reserve(1)
+        return await self._service.run(request, Flow())
+
+    async def _run_batch(self, told: _Told) -> bytes:
+        if told.has("submissions"):
+            return await self._submissions(told, long=False, output=True)
+        batch = BatchRequest.model_validate(told.value)
+        self._service.pool.queue.reserve(len(batch.runs))
+        flow = Flow()
+        results = await asyncio.gather(*(self._service.run_or_refuse(item, flow) for item in batch.runs))
+        return b'{"results":[' + b",".join(results) + b"]}"
+
+    async def _submissions(self, told: _Told, *, long: bool, output: bool) -> bytes:
+        batch = codejudge.BatchSubmission.model_validate(told.value)
+        result = await codejudge.run_batch(self._service, batch, long=long)
+        return orjson.dumps(result if output else codejudge.without_output(result))
+
+    async def _judge(self, told: _Told) -> bytes:
+        if told.has("solution"):
+            submission = codejudge.Submission.model_validate(told.value)
+            self._service.pool.queue.reserve(1)
+            result = await codejudge.run(self._service, submission, Flow())
+            return orjson.dumps(codejudge.without_output(result))
+        return orjson.dumps(await judge.judge(self._service, JudgeRequest.model_validate(told.value)))
+
+    async def _run_code(self, told: _Told) -> bytes:
+        request = fusion.RunCodeRequest.model_validate(told.value)
+        return orjson.dumps(await fusion.run_code(self._service, request))
+
+    async def _open_session(self, told: _Told) -> bytes:
+        session = await self._service.sessions.open(SessionRequest.model_validate(told.value))
+        return orjson.dumps({"id": session.name, "idle_s": session.idle_s})
+
+    async def _run_cell(self, name: str, told: _Told) -> bytes:
+        return await self._service.sessions.run(name, CellRequest.model_validate(told.value))
+
+    async def _close_session(self, name: str) -> bytes:
+        self._service.sessions.end(name)
+        return b'{"closed":true}'
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A parsed body of any shape."""
+
+    value: Any
+
+    def has(self, key: str) -> bool:
+        return isinstance(self.value, dict) and key in self.value
+
+
+class _Gone:
+    """Notices that the caller has left, for calls that take long enough to be worth it."""
+
+    def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
+        self.left = False
+        self._receive = receive
+        self._task = task
+        self._watch: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin)
+
+    def _begin(self) -> None:
+        self._watch = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        self._task.cancel()
+
+    def forget(self) -> None:
+        self._timer.cancel()
+        if self._watch is not None and not self.left:
+            self._watch.cancel()
+
+
+def _pattern(path: str) -> str:
+    """Names of sessions must not become labels."""
+    if path.startswith("/sessions/"):
+        return "/sessions/{id}/run" if path.endswith("/run") else "/sessions/{id}"
+    return "other"
+
+
+def _not_found(method: str, path: str, get: dict[str, Any], post: dict[str, Any], named: bool) -> Reply:
+    allowed = b"GET" if path in get else b"POST" if path in post else b""
+    if not allowed and named:
+        allowed = b"POST" if path.endswith("/run") else b"DELETE"
+    if allowed:
+        return problem(405, f"{path} does not take {method}", (b"allow", allowed))
+    return problem(404, f"there is nothing at {path}; /openapi.json lists what there is")
+
+
+async def _send(send: Send, reply: Reply, *, head: bool) -> None:
+    headers = [
+        (b"content-type", reply.content_type),
+        (b"content-length", str(len(reply.body)).encode()),
+        *reply.headers,
+    ]
+    await send({"type": "http.response.start", "status": reply.code, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if head else reply.body})

@@ -1,0 +1,146 @@
+"""What a sealed child does: takes its job, becomes the program that was asked for, and ends.
+
+Nothing here is trusted by anyone outside. How a run ended is read from its wait status by the zygote.
+"""
+
+from __future__ import annotations
+
+import _random
+import base64
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from toolwright.sandbox import cells, limits, program, wire
+
+UNPREPARED = 120
+_REHEARSALS = 60
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def live(channel: int, *, base_bytes: int) -> NoReturn:
+    """Waits for a job and does it."""
+    job = wire.read_job(channel)
+    if job is None:
+        os._exit(0)
+    if "limited" in job:
+        # A forked interpreter starts with the zygote's mappings; another program starts with none.
+        memory = job["memory_bytes"] + (0 if "argv" in job else base_bytes)
+        limits.for_the_job(job["timeout_s"], memory, "limit_address_space" in job)
+    if "files" in job:
+        _put_files(job["files"], job.get("executable", ""))
+    _reseed()
+    if "session" in job:
+        cells.serve(channel)
+    if "stdin" in job:
+        _open_stdin(job["stdin"])
+    if "argv" in job or "fetch" in job:
+        _run_below(channel, job)
+    os.close(channel)
+    program.run(job.get("code", ""))
+
+
+_REHEARSAL = """
+import sys, math, collections
+class Point:
+    def __init__(self, x): self.x = x
+def total(n): return sum(Point(i).x + math.sqrt(i) for i in range(n))
+print(total(20), {"a": [1, 2]}, f"{3.5:.2f}", sorted("hello"), sep=" ")
+"""
+
+
+def rehearse() -> None:
+    """In the zygote, before the first fork: what every run does, until the interpreter has settled on how.
+
+    It rewrites instructions and fills caches as it goes. Once that is done here, no child has to copy the
+    memory that holds them in order to do it again.
+    """
+    reading, writing = os.pipe()
+    job = wire.pack_job({"code": _REHEARSAL})
+    for _ in range(_REHEARSALS):
+        os.write(writing, job)
+        told = wire.read_job(reading)
+        assert told is not None
+        _reseed()
+        program.wind_up(program.execute(told["code"]))
+    os.close(reading)
+    os.close(writing)
+
+
+def _reseed() -> None:
+    """Generators seeded at import would give every child the same numbers."""
+    if "random" in sys.modules:
+        # The method of the C class: the one of `random` does more than a fresh generator needs.
+        _random.Random.seed(sys.modules["random"]._inst)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+
+
+def _put_files(files: dict[str, bytes], executable: str) -> None:
+    for name, content in files.items():
+        folder = os.path.dirname(name)
+        if folder:
+            os.makedirs(folder, exist_ok=True)
+        with open(name, "wb") as file:
+            file.write(content)
+    if executable:
+        os.chmod(executable, 0o700)
+
+
+def _open_stdin(content: bytes) -> None:
+    """A nameless file: code that opens descriptor 0 itself, or hands it to a child, finds a real one."""
+    name = ".stdin"
+    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(name)
+    wire.write_all(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.dup2(descriptor, 0)
+    os.close(descriptor)
+
+
+def _run_below(channel: int, job: dict[str, Any]) -> NoReturn:
+    """The program runs one process down: its end, however sudden, leaves someone to read its files."""
+
+    def run() -> NoReturn:
+        os.close(channel)
+        if "argv" not in job:
+            program.run(job.get("code", ""))
+        try:
+            os.execve(job["argv"][0], job["argv"], {"PATH": _PATH})
+        except OSError as error:
+            os.write(2, f"{job['argv'][0]}: {error.strerror}\n".encode())
+        os._exit(127)
+
+    status = _run_and_wait(run)
+    files = _read_files(job.get("fetch", []), job["fetch_bytes"])
+    wire.write_all(channel, json.dumps({"status": status, "files": files}).encode())
+    os._exit(0)
+
+
+def _run_and_wait(run: Callable[[], NoReturn]) -> int:
+    """The wait status of a process of its own; strays that it leaves are reaped on the way."""
+    child = os.fork()
+    if child == 0:
+        run()
+    # The first process of a namespace ignores what it has no handler for: nothing below can disturb it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    while True:
+        done, status = os.wait()
+        if done == child:
+            return status
+
+
+def _read_files(names: list[str], budget: int) -> dict[str, str]:
+    """Read from inside the sandbox: a link that leads elsewhere leads to what the run itself could see."""
+    found = {}
+    for name in names:
+        with contextlib.suppress(OSError, ValueError), open(name, "rb") as file:
+            content = file.read(budget + 1)
+            if len(content) <= budget:
+                budget -= len(content)
+                found[name] = base64.b64encode(content).decode()
+    return found

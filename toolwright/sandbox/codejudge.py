@@ -1,0 +1,129 @@
+"""The bodies of code-judge, so that what was written for it works unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, Field
+
+from toolwright.sandbox.jobs import BadRequest
+from toolwright.sandbox.languages import UnknownLanguage
+from toolwright.sandbox.pool import refusal
+from toolwright.sandbox.queue import Flow
+from toolwright.sandbox.requests import RunRequest
+from toolwright.sandbox.service import Service
+
+# Two answers are compared where hostile text can do no harm: as a run like any other.
+_COMPARE = """
+import json, sys
+try:
+    from math_verify import parse, verify
+except ImportError:
+    sys.exit("judging mathematics needs the package math-verify on the server")
+told = json.load(sys.stdin)
+expected, found = (parse(told[name], parsing_timeout=None) for name in ("expected", "found"))
+print(verify(expected, found, timeout_seconds=None))
+"""
+
+
+class Submission(BaseModel):
+    """One program, or one mathematical answer."""
+
+    type: Literal["python", "cpp", "math"]
+    solution: str
+    input: str | None = None
+    expected_output: str | None = None
+    sub_id: str | None = None
+    options: dict[str, object] | None = None
+
+
+class BatchSubmission(BaseModel):
+    type: Literal["batch"] = "batch"
+    submissions: list[Submission] = Field(min_length=1)
+    sub_id: str | None = None
+
+
+class SubmissionResult(BaseModel):
+    sub_id: str
+    success: bool
+    run_success: bool
+    cost: float
+    stdout: str | None = None
+    stderr: str | None = None
+    reason: Literal["", "internal_error", "worker_timeout", "queue_timeout"] = ""
+
+
+class BatchSubmissionResult(BaseModel):
+    sub_id: str
+    results: list[SubmissionResult]
+
+
+class Judged(BaseModel):
+    sub_id: str
+    success: bool
+    run_success: bool
+    cost: float
+    reason: str = ""
+
+
+class BatchJudged(BaseModel):
+    sub_id: str
+    results: list[Judged]
+
+
+async def run(
+    service: Service, submission: Submission, flow: Flow, queue_s: float | None = None
+) -> dict[str, Any]:
+    """`success`: it ran and printed what was expected; `run_success`: it ran."""
+    deadline = None if queue_s is None else queue_s + service.settings.limits.timeout_s
+    if submission.type == "math":
+        told = {"expected": submission.expected_output or "", "found": submission.solution}
+        request = RunRequest(code=_COMPARE, stdin=orjson.dumps(told).decode(), deadline_s=deadline)
+        expected: str | None = "True"
+    else:
+        request = RunRequest(
+            code=submission.solution,
+            language=submission.type,
+            stdin=submission.input or "",
+            deadline_s=deadline,
+        )
+        expected = submission.expected_output
+    try:
+        result = orjson.loads(await service.run(request, flow))
+    except (BadRequest, UnknownLanguage) as error:
+        result = {**refusal("error", str(error)), "stderr": str(error)}
+    run_success = result["status"] == "ok"
+    return {
+        "sub_id": submission.sub_id or str(uuid.uuid4()),
+        "success": run_success and (expected is None or result["stdout"].strip() == expected.strip()),
+        "run_success": run_success,
+        "cost": result["duration_s"],
+        "stdout": result["stdout"],
+        "stderr": result["stderr"],
+        "reason": _reason(result),
+    }
+
+
+def _reason(result: dict[str, Any]) -> str:
+    if result["status"] == "timeout":
+        return "queue_timeout" if (result.get("reason") or "").startswith("queue:") else "worker_timeout"
+    return "internal_error" if result["status"] == "killed" and result["exit_code"] is None else ""
+
+
+async def run_batch(service: Service, batch: BatchSubmission, *, long: bool) -> dict[str, Any]:
+    """A long batch may wait an hour for its turn, as its clients expect."""
+    service.pool.queue.reserve(len(batch.submissions))
+    flow = Flow()
+    queue_s = 3600.0 if long else None
+    results = await asyncio.gather(*(run(service, item, flow, queue_s) for item in batch.submissions))
+    return {"sub_id": batch.sub_id or str(uuid.uuid4()), "results": results}
+
+
+def without_output(result: dict[str, Any]) -> dict[str, Any]:
+    """What the judging endpoints answer: the same without what was printed."""
+    if "results" in result:
+        return {**result, "results": [without_output(item) for item in result["results"]]}
+    return {name: value for name, value in result.items() if name not in ("stdout", "stderr")}

@@ -1,0 +1,133 @@
+"""One run under way in a worker, and the answer it becomes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolwright.sandbox.child import UNPREPARED
+from toolwright.sandbox.memory import Weight
+from toolwright.sandbox.nursery import Child
+from toolwright.sandbox.output import Output
+
+_REPORT_LIMIT = 64 << 20
+
+
+@dataclass
+class Execution:
+    """A job in a child. The wait status says how it ended; what the worker did to it is remembered here."""
+
+    number: int
+    job: dict[str, Any]
+    child: Child
+    stdout: Output
+    stderr: Output
+    started: float
+    ended_by: str = ""  # timeout, memory, output or cancelled, when the worker ended it
+    attached: bool = False
+    weight: Weight | None = None
+    timers: list[int] = field(default_factory=list)
+    report: bytearray = field(default_factory=bytearray)
+
+    @property
+    def reports(self) -> bool:
+        """Whether the program runs one process below the first, which then tells how it ended."""
+        return bool(self.job["argv"] or self.job["fetch"])
+
+    def end(self, why: str) -> None:
+        if not self.ended_by:
+            self.ended_by = why
+            self.child.kill()
+
+    def flooded(self) -> bool:
+        return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
+
+    def read_report(self) -> None:
+        """What the first process of the run says of the program below it, which never held this channel."""
+        while len(self.report) < _REPORT_LIMIT:
+            try:
+                data = self.child.channel.recv(1 << 16)
+            except (BlockingIOError, ConnectionError):
+                return
+            if not data:
+                return
+            self.report += data
+
+    def answer(self, status: int, cpu_s: float) -> dict[str, Any]:
+        """The result, once the last process of the run is gone and both pipes are read to their end."""
+        report: dict[str, Any] = {}
+        if self.reports:
+            report = _parse_report(self.report)
+            status = report.get("status", status)
+        exit_code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        verdict, reason = self._verdict(exit_code)
+        truncated = self.stdout.truncated or self.stderr.truncated
+        result: dict[str, Any] = {
+            "status": verdict,
+            "stdout": self.stdout.take(),
+            "stderr": self.stderr.take(),
+            "exit_code": exit_code,
+            "duration_s": round(time.monotonic() - self.started, 6),
+            "queued_s": self.job["queued_s"],
+            "truncated": truncated,
+            "cpu_s": round(cpu_s, 6),
+        }
+        if reason:
+            result["reason"] = reason
+        if self.job["fetch"]:
+            found = report.get("files", {})
+            result["files"] = {name: _shown(found[name]) for name in self.job["fetch"] if name in found}
+        return result
+
+    def _verdict(self, exit_code: int) -> tuple[str, str]:
+        if self.ended_by == "timeout":
+            return "timeout", "the run passed its timeout and was ended"
+        if self.ended_by == "memory":
+            return "memory", "the run's processes together used more memory than the limit"
+        if self.ended_by == "output":
+            return "killed", "the run wrote without end and was ended"
+        if self.ended_by == "cancelled":
+            return "killed", "the caller went away"
+        if exit_code == 0:
+            return "ok", ""
+        if exit_code in (1, -signal.SIGABRT) and self.stderr.ends_in_memory_error():
+            return "memory", "an allocation was refused at the memory limit"
+        if exit_code == -signal.SIGKILL:
+            return "killed", "the run was killed from outside"
+        if exit_code == -signal.SIGXCPU:
+            return "timeout", "the run used more CPU time than its timeout"
+        if exit_code == UNPREPARED and self.stderr.last_line().startswith(b"the sandbox could not"):
+            return "killed", "the sandbox could not prepare this run"
+        return "error", ""
+
+    def close(self) -> None:
+        self.stdout.close()
+        self.stderr.close()
+        self.child.channel.close()
+
+
+def _parse_report(data: bytearray) -> dict[str, Any]:
+    # The report is written inside the sandbox: it may be cut short, never believed beyond its shape.
+    try:
+        report = json.loads(data)
+        status, files = report["status"], report["files"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    fits = isinstance(status, int) and 0 <= status <= 0xFFFF and isinstance(files, dict)
+    return {"status": status, "files": files} if fits else {}
+
+
+def _shown(encoded: object) -> object:
+    """A fetched file: text where it is text, base64 where it is not."""
+    try:
+        content = base64.b64decode(str(encoded), validate=True)
+        return content.decode()
+    except UnicodeDecodeError:
+        return {"base64": str(encoded)}
+    except ValueError:
+        return ""

@@ -1,0 +1,109 @@
+"""SandboxFusion's `/run_code`, for the clients written for it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, Field
+
+from toolwright.sandbox.jobs import BadRequest
+from toolwright.sandbox.languages import UnknownLanguage
+from toolwright.sandbox.queue import Flow
+from toolwright.sandbox.requests import Base64, FileName, RunRequest, Seconds
+from toolwright.sandbox.service import Service
+
+_COMPILED = {"status": "Finished", "execution_time": 0.0, "return_code": 0, "stdout": "", "stderr": ""}
+
+
+class RunCodeRequest(BaseModel):
+    """Files come and go in base64."""
+
+    code: str
+    language: str
+    compile_timeout: Seconds = 10
+    run_timeout: Seconds = 10
+    memory_limit_MB: int = -1
+    stdin: str | None = None
+    files: dict[FileName, str | None] = Field(default_factory=dict)
+    fetch_files: list[FileName] = Field(default_factory=list, max_length=1000)
+
+
+class CommandResult(BaseModel):
+    status: Literal["Finished", "Error", "TimeLimitExceeded"]
+    execution_time: float | None = None
+    return_code: int | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+class RunCodeResponse(BaseModel):
+    status: Literal["Success", "Failed", "SandboxError"]
+    message: str
+    compile_result: CommandResult | None = None
+    run_result: CommandResult | None = None
+    executor_pod_name: str | None = None
+    files: dict[str, str] = Field(default_factory=dict)
+
+
+async def run_code(service: Service, request: RunCodeRequest) -> dict[str, Any]:
+    service.pool.queue.reserve(1)
+    memory = request.memory_limit_MB
+    try:
+        files: dict[str, str | Base64] = {
+            name: Base64(base64=content) for name, content in request.files.items() if content is not None
+        }
+        run = RunRequest(
+            code=request.code,
+            language=request.language,
+            stdin=request.stdin or "",
+            timeout_s=min(request.run_timeout, service.settings.limits.timeout_max_s),
+            memory_mb=memory if memory > 0 else None,
+            files=files,
+            fetch=request.fetch_files,
+        )
+        result = orjson.loads(await service.run(run, Flow()))
+    except (BadRequest, UnknownLanguage) as error:
+        return _response("SandboxError", str(error))
+    except ValueError as error:
+        raise BadRequest(f"files: {error}") from None
+    reason = result.get("reason") or ""
+    if result["exit_code"] is None:
+        return _response("SandboxError", reason)
+    command = _command(result)
+    compiled = _COMPILED if request.language == "cpp" else None
+    if reason.startswith("compile:"):
+        return _response("Failed", "", compile_result=command)
+    success = result["status"] == "ok"
+    fetched = {name: _base64(content) for name, content in result.get("files", {}).items()}
+    return _response(
+        "Success" if success else "Failed", "", compile_result=compiled, run_result=command, files=fetched
+    )
+
+
+def _command(result: dict[str, Any]) -> dict[str, Any]:
+    overran = result["status"] == "timeout"
+    return {
+        "status": "TimeLimitExceeded" if overran else "Finished",
+        "execution_time": result["duration_s"],
+        "return_code": None if overran else result["exit_code"],
+        "stdout": result["stdout"],
+        "stderr": result["stderr"],
+    }
+
+
+def _response(status: str, message: str, **parts: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {
+        "compile_result": None,
+        "run_result": None,
+        "executor_pod_name": None,
+        "files": {},
+    }
+    return {"status": status, "message": message, **empty, **parts}
+
+
+def _base64(content: str | dict[str, str]) -> str:
+    if isinstance(content, dict):
+        return content["base64"]
+    return base64.b64encode(content.encode()).decode()

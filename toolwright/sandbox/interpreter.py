@@ -1,0 +1,166 @@
+"""A session as its worker sees it: a live interpreter that is sent one cell at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from toolwright.sandbox import wire
+from toolwright.sandbox.memory import Weight
+from toolwright.sandbox.nursery import Child
+from toolwright.sandbox.output import Output
+
+if TYPE_CHECKING:
+    from toolwright.sandbox.worker import Worker
+
+_WATCH_EVERY_S = 0.1
+_GRACE_S = 1.0  # between the interrupt of a cell that overran and the end of its session
+
+
+class Interpreter:
+    """The code of a session shares a process with the loop that answers for it: it may lie about its own
+    cells. It cannot answer twice, answer another session, or keep a call beyond its time."""
+
+    def __init__(self, worker: Worker, number: int, child: Child, job: dict[str, Any]) -> None:
+        self.number = number
+        self.child = child
+        self.stdout = Output(child.stdout, job["output_bytes"])
+        self.stderr = Output(child.stderr, job["output_bytes"])
+        self._worker = worker
+        self.job = job
+        self.weight: Weight | None = None
+        self._heard = bytearray()
+        self._cells = 0
+        self._call = 0
+        self._cell: dict[str, Any] | None = None
+        self._started = 0.0
+        self._timer = 0
+        self._end_timer = 0
+        self._watch_timer = 0
+        self._overran = False
+        self._ended_by = ""
+
+    def flooded(self) -> bool:
+        return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
+
+    def run(self, call: int, cell: dict[str, Any]) -> None:
+        """Sends a cell; the server sees to it that there is only one at a time."""
+        self._cells += 1
+        self._call, self._cell, self._overran = call, cell, False
+        self._started = time.monotonic()
+        message = {"code": cell["code"], "number": self._cells, "value_bytes": self.job["output_bytes"]}
+        self._worker.deliver(self.child, wire.pack_job(message))
+        self._timer = self._worker.after(cell["timeout_s"], self._interrupt)
+        if not self._watch_timer:
+            self._watch_timer = self._worker.after(_WATCH_EVERY_S, self._weigh)
+
+    def _weigh(self) -> None:
+        """Only while a cell runs: an idle session costs nothing."""
+        self._watch_timer = 0
+        if self._cell is None:
+            return
+        if self._worker.too_heavy(self):
+            self.close("its processes together used more memory than the limit")
+        else:
+            self._watch_timer = self._worker.after(_WATCH_EVERY_S, self._weigh)
+
+    def _interrupt(self) -> None:
+        self._overran = True
+        self.child.signal(signal.SIGINT)
+        self._timer = self._worker.after(
+            _GRACE_S, lambda: self.close("a cell overran and could not be interrupted")
+        )
+
+    def hear(self) -> None:
+        try:
+            data = self.child.channel.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            # Usually the interpreter is just ending, and its zygote is about to say how.
+            self._worker.stop_hearing(self)
+            why = "its code closed the channel of the session"
+            self._end_timer = self._worker.after(_GRACE_S, lambda: self.close(why))
+            return
+        self._heard += data
+        self._read_reply()
+
+    def _read_reply(self) -> None:
+        if len(self._heard) < wire.REPLY.size:
+            return
+        number, outcome, length = wire.REPLY.unpack_from(self._heard)
+        expected = number == self._cells and self._cell is not None and length <= self.job["output_bytes"]
+        if not expected or len(self._heard) > wire.REPLY.size + length:
+            self.close("its code wrote to the channel of the session")
+        elif len(self._heard) == wire.REPLY.size + length:
+            value = bytes(self._heard[wire.REPLY.size :]).decode("utf-8", "replace")
+            self._heard.clear()
+            self._answer(outcome, value)
+
+    def _answer(self, outcome: int, value: str) -> None:
+        self._worker.cancel(self._timer)
+        if self._overran:
+            status, reason = "timeout", "the cell passed its timeout and was interrupted; the session goes on"
+        elif outcome == wire.CELL_OK:
+            status, reason = "ok", ""
+        elif self._ran_out_of_memory():
+            status, reason = "memory", "an allocation was refused at the memory limit"
+        else:
+            status, reason = "error", ""
+        self._reply(status, reason, exit_code=None, value=value or None)
+
+    def _ran_out_of_memory(self) -> bool:
+        self.stderr.drain()
+        return self.stderr.ends_in_memory_error()
+
+    def _reply(self, status: str, reason: str, *, exit_code: int | None, value: str | None) -> None:
+        assert self._cell is not None
+        self.stdout.drain()
+        self.stderr.drain()
+        result: dict[str, Any] = {
+            "status": status,
+            "truncated": self.stdout.truncated or self.stderr.truncated,
+            "stdout": self.stdout.take(),
+            "stderr": self.stderr.take(),
+            "value": value,
+            "exit_code": exit_code,
+            "duration_s": round(time.monotonic() - self._started, 6),
+            "queued_s": self._cell["queued_s"],
+        }
+        if reason:
+            result["reason"] = reason
+        self._cell = None
+        self._worker.answer(self._call, result)
+
+    def close(self, why: str) -> None:
+        """Ends the interpreter; the zygote will say when it is gone."""
+        if not self._ended_by:
+            self._ended_by = why
+            self.child.kill()
+
+    def ended(self, status: int) -> None:
+        """The last process of the session is gone. A cell under way is answered with how it went."""
+        self._worker.cancel(self._timer)
+        self._worker.cancel(self._end_timer)
+        self._worker.cancel(self._watch_timer)
+        exit_code = os.waitstatus_to_exitcode(status)
+        why = self._ended_by or _how(exit_code)
+        if self._cell is not None:
+            if self._overran:
+                verdict = "timeout"
+            elif self._ended_by or exit_code < 0:
+                verdict = "killed"
+            else:
+                verdict = "ok" if exit_code == 0 else "error"
+            self._reply(verdict, f"the session has ended: {why}", exit_code=exit_code, value=None)
+        self._worker.forget_session(self, why)
+
+
+def _how(exit_code: int) -> str:
+    if exit_code >= 0:
+        return f"its code left the interpreter with exit code {exit_code}"
+    return f"its interpreter was killed by {signal.Signals(-exit_code).name}"

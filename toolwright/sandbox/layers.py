@@ -1,0 +1,143 @@
+"""The layers of isolation: their names, which of them this kernel has, and which the user asked for."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterable
+
+from toolwright.failures import UserError, nearest
+from toolwright.sandbox import cgroup, kernel, landlock, seccomp
+
+NAMESPACES = {
+    "user": kernel.CLONE_NEWUSER,
+    "pid": kernel.CLONE_NEWPID,
+    "mount": kernel.CLONE_NEWNS,
+    "network": kernel.CLONE_NEWNET,
+    "ipc": kernel.CLONE_NEWIPC,
+    "uts": kernel.CLONE_NEWUTS,
+}
+# What `full` means. Control groups come on top where they are to be had, and are never required.
+REQUIRED = (*NAMESPACES, "landlock", "seccomp", "limits")
+CGROUP = "cgroup"
+KNOWN = (*REQUIRED, CGROUP)
+
+
+def missing() -> dict[str, str]:
+    """The layers this kernel does not give this user, each with what it answered when asked."""
+    absent = {}
+    for name in REQUIRED:
+        answer = _refusal(_attempt(name))
+        if answer:
+            absent[name] = answer
+    return absent
+
+
+def choose(wanted: str) -> frozenset[str]:
+    """The layers named by `--isolation`: `full`, `available`, `none`, or names joined by commas.
+
+    A name with a minus takes that layer away from `full`: `-network` is everything else.
+    """
+    words = [word.strip() for word in wanted.split(",") if word.strip()]
+    if words == ["none"]:
+        return frozenset()
+    if words == ["available"]:
+        return _with_groups(frozenset(REQUIRED) - missing().keys())
+    chosen = set(KNOWN) if all(word.startswith("-") or word == "full" for word in words) else set()
+    for word in words:
+        name = word.removeprefix("-")
+        if name == "full":
+            continue
+        if name not in KNOWN:
+            raise UserError(f"no isolation layer is called {name!r}; {nearest(name, KNOWN)}")
+        if word.startswith("-"):
+            chosen.discard(name)
+        else:
+            chosen.add(name)
+    _refuse_absent(chosen)
+    return _with_groups(chosen) if CGROUP in chosen else frozenset(chosen)
+
+
+def _with_groups(chosen: Iterable[str]) -> frozenset[str]:
+    """Control groups are in force where they are to be had."""
+    rest = frozenset(chosen) - {CGROUP}
+    return rest | {CGROUP} if cgroup.available() else rest
+
+
+def _refuse_absent(chosen: Iterable[str]) -> None:
+    others = sorted(set(chosen) & NAMESPACES.keys() - {"user"})
+    if others and "user" not in set(chosen) and os.geteuid() != 0:
+        raise UserError(
+            f"an ordinary user gets the layers {', '.join(others)} only inside a user namespace: "
+            f"keep `user`, or take these away as well"
+        )
+    absent = {name: why for name, why in missing().items() if name in set(chosen)}
+    if not absent:
+        return
+    lines = "\n".join(f"  {name}: {why}" for name, why in absent.items())
+    rest = ",".join(f"-{name}" for name in absent)
+    raise UserError(
+        f"this kernel does not give this user every layer of isolation asked for:\n{lines}\n"
+        f"Code would run with less between it and this machine. To accept that, say "
+        f"--isolation={rest} (or --isolation available)."
+    )
+
+
+def _attempt(name: str) -> Callable[[], None]:
+    if name == "landlock":
+        return _landlock
+    if name == "seccomp":
+        return _seccomp
+    if name == "mount":
+        return _mount
+    if name in NAMESPACES:
+        return lambda: _unshare(NAMESPACES[name])
+    return lambda: None
+
+
+def _unshare(flags: int) -> None:
+    """Inside a user namespace of our own, which is how an ordinary user gets the others; or else as root."""
+    try:
+        kernel.unshare(flags | kernel.CLONE_NEWUSER)
+    except OSError:
+        if os.geteuid() != 0 or flags & kernel.CLONE_NEWUSER:
+            raise
+        kernel.unshare(flags)
+
+
+def _landlock() -> None:
+    if landlock.abi() < 1:
+        raise OSError(38, "the kernel was built or started without Landlock")
+
+
+def _seccomp() -> None:
+    kernel.no_new_privileges()
+    seccomp.Filter(seccomp.for_zygote).install()
+    seccomp.Filter(seccomp.for_run).install()
+
+
+def _mount() -> None:
+    _unshare(kernel.CLONE_NEWNS)
+    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("tmpfs", "/tmp", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV)
+    kernel.make_read_only("/tmp")
+
+
+def _refusal(attempt: Callable[[], None]) -> str:
+    """What the kernel says to an attempt made in a process of its own; empty when it agrees."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            attempt()
+        except OSError as error:
+            os.write(writing, (error.strerror or str(error)).encode())
+        except BaseException:
+            os.write(writing, traceback.format_exc().encode()[-500:])
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answers:
+        answer = answers.read().decode(errors="replace")
+    os.waitpid(child, 0)
+    return answer

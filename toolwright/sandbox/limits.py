@@ -1,0 +1,61 @@
+"""How much of the machine one run may use."""
+
+from __future__ import annotations
+
+import math
+import resource
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Per run. The three that a request may lower or raise come with the most that it may ask for."""
+
+    timeout_s: float = 10.0
+    timeout_max_s: float = 600.0
+    memory_mb: int = 512
+    memory_max_mb: int = 4096
+    processes: int = 64
+    open_files: int = 256
+    file_mb: int = 64
+    disk_mb: int = 128
+    files_in_disk: int = 20_000
+    output_kb: int = 1024
+    # A run that goes on writing is ended when it has written this much, most of it thrown away.
+    flood_mb: int = 64
+    fetch_mb: int = 16
+
+
+def fixed(limits: Limits) -> list[tuple[int, int]]:
+    """What is the same for every run, set while the process waits for its job."""
+    wanted = [
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_FSIZE, limits.file_mb << 20),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+    ]
+    return [(kind, _below_hard(kind, amount)) for kind, amount in wanted]
+
+
+def for_the_job(timeout_s: float, memory_bytes: int, address_space: bool) -> None:
+    """What the request decides.
+
+    Virtual machines reserve gigabytes of addresses that they never touch: those get a limit on data.
+    """
+    _lower(resource.RLIMIT_CPU, math.ceil(timeout_s) + 1)
+    _lower(resource.RLIMIT_AS if address_space else resource.RLIMIT_DATA, memory_bytes)
+
+
+def _lower(kind: int, amount: int) -> None:
+    try:
+        resource.setrlimit(kind, (amount, amount))
+    except ValueError:  # the machine's owner allows less
+        amount = _below_hard(kind, amount)
+        resource.setrlimit(kind, (amount, amount))
+
+
+def _below_hard(kind: int, amount: int) -> int:
+    _, hard = resource.getrlimit(kind)
+    return amount if hard == resource.RLIM_INFINITY else min(amount, hard)

@@ -1,0 +1,330 @@
+"""The workers of a server: started, fed from the fair queue, replaced when they die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+from toolwright.failures import InfrastructureFailure
+from toolwright.sandbox import cgroup, wire
+from toolwright.sandbox.queue import Call, FairQueue, Flow
+from toolwright.sandbox.settings import Settings
+
+logger = logging.getLogger("toolwright.sandbox")
+
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[2]);"
+    "from toolwright.sandbox.recipe import main; main(int(sys.argv[1]))"
+)
+# A set has the same order in every worker; symbols are bound once, before the fork, and not in every child.
+_ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
+_START_TIMEOUT_S = 120.0
+_EXPIRE_EVERY_S = 0.05
+_RATE_OF_RESTARTS_S = 0.5
+
+
+def refusal(status: str, reason: str, queued_s: float = 0.0) -> dict[str, Any]:
+    """The answer for a run that no worker could finish."""
+    return {
+        "status": status,
+        "stdout": "",
+        "stderr": "",
+        "exit_code": None,
+        "duration_s": 0.0,
+        "queued_s": round(queued_s, 6),
+        "truncated": False,
+        "reason": reason,
+    }
+
+
+class Link(asyncio.Protocol):
+    """A worker process and the calls that are with it."""
+
+    def __init__(self, pool: Pool, index: int) -> None:
+        self.index = index
+        self.running: dict[int, Call] = {}
+        self.cells: dict[int, asyncio.Future[bytes | None]] = {}
+        self.sessions = 0
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.gone = asyncio.Event()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._pool = pool
+        self._frames = wire.Frames()
+        self._transport: asyncio.Transport | None = None
+        self._group = cgroup.Group(f"toolwright-sandbox-{os.getpid()}-{id(self):x}")
+
+    async def start(self, instructions: dict[str, Any]) -> None:
+        ours, theirs = socket.socketpair()
+        package = str(Path(__file__).resolve().parents[2])
+        self.process = subprocess.Popen(
+            [sys.executable, "-s", "-c", _BOOT, str(theirs.fileno()), package],
+            pass_fds=[theirs.fileno()],
+            env=_ENVIRONMENT,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        theirs.close()
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=ours)
+        body = json.dumps({**instructions, "index": self.index, "group": self._group.name}).encode()
+        self.write(struct.pack("<I", len(body)) + body)
+        try:
+            await asyncio.wait_for(asyncio.shield(self.ready), _START_TIMEOUT_S)
+        except TimeoutError:
+            self.kill()
+            raise InfrastructureFailure(f"a worker was not ready after {_START_TIMEOUT_S:.0f} s") from None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class does not say so
+
+    def data_received(self, data: bytes) -> None:
+        for kind, number, body in self._frames.feed(data):
+            if kind == wire.RESULT:
+                if number in self.cells:
+                    self._answer_cell(self.cells.pop(number), body)
+                else:
+                    self._pool.answered(self, self.running.pop(number, None), body)
+            elif kind == wire.READY:
+                self._greet(json.loads(body))
+            else:
+                self._pool.heard(self, kind, number, body)
+
+    def _greet(self, told: dict[str, Any]) -> None:
+        if "error" in told:
+            self.ready.set_exception(InfrastructureFailure(f"a worker cannot start: {told['error']}"))
+        else:
+            self.ready.set_result(None)
+
+    @staticmethod
+    def _answer_cell(answer: asyncio.Future[bytes | None], body: bytes) -> None:
+        if not answer.done():
+            answer.set_result(None if body.startswith(b'{"lost"') else body)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(InfrastructureFailure("a worker died before it was ready"))
+        self.gone.set()
+        self._pool.lost(self)
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def cancel_unless_answered(self, number: int, answer: asyncio.Future[bytes]) -> None:
+        if answer.cancelled():
+            self.write(wire.frame(wire.CANCEL, number))
+
+    def kill(self) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+
+    async def close(self) -> None:
+        """Hangs up; a worker that is alone takes its zygotes and runs with it."""
+        if self._transport is not None:
+            self._transport.close()
+        if self.process is not None:
+            try:
+                await asyncio.to_thread(self.process.wait, 5)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                await asyncio.to_thread(self.process.wait)
+        await asyncio.to_thread(self._group.remove)
+
+
+class Pool:
+    """Runs go in, answers come out; in between any worker may die."""
+
+    def __init__(self, settings: Settings, layers: frozenset[str], tools: list[str]) -> None:
+        self.settings = settings
+        self.layers = layers
+        self.queue = FairQueue(settings.queue_limit)
+        self.links: list[Link] = []
+        self.answers = 0
+        self.restarts = 0
+        self.on_session_lost: Callable[[Link, int | None, str], None] = lambda *_: None
+        self._instructions = {
+            "layers": sorted(layers),
+            "limits": asdict(settings.limits),
+            "preload": settings.preload,
+            "runs_per_worker": settings.runs_per_worker,
+            "tools": tools,
+            "group_bytes": cgroup.share_of_memory(settings.worker_count),
+            "group_processes": settings.limits.processes
+            * (8 + settings.runs_per_worker + settings.sessions_max),
+        }
+        self._numbers = itertools.count(1)
+        self._closing = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def start(self) -> None:
+        self.links = [Link(self, index) for index in range(self.settings.worker_count)]
+        try:
+            await asyncio.gather(*(link.start(self._instructions) for link in self.links))
+        except BaseException:
+            await self.close()
+            raise
+        self._spawn(self._expire())
+
+    async def close(self) -> None:
+        self._closing = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
+        while (call := self.queue.take()) is not None:
+            self._resolve(call, refusal("killed", "the server is stopping"))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Runs.
+
+    def submit(
+        self, job: dict[str, Any], flow: Flow, deadline_s: float | None = None
+    ) -> asyncio.Future[bytes]:
+        """Puts a run in line. The future gives the answer as JSON, whatever happens to the run."""
+        now = time.monotonic()
+        wait = self.settings.queue_timeout_s if deadline_s is None else deadline_s
+        call = Call(job, asyncio.get_running_loop().create_future(), now, now + wait)
+        if deadline_s is not None:
+            job["deadline_s"] = deadline_s
+        self.queue.add(flow, call)
+        self._dispatch()
+        return call.answer
+
+    def _dispatch(self) -> None:
+        while True:
+            link = self._free_link()
+            if link is None:
+                return
+            call = self.queue.take()
+            if call is None:
+                return
+            self._send(link, call)
+
+    def _free_link(self) -> Link | None:
+        best = None
+        for link in self.links:
+            fits = (
+                len(link.running) < self.settings.runs_per_worker
+                and link.ready.done()
+                and not link.gone.is_set()
+            )
+            if fits and (best is None or len(link.running) < len(best.running)):
+                best = link
+        return best
+
+    def _send(self, link: Link, call: Call) -> None:
+        now = time.monotonic()
+        job = call.job
+        job["queued_s"] = round(now - call.entered, 6)
+        if job.get("deadline_s") is not None:
+            job["timeout_s"] = max(0.001, min(job["timeout_s"], call.deadline - now))
+        number = next(self._numbers) & 0xFFFFFFFF
+        link.running[number] = call
+        # When nobody waits for it any more, a run that is under way is ended.
+        call.answer.add_done_callback(partial(link.cancel_unless_answered, number))
+        link.write(wire.frame(wire.RUN, number, orjson.dumps(job)))
+
+    def answered(self, link: Link, call: Call | None, body: bytes) -> None:
+        if call is not None:
+            self.answers += 1
+            if not call.answer.done():
+                call.answer.set_result(body)
+        self._dispatch()
+
+    @staticmethod
+    def _resolve(call: Call, result: dict[str, Any]) -> None:
+        if not call.answer.done():
+            call.answer.set_result(orjson.dumps(result))
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_EVERY_S)
+            now = time.monotonic()
+            for call in self.queue.expire(now):
+                waited = now - call.entered
+                self._resolve(
+                    call, refusal("timeout", "queue: the deadline passed before a worker was free", waited)
+                )
+
+    # Workers that die.
+
+    def lost(self, link: Link) -> None:
+        for call in link.running.values():
+            self._resolve(call, refusal("killed", "worker: the process that ran it was killed"))
+        link.running.clear()
+        for answer in link.cells.values():
+            if not answer.done():
+                answer.set_result(None)
+        link.cells.clear()
+        self.on_session_lost(link, None, "its worker was killed")
+        if not self._closing and link in self.links and link.ready.done() and link.ready.exception() is None:
+            self._spawn(self._replace(link))
+
+    async def _replace(self, link: Link) -> None:
+        logger.warning("worker %d is gone; starting another", link.index)
+        await link.close()
+        while not self._closing:
+            fresh = Link(self, link.index)
+            try:
+                await fresh.start(self._instructions)
+            except InfrastructureFailure as error:
+                logger.error("%s; trying again", error)
+                await fresh.close()
+                await asyncio.sleep(_RATE_OF_RESTARTS_S)
+                continue
+            self.restarts += 1
+            self.links[self.links.index(link)] = fresh
+            self._dispatch()
+            return
+
+    # Sessions.
+
+    def open_session(self, job: dict[str, Any]) -> tuple[Link, int]:
+        """On the worker with the fewest; the number names it there."""
+        alive = [link for link in self.links if link.ready.done() and not link.gone.is_set()]
+        if not alive:
+            raise InfrastructureFailure("no worker is running at the moment; try again")
+        link = min(alive, key=lambda link: link.sessions)
+        number = next(self._numbers) & 0xFFFFFFFF
+        link.sessions += 1
+        link.write(wire.frame(wire.OPEN, number, orjson.dumps(job)))
+        return link, number
+
+    async def run_cell(self, link: Link, cell: dict[str, Any]) -> bytes | None:
+        """The answer to a cell; None when its session is gone."""
+        if link.gone.is_set():
+            return None
+        number = next(self._numbers) & 0xFFFFFFFF
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        link.cells[number] = answer
+        link.write(wire.frame(wire.CELL, number, orjson.dumps(cell)))
+        return await answer
+
+    def close_session(self, link: Link, number: int) -> None:
+        link.write(wire.frame(wire.CLOSE, number))
+
+    def heard(self, link: Link, kind: int, number: int, body: bytes) -> None:
+        if kind == wire.LOST:
+            link.sessions -= 1
+            self.on_session_lost(link, number, json.loads(body)["why"])

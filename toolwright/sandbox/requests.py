@@ -1,0 +1,145 @@
+"""What callers send and what they get, as types: the source of validation and of the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+Status = Literal["ok", "error", "timeout", "memory", "killed"]
+
+
+def _inside(name: str) -> str:
+    """A file name that stays in the working directory of its run."""
+    parts = name.split("/")
+    if not name or len(name) > 512 or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise ValueError("a file name is relative, without . or .. in it, and at most 512 characters long")
+    if any(len(part.encode("utf-8", "replace")) > 255 for part in parts):
+        raise ValueError("a part of a file name is at most 255 bytes long")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_inside)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Base64(_Body):
+    """The content of a file that is not text."""
+
+    base64: str = Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")
+
+
+class Program(_Body):
+    """Code and what it may use."""
+
+    code: str
+    language: str = "python"
+    timeout_s: Seconds | None = Field(default=None, description="wall-clock limit of the run itself")
+    memory_mb: int | None = Field(default=None, gt=0, le=1 << 20)
+    deadline_s: Seconds | None = Field(
+        default=None, description="limit of the whole call, waiting in the queue included"
+    )
+    files: dict[FileName, str | Base64] = Field(default_factory=dict)
+
+
+class RunRequest(Program):
+    """One run."""
+
+    stdin: str = ""
+    fetch: list[FileName] = Field(default_factory=list, max_length=1000)
+
+
+class RunResult(BaseModel):
+    """How a run went. `error` means that the code ended with a code other than 0: that is an answer."""
+
+    status: Status
+    stdout: str
+    stderr: str
+    exit_code: int | None = Field(
+        description="negative: the number of the signal; null: it never ran to an end"
+    )
+    duration_s: float
+    queued_s: float
+    truncated: bool
+    cpu_s: float | None = None
+    reason: str | None = None
+    files: dict[str, str | Base64] | None = None
+
+
+class BatchRequest(_Body):
+    """Many runs; each item is judged alone, so that a bad one does not fail the others."""
+
+    runs: list[object] = Field(json_schema_extra={"items": {"$ref": "#/components/schemas/RunRequest"}})
+
+
+class BatchResult(BaseModel):
+    results: list[RunResult]
+
+
+class SessionRequest(_Body):
+    """A live interpreter."""
+
+    memory_mb: int | None = Field(default=None, gt=0, le=1 << 20)
+    idle_s: Seconds | None = Field(
+        default=None, description="the session ends when it was not used for this long"
+    )
+    files: dict[FileName, str | Base64] = Field(default_factory=dict)
+
+
+class SessionOpened(BaseModel):
+    id: str
+    idle_s: float
+
+
+class CellRequest(_Body):
+    """One cell of a session."""
+
+    code: str
+    timeout_s: Seconds | None = None
+
+
+class CellResult(RunResult):
+    value: str | None = Field(description="the value of a last expression, as a notebook shows it")
+
+
+class Test(_Body):
+    """One input and the output that belongs to it."""
+
+    stdin: str = ""
+    expected_output: str
+
+
+class JudgeRequest(Program):
+    """A program and what it should print: either one test in place, or a list."""
+
+    stdin: str = ""
+    expected_output: str | None = None
+    tests: list[Test] | None = Field(default=None, min_length=1, max_length=1000)
+
+
+Verdict = Literal[
+    "accepted", "wrong_answer", "runtime_error", "time_limit", "memory_limit", "compile_error", "killed"
+]
+
+
+class TestVerdict(BaseModel):
+    verdict: Verdict
+    stdout: str
+    stderr: str
+    duration_s: float
+    reason: str | None = None
+
+
+class JudgeResult(BaseModel):
+    passed: bool
+    verdicts: list[TestVerdict]
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    error: str

@@ -1,0 +1,104 @@
+"""How a copy of the zygote becomes a process that may run strangers' code: a list of system calls.
+
+The list is written once, in the zygote, with every argument already in the form the kernel takes. A child
+only walks it. Each page that a child touches after the fork is copied, and that copying, not the isolation,
+is most of what a run costs; walking a list touches few.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Callable, Sequence
+
+from toolwright.sandbox import kernel, landlock, seccomp, view
+from toolwright.sandbox.limits import Limits, fixed
+
+_SIG_SETMASK = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+class Seal:
+    """The steps from fork to readiness, for one zygote.
+
+    The order matters: rights are used before they are given up. Mounts first, then the user namespace without
+    any mapping (where the process is nobody and owns nothing), then capabilities, then system calls.
+    """
+
+    def __init__(self, layers: frozenset[str], limits: Limits, trees: list[int], folder: str) -> None:
+        self._steps: list[tuple[str, tuple[ctypes.c_long, ...]]] = []
+        self._kept: list[object] = []  # what the kernel reads by address must stay where it is
+        self._filter = seccomp.Filter(seccomp.for_run) if "seccomp" in layers else None
+        self._ruleset = None
+        if "landlock" in layers:
+            devices = [device for device in view.DEVICES if os.path.exists(device)]
+            writable = view.PRIVATE if "mount" in layers else folder
+            self._ruleset = landlock.Ruleset(readable=trees, writable=writable, devices=devices)
+        self._write(layers, limits)
+        self._calls = [arguments for _, arguments in self._steps]
+        self._call = kernel.raw_syscall
+
+    def _write(self, layers: frozenset[str], limits: Limits) -> None:
+        self._add("rt_sigprocmask", _SIG_SETMASK, bytes(8), 0, 8)
+        self._add("setpgid", 0, 0)
+        if "mount" in layers:
+            self._add("unshare", kernel.CLONE_NEWNS)
+            options = f"mode=0755,size={limits.disk_mb}m,nr_inodes={limits.files_in_disk}"
+            flags = kernel.MS_NOSUID | kernel.MS_NODEV
+            self._add(
+                "mount", b"tmpfs\0", view.RUN.encode() + b"\0", b"tmpfs\0", flags, options.encode() + b"\0"
+            )
+            for name in view.FOLDERS_OF_A_RUN:
+                self._add("mkdirat", kernel.AT_FDCWD, f"{view.RUN}/{name}".encode() + b"\0", 0o755)
+            self._add("chdir", view.WORK.encode() + b"\0")
+        if "user" in layers:
+            self._add("unshare", kernel.CLONE_NEWUSER)
+            self._add("prctl", kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+            self._add("capset", struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24))
+        if "pid" not in layers:
+            self._add("prctl", kernel.PR_SET_PDEATHSIG, 9, 0, 0, 0)
+        if self._ruleset is not None:
+            self._add("landlock_restrict_self", self._ruleset.descriptor, 0)
+        if "limits" in layers:
+            for kind, amount in fixed(limits):
+                self._add("prlimit64", 0, kind, struct.pack("=QQ", amount, amount), 0)
+
+    def _add(self, name: str, *arguments: int | bytes) -> None:
+        values = [ctypes.c_long(kernel.number(name))]
+        for argument in arguments:
+            if isinstance(argument, bytes):
+                buffer = ctypes.create_string_buffer(argument, len(argument))
+                self._kept.append(buffer)
+                argument = ctypes.addressof(buffer)
+            values.append(ctypes.c_long(argument))
+        self._steps.append((name, tuple(values)))
+
+    def rehearse(self) -> None:
+        """In the zygote: the same loop over calls that do nothing."""
+        nothing = [
+            (ctypes.c_long(kernel.number("close_range")), ctypes.c_long(1 << 30), ctypes.c_long(1 << 30))
+        ]
+        for _ in range(60):
+            _walk(self._call, nothing * 4)
+
+    def close(self, channel: int, folder: str) -> None:
+        """In the child, which alone knows its folder and the one descriptor that it keeps."""
+        if folder:
+            os.mkdir(folder)
+            os.chdir(folder)
+        failed = _walk(self._call, self._calls)
+        if failed is not None:
+            error = ctypes.get_errno()
+            raise OSError(error, f"{self._steps[failed][0]}: {os.strerror(error)}")
+        kernel.close_from(3, keep=channel)
+        if self._filter is not None:
+            self._filter.install()
+
+
+def _walk(call: Callable[..., int], steps: Sequence[tuple[ctypes.c_long, ...]]) -> int | None:
+    """Makes the calls in their order; the index of the first that fails."""
+    for index, arguments in enumerate(steps):
+        if call(*arguments) < 0:
+            return index
+    return None

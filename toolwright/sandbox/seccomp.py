@@ -1,0 +1,166 @@
+"""The system-call filter: what no run may ask the kernel for, whatever else it can see.
+
+A call the filter names is refused with EPERM. A call newer than the newest one reviewed here is refused
+with ENOSYS, so that a new kernel does not silently widen what code can do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from toolwright.sandbox import kernel
+
+_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_ALLOW = 0x7FFF0000
+_KILL = 0x80000000
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data, little-endian
+
+_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone itself takes
+_TERMINAL_INJECTION = 0x5412  # TIOCSTI
+_FAMILIES = (
+    1,
+    2,
+    10,
+)  # unix, inet, inet6: the network namespace answers for those; no namespace covers vsock
+_NEWEST_REVIEWED = 462  # mseal
+
+# Same number everywhere: io_uring, the new mount calls, pidfd_getfd, process_madvise, mount_setattr,
+# quotactl_fd, memfd_secret, process_mrelease, statmount, listmount.
+_REFUSED_EVERYWHERE = (425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 440, 442, 443, 447, 448, 457, 458)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What differs between machines: the audit number, calls looked at closely, calls refused."""
+
+    audit: int
+    clone: int
+    socket: int
+    ioctl: int
+    refused: dict[str, int] = field(repr=False)
+
+
+_X86_64 = Architecture(
+    audit=0xC000003E,
+    clone=56,
+    socket=41,
+    ioctl=16,
+    refused={
+        "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
+        "ptrace": 101, "syslog": 103, "uselib": 134, "personality": 135, "ustat": 136, "sysfs": 139,
+        "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "_sysctl": 156, "adjtimex": 159, "chroot": 161,
+        "acct": 163, "settimeofday": 164, "mount": 165, "umount2": 166, "swapon": 167, "swapoff": 168,
+        "reboot": 169, "sethostname": 170, "setdomainname": 171, "iopl": 172, "ioperm": 173,
+        "create_module": 174, "init_module": 175, "delete_module": 176, "get_kernel_syms": 177,
+        "query_module": 178, "quotactl": 179, "nfsservctl": 180, "lookup_dcookie": 212, "clock_settime": 227,
+        "mbind": 237, "set_mempolicy": 238, "kexec_load": 246, "add_key": 248, "request_key": 249,
+        "keyctl": 250, "migrate_pages": 256, "unshare": 272, "move_pages": 279, "perf_event_open": 298,
+        "fanotify_init": 300, "name_to_handle_at": 303, "open_by_handle_at": 304, "clock_adjtime": 305,
+        "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313,
+        "seccomp": 317, "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323,
+    },
+)  # fmt: skip
+
+_AARCH64 = Architecture(
+    audit=0xC00000B7,
+    clone=220,
+    socket=198,
+    ioctl=29,
+    refused={
+        "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
+        "lookup_dcookie": 18, "umount2": 39, "mount": 40, "pivot_root": 41, "nfsservctl": 42, "chroot": 51,
+        "vhangup": 58, "quotactl": 60, "acct": 89, "personality": 92, "unshare": 97, "kexec_load": 104,
+        "init_module": 105, "delete_module": 106, "clock_settime": 112, "syslog": 116, "ptrace": 117,
+        "reboot": 142, "sethostname": 161, "setdomainname": 162, "settimeofday": 170, "adjtimex": 171,
+        "add_key": 217, "request_key": 218, "keyctl": 219, "swapon": 224, "swapoff": 225, "mbind": 235,
+        "set_mempolicy": 237, "migrate_pages": 238, "move_pages": 239, "perf_event_open": 241,
+        "fanotify_init": 262, "name_to_handle_at": 264, "open_by_handle_at": 265, "clock_adjtime": 266,
+        "setns": 268, "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273,
+        "seccomp": 277, "memfd_create": 279, "bpf": 280, "userfaultfd": 282, "kexec_file_load": 294,
+    },
+)  # fmt: skip
+
+ARCHITECTURE = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(kernel.MACHINE)
+_CLONE3 = 435
+
+
+def _step(code: int, value: int, when_true: int = 0, when_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, when_true, when_false, value)
+
+
+def _refuse(error: int) -> bytes:
+    return _step(_RETURN, 0x00050000 | error)
+
+
+def _search(numbers: list[int]) -> list[bytes]:
+    """A binary search over the refused numbers: at install the kernel walks the filter for every call."""
+    if len(numbers) == 1:
+        return [_step(_EQUAL, numbers[0], 0, 1), _refuse(_EPERM), _step(_RETURN, _ALLOW)]
+    middle = len(numbers) // 2
+    left, right = _search(numbers[:middle]), _search(numbers[middle:])
+    return [_step(_AT_LEAST, numbers[middle], len(left), 0), *left, *right]
+
+
+# What the zygote itself needs to make a run; refused to the run by a second, small filter.
+_NEEDED_BY_ZYGOTE = ("mount", "unshare", "setns", "umount2", "pivot_root")
+
+
+def for_run(architecture: Architecture) -> bytes:
+    """The second filter, which every child installs: the kernel looks through both."""
+    numbers = sorted(architecture.refused[name] for name in _NEEDED_BY_ZYGOTE)
+    return b"".join([_step(_LOAD, _NUMBER), *_search(numbers)])
+
+
+def for_zygote(architecture: Architecture) -> bytes:
+    """The first filter, inherited by every child: all that neither a zygote nor a run ever needs."""
+    refused = {number for name, number in architecture.refused.items() if name not in _NEEDED_BY_ZYGOTE}
+    wrong_family = _refuse(_EAFNOSUPPORT)
+    steps = [
+        _step(_LOAD, _ARCHITECTURE),
+        _step(_EQUAL, architecture.audit, 1, 0),
+        _step(_RETURN, _KILL),  # a call made through another architecture's table would slip past the numbers
+        _step(_LOAD, _NUMBER),
+        _step(_AT_LEAST, _NEWEST_REVIEWED + 1, 0, 1),
+        _refuse(_ENOSYS),
+        # glibc falls back from clone3, whose flags a filter cannot see, to clone, whose flags it can.
+        _step(_EQUAL, _CLONE3, 0, 1),
+        _refuse(_ENOSYS),
+        _step(_EQUAL, architecture.clone, 0, 4),
+        _step(_LOAD, _ARGUMENTS),
+        _step(_ANY_BIT, _NAMESPACES, 0, 1),
+        _refuse(_EPERM),
+        _step(_RETURN, _ALLOW),
+        _step(_EQUAL, architecture.socket, 0, 3 + len(_FAMILIES)),
+        _step(_LOAD, _ARGUMENTS),
+        *(_step(_EQUAL, family, len(_FAMILIES) - index, 0) for index, family in enumerate(_FAMILIES)),
+        wrong_family,
+        _step(_RETURN, _ALLOW),
+        _step(_EQUAL, architecture.ioctl, 0, 4),
+        _step(_LOAD, _ARGUMENTS + 8),
+        _step(_EQUAL, _TERMINAL_INJECTION, 0, 1),
+        _refuse(_EPERM),
+        _step(_RETURN, _ALLOW),
+        *_search(sorted(refused | {*_REFUSED_EVERYWHERE})),
+    ]
+    return b"".join(steps)
+
+
+class Filter:
+    """A filter ready to be installed: built once, installed by every child."""
+
+    def __init__(self, write: Callable[[Architecture], bytes]) -> None:
+        if ARCHITECTURE is None:
+            raise OSError(_ENOSYS, f"no system-call table for {kernel.MACHINE}")
+        self._code = ctypes.create_string_buffer(write(ARCHITECTURE))
+        length = (len(self._code) - 1) // 8
+        self._header = ctypes.create_string_buffer(
+            struct.pack("=HxxxxxxQ", length, ctypes.addressof(self._code))
+        )
+
+    def install(self) -> None:
+        address = ctypes.addressof(self._header)
+        kernel.prctl(kernel.PR_SET_SECCOMP, kernel.SECCOMP_MODE_FILTER, address)

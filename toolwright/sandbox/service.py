@@ -1,0 +1,148 @@
+"""What the sandbox can do, without HTTP: the server and one-off runs are both made of this."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from base64 import b64encode
+from collections import OrderedDict
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from toolwright.sandbox import layers
+from toolwright.sandbox.jobs import BadRequest, Jobs
+from toolwright.sandbox.languages import BINARY, Language, Languages, UnknownLanguage
+from toolwright.sandbox.pool import Pool, refusal
+from toolwright.sandbox.queue import Flow
+from toolwright.sandbox.requests import Program, RunRequest
+from toolwright.sandbox.sessions import Sessions
+from toolwright.sandbox.settings import Settings
+
+_COMPILED_KEPT = 256
+_COMPILED_KEPT_BYTES = 64 << 20
+
+
+class Service:
+    """One pool of workers and everything that is done with it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.layers = layers.choose(settings.isolation)
+        self.languages = Languages()
+        self.pool = Pool(settings, self.layers, self.languages.tools)
+        self.jobs = Jobs(settings.limits, settings.preload, limited="limits" in self.layers)
+        self.sessions = Sessions(self.pool, self.jobs, settings)
+        self._compiled: OrderedDict[str, str] = OrderedDict()
+        self._compiling: dict[str, asyncio.Task[dict[str, Any]]] = {}
+
+    async def start(self) -> None:
+        await self.pool.start()
+        self.sessions.start()
+
+    async def close(self) -> None:
+        await self.sessions.close()
+        await self.pool.close()
+
+    def validated(self, item: object) -> RunRequest:
+        """A request as a type, or an error written for the caller."""
+        try:
+            return RunRequest.model_validate(item)
+        except ValidationError as error:
+            raise BadRequest(explain(error)) from None
+
+    async def run(self, request: RunRequest, flow: Flow) -> bytes:
+        """The result as JSON."""
+        wishes: dict[str, Any] = {"fetch": request.fetch}
+        return await self.execute(request, request.stdin, flow, wishes)
+
+    async def execute(self, program: Program, stdin: str, flow: Flow, wishes: dict[str, Any]) -> bytes:
+        """Runs a program of any language on one input."""
+        language, tool = self.languages.find(program.language)
+        wishes = {
+            "stdin": stdin,
+            "timeout_s": program.timeout_s,
+            "memory_mb": program.memory_mb,
+            "files": program.files,
+            **wishes,
+        }
+        if language is None:
+            job = self.jobs.python(program.code, **wishes)
+        elif language.compiled:
+            made = await self._compile(language, tool, program.code, flow)
+            if "program" not in made:
+                return orjson.dumps(made["result"])
+            job = self.jobs.binary(made["program"], **wishes)
+        else:
+            job = self.jobs.script(language, tool, program.code, **wishes)
+        return await self.pool.submit(job, flow, program.deadline_s)
+
+    async def run_or_refuse(self, item: object, flow: Flow) -> bytes:
+        """For batches: what cannot be run becomes an answer in its place."""
+        try:
+            return await self.run(self.validated(item), flow)
+        except (BadRequest, UnknownLanguage) as error:
+            return orjson.dumps(refusal("error", f"refused: {error}"))
+
+    async def _compile(self, language: Language, tool: str, code: str, flow: Flow) -> dict[str, Any]:
+        """Compiles once for the same source, however many runs ask for it at the same time."""
+        key = hashlib.sha256(f"{language.name}\0{code}".encode()).hexdigest()
+        if key in self._compiled:
+            self._compiled.move_to_end(key)
+            return {"program": self._compiled[key]}
+        task = self._compiling.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._compile_now(key, language, tool, code, flow))
+            self._compiling[key] = task
+            task.add_done_callback(lambda _: self._compiling.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _compile_now(
+        self, key: str, language: Language, tool: str, code: str, flow: Flow
+    ) -> dict[str, Any]:
+        job = self.jobs.script(
+            language, tool, code, timeout_s=self.settings.compile_timeout_s, memory_mb=1024, fetch=[BINARY]
+        )
+        result = orjson.loads(await self.pool.submit(job, flow))
+        program = result.pop("files", {}).get(BINARY)
+        if result["status"] != "ok" or program is None:
+            result["reason"] = f"compile: {result.get('reason') or 'the compiler refused the code'}"
+            return {"result": result}
+        encoded = program["base64"] if isinstance(program, dict) else b64encode(program.encode()).decode()
+        self._keep(key, encoded)
+        return {"program": encoded}
+
+    def _keep(self, key: str, program: str) -> None:
+        self._compiled[key] = program
+        held = sum(len(kept) for kept in self._compiled.values())
+        while len(self._compiled) > 1 and (
+            len(self._compiled) > _COMPILED_KEPT or held > _COMPILED_KEPT_BYTES
+        ):
+            held -= len(self._compiled.popitem(last=False)[1])
+
+    def status(self) -> dict[str, Any]:
+        pool = self.pool
+        absent = sorted(set(layers.KNOWN) - self.layers)
+        return {
+            "queue": len(pool.queue),
+            "num_workers": sum(link.ready.done() and not link.gone.is_set() for link in pool.links),
+            "running": sum(len(link.running) for link in pool.links),
+            "capacity": self.settings.worker_count * self.settings.runs_per_worker,
+            "queue_limit": self.settings.queue_limit,
+            "answers": pool.answers,
+            "worker_restarts": pool.restarts,
+            "sessions": len(self.sessions),
+            "isolation": {"in_force": sorted(self.layers), "absent": absent},
+            "languages": self.languages.status(),
+            "preloaded": list(self.settings.preload),
+        }
+
+
+def explain(error: ValidationError) -> str:
+    """The first faults of a body, each with its place."""
+    faults = []
+    for fault in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
+        place = ".".join(str(part) for part in fault["loc"]) or "the body"
+        faults.append(f"{place}: {fault['msg']}")
+    return "; ".join(faults)

@@ -1,0 +1,131 @@
+"""Live interpreters, by the names that callers know them by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolwright.sandbox.jobs import Jobs
+from toolwright.sandbox.pool import Link, Pool
+from toolwright.sandbox.queue import QueueFull
+from toolwright.sandbox.requests import CellRequest, SessionRequest
+from toolwright.sandbox.settings import Settings
+
+_REMEMBERED = 10_000
+_LOOK_EVERY_S = 0.5
+
+
+class UnknownSession(KeyError):
+    """There never was one of that name."""
+
+
+class LostSession(Exception):
+    """There was one, and it is gone; it is never replaced by an empty one of the same name."""
+
+
+@dataclass(eq=False)
+class Session:
+    """An open session and the worker that holds it."""
+
+    name: str
+    link: Link
+    number: int
+    idle_s: float
+    used: float
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Sessions:
+    """Opens, finds, ends. What ended is remembered, with why."""
+
+    def __init__(self, pool: Pool, jobs: Jobs, settings: Settings) -> None:
+        self._pool = pool
+        self._jobs = jobs
+        self._settings = settings
+        self._open: dict[str, Session] = {}
+        self._lost: OrderedDict[str, str] = OrderedDict()
+        self._watch: asyncio.Task[None] | None = None
+        pool.on_session_lost = self._on_lost
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def start(self) -> None:
+        self._watch = asyncio.get_running_loop().create_task(self._end_idle())
+
+    async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+
+    async def open(self, request: SessionRequest) -> Session:
+        if len(self._open) >= self._settings.sessions_max:
+            raise QueueFull(len(self._open), 5)
+        job = self._jobs.session(memory_mb=request.memory_mb, files=request.files)
+        # The limit on CPU time counts for the life of a process, here a long one; cells have timeouts.
+        job["timeout_s"] = 10 * 24 * 3600.0
+        link, number = self._pool.open_session(job)
+        idle_s = min(request.idle_s or self._settings.session_idle_s, self._settings.session_idle_s)
+        session = Session(secrets.token_urlsafe(16), link, number, idle_s, time.monotonic())
+        self._open[session.name] = session
+        return session
+
+    def find(self, name: str) -> Session:
+        if name in self._open:
+            return self._open[name]
+        if name in self._lost:
+            raise LostSession(f"session {name} is lost: {self._lost[name]}")
+        raise UnknownSession(name)
+
+    async def run(self, name: str, cell: CellRequest) -> bytes:
+        """One cell at a time; a second call waits for the first."""
+        entered = time.monotonic()
+        session = self.find(name)
+        async with session.turn:
+            self.find(name)
+            session.used = time.monotonic()
+            job: dict[str, Any] = {
+                "session": session.number,
+                "code": cell.code,
+                "timeout_s": min(
+                    cell.timeout_s or self._settings.limits.timeout_s, self._settings.limits.timeout_max_s
+                ),
+                "queued_s": round(session.used - entered, 6),
+            }
+            answer = await self._pool.run_cell(session.link, job)
+            session.used = time.monotonic()
+            if answer is None:
+                raise LostSession(
+                    f"session {name} is lost: {self._lost.get(name, 'its interpreter has ended')}"
+                )
+            return answer
+
+    def end(self, name: str, why: str = "closed by its caller") -> None:
+        session = self.find(name)
+        self._forget(session, why)
+        self._pool.close_session(session.link, session.number)
+
+    def _forget(self, session: Session, why: str) -> None:
+        self._open.pop(session.name, None)
+        self._lost[session.name] = why
+        while len(self._lost) > _REMEMBERED:
+            self._lost.popitem(last=False)
+
+    def _on_lost(self, link: Link, number: int | None, why: str) -> None:
+        for session in list(self._open.values()):
+            if session.link is link and number in (None, session.number):
+                self._forget(session, why)
+
+    async def _end_idle(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            now = time.monotonic()
+            for session in list(self._open.values()):
+                if not session.turn.locked() and now - session.used > session.idle_s:
+                    self.end(session.name, f"it was not used for {session.idle_s:g} s")

@@ -1,0 +1,325 @@
+"""A worker: the process between the server and the zygotes. It starts runs, reads them, ends them, answers.
+
+One thread, one epoll. Short runs cost no registration at all: the pipes are read once, when the run is over;
+only a run that is still there after a few milliseconds has them watched.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import heapq
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+from toolwright.sandbox import memory, wire
+from toolwright.sandbox.cgroup import Group
+from toolwright.sandbox.child import UNPREPARED
+from toolwright.sandbox.execution import Execution
+from toolwright.sandbox.interpreter import Interpreter
+from toolwright.sandbox.nursery import Child, Nursery
+from toolwright.sandbox.output import Output
+
+_ATTACH_AFTER_S = 0.005
+_WATCH_EVERY_S = 0.1
+_FOREVER = 1 << 30
+
+
+class Worker:
+    """Everything that happens to runs after the queue."""
+
+    def __init__(
+        self, server: socket.socket, nurseries: dict[str, Nursery], folder: str, group: Group | None
+    ) -> None:
+        # Imported here: zygotes are forked before, and stay without it.
+        import orjson
+
+        self._encode, self._decode = orjson.dumps, orjson.loads
+        self._server = server
+        self._nurseries = nurseries
+        self._folder = folder
+        self._group = group
+        self._group_kills = group.out_of_memory() if group else 0
+        self._frames = wire.Frames()
+        self._epoll = select.epoll()
+        self._readers: dict[int, Callable[[], None]] = {}
+        self._executions: dict[int, Execution] = {}  # by number of the child
+        self._calls: dict[int, Execution] = {}  # by number of the call
+        self._interpreters: dict[int, Interpreter] = {}  # by number of the call that opened them
+        self._sessions_by_child: dict[int, Interpreter] = {}
+        self._timers: list[tuple[float, int]] = []
+        self._actions: dict[int, Callable[[], None]] = {}
+        self._next_timer = 0
+
+    def serve(self) -> NoReturn:
+        self._watch(self._server.fileno(), self._hear_server)
+        for nursery in self._nurseries.values():
+            self._watch(nursery.orders.fileno(), partial(self._hear_zygote, nursery))
+            nursery.fill()
+        self._send(wire.READY, 0, b"{}")
+        while True:
+            for descriptor, _ in self._epoll.poll(self._until_next_timer()):
+                reader = self._readers.get(descriptor)
+                if reader is not None:
+                    reader()
+            self._run_timers()
+
+    # Waiting.
+
+    def _watch(self, descriptor: int, reader: Callable[[], None]) -> None:
+        self._readers[descriptor] = reader
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def _unwatch(self, descriptor: int) -> None:
+        if self._readers.pop(descriptor, None) is not None:
+            self._epoll.unregister(descriptor)
+
+    def after(self, seconds: float, action: Callable[[], None]) -> int:
+        """Runs an action later unless it is cancelled; a cancelled one is forgotten at once."""
+        self._next_timer += 1
+        self._actions[self._next_timer] = action
+        heapq.heappush(self._timers, (time.monotonic() + seconds, self._next_timer))
+        return self._next_timer
+
+    def cancel(self, timer: int) -> None:
+        self._actions.pop(timer, None)
+
+    def _until_next_timer(self) -> float:
+        while self._timers and self._timers[0][1] not in self._actions:
+            heapq.heappop(self._timers)
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else -1
+
+    def _run_timers(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            _, number = heapq.heappop(self._timers)
+            action = self._actions.pop(number, None)
+            if action is not None:
+                action()
+
+    # The server.
+
+    def _hear_server(self) -> None:
+        data = self._server.recv(1 << 20)
+        if not data:
+            self._leave(0)
+        for kind, number, body in self._frames.feed(data):
+            if kind == wire.RUN:
+                self._start(number, self._decode(body))
+            elif kind == wire.OPEN:
+                self._open(number, self._decode(body))
+            elif kind == wire.CELL:
+                self._run_cell(number, self._decode(body))
+            elif kind == wire.CLOSE and number in self._interpreters:
+                self._interpreters[number].close("closed")
+            elif kind == wire.CANCEL and number in self._calls:
+                self._calls[number].end("cancelled")
+
+    def _send(self, kind: int, number: int, body: bytes) -> None:
+        try:
+            self._server.sendall(wire.frame(kind, number, body))
+        except (BrokenPipeError, ConnectionError):
+            self._leave(0)
+
+    def answer(self, number: int, result: dict[str, Any]) -> None:
+        self._send(wire.RESULT, number, self._encode(result))
+
+    def _leave(self, code: int) -> NoReturn:
+        for nursery in self._nurseries.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(nursery.pid, signal.SIGKILL)
+        for nursery in self._nurseries.values():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(nursery.pid, 0)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._group is not None:
+            self._group.remove()
+        os._exit(code)
+
+    # Runs.
+
+    def _start(self, number: int, job: dict[str, Any]) -> None:
+        nursery = self._nurseries[job["kind"]]
+        child = nursery.take()
+        job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
+        job["stdin"] = job["stdin"].encode()
+        execution = Execution(
+            number=number,
+            job=job,
+            child=child,
+            stdout=Output(child.stdout, job["output_bytes"]),
+            stderr=Output(child.stderr, job["output_bytes"]),
+            started=time.monotonic(),
+        )
+        self._executions[child.number] = self._calls[number] = execution
+        self.deliver(child, wire.pack_job(job))
+        execution.timers = [
+            self.after(_ATTACH_AFTER_S, lambda: self._attach(execution)),
+            self.after(job["timeout_s"], lambda: execution.end("timeout")),
+        ]
+        nursery.fill()
+
+    def deliver(self, child: Child, data: bytes | memoryview) -> None:
+        """Sends to a child without ever waiting for it."""
+        child.channel.setblocking(False)
+        try:
+            sent = child.channel.send(data)
+        except BlockingIOError:
+            sent = 0
+        except ConnectionError:
+            return  # it has ended; its zygote will say how
+        if sent < len(data):
+            self._deliver_rest(child, memoryview(data)[sent:])
+
+    def _deliver_rest(self, child: Child, rest: memoryview) -> None:
+        if child.channel.fileno() >= 0:
+            self.after(0.001, lambda: self.deliver(child, rest))
+
+    def _attach(self, execution: Execution) -> None:
+        """From now on this run is worth watching."""
+        execution.attached = True
+        for stream in (execution.stdout, execution.stderr):
+            self._watch(stream.descriptor, partial(self._read, execution, stream))
+        if execution.reports:
+            self._watch(execution.child.channel.fileno(), execution.read_report)
+        execution.timers.append(self.after(_WATCH_EVERY_S, lambda: self._weigh(execution)))
+
+    def _read(self, execution: Execution, stream: Output) -> None:
+        if not stream.drain():
+            self._unwatch(stream.descriptor)
+        if execution.flooded():
+            execution.end("output")
+
+    def _weigh(self, execution: Execution) -> None:
+        if self.too_heavy(execution):
+            execution.end("memory")
+        else:
+            execution.timers.append(self.after(_WATCH_EVERY_S, lambda: self._weigh(execution)))
+
+    def too_heavy(self, run: Execution | Interpreter) -> bool:
+        """Rlimits count each process alone; what a run's processes use together is looked at from outside."""
+        if run.weight is None:
+            run.child.nursery.order(wire.WHICH, run.child.number)
+            return False
+        return run.weight.resident_bytes() > run.job["memory_bytes"]
+
+    # The zygotes.
+
+    def _hear_zygote(self, nursery: Nursery) -> None:
+        message = nursery.orders.recv(wire.NEWS.size)
+        if not message:
+            self._leave(1)
+        verb, number, value, cpu_s, _ = wire.NEWS.unpack(message)
+        execution = self._executions.get(number)
+        if verb == wire.IS:
+            run = execution or self._sessions_by_child.get(number)
+            if run is not None and value:
+                run.weight = memory.Weight.of(nursery.pid, value)
+        elif execution is not None:
+            self._finish(execution, value, cpu_s)
+        elif number in self._sessions_by_child:
+            self._sessions_by_child[number].ended(value)
+        else:
+            self._lost_a_spare(nursery, number, value)
+
+    def _finish(self, execution: Execution, status: int, cpu_s: float) -> None:
+        del self._executions[execution.child.number]
+        del self._calls[execution.number]
+        for timer in execution.timers:
+            self.cancel(timer)
+        for stream in (execution.stdout, execution.stderr):
+            stream.drain(_FOREVER)
+            if execution.attached:
+                self._unwatch(stream.descriptor)
+        if execution.reports:
+            execution.read_report()
+            self._unwatch(execution.child.channel.fileno())
+        if status == signal.SIGKILL and not execution.ended_by and self._group_took_one():
+            execution.ended_by = "memory"
+        result = execution.answer(status, cpu_s)
+        execution.close()
+        self.answer(execution.number, result)
+        self._sweep(execution.child)
+
+    def _group_took_one(self) -> bool:
+        if self._group is None:
+            return False
+        before, self._group_kills = self._group_kills, self._group.out_of_memory()
+        return self._group_kills > before
+
+    def _sweep(self, child: Child) -> None:
+        if self._folder:
+            shutil.rmtree(f"{self._folder}/{child.number}", ignore_errors=True)
+
+    def _lost_a_spare(self, nursery: Nursery, number: int, status: int) -> None:
+        """A child that ended while it waited: killed from outside, or never ready to begin with."""
+        child = nursery.forget(number)
+        if child is None:
+            return
+        said = Output(child.stderr, 4096)
+        said.drain()
+        text = said.take()
+        child.close()
+        self._sweep(child)
+        if os.waitstatus_to_exitcode(status) == UNPREPARED:
+            # The next one would fail alike.
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            self._leave(3)
+        nursery.fill()
+
+    # Sessions.
+
+    def _open(self, number: int, job: dict[str, Any]) -> None:
+        nursery = self._nurseries[job["kind"]]
+        child = nursery.take()
+        job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
+        interpreter = Interpreter(self, number, child, job)
+        self._interpreters[number] = self._sessions_by_child[child.number] = interpreter
+        self._watch(child.channel.fileno(), interpreter.hear)
+        for stream in (interpreter.stdout, interpreter.stderr):
+            self._watch(stream.descriptor, partial(self._read_session, interpreter, stream))
+        self.deliver(child, wire.pack_job({**job, "stdin": b""}))
+        self._send(wire.OPENED, number, b"{}")
+        nursery.fill()
+
+    def _read_session(self, interpreter: Interpreter, stream: Output) -> None:
+        if not stream.drain():
+            self._unwatch(stream.descriptor)
+        if interpreter.flooded():
+            interpreter.close("its code wrote without end")
+
+    def _run_cell(self, number: int, cell: dict[str, Any]) -> None:
+        interpreter = self._interpreters.get(cell["session"])
+        if interpreter is None:
+            self.answer(number, {"lost": "its interpreter has ended"})
+        else:
+            interpreter.run(number, cell)
+
+    def stop_hearing(self, interpreter: Interpreter) -> None:
+        self._unwatch(interpreter.child.channel.fileno())
+
+    def forget_session(self, interpreter: Interpreter, why: str) -> None:
+        """Called by an interpreter whose last process is gone."""
+        for descriptor in (
+            interpreter.child.channel.fileno(),
+            interpreter.stdout.descriptor,
+            interpreter.stderr.descriptor,
+        ):
+            self._unwatch(descriptor)
+        del self._interpreters[interpreter.number]
+        del self._sessions_by_child[interpreter.child.number]
+        interpreter.child.channel.close()
+        interpreter.stdout.close()
+        interpreter.stderr.close()
+        self._sweep(interpreter.child)
+        self._send(wire.LOST, interpreter.number, self._encode({"why": why}))
