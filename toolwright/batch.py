@@ -87,6 +87,19 @@ class Batch:
         rewards[rows, sizes[rows] - 1] = given[rows]
         return rewards
 
+    def shared_prompts(self) -> list[tuple[int, int]] | None:
+        """For each sequence, the first one that opens with the same tokens before any action, and how many
+        those are; None where no two do."""
+        tokens, actions = self.tokens.tolist(), self.actions.tolist()
+        first: dict[tuple[int, ...], int] = {}
+        shared, start, action = [], 0, 0
+        for row, (length, count) in enumerate(zip(self.lengths, self.action_lengths, strict=True)):
+            prompt = tuple(tokens[start : actions[action] if count else start])
+            leader = first.setdefault(prompt, row)
+            shared.append((leader, 0 if leader == row else len(prompt)))
+            start, action = start + length, action + count
+        return shared if len(first) < len(self) else None
+
     def to(self, device: torch.device) -> Batch:
         if self.tokens.device == device:
             return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType
 
 import pytest
@@ -46,8 +47,14 @@ def attempts_of(example: ModuleType, trajectories: list[Trajectory]) -> object:
 
 
 def test_the_readable_loop_gives_the_trainers_losses(example: ModuleType, tmp_path: Path) -> None:
+    """Sixteen updates in a row, none of which is set right again in between.
+
+    Several updates a step: at the first of them the ratio is 1 and the loss is 0 whatever the policy; from
+    the second on it is not, and the clip works.
+    """
     from transformers import AutoModelForCausalLM
 
+    epochs, settings = 4, example.make_optimizer(torch.nn.Linear(1, 1)).param_groups[0]
     config = schema.Config(
         run=schema.Run(threads=1),
         task=schema.TaskSet(
@@ -56,32 +63,37 @@ def test_the_readable_loop_gives_the_trainers_losses(example: ModuleType, tmp_pa
         model=schema.Model(layers=2, width=32, heads=2, kv_heads=2, ffn=64, context=32),
         rollout=schema.Rollout(prompts=6, samples=8, max_tokens=4),
         algorithm=schema.Algorithm(aggregate="seq-mean-token-mean"),
-        update=schema.Update(policy=schema.Optimizer(lr=example.LEARNING_RATE)),
+        update=schema.Update(
+            epochs=epochs,
+            policy=schema.Optimizer(lr=5 * settings["lr"], betas=settings["betas"]),
+        ),
     )
     trainer = Trainer(config)
-    norms = []
-    for step in range(1, 6):
-        # Adam turns a gradient of rounding noise into a full step, so the weights are made equal each time.
-        huggingface.save(trainer.policy.decoder, tmp_path)
-        model = AutoModelForCausalLM.from_pretrained(tmp_path)
-        # A random policy also says the padding token, whose embedding transformers would not train.
-        model.get_input_embeddings().padding_idx = None
-        optimizer = example.make_optimizer(model)
+    huggingface.save(trainer.policy.decoder, tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    # A random policy also says the padding token, whose embedding transformers would not train.
+    model.get_input_embeddings().padding_idx = None
+    optimizer = example.make_optimizer(model)
+    optimizer.param_groups[0]["lr"] *= 5  # fast enough that ratios reach the clip
+    clipped = []
+    for step in range(1, 5):
         sampled = trainer.sample(step)
         # Any score that differs within groups will do, and random weights are seldom right.
         for trajectory in sampled.trajectories:
             trajectory.reward = float(len(set(trajectory.response)))
-        ours = trainer.learn(sampled, step)
         group = [int(t.group.rsplit(".", 1)[1]) for t in sampled.trajectories]
         rewards = torch.tensor([t.reward for t in sampled.trajectories])
-        loss, norm = example.update(
-            model, optimizer, attempts_of(example, sampled.trajectories), example.advantages(rewards, group)
-        )
-        assert loss == pytest.approx(ours["policy/loss"], abs=1e-5)
-        assert norm == pytest.approx(ours["policy/grad_norm"], rel=1e-5, abs=1e-5)
-        norms.append(norm)
+        attempts, advantage = attempts_of(example, sampled.trajectories), example.advantages(rewards, group)
+        read = [example.update(model, optimizer, attempts, advantage) for _ in range(epochs)]
+        ours = trainer.learn(sampled, step)
+        losses, norms = zip(*read, strict=True)
+        assert min(norms) > 0.01, "without a gradient there is nothing to compare"
+        assert fmean(losses) < -1e-3
+        assert fmean(losses) == pytest.approx(ours["policy/loss"], abs=1e-5)
+        assert fmean(norms) == pytest.approx(ours["policy/grad_norm"], rel=1e-5)
+        clipped.append(ours["policy/clip_fraction"])
     trainer.close()
-    assert min(norms) > 0.01, "without a gradient there is nothing to compare"
+    assert max(clipped) > 0
 
 
 def test_the_example_learns(example: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,23 +114,25 @@ class DecodeAttention:
 
     def __init__(self, cache: SlotCache, positions: Tensor, seen: int) -> None:
         layers, _, heads, context, dim = cache.keys.shape
-        self.count, self.seen, self.scale = len(positions), seen, dim**-0.5
+        self.count, self.scale = len(positions) * heads, dim**-0.5
         # A row for each slot and key-value head, seen through the cache without a copy.
         shape = (layers, -1, context, dim)
         self.keys, self.values = cache.keys.view(shape), cache.values.view(shape)
+        self.seen_keys = self.keys[:, : self.count, :seen].transpose(2, 3)
+        self.seen_values = self.values[:, : self.count, :seen]
         positions = positions.repeat_interleave(heads)
-        self.rows, self.positions = torch.arange(len(positions), device=positions.device), positions
+        self.place = (torch.arange(self.count, device=positions.device), positions)
         hidden = torch.arange(seen, device=positions.device) > positions[:, None]
         self.bias = torch.zeros(hidden.shape, dtype=cache.keys.dtype, device=positions.device)
         self.bias = self.bias.masked_fill_(hidden, float("-inf"))[:, None]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values, rows = self.keys[layer], self.values[layer], len(self.rows)
-        keys[self.rows, self.positions] = k.reshape(rows, -1).to(keys.dtype)
-        values[self.rows, self.positions] = v.reshape(rows, -1).to(keys.dtype)
+        dtype, dim = self.keys.dtype, q.shape[2]
+        self.keys[layer][self.place] = k.to(dtype).reshape(-1, dim)
+        self.values[layer][self.place] = v.to(dtype).reshape(-1, dim)
         # The query heads that share a key-value head stand where a sequence of queries would. With so few
         # queries plain products are faster than the fused kernel.
-        queries = q.reshape(rows, -1, q.shape[2]).to(keys.dtype)
-        scores = torch.baddbmm(self.bias, queries, keys[:rows, : self.seen].transpose(1, 2), alpha=self.scale)
-        out = torch.bmm(scores.softmax(-1), values[:rows, : self.seen])
+        queries = q.to(dtype).reshape(self.count, -1, dim)
+        scores = torch.baddbmm(self.bias, queries, self.seen_keys[layer], alpha=self.scale)
+        out = torch.bmm(scores.softmax(-1), self.seen_values[layer])
         return out.to(q.dtype).view(q.shape)

@@ -36,9 +36,9 @@ def precision(decoder: torch.nn.Module, dtype: torch.dtype) -> torch.autocast:
 def states(decoder: Decoder, batch: Batch) -> Tensor:
     """[actions, width]: the hidden state from which each action was chosen, the one before its token."""
     device = decoder.embedding.weight.device
-    attend = PackedAttention(batch.lengths, device)
-    hidden = decoder.hidden(batch.tokens.to(device), attend.positions, attend)
-    return hidden.index_select(0, batch.actions.to(device) - 1)
+    attend = PackedAttention(batch.lengths, device, batch.shared_prompts())
+    hidden = decoder.hidden(batch.tokens.to(device)[attend.kept], attend.positions, attend)
+    return hidden.index_select(0, attend.where[batch.actions.to(device) - 1])
 
 
 def statistics(

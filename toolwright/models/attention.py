@@ -8,6 +8,7 @@ are the same numbers, and the log-probabilities of both agree to the last bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -65,18 +66,32 @@ class PackedAttention:
 
     The linear layers see no padding; only here are sequences set side by side. Padding stands on the right,
     where a causal query never looks, so no mask is needed.
+
+    Attempts at one task open with the same prompt, and a causal state depends on nothing after it: where row
+    r has `shared[r] = (leader, n)`, its first n tokens are not computed again but read from the leader's.
     """
 
-    def __init__(self, lengths: list[int], device: torch.device) -> None:
+    def __init__(
+        self, lengths: Sequence[int], device: torch.device, shared: Sequence[tuple[int, int]] | None = None
+    ) -> None:
         self.rows, self.longest = len(lengths), max(lengths)
         sizes = torch.tensor(lengths, device=device)
-        column = torch.arange(self.longest, device=device)
-        real = column[None] < sizes[:, None]
         starts = sizes.cumsum(0) - sizes
-        self.positions = column.expand(self.rows, -1)[real]
-        self.even = min(lengths) == self.longest
-        self.gather = (starts[:, None] + column[None]).where(real, 0).flatten()
-        self.scatter = real.flatten().nonzero().flatten()
+        row = torch.arange(self.rows, device=device).repeat_interleave(sizes)
+        token = torch.arange(len(row), device=device)
+        position = token - starts[row]
+        source = token  # where each token's state is computed
+        if shared is not None:
+            leader, common = torch.tensor(shared, device=device).T
+            source = torch.where(position < common[row], starts[leader[row]] + position, token)
+        computed = source == token
+        self.kept = computed.nonzero()[:, 0]  # the tokens that `hidden` is to be given
+        self.where = (computed.cumsum(0) - 1)[source]  # every token's place among them
+        self.positions = position[self.kept]
+        self.scatter = (row * self.longest + position)[self.kept]
+        self.even = shared is None and min(lengths) == self.longest
+        self.gather = self.where.new_zeros(self.rows * self.longest)
+        self.gather[row * self.longest + position] = self.where
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = self._spread(q), self._spread(k), self._spread(v)

@@ -71,10 +71,10 @@ class Layer(nn.Module):
             qk = rms_norm(qk, self._qk_weight(), s.norm_eps)
         qk = torch.addcmul(qk * cos, qk.roll(s.head_dim // 2, -1), sin)
         q, k = qk.to(v.dtype).tensor_split((s.heads,), dim=1)  # cos and sin are float32 in any precision
-        x = x + F.linear(attend(self.index, q, k, v).flatten(1), self.out.weight)
+        x = torch.addmm(x, attend(self.index, q, k, v).flatten(1), self.out.weight.t())
         h = rms_norm(x, self.ffn_norm, s.norm_eps)
         gate, up = F.linear(h, self.gate_up.weight).chunk(2, dim=-1)
-        return x + F.linear(F.silu(gate) * up, self.down.weight)
+        return torch.addmm(x, F.silu(gate) * up, self.down.weight.t())
 
 
 class Decoder(nn.Module):

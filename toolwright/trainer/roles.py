@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -17,12 +18,25 @@ from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Task
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def use_threads(run: schema.Run) -> None:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     torch.set_num_threads(run.threads or usable)
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Every step frees what the next one asks for again. Given back to the kernel in between, it comes back
+    as page faults, which cost a tenth of a step on a CPU."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # not the GNU C library
+        return
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(M_MMAP_THRESHOLD, 2**30)
 
 
 def pick_device(name: str) -> torch.device:

@@ -39,10 +39,10 @@ class RunFolder:
         return Metrics(self.path / "metrics.jsonl")
 
     @classmethod
-    def claim(cls, run: schema.Run, *, default_name: str) -> RunFolder:
+    def claim(cls, run: schema.Run, *, made_of: Sequence[str]) -> RunFolder:
         """A new folder, or with `run.resume` the one that is there; never two runs in one. Writes nothing."""
-        name = run.name or f"{default_name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        path = Path(run.dir) / name
+        made_up = [*map(_short, made_of), time.strftime("%Y%m%d-%H%M%S")]
+        path = Path(run.dir) / (run.name or "-".join(made_up))
         if run.name is None and path.exists():
             path = _unused(path)
         if run.resume:
@@ -126,6 +126,11 @@ def _is_full(error: Exception) -> bool:
     told = re.search(r"\(os error (\d+)\)", str(error))
     number = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
     return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _short(name: str) -> str:
+    """A name as it is; a reference such as `path/to/file.py:name` by the file alone."""
+    return name.rpartition(":")[0].removesuffix(".py").rpartition("/")[2] or name
 
 
 def _unused(path: Path) -> Path:

@@ -43,7 +43,7 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
             "sft keeps no checkpoints to resume from: start anew under another run.name, or go on from its "
             f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
         )
-    folder = RunFolder.claim(config.run, default_name=f"sft-{config.task.name}")
+    folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
     roles.use_threads(config.run)
     tasks = task_sets.load(config.task, seed=config.run.seed)
     conversations = _conversations(config, tasks)
@@ -184,13 +184,14 @@ class Judge:
     def __init__(
         self, config: schema.SupervisedConfig, decoder: Decoder, tokenizer: Tokenizer, tasks: TaskSet
     ) -> None:
+        most = decoder.shape.context - 1
         self.config = schema.Config(
             run=config.run,
             task=config.task,
             model=config.model,
-            rollout=schema.Rollout(max_tokens=config.eval_max_tokens),
+            rollout=schema.Rollout(max_tokens=min(config.eval_max_tokens, most)),
         )
-        limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
+        limit = min(config.task.max_prompt_tokens, most)
         self.tasks = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
         engine = roles.build_engine(self.config, decoder, tokenizer)
         self.rollout = Rollout(self.config.rollout, engine, tokenizer)

@@ -1,0 +1,87 @@
+"""`toolwright`, killed -9 at a chosen moment of a chosen step: python dies.py MOMENT STEP train key=value …
+
+What a machine that loses its power does to a run, but at the same place every time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolwright.cli import main
+from toolwright.trainer import checkpoints, run_folder
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def once_it_is_written(step: int) -> None:
+    save = checkpoints.save
+
+    def and_die(folder: Path, number: int, *args: Any, **kwargs: Any) -> Path:
+        path = save(folder, number, *args, **kwargs)
+        if number == step:
+            die()
+        return path
+
+    checkpoints.save = and_die
+
+
+def half_way_through_its_tensors(step: int) -> None:
+    save = torch.save
+
+    def half(tensors: Any, path: Path) -> None:
+        save(tensors, path)
+        if path.parent.name == f"step_{step}.partial":
+            os.truncate(path, path.stat().st_size // 2)
+            die()
+
+    torch.save = half
+
+
+def before_it_has_its_name(step: int) -> None:
+    flush = checkpoints._flush
+
+    def and_die(path: Path) -> None:
+        flush(path)
+        if path.name == f"step_{step}.partial":
+            die()
+
+    checkpoints._flush = and_die
+
+
+def while_the_model_is_replaced(step: int) -> None:
+    """The old one has gone, the new one is not in its place."""
+    rename = Path.rename
+
+    def and_die(path: Path, target: Path) -> Path:
+        moved = rename(path, target)
+        if target.name == "model.old" and (path.parent / f"checkpoints/step_{step}").exists():
+            die()
+        return moved
+
+    Path.rename = and_die  # type: ignore[method-assign, assignment]
+
+
+def before_its_attempts_are_kept(step: int) -> None:
+    """Sampled and learned from, but neither recorded nor checkpointed."""
+    save = run_folder.save
+
+    def or_die(path: Path, trajectories: Any) -> None:
+        if path.stem == f"step_{step:06d}":
+            die()
+        save(path, trajectories)
+
+    run_folder.save = or_die
+
+
+if __name__ == "__main__":
+    moment, step, *line = sys.argv[1:]
+    globals()[moment](int(step))
+    sys.exit(main(line))

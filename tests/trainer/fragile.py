@@ -1,0 +1,74 @@
+"""Agents and rewards that fail, each at a place that a test can foresee. Loaded by path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from toolwright.agents.attempt import Attempt
+from toolwright.failures import InfrastructureFailure, TaskFailure
+
+tries: Counter[str] = Counter()
+
+
+class Careful:
+    async def attempt(self, attempt: Attempt) -> None:
+        attempt.prompt(attempt.task.prompt)
+        await attempt.act()
+
+
+class SometimesLost(Careful):
+    """The second attempt at a task whose digit is even cannot be judged."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        await super().attempt(attempt)
+        if int(attempt.task.id[1]) % 2 == 0 and attempt.trajectory.index == 1:
+            raise TaskFailure("the dog ate it")
+
+
+class AlwaysLost(Careful):
+    async def attempt(self, attempt: Attempt) -> None:
+        await super().attempt(attempt)
+        raise TaskFailure("the dog ate it")
+
+
+class LostFromTheThirdStepOn(Careful):
+    async def attempt(self, attempt: Attempt) -> None:
+        await super().attempt(attempt)
+        if attempt.trajectory.group.startswith("3."):
+            raise TaskFailure("the dog ate it")
+
+
+class LostOnce(Careful):
+    """Every attempt is lost to infrastructure the first time."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        await super().attempt(attempt)
+        tries[attempt.id] += 1
+        if tries[attempt.id] == 1:
+            raise InfrastructureFailure("the network was down")
+
+
+class Nameless(Careful):
+    """Takes two steps and does not say in which states."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        await super().attempt(attempt)
+        attempt.observe("1")
+        await attempt.act()
+
+
+def moody(solution_str: str, ground_truth: str) -> float:
+    if solution_str.startswith("a"):
+        raise ValueError("I do not judge answers that begin with a")
+    return 1.0
+
+
+def constant(completions: Sequence[str], **columns: Any) -> list[float]:
+    return [0.5] * len(completions)
+
+
+def variety(completions: Sequence[str], **columns: Any) -> list[float]:
+    """Different for most answers, so that most groups have something to compare."""
+    return [sum(map(ord, answer)) / 1000 for answer in completions]

@@ -1,0 +1,208 @@
+"""A step's groups are complete, sampled again or dropped; what is dropped is counted and said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from toolwright.algorithms import selection
+from toolwright.failures import UserError
+from toolwright.models.attention import PackedAttention
+from toolwright.trainer import checkpoints
+from toolwright.trainer.sampling import Sampled
+from toolwright.trajectory import Trajectory
+
+from .conftest import Build
+from .runs import HERE, configured, metrics, rollouts, trained
+
+FRAGILE = f"{HERE}/fragile.py"
+
+
+def sizes(sampled: Sampled) -> list[int]:
+    return [len(group.trajectories) for group in sampled.groups]
+
+
+def test_a_failed_attempt_drops_its_group_and_is_never_scored(tmp_path: Path) -> None:
+    run = trained(tmp_path, f"rollout.agent={FRAGILE}:SometimesLost", "rollout.prompts=8")
+    for row in metrics(run)[1:]:
+        found = rollouts(run)[row["step"]]
+        failed = [t for t in found if t.failure is not None]
+        lost = {t.group for t in failed}
+        assert all(t.reward is None and t.failure and t.failure.message == "the dog ate it" for t in failed)
+        assert row["attempts/failed"] == len(failed) == row["groups/dropped"] == len(lost) > 0
+        assert row["groups/kept"] == 8 - len(lost) > 0
+        judged = [t.reward for t in found if t.reward is not None]
+        assert row["reward/mean"] == pytest.approx(sum(judged) / len(judged))
+
+
+def test_a_reward_that_raises_is_a_failed_attempt_and_not_a_score_of_0(build: Build) -> None:
+    trainer = build(f"reward.function={FRAGILE}:moody", "rollout.prompts=16")
+    sampled = trainer.sample(1)
+    failed = [t for t in sampled.attempts if t.failure is not None]
+    assert failed
+    assert all("I do not judge answers that begin with a" in t.failure.message for t in failed if t.failure)
+    assert {t.reward for t in sampled.attempts if t.failure is None} == {1.0}
+    assert {t.group for t in failed}.isdisjoint(t.group for t in sampled.trajectories)
+
+
+def test_what_infrastructure_lost_is_sampled_again_from_the_same_seed(build: Build) -> None:
+    careful = build(f"rollout.agent={FRAGILE}:Careful").sample(1)
+    lost_once = build(f"rollout.agent={FRAGILE}:LostOnce").sample(1)
+    assert lost_once.failed == lost_once.dropped == 0
+    assert [t.tokens for t in lost_once.trajectories] == [t.tokens for t in careful.trajectories]
+
+
+def test_a_step_in_which_every_group_fails_stops_the_run_and_keeps_what_was_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = (f"rollout.agent={FRAGILE}:LostFromTheThirdStepOn", "train.steps=5", "run.name=x")
+    with pytest.raises(UserError, match=r"step 3: no group is complete: all 4 .* the first said: the dog"):
+        trained(tmp_path, *own)
+    assert "step 3: 16 attempts failed, first: the dog ate it" in capsys.readouterr().out
+    last = checkpoints.latest(tmp_path / "x/checkpoints")
+    assert last is not None
+    state, _ = checkpoints.load(last)
+    assert (state["step"], state["order"]["position"]) == (2, 8)
+    assert (tmp_path / "x/log.txt").read_text().count("step 3: the dog ate it") == 16
+
+
+def test_a_run_whose_first_step_fails_has_nothing_to_keep(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="step 1: no group is complete"):
+        trained(
+            tmp_path,
+            f"rollout.agent={FRAGILE}:AlwaysLost",
+            f"task.name={HERE}/letters.py:nothing_held_out",
+            "run.name=x",
+        )
+    assert checkpoints.latest(tmp_path / "x/checkpoints") is None
+
+
+def test_groups_without_variance_are_sampled_again_up_to_the_limit(build: Build) -> None:
+    trainer = build("algorithm=dapo", "update.minibatches=1", "algorithm.selection.max_rounds=3")
+    sampled = trainer.sample(1)
+    rounds = Counter(int(group.split(".")[1]) for group in {t.group for t in sampled.attempts})
+    assert rounds == dict.fromkeys(range(sampled.rounds), 4), "whole rounds of rollout.prompts groups"
+    assert sampled.rounds == 3, "at the start most groups are all wrong"
+    assert 0 < len(sampled.groups) < 4
+    assert all(selection.has_signal(group.rewards) for group in sampled.groups)
+    assert sampled.flat == 12 - len(sampled.groups)
+
+
+def test_no_more_groups_are_kept_than_were_wanted(build: Build) -> None:
+    """The last round may bring more than are missing."""
+    own = (f"reward.function={FRAGILE}:variety", "rollout.prompts=6", "rollout.samples=2")
+    trainer = build("algorithm=dapo", "update.minibatches=1", "rollout.max_tokens=1", *own)
+    for step in range(1, 9):
+        sampled = trainer.sample(step)
+        if 6 * sampled.rounds - sampled.flat > 6:
+            break
+    else:
+        pytest.fail("no round brought more than was missing")
+    assert sizes(sampled) == [2] * 6
+
+
+def test_a_step_without_anything_to_learn_from_updates_nothing_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ("algorithm=dapo", "update.minibatches=1", f"reward.function={FRAGILE}:constant")
+    run = trained(tmp_path, *own, "train.steps=1")
+    said = "step 1: no update: not one of 16 groups in 4 rounds had rewards that differ"
+    assert said in capsys.readouterr().out
+    row = metrics(run)[-1]
+    assert (row["groups/kept"], row["groups/flat"], row["groups/rounds"]) == (0, 16, 4)
+    assert "policy/loss" not in row
+    state, tensors = checkpoints.load(run / "checkpoints/step_1")
+    assert state["step"] == 1
+    assert tensors["policy"]["optimizer"]["updates"] == 0
+
+
+def test_resample_on_correct_keeps_as_many_as_were_wanted_of_twice_as_many(tmp_path: Path) -> None:
+    run = trained(tmp_path, "algorithm=grpo_roc", "rollout.prompts=8", task="riddles")
+    for row in metrics(run)[1:]:
+        assert len(rollouts(run)[row["step"]]) == 8 * 4 * 2, "all of them are in the run folder"
+        assert row["groups/kept"] == 8
+
+
+def test_resample_on_correct_prefers_clean_attempts_among_the_right_ones(build: Build) -> None:
+    trainer = build("algorithm=grpo_roc", "rollout.prompts=32", "rollout.samples=8", task="riddles")
+    sampled = trainer.sample(1)
+    assert sizes(sampled) == [8] * 32
+
+    def clumsy(attempts: list[Trajectory]) -> float:
+        asked = [t for t in attempts if t.counts["tool_calls"] and t.reward]
+        return sum(t.counts["tool_errors"] for t in asked) / len(asked)
+
+    assert clumsy(sampled.trajectories) < clumsy(sampled.attempts)
+
+
+def test_remax_measures_against_a_greedy_attempt_that_was_really_sampled(build: Build) -> None:
+    trainer = build("algorithm=remax", "rollout.prompts=8")
+    sampled = trainer.sample(1)
+    assert [t.group for t in sampled.greedy] == [group.trajectories[0].group for group in sampled.groups]
+    assert sampled.baselines == {t.group: t.reward for t in sampled.greedy}
+    decoder = trainer.policy.decoder
+    for attempt in sampled.greedy:
+        attend = PackedAttention([len(attempt.tokens)], torch.device("cpu"))
+        with torch.no_grad():
+            logits = decoder.head(decoder.hidden(torch.tensor(attempt.tokens), attend.positions, attend))
+        likeliest = logits.argmax(-1).tolist()
+        for place, was_sampled in enumerate(attempt.mask):
+            assert not was_sampled or attempt.tokens[place] == likeliest[place - 1]
+    batch, _ = trainer.credit.assign(
+        sampled.trajectories, exact=True, baselines=sampled.baselines, kl_coef=0.0
+    )
+    given = batch.padded("advantages")[:, -1]
+    expected = [(t.reward or 0.0) - sampled.baselines[t.group] for t in sampled.trajectories]
+    assert given.tolist() == pytest.approx(expected)
+
+
+def test_a_greedy_attempt_that_fails_drops_its_group_and_is_told(build: Build) -> None:
+    trainer = build("algorithm=remax", "rollout.prompts=16", f"reward.function={FRAGILE}:moody")
+    sampled = trainer.sample(1)
+    for trajectory in sampled.greedy:
+        assert (trajectory.failure is None) == (trajectory.group in sampled.baselines)
+    assert all(group.trajectories[0].group in sampled.baselines for group in sampled.groups)
+    failed = [t for t in [*sampled.attempts, *sampled.greedy] if t.failure is not None]
+    assert sampled.failed == len(failed) == len(sampled.failures)
+
+
+def test_long_answers_cost_in_proportion(build: Build) -> None:
+    """DAPO: from a part of the limit on, down to the whole penalty at the limit."""
+    trainer = build(
+        "algorithm=dapo",
+        "update.minibatches=1",
+        "rollout.max_tokens=8",
+        "reward.overlong_buffer=0.5",
+        "reward.overlong_penalty=0.7",
+    )
+    sampled = trainer.sample(1)
+    lengths = set()
+    for t in sampled.attempts:
+        penalty = -0.7 * min(max((t.sampled_tokens - 4) / 4, 0.0), 1.0)
+        assert t.reward_parts["overlong"] == pytest.approx(penalty)
+        letters = [said == meant for said, meant in zip(t.response, t.task.ground_truth, strict=False)]
+        assert t.reward == pytest.approx(sum(letters) / 2 + penalty)
+        lengths.add(t.sampled_tokens)
+    assert min(lengths) < 4 < max(lengths) == 8
+
+
+def test_attempts_of_a_step_have_seeds_of_their_own_and_the_same_in_every_run(build: Build) -> None:
+    first, second = build().sample(1), build().sample(1)
+    assert [t.tokens for t in first.attempts] == [t.tokens for t in second.attempts]
+    assert len({t.seed for t in first.attempts}) == len(first.attempts)
+    other_step = build().sample(2)
+    assert {t.seed for t in first.attempts}.isdisjoint(t.seed for t in other_step.attempts)
+
+
+def test_an_epoch_takes_every_task_once(build: Build) -> None:
+    trainer = build("task.train_size=12")
+    taken = [t.task.id for step in (1, 2, 3) for t in trainer.sample(step).attempts if t.index == 0]
+    assert len(taken) == len(set(taken)) == 12
+
+
+def test_batch_size_is_prompts_times_samples(build: Build) -> None:
+    config = configured()
+    assert len(build().sample(1).trajectories) == config.rollout.prompts * config.rollout.samples

@@ -1,0 +1,157 @@
+"""Ctrl-C: a checkpoint is written, nothing is left behind, and the run goes on later as if it never came."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from toolwright.trainer import checkpoints
+from toolwright.trainer.interrupt import Interrupt, Stopped
+
+from .runs import HERE, metrics, trained, words
+
+# Long enough that a signal always comes before the end; no checkpoint but the one written when asked to stop.
+LONG = ("train.steps=100000", "checkpoint.every=0", "run.name=x")
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """A user's file, with functions that leave a note when they take their time."""
+    return Path(shutil.copy(HERE / "slow.py", tmp_path))
+
+
+@contextmanager
+def running(*line: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", "toolwright", *line]
+    process = subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_until(condition: Callable[[], bool], what: str, limit_s: float = 90) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {limit_s} s for {what}"
+        time.sleep(0.005)
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """What it printed, none of which is a traceback."""
+    out, err = process.communicate(timeout=60)
+    assert "Traceback" not in out + err, err
+    return out
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def last_step(run: Path) -> int:
+    """The step of the last checkpoint, in a folder where nothing is half-written."""
+    assert not list(run.rglob("*.partial"))
+    last = checkpoints.latest(run / "checkpoints")
+    assert last is not None
+    state, _ = checkpoints.load(last)
+    assert [row["step"] for row in metrics(run)] == list(range(state["step"] + 1))
+    for name in ("report.html", "model/model.safetensors", "model/tokenizer.json"):
+        assert (run / name).is_file()
+    return int(state["step"])
+
+
+def test_ctrl_c_while_sampling_is_answered_at_once_though_a_reward_hangs(tmp_path: Path, slow: Path) -> None:
+    """What was sampled of this step is forgotten, and the order of tasks is as before it."""
+    own = (f"reward.function={slow}:score", "reward.timeout_s=300")
+    with running("train", *words(*LONG, *own), cwd=tmp_path) as process:
+        wait_until((tmp_path / "hangs").exists, "the reward to hang")
+        workers = children(process.pid)
+        assert workers, "the reward has a process of its own"
+        process.send_signal(signal.SIGINT)
+        asked = time.monotonic()
+        out = ended(process)
+    assert time.monotonic() - asked < 20
+    assert process.returncode == 130
+    assert "stopped at step 1; go on with: toolwright train run.name=x run.resume=true\n" in out
+    assert last_step(tmp_path / "runs/x") == 1
+    wait_until(lambda: not any(map(alive, workers)), "the reward's process to end", 10)
+    resumed = trained(tmp_path / "runs", *own, "run.name=x", "run.resume=true")
+    whole = trained(tmp_path / "runs", *own, "run.name=y")
+    assert metrics(resumed)[2]["policy/loss"] == metrics(whole)[2]["policy/loss"]
+
+
+def test_an_update_is_finished_before_the_run_stops(tmp_path: Path, slow: Path) -> None:
+    own = f"algorithm.adv_estimator={slow}:estimate"
+    with running("train", *words(*LONG, own), cwd=tmp_path) as process:
+        wait_until((tmp_path / "learns").exists, "the update to begin")
+        process.send_signal(signal.SIGTERM)
+        out = ended(process)
+    assert process.returncode == 143
+    assert "stopped at step 1; go on with" in out
+    assert last_step(tmp_path / "runs/x") == 1
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, slow: Path) -> None:
+    own = (f"algorithm.adv_estimator={slow}:estimate", "update.epochs=100000")
+    with running("train", *words(*LONG, *own), cwd=tmp_path) as process:
+        wait_until((tmp_path / "learns").exists, "the update to begin")
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None, "the first one waits for the update"
+        process.send_signal(signal.SIGINT)
+        ended(process)
+    assert process.returncode == 130
+    assert checkpoints.latest(tmp_path / "runs/x/checkpoints") is None
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_warm_start_told_to_stop_keeps_what_it_has_learned(tmp_path: Path) -> None:
+    run = tmp_path / "runs/x"
+    line = ("sft", "run.name=x", "steps=100000", "run.threads=1", "task.held_out_size=4", "model.layers=1")
+    with running(*line, cwd=tmp_path) as process:
+        wait_until((run / "metrics.jsonl").exists, "the first step")
+        process.send_signal(signal.SIGINT)
+        out = ended(process)
+    assert process.returncode == 130
+    assert "the model so far is in runs/x/model" in out
+    assert (run / "model/model.safetensors").is_file()
+
+
+def test_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with Interrupt():
+        assert signal.getsignal(signal.SIGINT) != before[0]
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_request_is_answered_at_the_next_safe_place() -> None:
+    cancelled: list[bool] = []
+    with Interrupt() as interrupt:
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Stopped), interrupt.safe(lambda: cancelled.append(True)):
+            pytest.fail("nothing begins once the run is to stop")
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(SystemExit) as left:
+            interrupt.leave()
+    assert left.value.code == 143
+    assert not cancelled

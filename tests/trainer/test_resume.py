@@ -1,0 +1,241 @@
+"""A run that was killed goes on as if it had not been: the same tasks, tokens and losses, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwright.cli import main
+from toolwright.failures import UserError
+from toolwright.trainer import checkpoints
+from toolwright.trainer.loop import Trainer
+
+from .runs import HERE, configured, metrics, rollouts, toolwright, trained, words
+
+STEPS = 8
+EVERY_STEP = ("train.steps=8", "checkpoint.every=1", "checkpoint.keep=2", "eval.every=3")
+# What a step may depend on besides the weights: the order of tasks, the critic, coefficients, counters.
+SETTINGS = {
+    "three steps an epoch": ("algorithm=grpo", "task.train_size=12"),
+    "rounds and minibatches": (
+        "algorithm=dapo",
+        "update.minibatches=3",
+        "update.epochs=2",
+        "task.train_size=9",
+    ),
+    "critic and adaptive KL": (
+        "algorithm=ppo",
+        "algorithm.kl.target=0.01",
+        "algorithm.kl.horizon=100",
+        "update.minibatches=2",
+        "update.epochs=2",
+        "update.critic_warmup=1",
+        "update.policy.warmup_steps=5",
+        "update.policy.decay=cosine",
+    ),
+}
+
+
+def history(run: Path) -> list[dict[str, Any]]:
+    """The metrics of every step, but for how long things took."""
+    clocks = ("time/", "throughput/")
+    return [{k: v for k, v in row.items() if not k.startswith(clocks)} for row in metrics(run)]
+
+
+def attempts(run: Path) -> dict[int, list[Any]]:
+    """Step by step: which task, from which seed, every token of every segment and what it cost."""
+    return {
+        step: [
+            (
+                (t.task.id, t.group, t.index, t.seed, t.reward, t.weights_version),
+                [(s.source, s.tokens, s.log_probs) for s in t.segments],
+            )
+            for t in found
+        ]
+        for step, found in rollouts(run).items()
+    }
+
+
+@pytest.fixture(scope="module")
+def in_one_go(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The same run without any accident, once for each of the settings."""
+    runs = tmp_path_factory.mktemp("in_one_go")
+    done: dict[str, Path] = {}
+
+    def of(settings: str) -> Path:
+        if settings not in done:
+            name = f"run.name={len(done)}"
+            done[settings] = trained(runs, *EVERY_STEP, *SETTINGS[settings], name)
+        return done[settings]
+
+    return of
+
+
+def killed(cwd: Path, settings: str, moment: str) -> Path:
+    """A run killed in step 3 at the moment that `dies.py` knows by this name."""
+    line = words(*EVERY_STEP, *SETTINGS[settings], "run.name=x")
+    command = [sys.executable, f"{HERE}/dies.py", moment, "3", "train", *line]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return cwd / "runs/x"
+
+
+def killed_by_hand(cwd: Path, settings: str) -> Path:
+    """A run killed from outside, whatever it is doing once the third step is recorded."""
+    line = words(*EVERY_STEP, *SETTINGS[settings], "run.name=x")
+    process = subprocess.Popen([sys.executable, "-m", "toolwright", "train", *line], cwd=cwd)
+    run = cwd / "runs/x"
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and process.poll() is None:
+        if (run / "metrics.jsonl").exists() and metrics(run)[-1]["step"] >= 3:
+            break
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    return run
+
+
+def assert_same(resumed: Path, whole: Path) -> None:
+    assert attempts(resumed) == attempts(whole)
+    assert history(resumed) == history(whole)
+    assert [row["step"] for row in metrics(resumed)] == list(range(STEPS + 1))
+    weights = "model/model.safetensors"
+    assert (resumed / weights).read_bytes() == (whole / weights).read_bytes()
+    left = [p.name for p in resumed.rglob("*") if p.name.endswith((".partial", ".old"))]
+    assert not left
+    assert [p.name for p in sorted((resumed / "checkpoints").iterdir())] == ["step_7", "step_8"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "moment", "goes_on_after"),
+    [
+        ("three steps an epoch", "once_it_is_written", 3),  # the third step ends the epoch
+        ("three steps an epoch", "half_way_through_its_tensors", 2),
+        ("critic and adaptive KL", "before_it_has_its_name", 2),
+        ("critic and adaptive KL", "while_the_model_is_replaced", 3),
+        ("rounds and minibatches", "before_its_attempts_are_kept", 2),
+    ],
+)
+def test_three_steps_a_kill_and_the_rest_are_eight_steps(
+    settings: str,
+    moment: str,
+    goes_on_after: int,
+    tmp_path: Path,
+    in_one_go: Callable[[str], Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = killed(tmp_path, settings, moment)
+    assert checkpoints.latest(run / "checkpoints") == run / f"checkpoints/step_{goes_on_after}"
+    assert main(["train", "run.name=x", "run.resume=true", f"run.dir={run.parent}"]) == 0
+    assert f"going on after step {goes_on_after}\n" in capsys.readouterr().out
+    assert_same(run, in_one_go(settings))
+
+
+def test_a_kill_at_any_time_is_as_good(tmp_path: Path, in_one_go: Callable[[str], Path]) -> None:
+    run = killed_by_hand(tmp_path, "rounds and minibatches")
+    done = toolwright("train", "run.name=x", "run.resume=true", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert_same(run, in_one_go("rounds and minibatches"))
+
+
+def test_the_settings_put_to_the_test_what_they_are_named_for(in_one_go: Callable[[str], Path]) -> None:
+    epoch = [rollouts(in_one_go("three steps an epoch"))[step] for step in (1, 2, 3)]
+    assert len({t.task.id for step in epoch for t in step}) == 12, "three steps take every task once"
+    rounds = [row["groups/rounds"] for row in metrics(in_one_go("rounds and minibatches"))[1:]]
+    assert max(rounds) > 1, "some groups had to be sampled again"
+    coefficients = [row.get("reference/kl_coef") for row in metrics(in_one_go("critic and adaptive KL"))[2:]]
+    assert len(set(coefficients)) == len(coefficients), "the coefficient adapts at every step"
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path: Path) -> None:
+    whole = trained(tmp_path, "run.name=whole", "checkpoint.every=0")
+    torn = trained(tmp_path, "run.name=torn", "train.steps=1")
+    for file in (torn / "checkpoints").rglob("*"):
+        if file.is_file():
+            file.unlink()
+    (torn / "checkpoints/step_1").rmdir()
+    resumed = trained(tmp_path, "run.name=torn", "run.resume=true", "train.steps=2")
+    assert history(resumed) == history(whole)
+
+
+def test_a_resumed_run_may_be_longer_than_it_was_meant_to_be(tmp_path: Path) -> None:
+    whole = trained(tmp_path, "run.name=whole", "train.steps=4", "eval.every=2")
+    trained(tmp_path, "run.name=longer", "train.steps=2", "eval.every=2")
+    longer = trained(tmp_path, "run.name=longer", "train.steps=4", "eval.every=2", "run.resume=true")
+    assert history(longer) == history(whole)
+
+
+def test_resuming_a_finished_run_says_so_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path, "run.name=done")
+    before = history(run)
+    capsys.readouterr()
+    trained(tmp_path, "run.name=done", "run.resume=true")
+    assert "all 2 steps are done; raise train.steps to train further" in capsys.readouterr().out
+    assert history(run) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("run.seed=1", "the checkpoint's task order has seed=0, this run has seed=1"),
+        ("task.train_size=16", "the checkpoint's task order has size=32, this run has size=16"),
+        ("task.shuffle=false", "the checkpoint's task order has shuffle=True"),
+        (f"task.name={HERE}/letters.py:backwards", "the checkpoint is of other training tasks"),
+        ("model.width=48", "the checkpoint is of another model or algorithm"),
+        ("model.layers=2", "the checkpoint is of another model or algorithm"),
+        ("algorithm.adv_estimator=gae", "the checkpoint is of another model or algorithm"),
+    ],
+)
+def test_a_run_does_not_go_on_as_another_one(change: str, said: str, tmp_path: Path) -> None:
+    run = trained(tmp_path, "run.name=x")
+    kept = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    with pytest.raises(UserError, match=said):
+        trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3", change)
+    assert {file: file.read_bytes() for file in run.rglob("*") if file.is_file()} == kept
+
+
+def test_the_stored_configuration_is_of_a_new_run_even_after_a_resume(tmp_path: Path) -> None:
+    """Or training from it elsewhere would look for a run to go on with."""
+    run = trained(tmp_path, "run.name=x")
+    trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3")
+    assert "resume: false" in (run / "config.yaml").read_text()
+    assert "steps: 3" in (run / "config.yaml").read_text()
+    assert (run / "command.txt").read_text().count("toolwright train") == 2
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    run = trained(tmp_path, "run.name=x", "checkpoint.every=1")
+    tensors = run / "checkpoints/step_2/tensors.pt"
+    tensors.write_bytes(tensors.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"step_2 cannot be read: .*; remove it to go on from"):
+        trained(tmp_path, "run.name=x", "run.resume=true", "train.steps=3")
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
+    run = trained(tmp_path, "train.steps=5", "checkpoint.every=2", "checkpoint.keep=2")
+    assert sorted(p.name for p in (run / "checkpoints").iterdir()) == ["step_4", "step_5"]
+
+
+def test_a_restored_trainer_takes_the_very_next_step(tmp_path: Path) -> None:
+    """Without a run folder: two trainers, one of which is given the other's state."""
+    config = configured("algorithm=ppo", "update.minibatches=2")
+    first, second = Trainer(config), Trainer(config)
+    try:
+        first.learn(first.sample(1), 1)
+        first.step_done = 1
+        checkpoints.save(tmp_path, 1, *first.state(), keep=1)
+        second.restore(*checkpoints.load(tmp_path / "step_1"))
+        assert json.dumps(first.learn(first.sample(2), 2)) == json.dumps(second.learn(second.sample(2), 2))
+    finally:
+        first.close()
+        second.close()

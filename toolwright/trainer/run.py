@@ -1,0 +1,176 @@
+"""One run: what surrounds the trainer's steps, from the first line of its log to its report."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from toolwright.config import schema
+from toolwright.config.batch import batch_line
+from toolwright.failures import UserError
+from toolwright.observe.progress import Progress
+from toolwright.observe.report import write_report
+from toolwright.observe.summary import closing_table
+from toolwright.trainer import checkpoints
+from toolwright.trainer.interrupt import Interrupt, Stopped
+from toolwright.trainer.measures import of_sample
+from toolwright.trainer.run_folder import RunFolder
+from toolwright.trainer.sampling import Sampled
+
+if TYPE_CHECKING:
+    from toolwright.trainer.loop import Trainer
+
+
+class Run:
+    """What surrounds the steps: display, metrics, evaluation, checkpoints, the end."""
+
+    def __init__(self, config: schema.Config, trainer: Trainer, folder: RunFolder) -> None:
+        self.config, self.trainer, self.folder = config, trainer, folder
+        title = f"{config.algorithm.name} on {config.task.name}"
+        self.progress = Progress(config.train.steps, title=title)
+        self.saved = self.exported = -1
+
+    def go(self, command: Sequence[str]) -> None:
+        found = self._resume()
+        self.folder.begin(self.config, command=command)
+        if found is not None:
+            self.folder.rewind(found)
+        then = f"go on with: {self._resumption()}"
+        with self.progress, Interrupt() as interrupt, self.folder.while_there_is_room(then=then):
+            self._announce()
+            try:
+                self._steps(interrupt)
+            except Stopped:
+                self._checkpoint()
+                self._say(f"stopped at step {self.trainer.step_done}; {then}")
+            write_report(self.folder.path)
+        print(closing_table(self.folder.path))
+        interrupt.leave()
+
+    def _steps(self, interrupt: Interrupt) -> None:
+        trainer, last = self.trainer, self.config.train.steps
+        if trainer.step_done == 0 and trainer.held_out_tasks:
+            with interrupt.safe(trainer.cancel), self.progress.stage("evaluate"):
+                metrics = trainer.evaluate()
+            self._record(0, {**metrics, **self._timings()})
+        while trainer.step_done < last:
+            self._step(trainer.step_done + 1, interrupt)
+            every = self.config.checkpoint.every
+            if every and trainer.step_done % every == 0:
+                self._checkpoint()
+            interrupt.check()
+        self._checkpoint()
+
+    def _step(self, step: int, interrupt: Interrupt) -> None:
+        trainer, started = self.trainer, time.perf_counter()
+        before = trainer.order.state()
+        try:
+            with interrupt.safe(trainer.cancel), self.progress.stage("sample"):
+                sampled = trainer.sample(step)
+            self._report_failures(step, sampled)
+        except Stopped:
+            trainer.order.restore(before)
+            raise
+        except UserError:
+            trainer.order.restore(before)
+            if trainer.step_done:  # what was learned so far is not lost
+                self._checkpoint()
+            raise
+        metrics = of_sample(sampled)
+        if sampled.groups:
+            with self.progress.stage("update"):
+                metrics.update(trainer.learn(sampled, step))
+        trainer.step_done = step
+        every = self.config.eval.every
+        due = step == self.config.train.steps or (every and step % every == 0)
+        if due and trainer.held_out_tasks:
+            with self.progress.stage("evaluate"):
+                metrics.update(trainer.evaluate())
+        with self.progress.stage("record"):
+            self.folder.save_rollouts(step, sampled.attempts)
+        total = time.perf_counter() - started
+        tokens = sum(t.sampled_tokens for t in sampled.attempts)
+        metrics["throughput/tokens_per_s"] = tokens / total
+        metrics["weights_version"] = trainer.engine.weights_version
+        timings = {**self._timings(), "time/score_s": sampled.score_s, "time/total_s": total}
+        timings["time/sample_s"] -= sampled.score_s
+        self._record(step, {**metrics, **timings})
+
+    def _report_failures(self, step: int, sampled: Sampled) -> None:
+        messages = sampled.failures
+        for message in messages:
+            self.folder.log(f"step {step}: {message}")
+        if messages:
+            self._say(f"step {step}: {len(messages)} attempts failed, first: {messages[0].splitlines()[-1]}")
+        if sampled.dropped and not sampled.groups and not sampled.flat:
+            raise UserError(
+                f"step {step}: no group is complete: all {sampled.dropped} had a failed attempt; "
+                f"the first said: {messages[0]}"
+            )
+        if not sampled.groups:
+            self._say(
+                f"step {step}: no update: not one of {sampled.flat + sampled.dropped} groups in "
+                f"{sampled.rounds} rounds had rewards that differ"
+            )
+
+    def _record(self, step: int, metrics: dict[str, float]) -> None:
+        self.folder.metrics.append(step, metrics)
+        self.progress.step(step, metrics)
+
+    def _timings(self) -> dict[str, float]:
+        return {f"time/{stage}_s": seconds for stage, seconds in self.progress.timings.items()}
+
+    def _say(self, text: str) -> None:
+        self.progress.line(text)
+        self.folder.log(text)
+
+    def _announce(self) -> None:
+        trainer, config = self.trainer, self.config
+        size = sum(p.numel() for p in trainer.policy.decoder.parameters())
+        self._say(f"run folder {self.folder.path}")
+        self._say(
+            f"model of {size:,} parameters, {len(trainer.train_tasks):,} training tasks, "
+            f"{len(trainer.held_out_tasks):,} held out"
+        )
+        self._say(batch_line(config))
+        for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):
+            if skipped:
+                self._say(f"{skipped:,} {kind} prompts are too long and were skipped")
+        if trainer.step_done:
+            self._say(f"going on after step {trainer.step_done}")
+        if trainer.step_done >= config.train.steps:
+            self._say(f"all {config.train.steps} steps are done; raise train.steps to train further")
+
+    def _checkpoint(self) -> None:
+        trainer = self.trainer
+        with self.progress.stage("checkpoint"):
+            if self.saved != trainer.step_done:
+                plain, tensors = trainer.state()
+                keep = self.config.checkpoint.keep
+                checkpoints.save(self.folder.checkpoints, trainer.step_done, plain, tensors, keep=keep)
+            if self.exported != trainer.step_done:
+                self.folder.save_model(trainer.policy.decoder, trainer.tokenizer)
+        self.saved = self.exported = trainer.step_done
+
+    def _resume(self) -> int | None:
+        """The trainer as its last checkpoint left it; the last step that is to be kept, None in a new run."""
+        if not self.config.run.resume:
+            return None
+        found = checkpoints.latest(self.folder.checkpoints)
+        if found is None:
+            return -1  # killed before its first checkpoint: begin again from the same seed
+        plain, tensors = checkpoints.load(found)
+        self.trainer.restore(plain, tensors)
+        self.saved = plain["step"]
+        # Step 0 is only an evaluation, and is done again; `model/` may be older than the checkpoint.
+        return plain["step"] or -1
+
+    def _resumption(self) -> str:
+        run = self.config.run
+        name = self.folder.path.relative_to(run.dir)
+        words = ["toolwright", "train", f"run.name={name}", "run.resume=true"]
+        if run.dir != schema.Run().dir:
+            words.append(f"run.dir={run.dir}")
+        return shlex.join(words)
