@@ -50,7 +50,7 @@ class Run(Block):
         default=False, description="go on with the run of this name from its last checkpoint"
     )
     threads: int | None = Field(
-        default=None, ge=1, description="CPU threads for torch; null: every core it may use"
+        default=None, ge=1, description="CPU threads for torch; null: one for a tiny model, else every core"
     )
 
 

@@ -48,11 +48,11 @@ def evaluate(
     config: schema.Config, *, command: Sequence[str], save_to: Path | None = None
 ) -> dict[str, float]:
     """Score the configured model on the held-out tasks; nothing is written unless `save_to` names a file."""
-    roles.use_threads(config.run)
     tasks = task_sets.load(config.task, seed=config.run.seed)
     if not tasks.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
     decoder, tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
+    roles.use_processor(config.run, decoder)
     limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
     chosen = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
     rollout = Rollout(config.rollout, roles.build_engine(config, decoder, tokenizer), tokenizer)

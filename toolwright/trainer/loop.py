@@ -40,9 +40,9 @@ class Trainer:
         self.config = config
         self.step_done = 0
         self.skips = 0
-        roles.use_threads(config.run)
         tasks = task_sets.load(config.task, seed=config.run.seed)
         decoder, self.tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
+        roles.use_processor(config.run, decoder)
         limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
         self.train_tasks = roles.fitting(list(tasks.train), config.task, self.tokenizer, limit=limit)
         self.held_out_tasks = roles.fitting(list(tasks.held_out), config.task, self.tokenizer, limit=limit)

@@ -18,13 +18,16 @@ from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Task
 
+TINY_PARAMETERS = 4_000_000
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-def use_threads(run: schema.Run) -> None:
+def use_processor(run: schema.Run, decoder: Decoder) -> None:
+    """Threads that pay: a tiny model's products are over before a second thread has woken up."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(run.threads or usable)
+    tiny = sum(p.numel() for p in decoder.parameters()) < TINY_PARAMETERS
+    torch.set_num_threads(run.threads or (1 if tiny else usable))
     _keep_freed_memory()
 
 

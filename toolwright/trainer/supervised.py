@@ -44,11 +44,11 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
             f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
         )
     folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
-    roles.use_threads(config.run)
     tasks = task_sets.load(config.task, seed=config.run.seed)
     conversations = _conversations(config, tasks)
     alphabet = tasks.alphabet + "".join(sorted(_characters(conversations)))
     decoder, tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
+    roles.use_processor(config.run, decoder)
     examples = [as_trajectory(number, c, tokenizer) for number, c in enumerate(conversations)]
     fitting = [e for e in examples if len(e.tokens) <= decoder.shape.context]
     if not fitting:
