@@ -1,10 +1,15 @@
-"""All strings of some lengths over an alphabet, counted and numbered: the space of `reverse` and `sort`."""
+"""Tasks over all strings of some lengths: what `reverse` and `sort` have in common but for the answer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from toolwright.failures import UserError
+from toolwright.tasks import TaskSet
+from toolwright.tasks.demonstration import answering
+from toolwright.tasks.space import generate
+from toolwright.trajectory import Task
 
 LONGEST = 256
 
@@ -43,3 +48,35 @@ class Strings:
             index, place = divmod(index, len(self.alphabet))
             characters.append(self.alphabet[place])
         return "".join(characters)
+
+    def task_set(
+        self,
+        name: str,
+        answer: Callable[[str], str],
+        *,
+        seed: int,
+        train_size: int | None,
+        held_out_size: int,
+        error_rate: float,
+    ) -> TaskSet:
+        """Each string with the mark behind it is a prompt, and `answer` of it is right."""
+
+        def task(stratum: int, index: int) -> Task:
+            string = self.string(stratum, index)
+            return Task(
+                id=f"{name}:{string}",
+                prompt=[{"role": "user", "content": string + self.mark}],
+                ground_truth=answer(string),
+                data_source=name,
+            )
+
+        train, held_out = generate(
+            self.strata, task, seed=seed, train_size=train_size, held_out_size=held_out_size
+        )
+        return TaskSet(
+            train=train,
+            held_out=held_out,
+            scorer="exact",
+            alphabet="".join(sorted({*self.alphabet, self.mark})),
+            demonstrate=answering(lambda t: t.ground_truth, alphabet=self.alphabet, error_rate=error_rate),
+        )

@@ -7,12 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from toolwright.tasks import TASKS, TaskSet
-from toolwright.tasks.demonstration import ErrorRate, answering
-from toolwright.tasks.space import generate
+from toolwright.tasks.demonstration import ErrorRate
 from toolwright.tasks.strings import Strings
-from toolwright.trajectory import Task
-
-MARK = "<"
 
 
 @TASKS.register("sort")
@@ -27,24 +23,11 @@ def sort(
     error_rate: ErrorRate = 0.0,
 ) -> TaskSet:
     """Harder with longer strings and more characters."""
-    strings = Strings(alphabet, min_length, max_length, MARK)
-
-    def task(stratum: int, index: int) -> Task:
-        string = strings.string(stratum, index)
-        return Task(
-            id=f"sort:{string}",
-            prompt=[{"role": "user", "content": string + MARK}],
-            ground_truth="".join(sorted(string)),
-            data_source="sort",
-        )
-
-    train, held_out = generate(
-        strings.strata, task, seed=seed, train_size=train_size, held_out_size=held_out_size
-    )
-    return TaskSet(
-        train=train,
-        held_out=held_out,
-        scorer="exact",
-        alphabet="".join(sorted({*alphabet, MARK})),
-        demonstrate=answering(lambda task: task.ground_truth, alphabet=alphabet, error_rate=error_rate),
+    return Strings(alphabet, min_length, max_length, mark="<").task_set(
+        "sort",
+        lambda string: "".join(sorted(string)),
+        seed=seed,
+        train_size=train_size,
+        held_out_size=held_out_size,
+        error_rate=error_rate,
     )
