@@ -61,6 +61,8 @@ class Registry(Generic[T]):
         if name not in self._entries:
             if ":" in name:
                 target = load_object(name)
+                if not callable(target):
+                    raise UserError(f"{name!r} is a {type(target).__name__}, and no {self.kind}")
                 return Entry(name, target, frozenset(getattr(target, "needs", ())))
             raise UserError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._entries[name]
@@ -94,6 +96,11 @@ def load_object(reference: str) -> Any:
         public = [key for key in vars(module) if not key.startswith("_")]
         raise UserError(f"{reference!r}: {where} has no {name!r}; {nearest(name, public)}")
     return getattr(module, name)
+
+
+def short_name(name: str) -> str:
+    """A name as it is; a reference such as `path/to/file.py:name` by its file alone, fit for a folder."""
+    return name.rpartition(":")[0].removesuffix(".py").rpartition("/")[2] or name
 
 
 def _load_module(name: str, reference: str) -> ModuleType:

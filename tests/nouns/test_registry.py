@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolwright.failures import UserError
-from toolwright.registry import Registry, load_object
+from toolwright.registry import Registry, load_object, short_name
 
 
 @pytest.fixture
@@ -95,6 +95,11 @@ class TestReferences:
         assert entry.target(3) == 9
         assert entry.needs == {"side"}
 
+    def test_what_cannot_be_called_is_none_of_its_kind(self, package: Path, tmp_path: Path) -> None:
+        file = write(tmp_path / "mine.py", "NUMBER = 3\n")
+        with pytest.raises(UserError, match="is a int, and no shape"):
+            registry_of(package).get(f"{file}:NUMBER")
+
     def test_so_does_a_module(self) -> None:
         assert load_object("math:floor")(2.5) == 2
 
@@ -146,3 +151,11 @@ class TestReferences:
         for _ in range(2):  # half a module is not kept for the next time
             with pytest.raises(ModuleNotFoundError, match="no_such_module_anywhere"):
                 load_object(f"{file}:name")
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [("grpo", "grpo"), ("a/b/mine.py:build", "mine"), ("package.module:build", "package.module")],
+)
+def test_a_reference_has_a_short_name_that_fits_a_folder(name: str, short: str) -> None:
+    assert short_name(name) == short

@@ -23,6 +23,7 @@ from toolwright.config.origin import Resolved
 from toolwright.config.show import show
 from toolwright.config.validate import listed
 from toolwright.failures import UserError
+from toolwright.registry import short_name
 
 Start = Callable[[Any, list[str]], object]
 Work = Callable[[Resolved, list[str]], object]
@@ -194,7 +195,7 @@ class _Job:
 
     def _made_up(self, composed: DictConfig) -> str:
         what = composed.algorithm.name if self.source.primary == "train" else self.source.command
-        return f"{what}-{composed.task.name}-{self.stamp}"
+        return f"{short_name(what)}-{short_name(composed.task.name)}-{self.stamp}"
 
 
 def _ask_hydra(loader: Loader, args: argparse.Namespace) -> None:

@@ -23,6 +23,7 @@ from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.metrics import Metrics
+from toolwright.registry import short_name
 from toolwright.trainer import checkpoints
 from toolwright.trajectory import Trajectory, save
 
@@ -41,7 +42,7 @@ class RunFolder:
     @classmethod
     def claim(cls, run: schema.Run, *, made_of: Sequence[str]) -> RunFolder:
         """A new folder, or with `run.resume` the one that is there; never two runs in one. Writes nothing."""
-        made_up = [*map(_short, made_of), time.strftime("%Y%m%d-%H%M%S")]
+        made_up = [*map(short_name, made_of), time.strftime("%Y%m%d-%H%M%S")]
         path = Path(run.dir) / (run.name or "-".join(made_up))
         if run.name is None and path.exists():
             path = _unused(path)
@@ -126,11 +127,6 @@ def _is_full(error: Exception) -> bool:
     told = re.search(r"\(os error (\d+)\)", str(error))
     number = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
     return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def _short(name: str) -> str:
-    """A name as it is; a reference such as `path/to/file.py:name` by the file alone."""
-    return name.rpartition(":")[0].removesuffix(".py").rpartition("/")[2] or name
 
 
 def _unused(path: Path) -> Path:
