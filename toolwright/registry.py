@@ -62,7 +62,7 @@ class Registry(Generic[T]):
             if ":" in name:
                 target = load_object(name)
                 if not callable(target):
-                    raise UserError(f"{name!r} is a {type(target).__name__}, and no {self.kind}")
+                    raise UserError(f"{name!r} is no {self.kind}: it is a {type(target).__name__}")
                 return Entry(name, target, frozenset(getattr(target, "needs", ())))
             raise UserError(f"unknown {self.kind} {name!r}; known: {', '.join(self.names())}")
         return self._entries[name]

@@ -130,9 +130,12 @@ class TestAnAgentOfTheUsers:
         with pytest.raises(ValueError, match="open with a prompt"):
             run(rollout_of("Hasty"), wanted(1))
 
-    @pytest.mark.parametrize("name", ["NoAgent", "asyncio"])
-    def test_that_is_none_is_told_so(self, name: str) -> None:
-        with pytest.raises(UserError, match="is no agent: that is a class with `async def attempt`"):
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [("NoAgent", "that is a class with `async def attempt`"), ("asyncio", "it is a module")],
+    )
+    def test_that_is_none_is_told_so(self, name: str, why: str) -> None:
+        with pytest.raises(UserError, match=f"is no agent: {why}"):
             rollout_of(name)
 
     def test_whose_name_is_misspelt_is_pointed_out(self) -> None:

@@ -97,7 +97,7 @@ class TestReferences:
 
     def test_what_cannot_be_called_is_none_of_its_kind(self, package: Path, tmp_path: Path) -> None:
         file = write(tmp_path / "mine.py", "NUMBER = 3\n")
-        with pytest.raises(UserError, match="is a int, and no shape"):
+        with pytest.raises(UserError, match="is no shape: it is a int"):
             registry_of(package).get(f"{file}:NUMBER")
 
     def test_so_does_a_module(self) -> None:
