@@ -1,0 +1,1 @@
+"""Tools: what a policy can call, built from configuration in the process that uses them."""
