@@ -387,6 +387,8 @@ class SupervisedConfig(Block):
     demonstrations: str | None = Field(
         default=None, description="Parquet or JSON lines with `messages`; null: the task's own demonstrations"
     )
-    eval_max_tokens: PositiveInt = Field(
-        default=32, description="new tokens when held-out tasks are tried at the end"
+    rollout: Rollout = Field(
+        default=Rollout(), description="how calls are written, and how held-out tasks are tried"
     )
+    tools: dict[str, Any] = Field(default={}, description="as in `train`: what demonstrations call")
+    tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")

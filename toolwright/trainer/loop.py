@@ -35,7 +35,9 @@ class Trainer:
         self.config = config
         self.step_done = 0
         tasks = task_sets.load(config.task, seed=config.run.seed)
-        decoder, self.tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
+        tools = settings_of(config) if tools is None else tools
+        alphabet = roles.alphabet(tasks, tools)
+        decoder, self.tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
         roles.use_processor(config.run, decoder)
         limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
         self.train_tasks = roles.fitting(list(tasks.train), config.task, self.tokenizer, limit=limit)
@@ -43,7 +45,6 @@ class Trainer:
         self.skipped_prompts = len(tasks.train) - len(self.train_tasks)
         self.skipped_held_out = len(tasks.held_out) - len(self.held_out_tasks)
         self.engine = roles.build_engine(config, decoder, self.tokenizer)
-        tools = settings_of(config) if tools is None else tools
         self.rollout = Rollout(config.rollout, self.engine, self.tokenizer, tools=tools)
         self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
         self.learner = Learner(config, decoder, max_turns=self.rollout.turns(self.train_tasks))
