@@ -61,10 +61,10 @@ class TaskSet(Block):
         default="arithmetic", description="a built-in task, `file`, or path.py:name"
     )
     params: dict[str, Any] = Field(default={}, description="settings of that task, its difficulty among them")
-    train: str | None = Field(
-        default=None, description="`file`: Parquet or JSON lines with the training tasks"
+    train: str | list[str] | None = Field(
+        default=None, description="`file`: Parquet or JSON lines with the training tasks; several as a list"
     )
-    held_out: str | None = Field(default=None, description="`file`: the tasks of evaluation")
+    held_out: str | list[str] | None = Field(default=None, description="`file`: the tasks of evaluation")
     train_size: PositiveInt | None = Field(
         default=None, description="use this many training tasks; null: all"
     )
