@@ -12,13 +12,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.tools.conftest import Box
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox.client import SessionLost
 from toolwright.sandbox.local import command
 from toolwright.tools.call import Call
 from toolwright.tools.settings import served
 from toolwright.tools.toolbox import Toolbox
+
+from .conftest import Box
 
 Make = Callable[..., Box]
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.conftest import Box
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.toolbox import Toolbox
+
+from .conftest import Box
 
 pytest.importorskip("mcp")
 

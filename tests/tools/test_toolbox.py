@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tools.conftest import Box
 from toolwright.failures import UserError
 from toolwright.tools.call import Call
 from toolwright.tools.toolbox import Toolbox
+
+from .conftest import Box
 
 MINE = str(Path(__file__).with_name("my_tools.py"))
 Make = Callable[..., Box]

@@ -47,8 +47,9 @@ class Toolbox:
         """Whatever the policy did is answered in words. Raises only what is not the policy's doing."""
         offers = await self._offers()
         if call.name not in offers:
-            known = nearest(call.name, offers) if offers else "there are none"
-            return _answer(f"there is no tool {call.name[:_NAME_SHOWN]!r}; {known}", "unknown_tool")
+            name = call.name[:_NAME_SHOWN]
+            known = nearest(name, offers) if offers else "there are none"
+            return _answer(f"there is no tool {name!r}; {known}", "unknown_tool")
         kit, offer = offers[call.name]
         if not isinstance(call.arguments, Mapping):
             return _answer(f"{offer.name}: the arguments must be an object with names", "arguments")
