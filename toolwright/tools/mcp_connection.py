@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.tools.thread import in_thread
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -94,17 +96,22 @@ class Connection:
             return self._client, self._holder
 
     async def _connect(self) -> None:
+        # The SDK takes seconds to import, which are not the server's.
+        await in_thread("mcp", lambda: importlib.import_module("mcp"))
         until = time.monotonic() + self._start_s
+        reason = "did not answer"
         while True:
             self._leave = asyncio.Event()
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+            ready.add_done_callback(lambda opened: opened.exception())  # seen, also where nobody waits any more
             self._holder = asyncio.create_task(self._hold(ready, self._leave), name=f"mcp {self.server}")
             await asyncio.wait({ready}, timeout=max(0.1, until - time.monotonic()))
             if ready.done() and ready.exception() is None:
                 self._client = ready.result()
                 return
             self._holder.cancel()
-            reason = f"cannot be reached: {_root(ready.exception())}" if ready.done() else "did not answer"
+            if ready.done():
+                reason = f"cannot be reached: {_root(ready.exception())}"
             if not self._patient or time.monotonic() + _AGAIN_S > until:
                 raise InfrastructureFailure(
                     f"the MCP server {self.server} {reason} (within {self._start_s:g} s){self._last_words()}"
@@ -126,7 +133,7 @@ class Connection:
                 ready.set_exception(error)
         except asyncio.CancelledError:
             if not ready.done():
-                ready.cancel()
+                ready.set_exception(ConnectionError("given up"))
             raise
 
     async def _forget(self, holder: asyncio.Task[None]) -> None:
