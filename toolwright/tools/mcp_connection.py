@@ -103,7 +103,7 @@ class Connection:
         while True:
             self._leave = asyncio.Event()
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-            ready.add_done_callback(lambda opened: opened.exception())  # seen, also where nobody waits any more
+            ready.add_done_callback(lambda opened: opened.exception())  # seen, even if nobody waits
             self._holder = asyncio.create_task(self._hold(ready, self._leave), name=f"mcp {self.server}")
             await asyncio.wait({ready}, timeout=max(0.1, until - time.monotonic()))
             if ready.done() and ready.exception() is None:
