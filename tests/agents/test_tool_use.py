@@ -438,7 +438,13 @@ def test_a_thousand_hostile_outputs(name: str, style: str, shards: list[str]) ->
     made = tokenizer(style)
     text = "".join(shards)
     turns = [[*made.quote(text).tokens, *made.encode("<|im_end|>")], made.encode(text + "<|im_end|>")]
-    rollout = rollout_of(made, lambda attempt, turn: turns[turn % 2], call_format=name, max_turns=3)
+    rollout = rollout_of(
+        made,
+        lambda attempt, turn: turns[turn % 2],
+        tools=["echo", "add", "noise"],
+        call_format=name,
+        max_turns=3,
+    )
     (trajectory,) = run(rollout)
     assert trajectory.failure is None
     is_the_engines_stream(trajectory, rollout)
