@@ -91,14 +91,14 @@ def test_what_a_part_says_beside_its_score_is_kept_under_its_name() -> None:
 
 
 def test_a_users_function_is_a_part_too_and_one_that_fails_leaves_no_score(file: Path) -> None:
-    made = scorer("exact", parts={"task": 1.0, f"{file}:kind": 0.5}, params={"kind": {"scale": 4}})
+    made = scorer("exact", parts={"task": 1.0, "turns": 0.5}, params=own(f"{file}:kind", scale=4))
     found = attempt("a", "a")
     try:
         assert score(made, found) == [3.0]
     finally:
         made.close()
-    assert found.reward_parts == {"task": 1.0, "kind": 4.0, "acc": 1.0}
-    made = scorer("exact", parts={"task": 1.0, f"{file}:fails": 0.5})
+    assert found.reward_parts == {"task": 1.0, "turns": 4.0, "acc": 1.0}
+    made = scorer("exact", parts={"task": 1.0, "turns": 0.5}, params=own(f"{file}:fails"))
     lost = attempt("a", "a")
     try:
         assert score(made, lost) == [None]
@@ -106,6 +106,16 @@ def test_a_users_function_is_a_part_too_and_one_that_fails_leaves_no_score(file:
         made.close()
     assert lost.failure.kind == "task"
     assert 'raise ValueError("not today")' in lost.failure.message
+
+
+def own(function: str, **settings: Any) -> dict[str, dict[str, Any]]:
+    return {"turns": {"function": function, **settings}}
+
+
+def test_one_scorer_may_be_two_parts() -> None:
+    settings = {"box": {"function": "numeric", "strict": True}}
+    made = scorer("exact", parts={"numeric": 1.0, "box": 1.0}, params=settings)
+    assert score(made, attempt("5", "5"), attempt("\\boxed{5}", "5")) == [1.0, 2.0]
 
 
 def test_functions_of_either_form_are_told_how_the_attempt_went(file: Path) -> None:
@@ -244,6 +254,7 @@ def test_settings_reach_the_scorer_of_a_data_source() -> None:
     [
         (["reward.parts.maths=1.0"], "reward.parts.maths: unknown scorer 'maths'; did you mean 'math'"),
         (["reward.function=math", "reward.parts.format=0.1"], "set one of them"),
+        (["reward.parts.style=1", "reward.params.style.function=stile"], "style.function: unknown scorer"),
         (["reward.parts.math=much"], "reward.parts.math=much: expected a number"),
         (["reward.workers=0"], "reward.workers=0"),
     ],
@@ -254,8 +265,8 @@ def test_a_mistake_in_the_parts_is_told_with_the_configuration(arguments: list[s
 
 
 def test_parts_can_be_written_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["reward.parts={math: 1.0, format: 0.1}", "reward.params.format.tags=[answer]"]
+    arguments = ["reward.parts={math: 1.0, style: 0.1}", "reward.params.style.function=my/file.py:style"]
     assert show_config(arguments) == 0
     shown = capsys.readouterr().out
     assert "0.1" in shown
-    assert "answer" in shown
+    assert "my/file.py:style" in shown

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -14,7 +14,9 @@ from toolwright.failures import InfrastructureFailure
 from toolwright.rewards import SCORERS
 from toolwright.rewards.item import Item, final_turn
 from toolwright.rewards.programs import tests_of
-from toolwright.sandbox.client import Client
+
+if TYPE_CHECKING:
+    from toolwright.sandbox.client import Client
 
 LONGEST = 1 << 18  # no answer to these tasks is longer; the sandbox takes more, but not every one of a batch
 UNTIL_THE_LIMIT = 1_000_000  # tries: a server that comes back within reward.timeout_s is waited for
@@ -62,6 +64,8 @@ class Code:
         """Asks the server whether it is there; without one named, starts one that ends with this scorer."""
         if self._client is not None:
             return
+        from toolwright.sandbox.client import Client  # here: it brings aiohttp, half a second
+
         if self._url is None:
             from toolwright.sandbox.local import local_server
 
