@@ -79,9 +79,9 @@ def test_any_answer_is_scored_where_it_can_be_killed_too(
 @pytest.mark.parametrize("name", TRUTHS)
 def test_a_long_answer_takes_no_longer_than_it_should(name: str, answer: str) -> None:
     made = scorer(name, params=PARAMS.get(name, {}))
-    began = time.monotonic()
+    began = time.process_time()
     assert score(made, attempt(answer, TRUTHS[name]))[0] is not None
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 0.5
 
 
 def test_64_threads_may_ask_one_scorer(elsewhere: dict[str, Scorer]) -> None:
@@ -107,6 +107,6 @@ def test_a_thousand_answers_to_gsm8k_take_a_blink() -> None:
     made = scorer("openai/gsm8k")
     reasoning = "She sold 48 clips in April and half of that, 24, in May, so 48+24 = 72 altogether.\n" * 5
     attempts = [attempt(f"{reasoning}#### {n}", str(n)) for n in range(1000)]
-    began = time.perf_counter()
+    began = time.process_time()
     assert score(made, *attempts) == [1.0] * 1000
-    assert time.perf_counter() - began < 0.5  # measured 0.05 s; half a second for a busy machine
+    assert time.process_time() - began < 0.2
