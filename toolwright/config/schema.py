@@ -169,7 +169,8 @@ class Reward(Block):
     )
     parts: dict[str, float] = Field(
         default={},
-        description="a weighted sum instead: scorers and their weights, `task` for the task's own",
+        description="a weighted sum instead: weights by scorer, `task` for the task's own; one that "
+        "params.NAME.function names may be called anything",
     )
     params: dict[str, dict[str, Any]] = Field(
         default={}, description="settings by scorer: params.gsm8k.strict=true"
@@ -193,13 +194,16 @@ class Reward(Block):
             raise ValueError("reward.function and reward.parts are two ways to say it: set one of them")
         known = Registered("scorer", "toolwright.rewards.builtin")
         for name in self.parts:
-            problem = None if name == "task" else known.problem(name)
+            function = self.params.get(name, {}).get("function", name)
+            if not isinstance(function, str) or (":" in name and function == name):
+                raise ValueError(
+                    f"reward.parts.{name}: give the part a name of your own, and its function as "
+                    "reward.params.NAME.function=path.py:name"
+                )
+            problem = None if function == "task" else known.problem(function)
             if problem:
-                raise ValueError(f"reward.parts.{name}: {problem}")
-        short = [name.rpartition(":")[2] for name in self.parts]
-        twice = sorted({name for name in short if short.count(name) > 1})
-        if twice:
-            raise ValueError(f"reward.parts has two scorers called {twice[0]!r}: rename one of the functions")
+                where = f"reward.parts.{name}" if function == name else f"reward.params.{name}.function"
+                raise ValueError(f"{where}: {problem}")
         return self
 
 
