@@ -258,7 +258,8 @@ class Client:
                 async with self._http.request(
                     method, server.url + path, data=data, headers=headers
                 ) as response:
-                    return self._understood(server, response.status, response.headers, await response.read())
+                    answer = await response.read()
+                    return self._understood(server, path, response.status, response.headers, answer)
             except (aiohttp.ClientError, OSError, EOFError) as error:
                 server.failed()
                 raise _TryAgain(f"{type(error).__name__}: {error}") from None
@@ -266,7 +267,9 @@ class Client:
                 server.outstanding -= 1
 
     @staticmethod
-    def _understood(server: Server, code: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    def _understood(
+        server: Server, path: str, code: int, headers: Mapping[str, str], body: bytes
+    ) -> dict[str, Any]:
         try:
             told = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -281,7 +284,7 @@ class Client:
         if code in _RETRIED_CODES or code == 200:
             server.failed()
             raise _TryAgain(f"answered {code}: {text}", _seconds(headers.get("retry-after")))
-        if code in (404, 410):
+        if code in (404, 410) and path.startswith("/sessions/"):
             raise SessionLost(str(text))
         raise UserError(f"{server.url} refused the call with {code}: {text}")
 
@@ -317,9 +320,14 @@ class Session:
         limit = self._client._timeout_s if timeout is None else timeout
         call = self._client._ask(self._server, "POST", f"/sessions/{self.name}/run", {"code": code, **wishes})
         try:
-            return Result.of(await self._client._in_time(call, limit))
+            result = Result.of(await self._client._in_time(call, limit))
         except _TryAgain as error:
             raise InfrastructureFailure(f"{self._server.url}: {error}") from None
+        if result.is_infrastructure:
+            raise InfrastructureFailure(
+                f"the cell was not run, and the session is as before: {result.reason}"
+            )
+        return result
 
     async def close(self) -> None:
         try:
