@@ -19,7 +19,7 @@ from toolwright.sandbox import BlockingClient, Client, DeadlinePassed, SessionLo
 from toolwright.sandbox.balance import Balance
 from toolwright.sandbox.judge import same_output
 
-from .conftest import Server
+from .served import Server
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OK = {
