@@ -126,8 +126,8 @@ def test_too_many_cells_are_told_to_come_back() -> None:
 def test_a_caller_that_leaves_takes_its_cell_along_and_leaves_the_session() -> None:
     with served_without(EVERYTHING, *NARROW) as server, server.session() as session:
         session.cell("kept = 7")
+        path = f"/sessions/{session.name}/run"
         with pytest.raises(TimeoutError):
-            path = f"/sessions/{session.name}/run"
             server.ask("POST", path, {"code": "import time; time.sleep(9)"}, timeout=1.5)
         started = time.monotonic()
         assert session.cell("kept")["value"] == "7"
