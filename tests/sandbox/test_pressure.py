@@ -19,6 +19,7 @@ import pytest
 from toolwright.sandbox.client import Client
 from toolwright.sandbox.local import command, local_server
 
+from .attack import Piece, served_without
 from .conftest import needs_isolation
 from .served import Server
 
@@ -131,6 +132,30 @@ def test_a_killed_worker_is_replaced_and_its_run_answered(victim: str) -> None:
         assert "worker was killed" in told["error"]
         assert own.server.run("print(1)")["stdout"] == "1\n"
         assert own.server.status()["worker_restarts"] == 1
+
+
+def test_a_worker_that_stands_still_is_given_up() -> None:
+    impatient = Piece("patience", server="from toolwright.sandbox import pool; pool._PATIENCE_S = 0.5")
+    with served_without(frozenset({impatient}), "--workers", "1", "--preload", "") as server:
+        worker = next(
+            pid for pid in children(server.pid) if Path(f"/proc/{pid}/comm").read_text() == "sandbox-worker\n"
+        )
+        os.kill(worker, signal.SIGSTOP)
+        result = server.run("print(1)", timeout_s=0.5)
+        assert result["status"] == "killed"
+        assert result["reason"].startswith("worker:")
+        assert server.run("print(1)")["stdout"] == "1\n"
+
+
+def test_a_second_sigterm_does_not_wait() -> None:
+    own = Own("--workers", "1")
+    threading.Thread(target=_run_and_ignore, args=(own,), daemon=True).start()
+    time.sleep(0.5)
+    own.process.terminate()
+    time.sleep(0.3)
+    assert own.process.poll() is None
+    own.process.terminate()
+    assert own.process.wait(10) == 0
 
 
 def test_sigterm_drains_and_leaves_nothing() -> None:

@@ -37,6 +37,7 @@ _ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
 _START_TIMEOUT_S = 120.0
 _EXPIRE_EVERY_S = 0.05
 _RATE_OF_RESTARTS_S = 0.5
+_PATIENCE_S = 60.0  # with a worker that should have ended a run by its timeout
 _LOST = b'{"lost"'  # how the answer to a cell begins whose session is gone
 
 
@@ -185,8 +186,10 @@ class Pool:
 
     async def close(self) -> None:
         self._closing = True
-        for task in list(self._tasks):
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
         for call in self.queue.remove(lambda _: True):
             self._resolve(call, refusal("killed", "the server is stopping"))
@@ -231,6 +234,7 @@ class Pool:
         job["queued_s"] = round(now - call.entered, 6)
         if job.get("deadline_s") is not None:
             job["timeout_s"] = max(0.001, min(job["timeout_s"], call.deadline - now))
+        call.overdue = now + job["timeout_s"] + _PATIENCE_S
         number = next(self._numbers) & 0xFFFFFFFF
         link.running[number] = call
         # When nobody waits for it any more, a run that is under way is ended and a cell interrupted.
@@ -264,6 +268,10 @@ class Pool:
                 self._resolve(
                     call, refusal("timeout", "queue: the deadline passed before a worker was free", waited)
                 )
+            for link in self.links:
+                if any(now > call.overdue for call in link.running.values()):
+                    logger.error("worker %d does not answer; it is killed", link.index)
+                    link.kill()
 
     # Workers that die.
 
@@ -292,6 +300,9 @@ class Pool:
                 await fresh.close()
                 await asyncio.sleep(_RATE_OF_RESTARTS_S)
                 continue
+            except asyncio.CancelledError:
+                await fresh.close()
+                raise
             self.restarts += 1
             self.links[self.links.index(link)] = fresh
             self._dispatch()

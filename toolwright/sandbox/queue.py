@@ -37,6 +37,7 @@ class Call:
     entered: float
     deadline: float
     seat: Seat | None = None  # of a cell, which only one worker can run
+    overdue: float = math.inf  # when a worker that has it and does not answer is given up
 
     def fits(self, free: list[Any]) -> bool:
         return self.seat is None or (not self.seat.busy and self.seat.worker in free)
