@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -120,6 +122,27 @@ def test_too_many_cells_are_told_to_come_back() -> None:
         answers = list(callers.map(lambda _: session.ask("import time; time.sleep(0.3)")[0], range(10)))
         assert answers.count(429) >= 5
         assert answers.count(200) + answers.count(429) == 10
+
+
+@needs_isolation
+def test_a_full_line_says_over_http_when_to_come_back() -> None:
+    with (
+        served_without(EVERYTHING, *NARROW, "--queue-limit", "1") as server,
+        ThreadPoolExecutor(5) as callers,
+    ):
+        body = b'{"code": "import time; time.sleep(0.5)"}'
+
+        def headers(_: int) -> tuple[int, str | None]:
+            try:
+                with urllib.request.urlopen(server.url + "/run", body, timeout=30) as response:
+                    return response.status, None
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, error.headers["retry-after"]
+
+        refused = [wait for code, wait in callers.map(headers, range(5)) if code == 429]
+    assert refused
+    assert all(wait is not None and 1 <= int(wait) <= 60 for wait in refused)
 
 
 @needs_isolation

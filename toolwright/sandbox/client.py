@@ -33,6 +33,10 @@ class SessionLost(InfrastructureFailure):
     """The session is gone, and its variables with it."""
 
 
+class _TooLarge(UserError):
+    """More than the server takes in one request."""
+
+
 class _TryAgain(Exception):
     """An infrastructure error; `after_s` is the server's own wish."""
 
@@ -211,6 +215,13 @@ class Client:
             for call in calls:
                 call.answer.cancel()
             raise
+        except _TooLarge as error:
+            # Together they may be, each alone need not.
+            half = len(calls) // 2
+            if half:
+                await asyncio.gather(self._send_batch(calls[:half]), self._send_batch(calls[half:]))
+            elif not calls[0].answer.done():
+                calls[0].answer.set_exception(error)
         except Exception as error:
             for call in calls:
                 if not call.answer.done():
@@ -286,7 +297,8 @@ class Client:
             raise _TryAgain(f"answered {code}: {text}", _seconds(headers.get("retry-after")))
         if code in (404, 410) and path.startswith("/sessions/"):
             raise SessionLost(str(text))
-        raise UserError(f"{server.url} refused the call with {code}: {text}")
+        kind = _TooLarge if code == 413 else UserError
+        raise kind(f"{server.url} refused the call with {code}: {text}")
 
     async def _keep_interval(self) -> None:
         if self._interval_s <= 0:
