@@ -21,9 +21,11 @@ class Attempt:
         sampling: Sampling,
         *,
         max_turns: int,
+        environment_timeout_s: float = 30.0,
     ) -> None:
         self.trajectory = trajectory
         self.max_turns = max_turns
+        self.environment_timeout_s = environment_timeout_s
         self.id = f"{trajectory.group}/{trajectory.index}"
         self._engine, self._tokenizer, self._sampling = engine, tokenizer, sampling
 
@@ -42,6 +44,19 @@ class Attempt:
     def observe(self, text: str, *, source: Source = "environment") -> None:
         """Append what the world answered. It is context: nothing is learned on it."""
         self._extend(source, text)
+
+    def reply(self, messages: Sequence[dict[str, Any]], *, source: Source = "environment") -> bool:
+        """Answer the policy's turn and open its next. False, and nothing said, where no room is left to act."""
+        text = self._tokenizer.render(messages)
+        tokens = self._tokenizer.encode(text)
+        last = self.trajectory.tokens[-1:]
+        if last and last[0] not in self._tokenizer.end_tokens:
+            tokens = [self._tokenizer.end, *tokens]
+        limit = getattr(self._engine, "context", None)
+        if limit is not None and len(self.trajectory.tokens) + len(tokens) >= limit:
+            return False
+        self.trajectory.append(Segment(source, tokens, text=text))
+        return True
 
     async def act(self, *, anchor: str | None = None, stop: Sequence[str] | None = None) -> Segment:
         """Let the policy take one step. `anchor` names the state it is taken in, for step-wise credit."""

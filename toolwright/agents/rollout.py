@@ -66,7 +66,14 @@ class Rollout:
     async def _try(self, wanted: Wanted, sampling: Sampling) -> Trajectory:
         trajectory = Trajectory(wanted.task, wanted.group, index=wanted.index, seed=wanted.seed)
         own = replace(sampling, seed=wanted.seed)
-        attempt = Attempt(trajectory, self.engine, self.tokenizer, own, max_turns=self.config.max_turns)
+        attempt = Attempt(
+            trajectory,
+            self.engine,
+            self.tokenizer,
+            own,
+            max_turns=self.config.max_turns,
+            environment_timeout_s=self.config.environment_timeout_s,
+        )
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self.config.timeout_s) as limit:

@@ -129,6 +129,9 @@ class Rollout(Block):
     stop: list[str] = Field(default=[], description="strings that end a turn")
     max_turns: PositiveInt = Field(default=8, description="turns an attempt may take")
     timeout_s: PositiveFloat = Field(default=300.0, description="the longest one attempt may take")
+    environment_timeout_s: PositiveFloat = Field(
+        default=30.0, description="the longest an environment may take for one answer"
+    )
     retries: int = Field(
         default=2, ge=0, description="how often an attempt lost to infrastructure is sampled again"
     )

@@ -46,7 +46,7 @@ class Scorer:
             return  # only its author knows what it takes
         for task in tasks:
             try:
-                self._function.dry_run(_item(task, ""))
+                self._function.dry_run(_item(Trajectory(task, group="")))
             except (UserError, TaskFailure) as error:
                 raise UserError(f"task {task.id}: {error}") from None
 
@@ -55,8 +55,10 @@ class Scorer:
         judged = [t for t in trajectories if t.failure is None]
         if not judged:
             return
-        items = [_item(t.task, t.response) for t in judged]
+        items = [_item(t) for t in judged]
         if isinstance(self._function, FunctionProcess):
+            for item in items:
+                del item["trajectory"]  # only plain data leaves this process
             verdicts = await asyncio.to_thread(self._function.judge, items)
         else:
             verdicts = self._function.judge(items)
@@ -72,13 +74,15 @@ class Scorer:
             self._function.close()
 
 
-def _item(task: Task, response: str) -> Item:
+def _item(trajectory: Trajectory) -> Item:
+    task = trajectory.task
     return {
         "data_source": task.data_source,
-        "solution_str": response,
+        "solution_str": trajectory.response,
         "ground_truth": task.ground_truth,
         "extra_info": task.extra_info,
         "prompt": task.prompt,
+        "trajectory": trajectory,
     }
 
 

@@ -13,9 +13,10 @@ from typing import Any
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.trajectory import FailureKind
 
-Item = dict[str, Any]  # data_source, solution_str, ground_truth, extra_info, prompt: one attempt to score
+Item = dict[str, Any]  # data_source, solution_str, ground_truth, extra_info, prompt: one attempt
 
 ONE = ("data_source", "solution_str", "ground_truth", "extra_info")
+BUILT_IN = (*ONE, "trajectory")  # a scorer in this process may ask for the attempt itself
 FORMS = "f(data_source, solution_str, ground_truth, extra_info) or f(completions, **columns)"
 
 
@@ -63,7 +64,7 @@ class ScoringFunction:
 
     def _judge_one(self, item: Item) -> Verdict:
         try:
-            answer = self._target(**self._accepted({key: item[key] for key in ONE}))
+            answer = self._target(**self._accepted({key: item[key] for key in BUILT_IN if key in item}))
         except UserError:
             raise
         except (Exception, SystemExit) as error:  # a sys.exit() is no more a score than a ValueError
@@ -114,7 +115,7 @@ def _form(name: str, target: Callable[..., Any]) -> tuple[bool, frozenset[str] |
     required = {p.name for p in parameters if p.default is p.empty and p.name in names}
     whole_batch = "completions" in names
     positional_only = any(p.kind is p.POSITIONAL_ONLY for p in parameters)
-    wrong = positional_only or (not whole_batch and ("solution_str" not in names or required - set(ONE)))
+    wrong = positional_only or (not whole_batch and ("solution_str" not in names or required - set(BUILT_IN)))
     if wrong:
         raise UserError(f"{name} has the signature {inspect.signature(target)}; expected {FORMS}")
     return whole_batch, None if any(p.kind is p.VAR_KEYWORD for p in parameters) else names
