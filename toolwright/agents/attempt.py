@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from toolwright.engines import Engine, Sampling
-from toolwright.models.tokenizer import Tokenizer
+from toolwright.failures import TaskFailure
+from toolwright.models.tokenizer import Tokenizer, Written
 from toolwright.trajectory import Segment, Source, Task, Trajectory
+
+
+class Over(Exception):
+    """There is no token left to go on with: an end like any other. Agents need not catch it."""
 
 
 class Attempt:
@@ -21,13 +27,19 @@ class Attempt:
         sampling: Sampling,
         *,
         max_turns: int,
+        max_total_tokens: int | None = None,
         environment_timeout_s: float = 30.0,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
         self.trajectory = trajectory
         self.max_turns = max_turns
         self.environment_timeout_s = environment_timeout_s
         self.id = f"{trajectory.group}/{trajectory.index}"
+        self.waits_for = ""  # who is being waited for, for the message when that takes too long
         self._engine, self._tokenizer, self._sampling = engine, tokenizer, sampling
+        self._most = min(filter(None, (max_total_tokens, engine.context)))
+        self._template = dict(template or {})
+        self._tools: Sequence[Mapping[str, Any]] | None = None
 
     @property
     def task(self) -> Task:
@@ -37,43 +49,91 @@ class Attempt:
     def turns(self) -> int:
         return len(self.trajectory.steps)
 
-    def prompt(self, messages: Sequence[dict[str, Any]]) -> None:
-        """Open with these messages, as the model's chat template writes them."""
-        self._extend("prompt", self._tokenizer.render(messages))
+    @property
+    def room(self) -> int:
+        """How many more tokens fit, of whatever source."""
+        return self._most - len(self.trajectory.tokens)
 
-    def observe(self, text: str, *, source: Source = "environment") -> None:
-        """Append what the world answered. It is context: nothing is learned on it."""
-        self._extend(source, text)
+    @property
+    def ended(self) -> bool:
+        """Whether the policy has ended its turn itself, by an end-of-turn token."""
+        segments = self.trajectory.segments
+        last = segments[-1].tokens[-1:] if segments and segments[-1].source == "policy" else []
+        return bool(last) and last[0] in self._tokenizer.end_tokens
 
-    def reply(self, messages: Sequence[dict[str, Any]], *, source: Source = "environment") -> bool:
-        """Answer the policy's turn and open its next. False, and nothing said, where no room is left to act."""
-        text = self._tokenizer.render(messages)
-        tokens = self._tokenizer.encode(text)
-        last = self.trajectory.tokens[-1:]
-        if last and last[0] not in self._tokenizer.end_tokens:
-            tokens = [self._tokenizer.end, *tokens]
-        limit = getattr(self._engine, "context", None)
-        if limit is not None and len(self.trajectory.tokens) + len(tokens) >= limit:
-            return False
-        self.trajectory.append(Segment(source, tokens, text=text))
-        return True
+    def prompt(
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Open with these messages, as the model's chat template writes them; `tools` are schemas for it."""
+        self._tools = tools
+        self._extend("prompt", self._tokenizer.opening(messages, tools=tools, **self._template))
+
+    def observe(
+        self, text: str, *, source: Source = "environment", write: Callable[[str], str] = str
+    ) -> Segment:
+        """Append what the world answered, in the middle of the policy's turn. It is context: nothing is
+        learned on it, and no special token in it counts as one. `write` puts marks of ours around it."""
+        return self._extend(source, self._tokenizer.quote(text, write))
+
+    def reply(self, messages: Sequence[Mapping[str, Any]], *, source: Source = "tool") -> Segment:
+        """Append messages and open the policy's next turn, as the chat template would go on."""
+        ended, tools = self.ended, self._tools
+        return self._extend(
+            source, self._tokenizer.going_on(messages, ended=ended, tools=tools, **self._template)
+        )
 
     async def act(self, *, anchor: str | None = None, stop: Sequence[str] | None = None) -> Segment:
-        """Let the policy take one step. `anchor` names the state it is taken in, for step-wise credit."""
-        started = time.perf_counter()
+        """Let the policy take one step. `anchor` names the state it is taken in, for step-wise credit.
+
+        Where no token is left to take it with, the attempt is over."""
+        if self.room < 1:
+            self._out_of_tokens()
+        started, room = time.perf_counter(), self.room
         sampling = self._sampling if stop is None else replace(self._sampling, stop=tuple(stop))
-        answer = await self._engine.generate(self.trajectory.tokens, sampling, attempt=self.id)
+        if room < sampling.max_tokens:
+            sampling = replace(sampling, max_tokens=room)
+        with self.waiting("the engine"):
+            answer = await self._engine.generate(self.trajectory.tokens, sampling, attempt=self.id)
         segment = Segment("policy", answer.tokens, answer.log_probs, answer.text, anchor=anchor)
         self.trajectory.append(segment)
-        self.trajectory.stop = answer.stop
+        cut = answer.stop == "length" and self.room < 1
+        self.trajectory.stop = "tokens" if cut else answer.stop
         self.trajectory.weights_version = answer.weights_version
-        timings = self.trajectory.timings
-        timings["generate_s"] = timings.get("generate_s", 0.0) + time.perf_counter() - started
+        self.spend("generate_s", time.perf_counter() - started)
         return segment
+
+    def finish(self, stop: str) -> None:
+        """Say what ended the attempt: done, turns, … The agent then returns."""
+        self.trajectory.stop = stop
 
     def count(self, name: str, amount: float = 1) -> None:
         """Count something worth knowing: tool_calls, tool_errors, format_faults, …"""
         self.trajectory.counts[name] = self.trajectory.counts.get(name, 0) + amount
 
-    def _extend(self, source: Source, text: str) -> None:
-        self.trajectory.append(Segment(source, self._tokenizer.encode(text), text=text))
+    def spend(self, name: str, seconds: float) -> None:
+        """Add to the time of a stage: generate_s, tool_s, …"""
+        self.trajectory.timings[name] = self.trajectory.timings.get(name, 0.0) + seconds
+
+    @contextmanager
+    def waiting(self, name: str) -> Iterator[None]:
+        """Names who is waited for, so that a limit that passes meanwhile can say so."""
+        self.waits_for = name
+        yield
+        self.waits_for = ""  # not where it was left by an exception: then it is asked for
+
+    def _extend(self, source: Source, written: Written) -> Segment:
+        """What does not fit is not appended: nothing could be said after it."""
+        if self.trajectory.steps and len(written.tokens) > self.room:
+            self._out_of_tokens()
+        segment = Segment(source, written.tokens, text=written.text)
+        self.trajectory.append(segment)
+        return segment
+
+    def _out_of_tokens(self) -> NoReturn:
+        if not self.trajectory.steps:
+            raise TaskFailure(
+                f"attempt {self.id}: a prompt of {len(self.trajectory.tokens)} tokens leaves no room in the "
+                f"{self._most} that an attempt may have; raise rollout.max_total_tokens or model.context"
+            )
+        self.finish("tokens")
+        raise Over

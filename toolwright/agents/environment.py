@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from toolwright.agents import registry
-from toolwright.agents.attempt import Attempt
+from toolwright.agents.attempt import Attempt, Over
 from toolwright.environments import InvalidAction, Outcome
 from toolwright.environments.host import Host
 from toolwright.failures import UserError
@@ -30,33 +30,39 @@ class EnvironmentLoop:
             await host.close()
 
     async def _play(self, attempt: Attempt, host: Host, tag: str | None) -> None:
-        seen = await host.reset(attempt.task)
+        with attempt.waiting(f"environment {host.name}"):
+            seen = await host.reset(attempt.task)
         attempt.prompt([*attempt.task.prompt, {"role": "user", "content": seen.text}])
         anchor = seen.text if seen.anchor is None else seen.anchor
         while True:
             step = await attempt.act(anchor=anchor)
             outcome = await self._step(attempt, host, tag, step)
             step.reward = float(outcome.reward)
-            if outcome.done:
-                attempt.count("success", float(bool(outcome.info.get("success"))))
-            ended = "done" if outcome.done else "turns" if attempt.turns >= attempt.max_turns else ""
-            if not ended and not attempt.reply([{"role": "user", "content": outcome.text}]):
-                ended = "tokens"
-            if ended:
-                # Nobody acts on it any more, so it is kept to be read and costs no tokens.
-                attempt.trajectory.append(Segment("environment", [], text=outcome.text))
-                attempt.trajectory.stop = ended
-                return
-            if outcome.anchor is not None or outcome.text:
-                anchor = outcome.text if outcome.anchor is None else outcome.anchor
+            if outcome.done or attempt.turns >= attempt.max_turns:
+                attempt.count("success", bool(outcome.done and outcome.info.get("success")))
+                _last_words(attempt, outcome)
+                return attempt.finish("done" if outcome.done else "turns")
+            try:
+                attempt.reply([{"role": "user", "content": outcome.text}], source="environment")
+            except Over:
+                _last_words(attempt, outcome)
+                raise
+            anchor = outcome.text if outcome.anchor is None else outcome.anchor
 
     async def _step(self, attempt: Attempt, host: Host, tag: str | None, step: Segment) -> Outcome:
         """An action that cannot be read, or is none here, is told and counted; the state is what it was."""
         try:
-            return await host.step(read_action(step.text, tag))
+            action = read_action(step.text, tag)
+            with attempt.waiting(f"environment {host.name}"):
+                return await host.step(action)
         except InvalidAction as error:
             attempt.count("format_faults")
             return Outcome(str(error), error.reward, anchor=step.anchor)
+
+
+def _last_words(attempt: Attempt, outcome: Outcome) -> None:
+    """What nobody will act on is kept to be read, and costs no tokens."""
+    attempt.trajectory.append(Segment("environment", [], text=outcome.text))
 
 
 def settings_of(task: Task) -> dict[str, Any]:

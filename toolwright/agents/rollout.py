@@ -6,10 +6,11 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from toolwright.agents import registry
-from toolwright.agents.attempt import Attempt
+from toolwright.agents.attempt import Attempt, Over
 from toolwright.config import schema
 from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
@@ -77,7 +78,8 @@ class Rollout:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self.config.timeout_s) as limit:
-                await self.agent.attempt(attempt)
+                with suppress(Over):
+                    await self.agent.attempt(attempt)
             if not trajectory.sampled_tokens:
                 raise TaskFailure(f"agent {self.config.agent!r} ended without asking the policy for anything")
         except TimeoutError as error:

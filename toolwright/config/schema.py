@@ -135,6 +135,9 @@ class Rollout(Block):
     retries: int = Field(
         default=2, ge=0, description="how often an attempt lost to infrastructure is sampled again"
     )
+    tool_config_path: str | None = Field(
+        default=None, description="as `tool_config_path`, where verl's users have it"
+    )
 
 
 class Reward(Block):
@@ -294,6 +297,10 @@ class Config(Block):
     model: Model = Model()
     engine: Engine = Engine()
     rollout: Rollout = Rollout()
+    tools: dict[str, Any] = Field(
+        default={}, description="what the policy can call: each tool by name, with its settings"
+    )
+    tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
     reward: Reward = Reward()
     algorithm: Algorithm = Algorithm()
     update: Update = Update()

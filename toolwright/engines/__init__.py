@@ -44,6 +44,7 @@ class Engine(Protocol):
 
     exact: bool
     weights_version: int
+    context: int  # the longest sequence it can hold
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
         """Continue `prompt`. `attempt` names whose it is, so that its cache can serve its next turn."""

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from toolwright.failures import UserError
 from toolwright.models.folder import read_json
+
+if TYPE_CHECKING:
+    from toolwright.models.chat import Chat, Messages, Tools
 
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unk|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
@@ -29,6 +34,21 @@ FILES = (
     "chat_template.jinja",
     "generation_config.json",  # where a model with several end tokens lists them
 )
+# Characters of private use, one of which marks where a text must be cut before it is encoded.
+MARKS = [*range(0xE000, 0xF900), *range(0xF0000, 0xF0800)]
+# No token is longer than this many characters, near enough: what is cut to size need not be encoded whole.
+CHARACTERS_A_TOKEN = 16
+# Whose words are quoted. The system's are the operator's, the assistant's its own.
+QUOTED = ("user", "tool", "environment")
+REPLACEMENT = "\ufffd"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text and its tokens."""
+
+    text: str
+    tokens: list[int]
 
 
 class Tokenizer:
@@ -112,49 +132,166 @@ class Tokenizer:
         return own if own is not None else min(self.end_tokens)
 
     def encode(self, text: str) -> list[int]:
-        return self.backend.encode(text, add_special_tokens=False).ids
+        """The text opens a sequence, and special tokens written in it are meant."""
+        return self.backend.encode(clean(text), add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text for reading and scoring: what the model said, without the marks around it."""
         return self.backend.decode(list(tokens), skip_special_tokens=True)
 
-    def render(self, messages: Sequence[dict[str, Any]], *, generate: bool = True) -> str:
+    def render(
+        self, messages: Messages, *, generate: bool = True, tools: Tools | None = None, **extra: Any
+    ) -> str:
         """Messages as the chat template writes them; `generate` opens the assistant's turn."""
-        from jinja2 import TemplateError
+        return self.chat.render(messages, generate=generate, tools=tools, **extra)
 
-        specials = {key: self.config.get(key) for key in ("bos_token", "eos_token", "pad_token")}
-        specials = {key: v["content"] if isinstance(v, dict) else v for key, v in specials.items() if v}
-        try:
-            return self._template.render(messages=list(messages), add_generation_prompt=generate, **specials)
-        except TemplateError as error:
-            raise UserError(f"the chat template cannot write these messages: {error}") from None
+    def opening(self, messages: Messages, *, tools: Tools | None = None, **extra: Any) -> Written:
+        """A conversation up to where the assistant's first turn begins. What users and tools say in it
+        is text, whatever it looks like: special tokens are the template's alone to write."""
+        said, known, mark = self._quoted(messages, tools)
+        return self._written(self.render(said, tools=known, **extra), mark, opens=True)
+
+    def going_on(
+        self, messages: Messages, *, ended: bool, tools: Tools | None = None, **extra: Any
+    ) -> Written:
+        """What stands between an assistant's turn and the next, `messages` being said in between; `ended`
+        tells that the turn's end-of-turn token is there already. Quoted as in `opening`."""
+        said, known, mark = self._quoted(messages, tools)
+        return self._written(self.chat.going_on(said, ended=ended, tools=known, **extra), mark)
+
+    def quote(self, text: str, write: Callable[[str], str] = str) -> Written:
+        """A text of the world's, in which no special token counts as one; `write` puts something around it,
+        in which they do."""
+        mark = _unused(text)
+        return self._written(write(self._cut(clean(text), mark)), mark)
+
+    def clip(self, text: str, most: int) -> str:
+        """At most so many tokens of it: its head and its tail, the cut between them marked."""
+        text, reach = clean(text), most * CHARACTERS_A_TOKEN
+        if len(text) <= 2 * reach:
+            head = tail = text
+        else:  # the middle will be left out in any case, and is not worth encoding
+            head, tail = text[:reach], text[-reach:]
+        starts, ends = list(self._spans(head)), list(self._spans(tail))
+        if head is text and len(starts) <= most:
+            return text
+        for notice in (f"\n… {len(text):,} characters, the middle left out …\n", "…"):
+            room = most - len(self._encode_inside(notice))
+            if 2 * room >= most:
+                break
+        last = max(room, 1) // 3  # the head is worth more: it says what the rest is
+        kept = starts[max(room, 1) - last - 1][1]
+        return head[:kept] + notice + (tail[ends[-last][0] :] if last else "")
+
+    @property
+    def end_marks(self) -> list[str]:
+        """The end-of-turn tokens as they are written."""
+        return [str(self.backend.id_to_token(end)) for end in sorted(self.end_tokens)]
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where in the text each of its tokens stands, special tokens being text."""
+        start, mark = 0, _unused(text)
+        for piece in self._cut(text, mark).split(mark):
+            offsets = self.backend.encode(piece, add_special_tokens=False).offsets
+            yield from ((start + begin, start + end) for begin, end in offsets)
+            start += len(piece)
+
+    def _quoted(self, messages: Messages, tools: Tools | None) -> tuple[Any, Any, str]:
+        """What users say, and tools about themselves and in answer, cut where it reads as a special token."""
+        mark = _unused("".join(str(message.get("content")) for message in messages))
+
+        def quoted(value: Any) -> Any:
+            if isinstance(value, str):
+                return self._cut(clean(value), mark)
+            if isinstance(value, Mapping):
+                return {key: quoted(item) for key, item in value.items()}
+            return [quoted(item) for item in value] if isinstance(value, list | tuple) else value
+
+        said = [
+            {**m, "content": quoted(m["content"])} if m["role"] in QUOTED and "content" in m else m
+            for m in messages
+        ]
+        return said, quoted(tools), mark
+
+    def _cut(self, text: str, mark: str) -> str:
+        """The text with a mark inside everything that reads as a special token."""
+        text = text.replace(mark, REPLACEMENT).translate(self._unspeakable)
+        if self._forgeable is None:
+            return text
+        starts = [match.start() for match in self._forgeable.finditer(text)]
+        if starts:
+            cuts = [0, *(start + 1 for start in starts), len(text)]
+            text = mark.join(text[a:b] for a, b in pairwise(cuts))
+        # Full-width letters, say, which the tokenizer's own normalisation turns into the real thing.
+        normalizer = self.backend.normalizer
+        if normalizer is not None and self._forgeable.search(normalizer.normalize_str(text)):
+            text = mark.join(text.replace(mark, ""))
+        return text
+
+    def _written(self, text: str, mark: str, *, opens: bool = False) -> Written:
+        """Encoded piece by piece, cut at the marks: no token reaches over one."""
+        tokens: list[int] = []
+        for piece in text.split(mark):
+            tokens += self.encode(piece) if opens else self._encode_inside(piece)
+            opens = False
+        return Written(text.replace(mark, ""), tokens)
+
+    def _encode_inside(self, text: str) -> list[int]:
+        """Some tokenizers put a space before a text. What goes on from other tokens has none."""
+        if not self._opens_with_space:
+            return self.encode(text)
+        anchor = self.end_marks[0]
+        return self.encode(anchor + text)[1:]
 
     @cached_property
-    def _template(self) -> Any:
-        from jinja2 import TemplateSyntaxError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    def _opens_with_space(self) -> bool:
+        if not self.end_tokens:
+            return False
+        return self.encode(self.end_marks[0] + "a")[1:] != self.encode("a")
+
+    @cached_property
+    def _forgeable(self) -> re.Pattern[str] | None:
+        """Finds where a special token's text begins, or that of a mark which the template writes."""
+        added = self.backend.get_added_tokens_decoder().values()
+        source = self.config.get("chat_template") or ""
+        source = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False)
+        marks = [t.content for t in added if len(t.content) > 1 and (t.special or t.content in source)]
+        if not marks:
+            return None
+        first = "".join(re.escape(mark) for mark in sorted({mark[0] for mark in marks}))
+        return re.compile(f"(?=[{first}])(?={'|'.join(re.escape(mark) for mark in sorted(marks))})")
+
+    @cached_property
+    def _unspeakable(self) -> dict[int, str]:
+        """Special tokens of a single character: there is no other way to write them."""
+        added = self.backend.get_added_tokens_decoder().values()
+        return {ord(t.content): REPLACEMENT for t in added if t.special and len(t.content) == 1}
+
+    @cached_property
+    def chat(self) -> Chat:
+        from toolwright.models.chat import Chat
 
         source = self.config.get("chat_template")
-        if isinstance(source, list):  # several named templates
-            source = next((t["template"] for t in source if t["name"] == "default"), source[0]["template"])
         if not source:
             raise UserError(
                 f"the tokenizer{f' in {self.source}' if self.source else ''} has no chat template; "
                 "put one into chat_template.jinja beside it"
             )
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        named = (
+            {t["name"]: t["template"] for t in source} if isinstance(source, list) else {"default": source}
         )
-        environment.filters["tojson"] = lambda value, ensure_ascii=False, **options: json.dumps(
-            value, ensure_ascii=ensure_ascii, **options
-        )
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-        try:
-            return environment.from_string(source)
-        except TemplateSyntaxError as error:
-            raise UserError(f"the chat template cannot be read, line {error.lineno}: {error}") from None
+        named.setdefault("default", next(iter(named.values())))
+        known = {key: self.config.get(key) for key in ("bos_token", "eos_token", "pad_token")}
+        specials = {k: str(v["content"] if isinstance(v, dict) else v) for k, v in known.items() if v}
+        return Chat(named, specials, ends=self.end_marks)
 
 
-def _raise(message: str) -> None:
-    raise UserError(f"the chat template refuses these messages: {message}")
+def clean(text: str) -> str:
+    """Text that every encoder takes: half a surrogate pair is none."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _unused(text: str) -> str:
+    """A character of private use that does not occur in the text."""
+    used = set() if text.isascii() else set(text)
+    return next((chr(code) for code in MARKS if chr(code) not in used), chr(MARKS[0]))

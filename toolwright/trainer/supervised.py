@@ -121,7 +121,7 @@ def as_trajectory(number: int, messages: Messages, tokenizer: Tokenizer) -> Traj
         if not opened.startswith(done) or not closed.startswith(opened):
             raise UserError(f"demonstration {number}: the chat template rewrites earlier turns as it goes on")
         said, after = closed[len(opened) :], ""
-        for end in _ends(tokenizer):  # what follows the end of the turn, a newline say, is the template's
+        for end in tokenizer.end_marks:  # what follows the end of the turn, a newline say, is the template's
             if end in said:
                 cut = said.rindex(end) + len(end)
                 said, after = said[:cut], said[cut:]
@@ -133,10 +133,6 @@ def as_trajectory(number: int, messages: Messages, tokenizer: Tokenizer) -> Traj
     if not trajectory.steps:
         raise UserError(f"demonstration {number} has no assistant message to learn from")
     return trajectory
-
-
-def _ends(tokenizer: Tokenizer) -> list[str]:
-    return [str(tokenizer.backend.id_to_token(end)) for end in sorted(tokenizer.end_tokens)]
 
 
 def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:

@@ -1,0 +1,1 @@
+"""The built-in tools, one a file; a new file is found by itself."""

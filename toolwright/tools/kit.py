@@ -1,0 +1,187 @@
+"""One entry of the configuration: a function, a tool or a server of several, built on first use."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolwright.failures import InfrastructureFailure, UserError, nearest
+from toolwright.registry import Entry
+from toolwright.tools import TOOLS
+from toolwright.tools.offer import Offer, offer_of
+
+log = logging.getLogger(__name__)
+
+# What every entry may say, whatever tool it is.
+COMMON = {
+    "path": str,  # path.py:name, package.module:name, or a registered name where the entry has another
+    "name": str,  # what the policy calls it
+    "description": str,  # in place of the docstring
+    "timeout_s": float,  # the longest one call may take
+}
+_CLOSING_S = 10.0
+
+
+class Kit:
+    """Checked when it is made, opened when it is first used, and closed by whoever used it."""
+
+    def __init__(self, label: str, settings: Mapping[str, Any], *, timeout_s: float) -> None:
+        self.label = label
+        self._given = (settings, timeout_s)
+        common = {key: _common(label, key, settings[key]) for key in COMMON if settings.get(key) is not None}
+        self._entry = _entry(label, common.get("path", label))
+        self._name, self._description = common.get("name"), common.get("description")
+        self.limit_s: float = common.get("timeout_s", timeout_s)
+        own = {key: value for key, value in settings.items() if key not in COMMON}
+        self._settings = _checked(label, self._entry, own, timeout_s=self.limit_s)
+        self._instance: Any = None
+        self._opening = asyncio.Lock()
+        target = self._entry.target
+        self._several = isinstance(target, type) and hasattr(target, "tools")
+        self._offers: list[Offer] | None = None if self._several else [self._single()]
+
+    def anew(self) -> Kit:
+        """The same entry, not opened yet."""
+        settings, timeout_s = self._given
+        return Kit(self.label, settings, timeout_s=timeout_s)
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether it ends its calls in time by itself, and can tell the policy's fault from a server's."""
+        return bool(getattr(self._entry.target, "keeps_time", False))
+
+    @property
+    def names(self) -> list[str]:
+        """What the policy may call; for a server of several not known before it has been asked."""
+        return [self._name or self.label] if self._offers is None else [one.name for one in self._offers]
+
+    async def offers(self) -> list[Offer]:
+        """Everything that can be called, a server's own list among it."""
+        async with self._opening:
+            if self._offers is None:
+                offered = await self._built().tools()
+                self._offers = [
+                    one if isinstance(one, Offer) else offer_of(one.__name__, one) for one in offered
+                ]
+            return self._offers
+
+    async def end(self, attempt: str) -> None:
+        """Closes what the instance keeps for one attempt."""
+        if self._instance is not None and hasattr(self._instance, "end"):
+            await self._last_words("end", self._instance.end(attempt))
+
+    async def close(self) -> None:
+        instance, self._instance = self._instance, None
+        if self._several:
+            self._offers = None
+        if instance is not None and hasattr(instance, "close"):
+            await self._last_words("close", instance.close())
+
+    async def _last_words(self, what: str, call: Any) -> None:
+        """What goes wrong in closing is worth a line and nobody's failure."""
+        try:
+            if inspect.isawaitable(call):
+                async with asyncio.timeout(_CLOSING_S):
+                    await call
+        except TimeoutError:
+            log.warning(
+                "tool %s: %s() took longer than %g s and was left alone", self.label, what, _CLOSING_S
+            )
+        except Exception as error:
+            log.warning("tool %s: %s() failed: %s: %s", self.label, what, type(error).__name__, error)
+
+    def _single(self) -> Offer:
+        target = self._entry.target
+        name = self._name or self.label
+        if not isinstance(target, type):
+            return offer_of(name, target, description=self._description)
+        if "__call__" not in dir(target):
+            raise UserError(
+                f"tool {self.label!r}: the class {target.__name__} has neither __call__ nor tools()"
+            )
+        call = types.MethodType(target.__call__, target)  # bound, so that `self` is no parameter
+        return offer_of(
+            name, call, instance=self._built, doc=target.__doc__ or "", description=self._description
+        )
+
+    def _built(self) -> Any:
+        """The instance, made in the running loop: it may hold sessions and locks of that loop."""
+        if self._instance is None:
+            try:
+                self._instance = self._entry.target(**self._settings)
+            except (UserError, InfrastructureFailure):
+                raise
+            except Exception as error:
+                log.exception("tool %s cannot be built", self.label)
+                raise UserError(
+                    f"tool {self.label!r} cannot be built: {type(error).__name__}: {error}"
+                ) from error
+        return self._instance
+
+
+def _entry(label: str, path: str) -> Entry[Callable[..., Any]]:
+    if ":" not in path and path not in TOOLS.names():
+        raise UserError(
+            f"unknown tool {path!r}; {nearest(path, TOOLS.names())} "
+            f"A tool of your own: tools.{label}.path=my_tools.py:name"
+        )
+    return TOOLS.get(path)
+
+
+def _common(label: str, key: str, value: Any) -> Any:
+    if COMMON[key] is float and isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    if COMMON[key] is str and isinstance(value, str) and value:
+        return value
+    expected = "a positive number of seconds" if COMMON[key] is float else "text"
+    raise UserError(f"tools.{label}.{key}={value!r}: expected {expected}")
+
+
+def _checked(
+    label: str, entry: Entry[Callable[..., Any]], settings: Mapping[str, Any], *, timeout_s: float
+) -> dict[str, Any]:
+    """The settings against the class's own signature: known names, the types and ranges it declares."""
+    from pydantic import TypeAdapter, ValidationError
+
+    known: dict[str, inspect.Parameter] = {}
+    if isinstance(entry.target, type):
+        known = {p.name: p for p in _parameters(entry.target) if p.kind is not p.VAR_POSITIONAL}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
+    checked: dict[str, Any] = {"timeout_s": timeout_s} if "timeout_s" in known else {}
+    for key, value in settings.items():
+        if key not in known:
+            if not open_ended:
+                hint = nearest(key, {*known, *COMMON})
+                raise UserError(f"tools.{label}.{key}: tool {label!r} has no such setting; {hint}")
+            checked[key] = value
+            continue
+        annotation = known[key].annotation
+        if annotation is inspect.Parameter.empty or isinstance(annotation, str):
+            checked[key] = value
+            continue
+        try:
+            checked[key] = TypeAdapter(annotation).validate_python(value)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise UserError(f"tools.{label}.{key}={value!r} does not work: {reason}") from None
+    required = [p.name for p in known.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    missing = [name for name in required if name not in checked]
+    if missing:
+        raise UserError(f"tool {label!r} needs tools.{label}.{missing[0]}")
+    if hasattr(entry.target, "check_settings"):
+        try:
+            entry.target.check_settings(**checked)
+        except UserError as error:
+            raise UserError(f"tools.{label}: {error}") from None
+    return checked
+
+
+def _parameters(target: type) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(target, eval_str=True).parameters.values())
+    except NameError:  # an annotation that only a type checker can resolve: names are checked, types are not
+        return list(inspect.signature(target).parameters.values())

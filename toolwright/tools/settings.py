@@ -1,0 +1,122 @@
+"""Which tools a run has: the three ways to say it made one, and a sandbox started where none is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolwright.failures import UserError
+from toolwright.tools import TOOLS
+
+if TYPE_CHECKING:
+    from toolwright.config import schema
+
+Settings = dict[str, dict[str, Any]]
+
+# Any of these says where a sandbox server is.
+_WHERE = ("url", "urls", "host_addr", "host_port")
+
+
+def settings_of(config: schema.Config | Mapping[str, Any]) -> Settings:
+    """Inline `tools`, the file of `tool_config_path` and the one of `rollout.tool_config_path` together."""
+    tree = config if isinstance(config, Mapping) else config.model_dump(include=_SAYING)
+    tree = _container(tree)
+    rollout = _container(tree.get("rollout") or {})
+    ways = {"tools": _absolute(plain(tree.get("tools"), "tools"), Path.cwd())}
+    for key, path in {
+        "tool_config_path": tree.get("tool_config_path"),
+        "rollout.tool_config_path": rollout.get("tool_config_path"),
+    }.items():
+        if path:
+            ways[f"{key}={path}"] = _from_file(key, str(path))
+    merged: Settings = {}
+    stated: dict[str, str] = {}
+    for way, settings in ways.items():
+        for label, own in settings.items():
+            if label in merged and merged[label] != own:
+                raise UserError(f"tool {label!r} is set in two ways that differ: {stated[label]} and {way}")
+            merged[label], stated[label] = own, way
+    return merged
+
+
+_SAYING: Any = {"tools": True, "tool_config_path": True, "rollout": {"tool_config_path"}}
+
+
+def plain(tools: Any, where: str) -> Settings:
+    """A block of tools as ordinary dictionaries; `python:` with nothing after it has no settings."""
+    block = _container(tools)
+    if isinstance(block, list):
+        from toolwright.tools.verl import settings_from
+
+        return settings_from(block, where)
+    if not isinstance(block, Mapping):
+        raise UserError(f"{where}: expected tools by name with their settings, found {block!r:.100}")
+    settings: Settings = {}
+    for label, own in block.items():
+        given = _container(own)
+        if not isinstance(given, Mapping):
+            raise UserError(f"{where}.{label}: expected a block of settings, found {given!r:.100}")
+        settings[str(label)] = {str(key): value for key, value in given.items()}
+    return settings
+
+
+@contextmanager
+def served(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Settings]:
+    """The settings with a URL wherever a sandbox is needed; one is started for the block if none is named."""
+    whole = {label: dict(own) for label, own in settings.items()}
+    homeless = [label for label, own in whole.items() if _wants_sandbox(label, own)]
+    if not homeless:
+        yield whole
+        return
+    from toolwright.sandbox.local import local_server
+
+    with local_server() as url:
+        for label in homeless:
+            whole[label]["url"] = url
+        yield whole
+
+
+def _wants_sandbox(label: str, own: Mapping[str, Any]) -> bool:
+    path = own.get("path") or label
+    if ":" not in path and path not in TOOLS.names():
+        return False  # the toolbox says what is wrong with it
+    return "sandbox" in TOOLS.get(path).needs and not any(own.get(key) for key in _WHERE)
+
+
+def _from_file(key: str, path: str) -> Settings:
+    import yaml
+
+    file = Path(path).expanduser()
+    try:
+        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{key}={path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{key}={path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{key}={path}: is no YAML: {error}") from None
+    if not isinstance(tree, Mapping) or "tools" not in tree:
+        raise UserError(f"{key}={path}: expected a block `tools:`")
+    return _absolute(plain(tree["tools"], f"{path}: tools"), file.resolve().parent)
+
+
+def _absolute(settings: Settings, folder: Path) -> Settings:
+    """Files named relative to where they are named, so that a worker elsewhere finds them."""
+    for own in settings.values():
+        where, colon, name = str(own.get("path") or "").rpartition(":")
+        if colon and where.endswith(".py"):
+            near = folder / Path(where).expanduser()
+            chosen = near if near.is_file() else Path(where).expanduser()
+            own["path"] = f"{chosen.resolve()}:{name}"
+    return settings
+
+
+def _container(value: Any) -> Any:
+    """Plain containers of OmegaConf's; `omegaconf` is not imported for those who do not use it."""
+    if type(value).__module__.startswith("omegaconf"):
+        from omegaconf import OmegaConf
+
+        return OmegaConf.to_container(value, resolve=True)
+    return {} if value is None else value

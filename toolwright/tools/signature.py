@@ -1,0 +1,159 @@
+"""A callable's parameters as the policy sees them: a JSON schema, and arguments held to it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from toolwright.failures import UserError, nearest
+from toolwright.tools import docstring
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+ATTEMPT = "attempt"  # a keyword-only parameter of this name is filled in, not asked of the policy
+_TOLD = 5  # of many things wrong with a call, the policy is told so many
+
+
+class BadArguments(Exception):
+    """What the policy passed does not fit; the message is for the policy."""
+
+
+class Signature:
+    """What a function, or an object's `__call__`, takes."""
+
+    def __init__(self, name: str, target: Callable[..., Any], *, doc: str | None = None) -> None:
+        self.wants_attempt = False
+        words = docstring.read(doc if doc is not None else inspect.getdoc(target))
+        self.description = words.summary
+        said = {**docstring.read(inspect.getdoc(target)).parameters, **words.parameters}
+        self._model = self._modelled(name, target, said)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """As OpenAI's `parameters`."""
+        schema = _plain(self._model.model_json_schema(by_alias=True))
+        return {"type": "object", "properties": {}, "required": [], **schema}
+
+    def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them. "5" is taken for 5, and JSON text for what it says."""
+        from pydantic import ValidationError
+
+        try:
+            return self._taken(self._model.model_validate(dict(arguments)))
+        except ValidationError as error:
+            wrong = {str(one["loc"][0]) for one in error.errors(include_url=False) if one["loc"]}
+            parsed = {key: _parsed(value) if key in wrong else value for key, value in arguments.items()}
+            if parsed != dict(arguments):
+                try:
+                    return self._taken(self._model.model_validate(parsed))
+                except ValidationError:
+                    pass
+            raise BadArguments(self._complaint(error)) from None
+
+    def _taken(self, model: BaseModel) -> dict[str, Any]:
+        named = {field: info.alias or field for field, info in type(model).model_fields.items()}
+        given = {
+            alias: getattr(model, field) for field, alias in named.items() if field in model.model_fields_set
+        }
+        return {**given, **(model.model_extra or {})}
+
+    def _complaint(self, error: ValidationError) -> str:
+        known = [info.alias or field for field, info in self._model.model_fields.items()]
+        lines = []
+        for one in error.errors(include_url=False)[:_TOLD]:
+            where = ".".join(str(part) for part in one["loc"])[:200]
+            if one["type"] == "extra_forbidden":
+                hint = nearest(where, known) if known else "it takes none"
+                lines.append(f"there is no argument {where!r}; {hint}")
+            elif one["type"] == "missing":
+                lines.append(f"the argument {where!r} is missing")
+            else:
+                lines.append(f"{where}: {one['msg'][:200]}")
+        return "; ".join(lines)
+
+    def _modelled(self, name: str, target: Callable[..., Any], said: dict[str, str]) -> type[BaseModel]:
+        from pydantic import ConfigDict, Field, create_model
+
+        fields: dict[str, Any] = {}
+        extra = "forbid"
+        for parameter in _signature(name, target).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.name == ATTEMPT:
+                self.wants_attempt = True
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                extra = "allow"
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
+                raise UserError(
+                    f"tool {name!r}: its parameter {parameter.name!r} cannot be passed by name; "
+                    f"tools are called with named arguments only"
+                )
+            elif parameter.annotation is parameter.empty:
+                raise UserError(
+                    f"tool {name!r}: its parameter {parameter.name!r} has no type; "
+                    f"write {parameter.name}: str or whatever it is, the policy is told so"
+                )
+            else:
+                default = ... if parameter.default is parameter.empty else parameter.default
+                about = said.get(parameter.name)
+                # By alias, because a parameter may be called `json` or `model_config`, a field may not.
+                place = Field(default, alias=parameter.name, description=about)
+                fields[f"p{len(fields)}"] = (parameter.annotation, place)
+        config = ConfigDict(
+            extra="allow" if extra == "allow" else "forbid",
+            arbitrary_types_allowed=False,
+            coerce_numbers_to_str=True,
+            protected_namespaces=(),
+        )
+        try:
+            model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
+            model.model_json_schema(by_alias=True)
+        except Exception as error:  # pydantic has many ways to say that a type has no JSON form
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"tool {name!r}: a parameter has a type that JSON cannot carry: {reason}"
+            ) from None
+        return model
+
+
+def _signature(name: str, target: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(target, eval_str=True)
+    except NameError as error:
+        raise UserError(
+            f"tool {name!r}: the type {error.name!r} in its signature is not known where it is defined; "
+            f"import it outside of TYPE_CHECKING"
+        ) from None
+    except ValueError:
+        raise UserError(f"tool {name!r} has no signature to read; wrap it in a typed function") from None
+
+
+def _parsed(value: Any) -> Any:
+    """Text as the JSON that it may be: formats without types pass everything as text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _plain(schema: Any) -> Any:
+    """Without what only a validator wants: titles, and `null` beside the one type that counts."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _plain(value) for key, value in schema.items() if not _is_title(key, value)}
+    kinds = [kind for kind in kept.get("anyOf", []) if kind != {"type": "null"}]
+    if "anyOf" in kept and len(kinds) == 1:
+        del kept["anyOf"]
+        kept = {**kinds[0], **kept}
+        if kept.get("default", "") is None:
+            del kept["default"]
+    return kept
+
+
+def _is_title(key: str, value: Any) -> bool:
+    return key == "title" and isinstance(value, str)  # a parameter called `title` has a dictionary here
