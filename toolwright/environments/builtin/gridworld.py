@@ -96,16 +96,13 @@ class GridWorld:
         return f"{seen}{far}."
 
     def _ways(self, space: str) -> Iterator[tuple[str, str]]:
-        """Keys still to be had, closed doors and the goal, each with how far it is: 2 down, 3 left."""
-        row, column = self.state[0]
-        for place in sorted(self.cells, key=lambda place: self.cells[place]):
-            if (mark := self._mark(place)) != ".":
+        """How far it is to the goal, to keys still to be had and to doors that those held open."""
+        (row, column), keys = self.state
+        for place, mark in sorted(self.cells.items(), key=lambda cell: cell[1]):
+            if mark == "*" or (mark.islower() and mark not in keys) or (mark.isupper() and mark.lower() in keys):
                 down, right = place[0] - row, place[1] - column
-                parts = [
-                    f"{abs(n)}{space}{name if space else name[0]}"
-                    for n, name in ((down, "down" if down > 0 else "up"), (right, "right" if right > 0 else "left"))
-                    if n
-                ]
+                ways = (down, "down" if down > 0 else "up"), (right, "right" if right > 0 else "left")
+                parts = [f"{abs(n)}{space}{name if space else name[0]}" for n, name in ways if n]
                 yield mark, (" and " if space else "").join(parts)
 
 
