@@ -58,7 +58,7 @@ def starts(solution_str):
     return child.pid
 
 def batch(completions, ground_truth, level, **columns):
-    assert set(columns) == {"prompts", "data_source", "extra_info"}
+    assert set(columns) == {"prompts", "data_source", "extra_info", "num_turns", "counts", "stop"}
     if "hang" in completions:
         time.sleep(60)
     if "raise" in completions:

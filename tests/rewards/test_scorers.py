@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwright.failures import TaskFailure, UserError
+from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
 
 
@@ -144,10 +144,3 @@ def test_a_ground_truth_of_the_wrong_type_is_a_failure_not_a_zero(
 ) -> None:
     with pytest.raises(TaskFailure, match=message):
         score(scorer, "12", truth)
-
-
-def test_a_mixed_file_is_scored_source_by_source() -> None:
-    assert score("data_source", "it is 12", "12", source="openai/gsm8k") == 1
-    assert score("data_source", "it is 12", "12", source="reverse") == 0
-    with pytest.raises(UserError, match="no scorer is known for data_source 'x'"):
-        score("data_source", "12", "12", source="x")

@@ -147,11 +147,40 @@ class Reward(Block):
         default=None,
         description="a registered scorer, path.py:name or package.module:name; null: the task's own",
     )
+    parts: dict[str, float] = Field(
+        default={},
+        description="a weighted sum instead: scorers and their weights, `task` for the task's own",
+    )
+    params: dict[str, dict[str, Any]] = Field(
+        default={}, description="settings by scorer: params.gsm8k.strict=true"
+    )
     timeout_s: PositiveFloat = Field(default=30.0, description="the longest one score may take")
+    workers: PositiveInt | None = Field(
+        default=None,
+        description="processes that score side by side; null: 1 for a function by path, else every core",
+    )
+    sandbox_url: str | None = Field(
+        default=None, description="where code is run against tests; null: a server of the run's own"
+    )
     overlong_buffer: float = Field(
         default=0.0, ge=0, lt=1, description="DAPO: the last part of the limit, over which a penalty grows"
     )
     overlong_penalty: float = Field(default=1.0, ge=0, description="DAPO: that penalty in full")
+
+    @model_validator(mode="after")
+    def _one_sum(self) -> Reward:
+        if self.function is not None and self.parts:
+            raise ValueError("reward.function and reward.parts are two ways to say it: set one of them")
+        known = Registered("scorer", "toolwright.rewards.builtin")
+        for name in self.parts:
+            problem = None if name == "task" else known.problem(name)
+            if problem:
+                raise ValueError(f"reward.parts.{name}: {problem}")
+        short = [name.rpartition(":")[2] for name in self.parts]
+        twice = sorted({name for name in short if short.count(name) > 1})
+        if twice:
+            raise ValueError(f"reward.parts has two scorers called {twice[0]!r}: rename one of the functions")
+        return self
 
 
 class KL(Block):

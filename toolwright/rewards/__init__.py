@@ -1,16 +1,16 @@
-"""What an attempt is worth: scorers by name in this process, a user's own function where it can be killed."""
+"""What an attempt is worth: scorers by name or by path, alone or as a weighted sum."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from toolwright.failures import TaskFailure, UserError
-from toolwright.registry import Registry
-from toolwright.rewards.function import Item, ScoringFunction, Verdict
-from toolwright.rewards.process import FunctionProcess
+from toolwright.rewards.builder import OWN, SCORERS, Builder
+from toolwright.rewards.function import Verdict
+from toolwright.rewards.item import of_attempt, of_task
+from toolwright.rewards.part import Part
 from toolwright.trajectory import Failure, Task, Trajectory
 
 if TYPE_CHECKING:
@@ -18,50 +18,37 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Each scorer is registered under its own name and under the data sources that it serves.
-SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "toolwright.rewards.builtin")
-
 
 class Scorer:
-    """Gives trajectories their rewards. Built-in scorers are pure and quick, so they run right here."""
+    """Gives trajectories their rewards. May be asked by any thread and from any event loop."""
 
-    def __init__(self, config: schema.Reward, *, default: str) -> None:
-        name = config.function or default
-        self._function: ScoringFunction | FunctionProcess
-        if ":" in name:
-            self._function = FunctionProcess(name, limit_s=config.timeout_s)
-            return
-        known = SCORERS.names()
-        if config.function is None and name not in known:
-            source = f"their data_source {name!r} has none" if name else "they name no data_source"
-            raise UserError(
-                f"no scorer is known for these tasks: {source}; set reward.function to path.py:name, "
-                f"package.module:name or one of {', '.join(known)}"
-            )
-        self._function = ScoringFunction(name, SCORERS.get(name).target)
+    def __init__(self, config: schema.Reward, *, default: str, sandbox_url: str | None = None) -> None:
+        """`default` is the tasks' own scorer; `sandbox_url` the run's own server, if it has one."""
+        self._weights: dict[str, float] = {_short(name): weight for name, weight in config.parts.items()}
+        self._parts: list[Part] = []
+        builder = Builder(config, default=default, sandbox_url=sandbox_url)
+        try:
+            for name in config.parts or [config.function or OWN]:
+                self._parts.append(builder.own() if name == OWN else builder.part(name))
+            builder.refuse_unused()
+        except BaseException:
+            self.close()
+            raise
 
     def check(self, tasks: Iterable[Task]) -> None:
         """A ground truth that a built-in scorer cannot use is an error before the first attempt."""
-        if isinstance(self._function, FunctionProcess):
-            return  # only its author knows what it takes
-        for task in tasks:
-            try:
-                self._function.dry_run(_item(Trajectory(task, group="")))
-            except (UserError, TaskFailure) as error:
-                raise UserError(f"task {task.id}: {error}") from None
+        items = [of_task(task) for task in tasks]
+        for part in self._parts:
+            part.check(items)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
         """Sets `reward` and `reward_parts`, or `failure`; attempts that failed already are left alone."""
         judged = [t for t in trajectories if t.failure is None]
         if not judged:
             return
-        items = [_item(t) for t in judged]
-        if isinstance(self._function, FunctionProcess):
-            for item in items:
-                del item["trajectory"]  # only plain data leaves this process
-            verdicts = await asyncio.to_thread(self._function.judge, items)
-        else:
-            verdicts = self._function.judge(items)
+        items = [of_attempt(t) for t in judged]
+        by_part = await asyncio.gather(*(part.judge(items) for part in self._parts))
+        verdicts = [self._joined(of_one) for of_one in zip(*by_part, strict=True)]
         for trajectory, verdict in zip(judged, verdicts, strict=True):
             if verdict.score is None:
                 trajectory.failure = Failure(verdict.kind, verdict.message)
@@ -70,20 +57,30 @@ class Scorer:
         _report(verdicts)
 
     def close(self) -> None:
-        if isinstance(self._function, FunctionProcess):
-            self._function.close()
+        for part in self._parts:
+            part.close()
+
+    def _joined(self, verdicts: Sequence[Verdict]) -> Verdict:
+        """Σ weight · score. The parts are recorded as they were given; one that failed leaves no score."""
+        if not self._weights:
+            return verdicts[0]
+        failed = [verdict for verdict in verdicts if verdict.score is None]
+        if failed:
+            lost = [verdict for verdict in failed if verdict.kind == "infrastructure"]
+            return (lost or failed)[0]
+        total, parts, right = 0.0, {}, None
+        for (name, weight), verdict, part in zip(self._weights.items(), verdicts, self._parts, strict=True):
+            total += weight * (verdict.score or 0.0)
+            parts[name] = verdict.score or 0.0
+            parts |= {f"{name}/{key}": value for key, value in verdict.parts.items() if key != "acc"}
+            if right is None and (part.reads_truth or "acc" in verdict.parts):
+                right = verdict.parts.get("acc", verdict.score)
+        return Verdict(score=total, parts=parts if right is None else {**parts, "acc": right})
 
 
-def _item(trajectory: Trajectory) -> Item:
-    task = trajectory.task
-    return {
-        "data_source": task.data_source,
-        "solution_str": trajectory.response,
-        "ground_truth": task.ground_truth,
-        "extra_info": task.extra_info,
-        "prompt": task.prompt,
-        "trajectory": trajectory,
-    }
+def _short(name: str) -> str:
+    """`path.py:name` is recorded as `name`."""
+    return name.rpartition(":")[2]
 
 
 def _report(verdicts: Sequence[Verdict]) -> None:

@@ -6,17 +6,15 @@ import inspect
 import math
 import numbers
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.rewards.item import FIRST_FORM, ON_REQUEST, Item, facts, with_facts
+from toolwright.rewards.settings import checked
 from toolwright.trajectory import FailureKind
 
-Item = dict[str, Any]  # data_source, solution_str, ground_truth, extra_info, prompt: one attempt
-
-ONE = ("data_source", "solution_str", "ground_truth", "extra_info")
-BUILT_IN = (*ONE, "trajectory")  # a scorer in this process may ask for the attempt itself
 FORMS = "f(data_source, solution_str, ground_truth, extra_info) or f(completions, **columns)"
 
 
@@ -33,17 +31,27 @@ class Verdict:
 class ScoringFunction:
     """Calls a function of either form and never mistakes an exception for a score."""
 
-    def __init__(self, name: str, target: Callable[..., Any]) -> None:
+    def __init__(
+        self, name: str, target: Callable[..., Any], settings: Mapping[str, Any] | None = None
+    ) -> None:
         self.name = name
         self._target = target
-        self.whole_batch, self._accepts = _form(name, target)
+        self.whole_batch, self._accepts = _form(name, target, settings or {})
+        self._settings = checked(
+            name.rpartition(":")[2], target, settings or {}, reserved=self._reserved(settings or {})
+        )
+
+    @property
+    def reads_truth(self) -> bool:
+        """Whether its score can depend on the ground truth, and so speak about right and wrong."""
+        return self._accepts is None or "ground_truth" in self._accepts
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
         """One verdict an item, in order."""
         if not self.whole_batch:
             return [self._judge_one(item) for item in items]
         try:
-            scores = self._target(**self._accepted(_columns(items)))
+            scores = self._target(**self._arguments(items), **self._settings)
             if not isinstance(scores, Sequence) and hasattr(scores, "tolist"):
                 scores = scores.tolist()
             if not isinstance(scores, list | tuple) or len(scores) != len(items):
@@ -55,54 +63,71 @@ class ScoringFunction:
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            return [self._failure(error)] * len(items)
-        return [self._verdict(score) for score in scores]
+            return [failed(self.name, error)] * len(items)
+        return [understood(self.name, score) for score in scores]
 
     def dry_run(self, item: Item) -> None:
         """Calls the function and lets what it raises through."""
-        self._target(**self._accepted(_columns([item]) if self.whole_batch else item))
+        self._target(**self._arguments([item]), **self._settings)
 
     def _judge_one(self, item: Item) -> Verdict:
         try:
-            answer = self._target(**self._accepted({key: item[key] for key in BUILT_IN if key in item}))
+            answer = self._target(**self._arguments([item]), **self._settings)
         except UserError:
             raise
         except (Exception, SystemExit) as error:  # a sys.exit() is no more a score than a ValueError
-            return self._failure(error)
-        return self._verdict(answer)
+            return failed(self.name, error)
+        return understood(self.name, answer)
 
-    def _accepted(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if self._accepts is None:
-            return arguments
-        return {key: value for key, value in arguments.items() if key in self._accepts}
+    def _reserved(self, settings: Mapping[str, Any]) -> set[str]:
+        """The arguments that hold the attempt. A batch function's others may all be columns of the tasks."""
+        if not self.whole_batch:
+            return {*FIRST_FORM, *ON_REQUEST}
+        return {*COLUMNS, *inspect.signature(self._target).parameters} - (set(settings) - set(COLUMNS))
 
-    def _failure(self, error: BaseException) -> Verdict:
-        if isinstance(error, TaskFailure):
-            return Verdict(message=str(error))
-        tail = "".join(traceback.format_exception(error, limit=-4)).strip()
-        kind: FailureKind = "infrastructure" if isinstance(error, InfrastructureFailure) else "task"
-        return Verdict(kind=kind, message=f"{self.name} raised {type(error).__name__}\n{tail}")
-
-    def _verdict(self, answer: Any) -> Verdict:
-        parts = {}
-        score = answer
-        if isinstance(answer, dict):
-            if "score" not in answer:
-                return Verdict(message=f"{self.name} returned a dict without 'score': {sorted(answer)}")
-            score = answer["score"]
-            values = {str(key): _number(value) for key, value in answer.items() if key != "score"}
-            # Parts are for reading; a text among them, say the answer that was found, is no part of a score.
-            parts = {key: value for key, value in values.items() if value is not None}
-        value = _number(score)
-        if value is None:
-            return Verdict(
-                message=f"{self.name} returned {score!r:.200} ({type(score).__name__}), not a finite number"
-            )
-        return Verdict(score=value, parts=parts)
+    def _arguments(self, items: Sequence[Item]) -> dict[str, Any]:
+        if self.whole_batch:
+            columns = _columns(items)
+            return columns if self._accepts is None else _those(columns, self._accepts)
+        (item,) = items
+        arguments = _those(item, self._accepts or frozenset())
+        if "extra_info" in arguments:
+            arguments["extra_info"] = with_facts(item)
+        return arguments
 
 
-def _form(name: str, target: Callable[..., Any]) -> tuple[bool, frozenset[str] | None]:
-    """Whether it takes the whole batch, and the arguments it accepts (None: any)."""
+def failed(name: str, error: BaseException) -> Verdict:
+    """What was raised in place of a score, with the end of its traceback where it is no plain statement."""
+    kind: FailureKind = "infrastructure" if isinstance(error, InfrastructureFailure) else "task"
+    if isinstance(error, TaskFailure):
+        return Verdict(message=str(error))
+    tail = "".join(traceback.format_exception(error, limit=-4)).strip()
+    return Verdict(kind=kind, message=f"{name} raised {type(error).__name__}\n{tail}")
+
+
+def understood(name: str, answer: Any) -> Verdict:
+    """What a scorer returned: a number, or a dict with `score` and numbers beside it."""
+    parts = {}
+    score = answer
+    if isinstance(answer, dict):
+        if "score" not in answer:
+            return Verdict(message=f"{name} returned a dict without 'score': {sorted(answer)}")
+        score = answer["score"]
+        values = {str(key): _number(value) for key, value in answer.items() if key != "score"}
+        # Parts are for reading; a text among them, say the answer that was found, is no part of a score.
+        parts = {key: value for key, value in values.items() if value is not None}
+    value = _number(score)
+    if value is None:
+        return Verdict(
+            message=f"{name} returned {score!r:.200} ({type(score).__name__}), not a finite number"
+        )
+    return Verdict(score=value, parts=parts)
+
+
+def _form(
+    name: str, target: Callable[..., Any], settings: Mapping[str, Any]
+) -> tuple[bool, frozenset[str] | None]:
+    """Whether it takes the whole batch, and which arguments it gets (None: every column there is)."""
     if not callable(target):
         raise UserError(f"{name} is a {type(target).__name__}, not a function {FORMS}")
     if inspect.iscoroutinefunction(target):
@@ -115,15 +140,31 @@ def _form(name: str, target: Callable[..., Any]) -> tuple[bool, frozenset[str] |
     required = {p.name for p in parameters if p.default is p.empty and p.name in names}
     whole_batch = "completions" in names
     positional_only = any(p.kind is p.POSITIONAL_ONLY for p in parameters)
-    wrong = positional_only or (not whole_batch and ("solution_str" not in names or required - set(BUILT_IN)))
-    if wrong:
+    # A keyword-only argument without a default is a setting; `checked` says which one is missing.
+    settable = {*settings, *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)}
+    unknown = required - {*FIRST_FORM, *ON_REQUEST, *settable}
+    first_form = "solution_str" in names or names & set(ON_REQUEST)
+    if positional_only or (not whole_batch and (not first_form or unknown)):
         raise UserError(f"{name} has the signature {inspect.signature(target)}; expected {FORMS}")
-    return whole_batch, None if any(p.kind is p.VAR_KEYWORD for p in parameters) else names
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if whole_batch:
+        return True, None if open_ended else names
+    # One that takes any keyword gets no more than it did before there was anything to request.
+    return False, (names | set(FIRST_FORM) if open_ended else names) - set(settings)
+
+
+# The columns of the second form that are there whatever the tasks have.
+COLUMNS = (
+    *("completions", "prompts", "ground_truth", "data_source", "extra_info"),
+    *("num_turns", "counts", "stop"),
+)
 
 
 def _columns(items: Sequence[Item]) -> dict[str, list[Any]]:
     extra = dict.fromkeys(key for item in items for key in item["extra_info"])
+    how = [facts(item) for item in items]
     return {
+        **{key: [fact[key] for fact in how] for key in ("num_turns", "counts", "stop")},
         **{key: [item["extra_info"].get(key) for item in items] for key in extra},
         "completions": [item["solution_str"] for item in items],
         "prompts": [item["prompt"] for item in items],
@@ -133,10 +174,18 @@ def _columns(items: Sequence[Item]) -> dict[str, list[Any]]:
     }
 
 
+def _those(arguments: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if key in names}
+
+
 def _number(value: Any) -> float | None:
     """A finite float, or None; numpy's and torch's scalars are numbers too."""
     if not isinstance(value, numbers.Real) and getattr(value, "shape", None) == ():
         value = value.item()
-    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+    if not isinstance(value, numbers.Real):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

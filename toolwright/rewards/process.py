@@ -1,4 +1,4 @@
-"""A user's scoring function in a process of its own: killed when it hangs, started again for the next."""
+"""A scoring function in a process of its own: killed when it hangs, started again for the next."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.rewards.function import Item, Verdict
+from toolwright.rewards.function import Verdict
+from toolwright.rewards.item import Item
 
 # Importing a user's module may import torch, on a cold disk.
 START_LIMIT_S = 120.0
@@ -28,11 +30,27 @@ _BOOTSTRAP = (
 _BOOTSTRAP += "worker.main(int(sys.argv[2]))"
 
 
+@dataclass(frozen=True)
+class Form:
+    """What the process found its function to be."""
+
+    whole_batch: bool
+    reads_truth: bool
+
+
 class FunctionProcess:
     """The parent's side. A fresh interpreter, not a fork: it shares no lock, no device and no `__main__`."""
 
-    def __init__(self, reference: str, *, limit_s: float) -> None:
-        self.reference = reference
+    def __init__(
+        self,
+        reference: str,
+        *,
+        limit_s: float,
+        name: str = "",
+        settings: Mapping[str, Any] | None = None,
+        imports: Sequence[str] = (),
+    ) -> None:
+        self.reference = name or reference
         self._limit_s = limit_s
         where, _, name = reference.rpartition(":")
         self._modules = [str(Path(entry).resolve()) for entry in sys.path] + [str(Path.cwd())]
@@ -40,26 +58,37 @@ class FunctionProcess:
             path = Path(where).expanduser().resolve()
             reference = f"{path}:{name}"
             self._modules.append(str(path.parent))  # for the modules that lie beside it
-        self._resolved = reference
+        self._wanted = {
+            "reference": reference,
+            "name": self.reference,
+            "settings": dict(settings or {}),
+            "imports": list(imports),
+        }
         self._lock = threading.Lock()
         self._closed = False
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self.whole_batch = self._start()
+
+    def start(self) -> Form:
+        """Starts the process, which a call would do as well, and says what was found there."""
+        with self._lock:
+            return self._start()
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict an item. The limit is that of one call: of an item, or of a batch function's batch."""
+        """One call for all these items, one verdict each. The limit is that of the call."""
         with self._lock:
-            calls = [list(items)] if self.whole_batch else [[item] for item in items]
-            return [verdict for call in calls for verdict in self._call(call)]
+            return self._call(list(items))
 
     def close(self) -> None:
         """Leaves no process, and does not wait for a function that hangs."""
         self._closed = True
-        if self._lock.locked() and (busy := self._process) is not None:
-            _kill(busy)
-        with self._lock:
+        while not self._lock.acquire(timeout=0.05):
+            if (busy := self._process) is not None:
+                _kill(busy)
+        try:
             self._stop(grace_s=CLOSE_LIMIT_S)
+        finally:
+            self._lock.release()
 
     def _call(self, items: list[Item]) -> list[Verdict]:
         if self._closed:
@@ -74,7 +103,7 @@ class FunctionProcess:
             return [Verdict(kind="infrastructure", message=str(error))] * len(items)
         if answer is None:
             self._stop()
-            batch = f" for a batch of {len(items)}" if self.whole_batch else ""
+            batch = f" for a batch of {len(items)}" if len(items) > 1 else ""
             message = (
                 f"{self.reference} did not return within reward.timeout_s={self._limit_s:g} s{batch}; "
                 "its process was killed"
@@ -82,8 +111,8 @@ class FunctionProcess:
             return [Verdict(message=message)] * len(items)
         return [Verdict(**verdict) for verdict in answer["verdicts"]]
 
-    def _start(self) -> bool:
-        """Starts the process and waits until it has the function; True if that takes whole batches."""
+    def _start(self) -> Form:
+        """Starts the process and waits until it has the function."""
         ours, theirs = Pipe()
         command = [sys.executable, "-c", _BOOTSTRAP, json.dumps(self._modules), str(theirs.fileno())]
         self._process = subprocess.Popen(
@@ -95,7 +124,7 @@ class FunctionProcess:
         theirs.close()
         self._connection = ours
         try:
-            self._send(self._resolved)
+            self._send(self._wanted)
             answer = self._receive(START_LIMIT_S)
         except InfrastructureFailure as error:
             raise UserError(f"{self.reference} cannot be imported: {error}") from None
@@ -105,7 +134,7 @@ class FunctionProcess:
         if "error" in answer:
             self._stop()
             raise UserError(answer["error"])
-        return bool(answer["whole_batch"])
+        return Form(**answer)
 
     def _send(self, message: Any) -> None:
         assert self._connection is not None

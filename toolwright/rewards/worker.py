@@ -1,7 +1,8 @@
-"""The process of a user's scoring function: receives attempts, returns verdicts, ends with its parent."""
+"""The process of a scoring function: receives attempts, returns verdicts, ends with its parent."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import queue
@@ -32,15 +33,17 @@ def main(descriptor: int) -> None:
     def answer(message: dict[str, Any]) -> None:
         connection.send_bytes(json.dumps(message).encode())
 
-    reference = requests.get()
+    wanted = requests.get()
     try:
-        function = ScoringFunction(reference, load_object(reference))
+        for module in wanted["imports"]:
+            importlib.import_module(module)
+        function = ScoringFunction(wanted["name"], load_object(wanted["reference"]), wanted["settings"])
     except UserError as error:
         return answer({"error": str(error)})
     except BaseException:
         tail = traceback.format_exc(limit=-4).strip()
-        return answer({"error": f"{reference} cannot be imported:\n{tail}"})
-    answer({"whole_batch": function.whole_batch})
+        return answer({"error": f"{wanted['name']} cannot be imported:\n{tail}"})
+    answer({"whole_batch": function.whole_batch, "reads_truth": function.reads_truth})
     while (items := requests.get()) is not None:
         try:
             verdicts = function.judge(items)

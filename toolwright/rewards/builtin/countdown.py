@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
+from toolwright.rewards.answers import stated
 from toolwright.tasks.builtin.countdown import solves
 from toolwright.tasks.expression import parse
 
-TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 
-
-@SCORERS.register("countdown")
+@SCORERS.register("countdown", needs=["final"])
 def countdown(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]
 ) -> dict[str, float]:
@@ -28,8 +26,7 @@ def countdown(
 
 def _expression(text: str) -> str:
     """The last tagged answer, or the last line; of `3*4=12`, what stands before the sign."""
-    tagged = TAGGED.findall(text)
-    lines = (tagged[-1] if tagged else text).strip().splitlines()
+    lines = stated(text, strict=False).splitlines()
     return lines[-1].partition("=")[0] if lines else ""
 
 

@@ -2,17 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import Sequence
 
 from toolwright.failures import UserError
-from toolwright.rewards import SCORERS
+from toolwright.rewards.builder import SCORERS, Builder
+from toolwright.rewards.function import Verdict
+from toolwright.rewards.item import Item
+from toolwright.rewards.part import Part
 
 
 @SCORERS.register("data_source")
-def by_data_source(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> Any:
-    if data_source not in SCORERS.names():
-        raise UserError(
-            f"no scorer is known for data_source {data_source!r}; set reward.function to path.py:name, "
-            f"package.module:name or one of {', '.join(SCORERS.names())}"
-        )
-    return SCORERS.get(data_source).target(data_source, solution_str, ground_truth, extra_info)
+class BySource(Part):
+    """A part for each source, made when the first task of that source is seen."""
+
+    reads_truth = True
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._lock = threading.Lock()
+        self._parts: dict[str, Part] = {}
+        builder.unused -= set(SCORERS.names())  # which of them are used, only the tasks will tell
+
+    @classmethod
+    def of(cls, builder: Builder) -> BySource:
+        return cls(builder)
+
+    def check(self, items: Sequence[Item]) -> None:
+        for source, places in _places(items).items():
+            try:
+                part = self._part(source)
+            except UserError as error:
+                raise UserError(f"task {items[places[0]]['id']}: {error}") from None
+            part.check([items[place] for place in places])
+
+    async def judge(self, items: Sequence[Item]) -> list[Verdict]:
+        verdicts: dict[int, Verdict] = {}
+        for source, places in _places(items).items():
+            found = await self._part(source).judge([items[place] for place in places])
+            verdicts |= zip(places, found, strict=True)
+        return [verdicts[place] for place in range(len(items))]
+
+    def close(self) -> None:
+        for part in self._parts.values():
+            part.close()
+
+    def _part(self, source: str) -> Part:
+        with self._lock:
+            if source not in self._parts:
+                if source not in SCORERS.names():
+                    raise UserError(
+                        f"no scorer is known for data_source {source!r}; set reward.function to "
+                        f"path.py:name, package.module:name or one of {', '.join(SCORERS.names())}"
+                    )
+                self._parts[source] = self._builder.part(source)
+            return self._parts[source]
+
+
+def _places(items: Sequence[Item]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        places.setdefault(item["data_source"], []).append(place)
+    return places

@@ -1,12 +1,29 @@
-"""What an environment gave along the way, summed; `acc` says whether its goal was reached."""
+"""What the environment gave: the sum of the steps' rewards, and whether the goal was reached."""
 
 from __future__ import annotations
 
+from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
-from toolwright.trajectory import Trajectory
 
 
 @SCORERS.register("environment")
-def environment(solution_str: str, trajectory: Trajectory) -> dict[str, float]:
-    rewards = [step.reward or 0.0 for step in trajectory.steps]
-    return {"score": sum(rewards), "acc": trajectory.counts.get("success", 0.0)}
+def environment(
+    step_rewards: list[float | None],
+    counts: dict[str, float],
+    turns: list[str],
+    *,
+    success_only: bool = False,
+) -> dict[str, float]:
+    """`acc` is `counts["success"]` where the loop counts it, else whether the sum reaches 1.
+
+    `success_only`: the score is that, 1 or 0, whatever the steps gave.
+    """
+    given = [reward for reward in step_rewards if reward is not None]
+    if turns and not given and "success" not in counts:
+        raise TaskFailure(
+            "no step of this attempt has a reward: scorer 'environment' is for an agent that acts in an "
+            "environment; set reward.function to another scorer, or rollout.agent to another agent"
+        )
+    total = float(sum(given))
+    success = float(counts.get("success", total >= 1.0 - 1e-6) > 0)
+    return {"score": success if success_only else total, "acc": success}

@@ -8,7 +8,7 @@ from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
 
 
-@SCORERS.register("exact", "reverse", "sort", "digits")
+@SCORERS.register("exact", "reverse", "sort", "digits", needs=["final"])
 def exact(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> float:
     if not isinstance(ground_truth, str | int | float):
         kind = "none" if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"

@@ -1,4 +1,4 @@
-"""1 if the last number of the answer equals the ground truth, else 0."""
+"""1 if the number that the answer ends with equals the ground truth, else 0."""
 
 from __future__ import annotations
 
@@ -9,18 +9,32 @@ from typing import Any
 
 from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
+from toolwright.rewards.answers import boxed
 
 # A minus after a digit, a letter or a bracket is a subtraction, not a sign; a comma only divides thousands.
 NUMBER = re.compile(
     r"(?:(?<![\w)\]}])-)?\$?"
     r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 )
+# The last number of a text stands in its last characters; a search through all of a long one takes too long.
+TAIL = 2000
 
 
-@SCORERS.register("numeric", "arithmetic", "math-ai/aime25")
-def numeric(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> float:
+@SCORERS.register("numeric", "arithmetic", "aime", "aime25", "math-ai/aime25", needs=["final"])
+def numeric(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: dict[str, Any],
+    *,
+    strict: bool = False,
+) -> float:
+    """The last number in `\\boxed{}`, or without a box the last of all; `strict`: nothing without a box."""
     truth = number_of(ground_truth, scorer="numeric")
-    found = numbers(solution_str)
+    answer = boxed(solution_str)
+    if answer is None:
+        answer = "" if strict else solution_str
+    found = numbers(answer[-TAIL:])
     return float(bool(found) and found[-1] == truth)
 
 

@@ -1,0 +1,94 @@
+"""Programs against tests, run by the sandbox: HumanEval's checks, MBPP's assertions, inputs and outputs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from toolwright.failures import InfrastructureFailure
+from toolwright.rewards import SCORERS
+from toolwright.rewards.item import Item, final_turn
+from toolwright.rewards.programs import tests_of
+from toolwright.sandbox.client import Client
+
+LONGEST = 1 << 18  # no answer to these tasks is longer; the sandbox takes more, but not every one of a batch
+UNTIL_THE_LIMIT = 1_000_000  # tries: a server that comes back within reward.timeout_s is waited for
+OPEN_LIMIT_S = 10.0
+_SAYS_NOTHING = ("queue:", "worker:", "the server is stopping")
+
+
+@SCORERS.register(
+    "code",
+    "humaneval",
+    "openai/openai_humaneval",
+    "mbpp",
+    "google-research-datasets/mbpp",
+    "codecontests",
+    "apps",
+    "codeforces",
+    "taco",
+)
+class Code:
+    """1 if every test passes, else 0; `passed` is the share that does, and the score with `partial`."""
+
+    def __init__(
+        self,
+        *,
+        limit_s: float,
+        sandbox_url: str | None,
+        timeout_s: Annotated[float, Field(gt=0)] = 10.0,
+        memory_mb: Annotated[int, Field(gt=0)] = 512,
+        partial: bool = False,
+        concurrency: Annotated[int, Field(gt=0)] = 16,
+        token_env: str | None = None,
+    ) -> None:
+        self._limit_s, self._url = limit_s, sandbox_url
+        self._wishes = {"timeout_s": timeout_s, "memory_mb": memory_mb}
+        self._partial = partial
+        self._token = os.environ.get(token_env) if token_env else None
+        self._places = asyncio.Semaphore(concurrency)
+        self._own = contextlib.ExitStack()
+        self._client: Client | None = None
+
+    def check(self, item: Item) -> None:
+        tests_of(item["ground_truth"])
+
+    async def open(self) -> None:
+        """Asks the server whether it is there; without one named, starts one that ends with this scorer."""
+        if self._client is not None:
+            return
+        if self._url is None:
+            from toolwright.sandbox.local import local_server
+
+            # On this thread and no other: the server ends with the thread that started it.
+            self._url = self._own.enter_context(local_server())
+        self._client = Client(self._url, token=self._token, max_retries=UNTIL_THE_LIMIT, concurrency=1024)
+        await self._client.run("", timeout=min(self._limit_s, OPEN_LIMIT_S))
+
+    async def judge(self, item: Item) -> dict[str, float]:
+        tests, item = tests_of(item["ground_truth"]), final_turn(item)
+        if len(item["solution_str"]) > LONGEST:
+            return {"score": 0.0, "acc": 0.0, "passed": 0.0}
+        if self._client is None:
+            await self.open()
+        assert self._client is not None
+        request = tests.request(item, word=secrets.token_hex(8))
+        async with self._places:  # the limit is of the run, not of the wait for those before it
+            told = await self._client.judge(**{**request, **self._wishes}, timeout=self._limit_s)
+        verdicts: list[dict[str, Any]] = told["verdicts"]
+        lost = [v["reason"] for v in verdicts if v.get("reason", "").startswith(_SAYS_NOTHING)]
+        if lost:
+            raise InfrastructureFailure(f"the sandbox at {self._url} could not run it: {lost[0]}")
+        passed = sum(v["verdict"] == "accepted" for v in verdicts) / len(verdicts)
+        right = float(passed == 1.0)
+        return {"score": passed if self._partial else right, "acc": right, "passed": passed}
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+        self._own.close()

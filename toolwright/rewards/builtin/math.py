@@ -1,0 +1,87 @@
+"""1 if the answer is mathematically equal to the ground truth, by math-verify; else 0.
+
+math-verify's own timeouts turn into "not equal". They are off: sympy may think for ever, or for long in C,
+and only the end of the process ends that. What it raises is a failure as well, never a 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from typing import Any
+
+from toolwright.failures import TaskFailure
+from toolwright.rewards import SCORERS
+from toolwright.rewards.answers import boxed
+
+# math-verify looks for the last answer; its expressions take long over a long text.
+TAIL = 4000
+_PLAIN = re.compile(r"-?[0-9]{1,300}")
+
+
+@SCORERS.register(
+    "math",
+    "math500",
+    "HuggingFaceH4/MATH-500",
+    "lighteval/MATH",
+    "DigitalLearningGmbH/MATH-lighteval",
+    "math_dapo",
+    "math_dapo_reasoning",
+    "HuggingFaceH4/aime_2024",
+    needs=["process", "final", "math_verify"],
+)
+def math(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: dict[str, Any],
+    *,
+    strict: bool = False,
+) -> float:
+    """`strict`: nothing counts outside of `\\boxed{}`."""
+    import math_verify
+
+    truth = _truth(ground_truth if isinstance(ground_truth, str) else _text(ground_truth))
+    box = boxed(solution_str)
+    if strict and box is None:
+        return 0.0
+    start = max(0, len(solution_str) - TAIL)
+    if "\\boxed" in solution_str:
+        start = min(start, solution_str.rfind("\\boxed"))
+    answer = _parsed(solution_str[start:])
+    return float(math_verify.verify(truth, answer, timeout_seconds=None, raise_on_error=True))
+
+
+def _text(ground_truth: Any) -> str:
+    if isinstance(ground_truth, bool) or not isinstance(ground_truth, int | float):
+        kind = "none" if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
+        raise TaskFailure(f"the ground truth must be LaTeX or a number for scorer 'math', found {kind}")
+    return str(ground_truth)
+
+
+@functools.lru_cache(maxsize=4096)
+def _truth(text: str) -> list[Any]:
+    """The ground truth; a group's attempts share it."""
+    import sympy
+
+    text = text.strip()
+    if _PLAIN.fullmatch(text):
+        return [sympy.Integer(text)]
+    if boxed(text) is not None:
+        found = _parsed(text)
+    else:
+        found = _parsed(f"\\boxed{{{text.removeprefix('$').removesuffix('$')}}}")
+    if not any(isinstance(value, sympy.Basic | sympy.MatrixBase) for value in found):
+        raise TaskFailure(f"math-verify cannot read the ground truth {text!r:.200} as mathematics")
+    return found
+
+
+def _parsed(text: str) -> list[Any]:
+    """What math-verify reads; an empty list where there is nothing to read."""
+    import math_verify
+
+    # Told once a process that its timeouts are off, which is the point.
+    for name in ("math_verify.parser", "math_verify.grader"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return math_verify.parse(text, parsing_timeout=None, raise_on_error=True)

@@ -1,0 +1,63 @@
+"""One attempt as a scorer sees it: plain JSON, so that it can be sent to the process that scores it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolwright.trajectory import Task, Trajectory
+
+Item = dict[str, Any]
+
+# What every function of the first form may ask for, and what one gets that takes any keyword.
+FIRST_FORM = ("data_source", "solution_str", "ground_truth", "extra_info")
+# What it gets as well where it names it: the prompt's messages; what the policy said, turn by turn; counts
+# such as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn.
+ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards")
+
+
+def of_attempt(trajectory: Trajectory) -> Item:
+    steps = trajectory.steps
+    return {
+        **of_task(trajectory.task),
+        "solution_str": trajectory.response,
+        "turns": [step.text for step in steps],
+        "counts": dict(trajectory.counts),
+        "stop": trajectory.stop,
+        "tokens": trajectory.sampled_tokens,
+        "step_rewards": [step.reward for step in steps],
+    }
+
+
+def of_task(task: Task) -> Item:
+    """An attempt at which nothing was said, to try a ground truth with."""
+    return {
+        "id": task.id,
+        "data_source": task.data_source,
+        "solution_str": "",
+        "ground_truth": task.ground_truth,
+        "extra_info": task.extra_info,
+        "prompt": task.prompt,
+        "turns": [],
+        "counts": {},
+        "stop": "",
+        "tokens": 0,
+        "step_rewards": [],
+    }
+
+
+def final_turn(item: Item) -> Item:
+    """With the policy's last turn as the solution: what a tool printed is not the policy's answer."""
+    return {**item, "solution_str": item["turns"][-1]} if item.get("turns") else item
+
+
+def with_facts(item: Item) -> dict[str, Any]:
+    """`extra_info`, and beside the task's own keys how the attempt went; verl's functions read num_turns."""
+    return {**facts(item), **item["extra_info"]}
+
+
+def facts(item: Item) -> dict[str, Any]:
+    return {
+        "num_turns": len(item.get("turns", ())),
+        "counts": item.get("counts", {}),
+        "stop": item.get("stop", ""),
+    }

@@ -1,0 +1,76 @@
+"""Several processes of one scoring function, so that scoring is parallel and a hang holds up only itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from toolwright.rewards.function import Verdict
+from toolwright.rewards.item import Item
+from toolwright.rewards.process import FunctionProcess
+
+
+class ProcessPool:
+    """The first process starts at once, so that a mistake shows; the others when there is work for them."""
+
+    def __init__(
+        self,
+        reference: str,
+        *,
+        limit_s: float,
+        workers: int,
+        name: str = "",
+        settings: Mapping[str, Any] | None = None,
+        imports: Sequence[str] = (),
+    ) -> None:
+        self._processes = [
+            FunctionProcess(reference, limit_s=limit_s, name=name, settings=settings, imports=imports)
+            for _ in range(workers)
+        ]
+        self.name = self._processes[0].reference
+        self.form = self._processes[0].start()
+        self._idle = self._processes[::-1]  # the last of it is taken first: one that runs already, if any
+        self._lock = threading.Lock()
+        self._closed = False
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
+
+    async def judge(self, items: Sequence[Item]) -> list[Verdict]:
+        """One verdict an item; each item is a call of its own, unless the function takes whole batches."""
+        calls = [asyncio.wrap_future(call) for call in self._calls(items)]
+        return [verdict for verdicts in await asyncio.gather(*calls) for verdict in verdicts]
+
+    def judge_now(self, items: Sequence[Item]) -> list[Verdict]:
+        return [verdict for call in self._calls(items) for verdict in call.result()]
+
+    def close(self) -> None:
+        """Leaves no process. Calls that wait are answered: they find their process closed."""
+        with self._lock:
+            self._closed = True
+        for process in self._processes:
+            process.close()
+        self._threads.shutdown()
+
+    def _calls(self, items: Sequence[Item]) -> list[Future[list[Verdict]]]:
+        calls = [list(items)] if self.form.whole_batch else [[item] for item in items]
+        with self._lock:
+            if not self._closed:
+                return [self._threads.submit(self._call, call) for call in calls]
+        return [_answered(self._processes[0].judge(call)) for call in calls]
+
+    def _call(self, items: list[Item]) -> list[Verdict]:
+        with self._lock:
+            process = self._idle.pop()  # there are as many threads as processes
+        try:
+            return process.judge(items)
+        finally:
+            with self._lock:
+                self._idle.append(process)
+
+
+def _answered(verdicts: list[Verdict]) -> Future[list[Verdict]]:
+    future: Future[list[Verdict]] = Future()
+    future.set_result(verdicts)
+    return future

@@ -1,0 +1,132 @@
+"""Answers that are programs: where the code stands, and the tests that a ground truth holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from toolwright.failures import TaskFailure
+from toolwright.rewards.item import Item
+
+FORMS = (
+    "{'test': code, 'entry_point': name}, {'tests': [assertion, …], 'setup': code}, "
+    "{'inputs': [text, …], 'outputs': [text, …]} or [{'input': text, 'output': text}, …]"
+)
+MOST_TESTS = 1000  # what the sandbox takes in one call
+
+# The solution is a module of its own, tried by what comes on standard input. What it prints is thrown away,
+# and only the end of the test prints the word: a solution that exits early has not passed.
+_TRIAL = """\
+import os, sys, types
+def _try(source):
+    test, out = sys.stdin.read(), sys.stdout
+    sys.stdin, sys.stdout = open(os.devnull), open(os.devnull, "w")
+    module = sys.modules["solution"] = types.ModuleType("solution")
+    exec(compile(source, "solution.py", "exec"), module.__dict__)
+    exec(compile(test, "test.py", "exec"), module.__dict__)
+    print({word!r}, file=out, flush=True)
+_try({source!r})
+"""
+
+
+@dataclass(frozen=True)
+class Tests:
+    """What a program is tried with: inputs with the outputs that belong to them, or code that checks it."""
+
+    checks: tuple[str, ...] = ()
+    cases: tuple[tuple[str, str], ...] = ()
+    entry_point: str = ""
+
+    def request(self, item: Item, word: str) -> dict[str, Any]:
+        """The body of `/judge` for this attempt."""
+        code = code_of(item["solution_str"])
+        if not self.checks:
+            tests = [{"stdin": given, "expected_output": expected} for given, expected in self.cases]
+            return {"code": code, "tests": tests}
+        source = completed(code, str(item["extra_info"].get("declaration", "")), self.entry_point)
+        tests = [{"stdin": check, "expected_output": word} for check in self.checks]
+        return {"code": _TRIAL.format(source=source, word=word), "tests": tests}
+
+
+def tests_of(ground_truth: Any) -> Tests:
+    """The tests of a ground truth, in any of the forms that data sets have."""
+    found = ground_truth
+    if isinstance(found, str) and found.lstrip()[:1] in ("{", "["):  # verl's files hold it as JSON
+        try:
+            found = json.loads(found)
+        except json.JSONDecodeError:
+            found = ground_truth
+    tests = _checks(found) or _cases(found)
+    if tests is None:
+        raise TaskFailure(
+            f"the ground truth must be {FORMS} for scorer 'code', found {type(ground_truth).__name__} "
+            f"{ground_truth!r:.60}"
+        )
+    if len(tests.checks or tests.cases) > MOST_TESTS:
+        raise TaskFailure(f"scorer 'code' takes at most {MOST_TESTS} tests, found {len(tests.cases)}")
+    return tests
+
+
+def code_of(text: str) -> str:
+    """The last fenced block, one marked as Python if there is one; without a fence, all that was said."""
+    blocks = _fenced(text)
+    marked = [code for language, code in blocks if language in ("python", "py", "python3")]
+    if blocks:
+        text = marked[-1] if marked else blocks[-1][1]
+    return text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
+
+
+def completed(code: str, declaration: str, entry_point: str) -> str:
+    """HumanEval: the declaration's imports and helpers before a whole function, or above a body alone."""
+    if not declaration:
+        return code
+    if re.search(rf"^\s*(async\s+)?def\s+{re.escape(entry_point)}\b", code, re.MULTILINE):
+        return f"{declaration.rstrip()}\n    pass\n\n{code}"
+    return f"{declaration.rstrip()}\n{code}"
+
+
+def _fenced(text: str) -> list[tuple[str, str]]:
+    """Language and content of every ``` block; one that is not closed ends with the text."""
+    blocks: list[tuple[str, str]] = []
+    language, lines = None, []
+    for line in text.splitlines(keepends=True):
+        fence = line.strip()
+        if not fence.startswith("```"):
+            lines.append(line)
+        elif language is None:
+            language, lines = fence[3:].strip().lower(), []
+        else:
+            blocks.append((language, "".join(lines)))
+            language = None
+    if language is not None and lines:
+        blocks.append((language, "".join(lines)))
+    return blocks
+
+
+def _checks(truth: Any) -> Tests | None:
+    if not isinstance(truth, dict):
+        return None
+    test, entry, tests = truth.get("test"), truth.get("entry_point"), truth.get("tests")
+    if isinstance(test, str) and isinstance(entry, str) and entry.isidentifier():
+        return Tests(checks=(f"{test}\n\ncheck({entry})\n",), entry_point=entry)
+    setup = truth.get("setup") or ""
+    if isinstance(tests, list) and tests and all(isinstance(one, str) for one in (setup, *tests)):
+        return Tests(checks=tuple(f"{setup}\n{one}\n" for one in tests))
+    return None
+
+
+def _cases(truth: Any) -> Tests | None:
+    if isinstance(truth, dict) and "fn_name" not in truth:
+        inputs, outputs = truth.get("inputs"), truth.get("outputs")
+        if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
+            return None
+        pairs = list(zip(inputs, outputs, strict=True))
+    elif isinstance(truth, list) and all(isinstance(case, dict) for case in truth):
+        pairs = [(case.get("input"), case.get("output")) for case in truth]
+    else:
+        return None
+    if not pairs or not all(isinstance(text, str) for pair in pairs for text in pair):
+        return None
+    return Tests(cases=tuple(pairs))
