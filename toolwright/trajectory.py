@@ -34,6 +34,9 @@ class Segment:
     text: str = ""
     reward: float | None = None  # what the environment gave for this step
     anchor: str | None = None  # the state this step was taken in; GiGPO compares steps of equal anchor
+    calls: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # that this answers: name, arguments, seconds, …
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,7 @@ def _schema() -> Any:
             "text": pa.string(),
             "reward": pa.float64(),
             "anchor": pa.string(),
+            "calls": pa.string(),
         }
     )
     plain = {
@@ -199,7 +203,10 @@ def _to_row(t: Trajectory) -> dict[str, Any]:
         "failure_message": t.failure.message if t.failure else None,
         "response": t.response,
         **{name: json.dumps(value, ensure_ascii=False) for name, value in values.items()},
-        "segments": [asdict(segment) for segment in t.segments],
+        "segments": [
+            {**asdict(segment), "calls": json.dumps(segment.calls, ensure_ascii=False)}
+            for segment in t.segments
+        ],
     }
 
 
@@ -217,7 +224,10 @@ def _from_row(row: dict[str, Any]) -> Trajectory:
         group=row["group"],
         index=row["index"],
         seed=row["seed"],
-        segments=[Segment(**segment) for segment in row["segments"]],
+        segments=[
+            Segment(**{**segment, "calls": json.loads(segment.get("calls") or "[]")})
+            for segment in row["segments"]
+        ],
         reward=row["reward"],
         reward_parts=values["reward_parts"],
         stop=row["stop"],

@@ -30,7 +30,7 @@ def rollout_of(agent: str = "single_turn", *, slots: int = 8, ends: bool = False
         schema.Engine(slots=slots, timeout_s=30), decoder=MODEL, tokenizer=tokenizer, dtype=torch.float32
     )
     name = agent if agent == "single_turn" else f"{OWN}:{agent}"
-    settings = {"max_tokens": 6, "timeout_s": 20.0, **config}
+    settings = {"max_tokens": 6, "timeout_s": 20.0, "retry_pause_s": 0.01, **config}
     return Rollout(schema.Rollout(agent=name, **settings), engine, tokenizer)
 
 

@@ -28,12 +28,10 @@ class Attempt:
         *,
         max_turns: int,
         max_total_tokens: int | None = None,
-        environment_timeout_s: float = 30.0,
         template: Mapping[str, Any] | None = None,
     ) -> None:
         self.trajectory = trajectory
         self.max_turns = max_turns
-        self.environment_timeout_s = environment_timeout_s
         self.id = f"{trajectory.group}/{trajectory.index}"
         self.waits_for = ""  # who is being waited for, for the message when that takes too long
         self._engine, self._tokenizer, self._sampling = engine, tokenizer, sampling

@@ -7,22 +7,25 @@ from typing import Any
 
 from toolwright.agents import registry
 from toolwright.agents.attempt import Attempt, Over
+from toolwright.agents.formats.thinking import spoken
+from toolwright.config import schema
 from toolwright.environments import InvalidAction, Outcome
 from toolwright.environments.host import Host
 from toolwright.failures import UserError
 from toolwright.trajectory import Segment, Task
-
-THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 @registry.register("environment")
 class EnvironmentLoop:
     """The whole history stays in view. A step is rewarded where it was taken, its anchor the state it began in."""
 
+    def __init__(self, config: schema.Rollout) -> None:
+        self.config = config
+
     async def attempt(self, attempt: Attempt) -> None:
         settings = settings_of(attempt.task)
         tag = settings.pop("action_tag", None)
-        host = Host(settings, limit_s=attempt.environment_timeout_s)
+        host = Host(settings, limit_s=self.config.environment_timeout_s)
         attempt.count("success", 0)
         try:
             await self._play(attempt, host, tag)
@@ -77,7 +80,7 @@ def settings_of(task: Task) -> dict[str, Any]:
 
 def read_action(text: str, tag: str | None) -> str:
     """What stands in the last pair of tags, or all that was said; what was only thought does not count."""
-    said = THOUGHT.sub("", text)
+    said, _ = spoken(text)
     if tag is None:
         return said.strip()
     name = re.escape(tag)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
-from toolwright.agents import registry
+from toolwright.agents import Agent, registry
 from toolwright.agents.attempt import Attempt, Over
+from toolwright.agents.auto import choice
+from toolwright.agents.tool_use import TOOLS
 from toolwright.config import schema
 from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Failure, Task, Trajectory
 
 
@@ -29,14 +33,21 @@ class Wanted:
 
 
 class Rollout:
-    def __init__(self, config: schema.Rollout, engine: Engine, tokenizer: Tokenizer) -> None:
+    """`tools`: their settings, as `toolwright.tools.settings` gives them; opened in the loop that runs."""
+
+    def __init__(
+        self,
+        config: schema.Rollout,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        *,
+        tools: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         self.config, self.engine, self.tokenizer = config, engine, tokenizer
-        kind = registry.get(config.agent).target
-        if not isinstance(kind, type) or not callable(getattr(kind, "attempt", None)):
-            raise UserError(
-                f"rollout.agent={config.agent} is no agent: that is a class with `async def attempt`"
-            )
-        self.agent = kind()
+        self.tool_settings = tools or {}
+        self.tools = Toolbox(self.tool_settings, timeout_s=config.tool_timeout_s)
+        self._agents: dict[str, Agent] = {}
+        self.agent = self.agent_of(config.agent)
         self.sampling = Sampling(
             temperature=config.temperature,
             top_p=config.top_p,
@@ -44,6 +55,32 @@ class Rollout:
             max_tokens=config.max_tokens,
             stop=tuple(config.stop),
         )
+
+    def agent_of(self, name: str) -> Agent:
+        """The agent of that name, built on first use; it is given what its constructor asks for by name."""
+        if name not in self._agents:
+            entry = registry.get(name)
+            if not isinstance(entry.target, type) or not callable(getattr(entry.target, "attempt", None)):
+                raise UserError(f"rollout.agent={name} is no agent: that is a class with `async def attempt`")
+            given = entry.accepted(
+                config=self.config,
+                tools=self.tools,
+                tool_settings=self.tool_settings,
+                tokenizer=self.tokenizer,
+                agents=self.agent_of,
+            )
+            self._agents[name] = entry.target(**given)
+        return self._agents[name]
+
+    def turns(self, tasks: Iterable[Task]) -> int:
+        """The most turns that an attempt at any of these may take."""
+        agent = self.config.agent
+        names = {choice(task, self.tool_settings) for task in tasks} if agent == "auto" else {agent}
+        return 1 if names <= {"single_turn"} else self.config.max_turns
+
+    async def close(self) -> None:
+        """Closes the tools, in the loop that used them."""
+        await self.tools.close()
 
     async def run(self, wanted: Sequence[Wanted], *, temperature: float | None = None) -> list[Trajectory]:
         """Every attempt, in order. One that cannot be used says so in its `failure`; a bug is raised."""
@@ -58,10 +95,11 @@ class Rollout:
 
     async def _persist(self, wanted: Wanted, sampling: Sampling) -> Trajectory:
         """What infrastructure lost is sampled again, from the same seed."""
-        for _ in range(self.config.retries):
+        for again in range(self.config.retries):
             trajectory = await self._try(wanted, sampling)
             if trajectory.failure is None or trajectory.failure.kind != "infrastructure":
                 return trajectory
+            await asyncio.sleep(self.config.retry_pause_s * 2**again)
         return await self._try(wanted, sampling)
 
     async def _try(self, wanted: Wanted, sampling: Sampling) -> Trajectory:
@@ -73,7 +111,8 @@ class Rollout:
             self.tokenizer,
             own,
             max_turns=self.config.max_turns,
-            environment_timeout_s=self.config.environment_timeout_s,
+            max_total_tokens=self.config.max_total_tokens,
+            template=self.config.template,
         )
         started = time.perf_counter()
         try:
@@ -83,16 +122,23 @@ class Rollout:
             if not trajectory.sampled_tokens:
                 raise TaskFailure(f"agent {self.config.agent!r} ended without asking the policy for anything")
         except TimeoutError as error:
-            message = f"attempt {attempt.id} took longer than rollout.timeout_s={self.config.timeout_s:g}"
             if not limit.expired():  # a wait of the agent's own, for a tool say
                 message = f"attempt {attempt.id} waited in vain: {str(error) or 'TimeoutError'}"
-            trajectory.failure = Failure("infrastructure", message)
+                trajectory.failure = Failure("infrastructure", message)
+            elif attempt.waits_for.startswith(TOOLS) and trajectory.sampled_tokens:
+                attempt.finish("time")  # the policy chose to call them: its attempt ends here, as it stands
+            else:
+                who = f" while waiting for {attempt.waits_for}" if attempt.waits_for else ""
+                limit_s = f"rollout.timeout_s={self.config.timeout_s:g}"
+                message = f"attempt {attempt.id} took longer than {limit_s}{who}"
+                trajectory.failure = Failure("infrastructure", message)
         except InfrastructureFailure as error:
             trajectory.failure = Failure("infrastructure", str(error))
         except TaskFailure as error:
             trajectory.failure = Failure("task", str(error))
         finally:
             self.engine.release(attempt.id)
+            await self.tools.end(attempt.id)
         trajectory.timings["attempt_s"] = time.perf_counter() - started
         return trajectory
 

@@ -120,7 +120,7 @@ class Rollout(Block):
     prompts: PositiveInt = Field(default=16, description="tasks a step")
     samples: PositiveInt = Field(default=8, description="attempts at each task")
     agent: Annotated[str, Registered("agent", "toolwright.agents")] = Field(
-        default="single_turn", description="a registered agent, or path.py:name"
+        default="auto", description="a registered agent, or path.py:name; auto: by what a task offers"
     )
     temperature: float = Field(default=1.0, ge=0, description="0 takes the likeliest token")
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -128,12 +128,35 @@ class Rollout(Block):
     max_tokens: PositiveInt = Field(default=32, description="new tokens a turn")
     stop: list[str] = Field(default=[], description="strings that end a turn")
     max_turns: PositiveInt = Field(default=8, description="turns an attempt may take")
+    max_total_tokens: PositiveInt | None = Field(
+        default=None, description="tokens of an attempt, prompt and answers counted; null: model.context"
+    )
     timeout_s: PositiveFloat = Field(default=300.0, description="the longest one attempt may take")
     environment_timeout_s: PositiveFloat = Field(
         default=30.0, description="the longest an environment may take for one answer"
     )
     retries: int = Field(
         default=2, ge=0, description="how often an attempt lost to infrastructure is sampled again"
+    )
+    retry_pause_s: float = Field(
+        default=1.0, ge=0, description="the pause before that, doubled each time: a server may be restarting"
+    )
+    call_format: Annotated[str, Registered("call format", "toolwright.agents.formats")] = Field(
+        default="auto", description="how calls are written; auto: as the chat template has it, else tags"
+    )
+    call_params: dict[str, Any] = Field(
+        default={}, description="settings of that format: call_params.call=search for <search>"
+    )
+    tool_prompt: str | None = Field(
+        default=None, description="what the system's message says about tools; null: what the format needs"
+    )
+    max_calls: PositiveInt = Field(default=8, description="calls of one turn, run at the same time")
+    tool_tokens: PositiveInt = Field(
+        default=1024, description="tokens of a tool's answer; head and tail of a longer one are kept"
+    )
+    tool_timeout_s: PositiveFloat = Field(default=30.0, description="the longest one call may take")
+    template: dict[str, Any] = Field(
+        default={}, description="further arguments of the chat template: template.enable_thinking=false"
     )
     tool_config_path: str | None = Field(
         default=None, description="as `tool_config_path`, where verl's users have it"

@@ -37,7 +37,8 @@ class Kit:
         self._name, self._description = common.get("name"), common.get("description")
         self.limit_s: float = common.get("timeout_s", timeout_s)
         own = {key: value for key, value in settings.items() if key not in COMMON}
-        self._settings = _checked(label, self._entry, own, timeout_s=self.limit_s)
+        told = {"name": self._name or label, "timeout_s": self.limit_s}
+        self._settings = _checked(label, self._entry, own, told=told)
         self._instance: Any = None
         self._opening = asyncio.Lock()
         target = self._entry.target
@@ -142,16 +143,19 @@ def _common(label: str, key: str, value: Any) -> Any:
 
 
 def _checked(
-    label: str, entry: Entry[Callable[..., Any]], settings: Mapping[str, Any], *, timeout_s: float
+    label: str, entry: Entry[Callable[..., Any]], settings: Mapping[str, Any], *, told: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings against the class's own signature: known names, the types and ranges it declares."""
+    """The settings against the class's own signature: known names, the types and ranges it declares.
+
+    Of what every entry has, `told`, a class is given what it declares.
+    """
     from pydantic import TypeAdapter, ValidationError
 
     known: dict[str, inspect.Parameter] = {}
     if isinstance(entry.target, type):
         known = {p.name: p for p in _parameters(entry.target) if p.kind is not p.VAR_POSITIONAL}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
-    checked: dict[str, Any] = {"timeout_s": timeout_s} if "timeout_s" in known else {}
+    checked = {key: value for key, value in told.items() if key in known}
     for key, value in settings.items():
         if key not in known:
             if not open_ended:
@@ -181,7 +185,20 @@ def _checked(
 
 
 def _parameters(target: type) -> list[inspect.Parameter]:
+    """Of the class, and of those it hands its `**settings` on to."""
+    found: dict[str, inspect.Parameter] = {}
+    makers = [vars(kind)["__init__"] for kind in target.__mro__[:-1] if "__init__" in vars(kind)]
+    for maker in makers:
+        own = list(_signature(maker).parameters.values())[1:]
+        found = {**{p.name: p for p in own if p.kind is not p.VAR_KEYWORD}, **found}
+        if not any(p.kind is p.VAR_KEYWORD for p in own):
+            return list(found.values())
+    rest = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
+    return [*found.values(), *([rest] if makers else [])]
+
+
+def _signature(target: Callable[..., Any]) -> inspect.Signature:
     try:
-        return list(inspect.signature(target, eval_str=True).parameters.values())
+        return inspect.signature(target, eval_str=True)
     except NameError:  # an annotation that only a type checker can resolve: names are checked, types are not
-        return list(inspect.signature(target).parameters.values())
+        return inspect.signature(target)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from toolwright import tasks as task_sets
 from toolwright.agents.rollout import Rollout, Wanted, seed_of
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.rewards import Scorer
+from toolwright.tools.settings import served, settings_of
 from toolwright.trainer import roles
 from toolwright.trajectory import Task, Trajectory, save
+
+T = TypeVar("T")
 
 
 async def held_out(
@@ -39,6 +43,14 @@ async def held_out(
     }, attempts
 
 
+async def _closed_after(work: Awaitable[T], rollout: Rollout) -> T:
+    """Tools are closed in the loop that they were opened in."""
+    try:
+        return await work
+    finally:
+        await rollout.close()
+
+
 def right(trajectory: Trajectory) -> bool:
     """Whether an answer counts as right: the scorer's own `acc` where it gives one, else full marks."""
     return trajectory.reward_parts.get("acc", trajectory.reward or 0.0) >= 1.0 - 1e-6
@@ -55,13 +67,15 @@ def evaluate(
     roles.use_processor(config.run, decoder)
     limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
     chosen = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
-    rollout = Rollout(config.rollout, roles.build_engine(config, decoder, tokenizer), tokenizer)
-    scorer = Scorer(config.reward, default=tasks.scorer)
-    try:
-        scorer.check(chosen)
-        result, attempts = asyncio.run(held_out(config, rollout, scorer, chosen))
-    finally:
-        scorer.close()
+    with served(settings_of(config)) as tools:
+        engine = roles.build_engine(config, decoder, tokenizer)
+        rollout = Rollout(config.rollout, engine, tokenizer, tools=tools)
+        scorer = Scorer(config.reward, default=tasks.scorer)
+        try:
+            scorer.check(chosen)
+            result, attempts = asyncio.run(_closed_after(held_out(config, rollout, scorer, chosen), rollout))
+        finally:
+            scorer.close()
     if save_to is not None:
         save(save_to, attempts)
     return {**result, "held_out/skipped_prompts": len(tasks.held_out) - len(chosen)}

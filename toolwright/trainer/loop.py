@@ -21,6 +21,7 @@ from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Frozen, Policy
 from toolwright.rewards import Scorer
 from toolwright.tasks.order import TaskOrder
+from toolwright.tools.settings import Settings, served, settings_of
 from toolwright.trainer import roles
 from toolwright.trainer.credit import Credit
 from toolwright.trainer.evaluation import held_out
@@ -34,9 +35,10 @@ T = TypeVar("T")
 
 
 class Trainer:
-    """All roles of one run in this process, and the steps they take together."""
+    """All roles of one run in this process, and the steps they take together. `tools` are settings of
+    tools whose servers run; without it, as the configuration has them."""
 
-    def __init__(self, config: schema.Config) -> None:
+    def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
         self.config = config
         self.step_done = 0
         self.skips = 0
@@ -49,7 +51,8 @@ class Trainer:
         self.skipped_prompts = len(tasks.train) - len(self.train_tasks)
         self.skipped_held_out = len(tasks.held_out) - len(self.held_out_tasks)
         self.engine = roles.build_engine(config, decoder, self.tokenizer)
-        self.rollout = Rollout(config.rollout, self.engine, self.tokenizer)
+        tools = settings_of(config) if tools is None else tools
+        self.rollout = Rollout(config.rollout, self.engine, self.tokenizer, tools=tools)
         self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
         self._build_learner(decoder)
         rehearse(config, self.credit, self.objective)
@@ -97,8 +100,7 @@ class Trainer:
                 clip=algorithm.clip_value,
                 dtype=dtype,
             )
-        turns = 1 if config.rollout.agent == "single_turn" else config.rollout.max_turns
-        limit = config.rollout.max_tokens * turns
+        limit = config.rollout.max_tokens * self.rollout.turns(self.train_tasks)
         self.objective = Objective(algorithm, norm_tokens=limit)
         self.credit = Credit(config, self.policy, self.reference, self.critic)
 
@@ -230,6 +232,7 @@ class Trainer:
 
     def close(self) -> None:
         self.scorer.close()  # first: the loop would wait for a score that hangs
+        self.loop.run(self.rollout.close())
         self.loop.run(self.engine.close())
         self.loop.close()
 
@@ -237,9 +240,10 @@ class Trainer:
 def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     """A whole run, from its folder to its report. Returns the folder."""
     folder = RunFolder.claim(config.run, made_of=(config.algorithm.name, config.task.name))
-    trainer = Trainer(config)
-    try:
-        Run(config, trainer, folder).go(command)
-    finally:
-        trainer.close()
+    with served(settings_of(config)) as tools:
+        trainer = Trainer(config, tools=tools)
+        try:
+            Run(config, trainer, folder).go(command)
+        finally:
+            trainer.close()
     return folder.path

@@ -109,7 +109,7 @@ class GroupSampler:
         reward = self.config.reward
         if not reward.overlong_buffer or trajectory.reward is None:
             return
-        limit = self.config.rollout.max_tokens
+        limit = self.config.rollout.max_tokens * self.rollout.turns([trajectory.task])
         penalty = selection.overlong_penalty(
             trajectory.sampled_tokens,
             max_length=limit,

@@ -1,0 +1,36 @@
+"""Which agent a task is for: its environment's, one that searches, one that uses tools, or a single turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolwright.agents import Agent, registry
+from toolwright.agents.attempt import Attempt
+from toolwright.trajectory import Task
+
+
+@registry.register("auto")
+class Auto:
+    """`agents` gives the agent of a name."""
+
+    def __init__(
+        self, agents: Callable[[str], Agent], tool_settings: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        self.agents, self.tool_settings = agents, tool_settings
+
+    async def attempt(self, attempt: Attempt) -> None:
+        await self.agents(choice(attempt.task, self.tool_settings)).attempt(attempt)
+
+
+def choice(task: Task, tool_settings: Mapping[str, Mapping[str, Any]]) -> str:
+    """The agent's name. A task may restrict the tools by `extra_info.tools`."""
+    if task.extra_info.get("environment"):
+        return "environment"
+    if not tool_settings or task.extra_info.get("tools") == []:
+        return "single_turn"
+    return "search" if any(searches(*entry) for entry in tool_settings.items()) else "tool_use"
+
+
+def searches(label: str, settings: Mapping[str, Any]) -> bool:
+    return (settings.get("path") or label) == "search"

@@ -1,0 +1,83 @@
+"""Call formats: how a policy writes a call of a tool, and how the answer comes back to it."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolwright.agents.formats.thinking import spoken
+from toolwright.failures import UserError, nearest
+from toolwright.registry import Registry
+from toolwright.tools.call import Call, Malformed
+
+if TYPE_CHECKING:
+    from toolwright.models.tokenizer import Tokenizer
+
+# What may be called: the JSON schema of each tool's arguments, by the tool's name.
+Offered = Mapping[str, Mapping[str, Any]]
+Schemas = Sequence[Mapping[str, Any]]
+
+
+class Format(ABC):
+    """One way to write calls. It keeps no state: attempts share it."""
+
+    inline = False  # answers go on in the policy's own turn, not as messages after it
+
+    def stop(self, offered: Offered) -> tuple[str, ...]:
+        """Strings that end a turn because a call has just been written."""
+        return ()
+
+    def parse(self, text: str, offered: Offered) -> list[Call | Malformed]:
+        """Every call in what the policy said aloud, in order. Never raises, whatever the text."""
+        said, _ = spoken(text)
+        return self.read(said, offered)
+
+    @abstractmethod
+    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
+        """As `parse`, of a text without thoughts."""
+
+    @abstractmethod
+    def write(self, call: Call, offered: Offered) -> str:
+        """A call as the policy would write it, for demonstrations."""
+
+    @abstractmethod
+    def instructions(self, schemas: Schemas) -> str:
+        """What the policy must be told where its chat template does not tell it about tools."""
+
+    def result(self, text: str) -> str:
+        """How an answer is written into the policy's turn; for inline formats."""
+        return text
+
+
+FORMATS: Registry[Callable[..., Format]] = Registry("call format", "toolwright.agents.formats")
+
+
+def build(name: str, params: Mapping[str, Any], tokenizer: Tokenizer) -> Format:
+    """The format of that name; `params` are its own settings, such as the names of tags."""
+    entry = FORMATS.get(name)
+    given = entry.accepted(tokenizer=tokenizer)
+    known = [key for key in inspect.signature(entry.target).parameters if key not in given]
+    for key in params:
+        if key not in known:
+            hint = nearest(key, known) if known else "it has none"
+            raise UserError(f"call format {name!r} has no setting rollout.call_params.{key}; {hint}")
+    return entry.target(**given, **params)
+
+
+def offered_by(schemas: Schemas) -> Offered:
+    """Tools by name, from their OpenAI schemas."""
+    functions = [schema["function"] for schema in schemas]
+    return {function["name"]: function.get("parameters") or {} for function in functions}
+
+
+def described(schemas: Schemas) -> str:
+    """A line for each tool: what it is called, what it takes, what it does."""
+    lines = []
+    for function in (schema["function"] for schema in schemas):
+        properties = (function.get("parameters") or {}).get("properties", {})
+        takes = ", ".join(f"{name}: {kind.get('type', 'any')}" for name, kind in properties.items())
+        about = " ".join(str(function.get("description", "")).split())
+        lines.append(f"- {function['name']}({takes}): {about}")
+    return "\n".join(lines)

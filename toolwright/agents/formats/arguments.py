@@ -1,0 +1,115 @@
+"""Arguments as a policy writes them: JSON that may be anything, text that stands for a typed value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from toolwright.models.tokenizer import clean
+from toolwright.tools.call import Call, Malformed
+
+DEEPEST = 32  # no tool takes more levels, and what is deeper breaks whoever walks it
+
+
+class Unreadable(Exception):
+    """Says why, to the policy."""
+
+
+def read_json(text: str, start: int = 0) -> tuple[Any, int]:
+    """The JSON value that begins there, and where it ends. Raises Unreadable and nothing else."""
+    while start < len(text) and text[start].isspace():
+        start += 1
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+        return _checked(value, DEEPEST), end
+    except RecursionError:
+        raise Unreadable("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"it is not valid JSON: {error.msg} (character {error.pos - start})") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise Unreadable(f"it is not valid JSON: {error}") from None
+
+
+def call_of(value: Any) -> Call | Malformed:
+    """`{"name": …, "arguments": {…}}`, whoever calls the arguments `parameters`."""
+    if not isinstance(value, dict):
+        return Malformed("a call is a JSON object with a name and arguments")
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        return Malformed('a call needs a "name", which is text')
+    arguments = value.get("arguments", value.get("parameters"))
+    if isinstance(arguments, str):
+        try:
+            arguments, _ = read_json(arguments)
+        except Unreadable as reason:
+            return Malformed(f"the arguments cannot be read: {reason}")
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, dict):
+        return Malformed('"arguments" must be a JSON object')
+    identity = value.get("id")
+    return Call(name, arguments, id=identity if isinstance(identity, str) else "")
+
+
+def typed(text: str, schema: Mapping[str, Any]) -> Any:
+    """Text for a parameter of this schema: itself where text is wanted, else the value it spells."""
+    if schema.get("type", "string") == "string":
+        return text
+    try:
+        value, end = read_json(text)
+    except Unreadable:
+        return text  # the tool will say what it wants
+    return text if text[end:].strip() else value
+
+
+def from_body(name: str, body: str, schema: Mapping[str, Any]) -> Call | Malformed:
+    """A call whose format has room for a single text: that is the tool's first parameter."""
+    properties = schema.get("properties") or {}
+    required = schema.get("required") or []
+    if not properties:
+        return Malformed(f"{name} takes no arguments") if body.strip() else Call(name)
+    if len(required) > 1:
+        try:
+            value, end = read_json(body)
+        except Unreadable as reason:
+            wanted = ", ".join(required)
+            return Malformed(f"{name} takes a JSON object with {wanted}, and this cannot be read: {reason}")
+        if not isinstance(value, dict) or body[end:].strip():
+            return Malformed(f"{name} takes a JSON object with {', '.join(required)}")
+        return Call(name, value)
+    first = required[0] if required else next(iter(properties))
+    return Call(name, {first: typed(body, properties.get(first) or {})})
+
+
+def to_body(call: Call, schema: Mapping[str, Any]) -> str:
+    """The inverse of `from_body`."""
+    required = schema.get("required") or []
+    if len(required) > 1 or len(call.arguments) > 1:
+        return to_json(call.arguments)
+    value = next(iter(call.arguments.values()), "")
+    return value if isinstance(value, str) else to_json(value)
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse)  # models write line breaks into strings
+
+
+def _checked(value: Any, levels: int) -> Any:
+    """Without halves of surrogate pairs, which JSON can escape and nobody can encode; not too deep."""
+    if isinstance(value, str):
+        return clean(value)
+    if not isinstance(value, dict | list):
+        return value
+    if levels == 0:
+        raise Unreadable("it is nested too deeply")
+    if isinstance(value, list):
+        return [_checked(item, levels - 1) for item in value]
+    return {clean(key): _checked(item, levels - 1) for key, item in value.items()}

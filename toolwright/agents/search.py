@@ -1,0 +1,42 @@
+"""Search as Search-R1 has it: `<search>query</search>`, answered in place by `<information>…</information>`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolwright.agents import registry
+from toolwright.agents.auto import searches
+from toolwright.agents.formats import Format, Schemas
+from toolwright.agents.formats.tags import Tags
+from toolwright.agents.tool_use import ToolUse
+from toolwright.config import schema
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.tools.toolbox import Toolbox
+
+
+@registry.register("search")
+class Search(ToolUse):
+    """Tool use with these tags, unless another format is asked for."""
+
+    def __init__(
+        self,
+        config: schema.Rollout,
+        tools: Toolbox,
+        tokenizer: Tokenizer,
+        tool_settings: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        super().__init__(config, tools, tokenizer)
+        self.engines = {
+            own.get("name") or label for label, own in tool_settings.items() if searches(label, own)
+        }
+
+    def _ordered(self, schemas: Schemas) -> Schemas:
+        return sorted(schemas, key=lambda schema: schema["function"]["name"] not in self.engines)
+
+    def _format(self) -> Format:
+        if self.config.call_format != "auto":
+            return super()._format()
+        return Tags(
+            **{"call": "search", "result": "information", "around": "\n\n", **self.config.call_params}
+        )

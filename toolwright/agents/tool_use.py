@@ -1,0 +1,154 @@
+"""Turns and tools: the policy speaks, its calls are run side by side, and their answers come back to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolwright.agents import formats, registry
+from toolwright.agents.attempt import Attempt
+from toolwright.agents.briefing import brief
+from toolwright.agents.formats import Format, Offered, Schemas
+from toolwright.agents.formats.arguments import to_json
+from toolwright.agents.formats.thinking import spoken
+from toolwright.config import schema
+from toolwright.failures import TaskFailure, nearest
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.tools.call import Answer, Call, Malformed
+from toolwright.tools.toolbox import Toolbox
+from toolwright.trajectory import Task
+
+TOOLS = "the tools "  # an attempt that waits for these is the policy's own doing
+NAME_SHOWN = 80
+ARGUMENTS_SHOWN = 500  # characters of a call's arguments in its record; the turn itself holds them all
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A call and what came of it."""
+
+    name: str
+    text: str
+    record: dict[str, Any]
+
+
+@registry.register("tool_use")
+class ToolUse:
+    def __init__(self, config: schema.Rollout, tools: Toolbox, tokenizer: Tokenizer) -> None:
+        self.config, self.tools, self.tokenizer = config, tools, tokenizer
+        self.format = self._format()
+
+    def _format(self) -> Format:
+        return formats.build(self.config.call_format, self.config.call_params, self.tokenizer)
+
+    async def attempt(self, attempt: Attempt) -> None:
+        schemas = self._ordered(offered_to(attempt.task, await self.tools.schemas()))
+        offered = formats.offered_by(schemas)
+        told = brief(attempt.task.prompt, schemas, self.format, self.tokenizer, self.config.tool_prompt)
+        attempt.prompt(told.messages, tools=told.tools)
+        stop = (*self.config.stop, *(self.format.stop(offered) if offered else ()))
+        thinking = _opens_thought(attempt)
+        while True:
+            step = await attempt.act(stop=stop)
+            said, thinking = spoken(step.text, thinking=thinking)
+            calls = self.format.read(said, offered) if offered else []
+            if not self._goes_on(attempt, calls):
+                return
+            if attempt.turns >= attempt.max_turns:
+                attempt.finish("turns")  # nobody would read the answers
+                return
+            if calls:
+                self._tell(attempt, await self._run(attempt, calls, offered))
+                thinking = thinking or _opens_thought(attempt)
+
+    def _goes_on(self, attempt: Attempt, calls: Sequence[object]) -> bool:
+        stop, text = attempt.trajectory.stop, attempt.trajectory.steps[-1].text
+        if stop in ("length", "tokens") or any(own in text for own in self.config.stop):
+            return False
+        # A call in a thought stops the engine and calls nothing: the policy goes on thinking.
+        return bool(calls) or stop == "stop"
+
+    async def _run(
+        self, attempt: Attempt, calls: Sequence[Call | Malformed], offered: Offered
+    ) -> list[Answered]:
+        """All at the same time. A server that lets us down ends the attempt once the others are done."""
+        most, started = self.config.max_calls, time.perf_counter()
+        names = ", ".join(
+            dict.fromkeys(one.name[:NAME_SHOWN] for one in calls[:most] if isinstance(one, Call))
+        )
+        with attempt.waiting(f"{TOOLS}{names}"):
+            answers = await asyncio.gather(
+                *(self._answer(attempt, one, offered) for one in calls[:most]), return_exceptions=True
+            )
+        attempt.spend("tool_s", time.perf_counter() - started)
+        given: list[Answered] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            given.append(answer)
+        left = len(calls) - most
+        if left > 0:
+            attempt.count("calls_refused", left)
+            text = f"at most {most} calls are run in one turn; the {left} after them were not"
+            given.append(Answered("", text, {"name": "", "trouble": "refused"}))
+        return given
+
+    async def _answer(self, attempt: Attempt, one: Call | Malformed, offered: Offered) -> Answered:
+        started = time.perf_counter()
+        if isinstance(one, Malformed):
+            attempt.count("format_faults")
+            return Answered("", self._fit(one.reason), {"name": "", "trouble": "malformed"})
+        name = one.name[:NAME_SHOWN]
+        attempt.count("tool_calls")
+        attempt.count(f"tool_calls/{name if one.name in offered else 'unknown'}")
+        if one.name in offered:
+            answer = await self.tools.call(one, attempt=attempt.id)
+        else:  # known to the toolbox perhaps, but not for this task
+            answer = Answer(f"there is no tool {name!r}; {nearest(name, offered)}", "unknown_tool")
+        attempt.count("tool_errors", bool(answer.trouble))
+        attempt.count("tool_timeouts", answer.trouble == "timeout")
+        record = {
+            "name": name,
+            "arguments": to_json(one.arguments)[:ARGUMENTS_SHOWN],
+            "seconds": time.perf_counter() - started,
+            "trouble": answer.trouble,
+        }
+        return Answered(name, self._fit(answer.text), record)
+
+    def _fit(self, text: str) -> str:
+        return self.tokenizer.clip(text, self.config.tool_tokens)
+
+    def _ordered(self, schemas: Schemas) -> Schemas:
+        """The first one is what a format without names calls."""
+        return schemas
+
+    def _tell(self, attempt: Attempt, answers: Sequence[Answered]) -> None:
+        if self.format.inline and not attempt.ended:
+            for one in answers:
+                attempt.observe(one.text, source="tool", write=self.format.result).calls = [one.record]
+            return
+        messages = [{"role": "tool", "name": a.name or "error", "content": a.text} for a in answers]
+        attempt.reply(messages, source="tool").calls = [a.record for a in answers]
+
+
+def offered_to(task: Task, schemas: Schemas) -> Schemas:
+    """Those that the task allows: `extra_info.tools` names them, where it is there."""
+    wanted = task.extra_info.get("tools")
+    if wanted is None:
+        return schemas
+    known = formats.offered_by(schemas)
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        raise TaskFailure(
+            f"task {task.id} offers the tool {missing[0]!r}, which is not configured; "
+            f"configured: {', '.join(known) or 'none'}"
+        )
+    return [schema for schema in schemas if schema["function"]["name"] in wanted]
+
+
+def _opens_thought(attempt: Attempt) -> bool:
+    """Some templates open the policy's turn in the middle of a thought."""
+    return attempt.trajectory.segments[-1].text.rstrip().endswith("<think>")

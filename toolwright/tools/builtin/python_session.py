@@ -1,0 +1,52 @@
+"""Python in a live session: one for each attempt, opened by its first call and closed with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from toolwright.tools import TOOLS
+from toolwright.tools.sandboxed import SandboxTool, sendable
+
+if TYPE_CHECKING:
+    from toolwright.sandbox.client import Session
+
+_LONGEST = 1 << 20
+_ENDED = "the session has ended:"  # how the server says that the code of a cell took its session with it
+
+
+@TOOLS.register("python_session", needs=["sandbox"])
+class PythonSession(SandboxTool):
+    """Run Python code in a live session, as a notebook does: variables and imports are kept between calls.
+
+    Args:
+        code: the code of one cell; what it prints is returned, and the value of a last expression
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._sessions: dict[str, Session] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def __call__(self, code: str, *, attempt: str) -> str:
+        cell = sendable(code, "code", _LONGEST)
+        # Two calls of one turn must not open two sessions; cells of one session run one after the other.
+        async with self._turns.setdefault(attempt, asyncio.Lock()):
+            if attempt not in self._sessions:
+                wishes = {} if self._memory_mb is None else {"memory_mb": self._memory_mb}
+                self._sessions[attempt] = await self._named(self._client.open_session(**wishes))
+            session = self._sessions[attempt]
+            result = await self._named(session.run(cell, timeout_s=self._code_s))
+            if not result.reason.startswith(_ENDED):
+                return self._told(result, silent="(no output)")
+            # The policy's own doing: it is told, and may go on with an empty session. One that is lost in
+            # any other way has raised above, and the attempt is made again.
+            self._sessions.pop(attempt, None)
+            note = f"{result.reason}; its variables are gone, the next call begins a new one"
+            return self._told(result, silent="", note=note)
+
+    async def end(self, attempt: str) -> None:
+        self._turns.pop(attempt, None)
+        session = self._sessions.pop(attempt, None)
+        if session is not None:
+            await session.close()

@@ -1,0 +1,150 @@
+"""What tools that run code have in common: where their sandbox is, and how a run reads in words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.tools.offer import ToolError, ToolTimeout
+
+if TYPE_CHECKING:
+    from toolwright.sandbox.client import Client, Result
+
+T = TypeVar("T")
+
+_PATIENCE_S = 60.0  # beyond the code's own time: the queue of a busy server, and one that is restarted
+_LINGER_S = 0.01
+_LONGEST_CODE = 1 << 18  # characters; so that a whole batch stays far below what a server takes
+_LONGEST_INPUT = 1 << 20
+_LINES_SHOWN = 30  # of an error
+
+
+class SandboxTool:
+    """A client of a sandbox server, made in the loop that uses it."""
+
+    keeps_time = (
+        True  # the server ends code that overruns; when the server itself is late, nobody is to blame
+    )
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        urls: list[str] | None = None,
+        host_addr: str | None = None,
+        host_port: PositiveInt | None = None,
+        token: str | None = None,
+        batch_size: PositiveInt = 32,
+        concurrency: PositiveInt = 64,
+        batch_timeout_seconds: NonNegativeFloat = 0.005,
+        request_interval: NonNegativeFloat = 0.0,
+        timeout: PositiveFloat | None = None,
+        max_retries: NonNegativeInt = 8,
+        memory_mb: PositiveInt | None = None,
+        timeout_s: PositiveFloat = 30.0,
+    ) -> None:
+        self._urls = _servers(url, urls, host_addr, host_port)
+        self._code_s = timeout_s
+        self._memory_mb = memory_mb
+        self._client = self._client_class()(
+            self._urls,
+            token=token,
+            batch_size=batch_size,
+            # How long a call may wait for others is a bound, and none needs to wait for seconds: attempts
+            # that call at the same moment share a batch, and a lone call goes out at once.
+            batch_timeout_seconds=min(batch_timeout_seconds, _LINGER_S),
+            concurrency=concurrency,
+            request_interval=request_interval,
+            timeout=timeout or timeout_s + _PATIENCE_S,
+            max_retries=max_retries,
+        )
+
+    def _client_class(self) -> type[Client]:
+        from toolwright.sandbox.client import Client
+
+        return Client
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def _run(self, code: str, stdin: str) -> str:
+        """One run that leaves nothing behind."""
+        wishes: dict[str, Any] = {
+            "stdin": sendable(stdin, "input", _LONGEST_INPUT),
+            "timeout_s": self._code_s,
+        }
+        if self._memory_mb is not None:
+            wishes["memory_mb"] = self._memory_mb
+        result = await self._named(self._client.run(sendable(code, "code", _LONGEST_CODE), **wishes))
+        if result.status == "error" and result.exit_code is None and result.reason:
+            # Refused before it ran, for the limits that were asked for.
+            raise UserError(f"the sandbox ({self._servers_shown}) refuses the run: {result.reason}")
+        return self._told(result, silent="(no output; print what you want to see)")
+
+    async def _named(self, call: Awaitable[T]) -> T:
+        """A failure of infrastructure says which server it was."""
+        try:
+            return await call
+        except InfrastructureFailure as error:
+            if any(url in str(error) for url in self._urls):
+                raise
+            raise type(error)(f"sandbox {self._servers_shown}: {error}") from error
+
+    @property
+    def _servers_shown(self) -> str:
+        return ", ".join(self._urls)
+
+    def _told(self, result: Result, *, silent: str, note: str = "") -> str:
+        """The run as a notebook would show it; one that went wrong is raised, in the same words."""
+        parts = [result.stdout.rstrip("\n"), result.value or "", _last_lines(result.stderr)]
+        parts.append("(some of the output was too long and is left out)" if result.truncated else "")
+        if result.status == "timeout":
+            taken = min(
+                self._code_s, round(result.duration_s) or self._code_s
+            )  # the server's limit may be lower
+            parts.append(f"TimeoutError: the code took longer than {taken:g} s and was stopped")
+        elif result.status == "memory":
+            limit = f"the {self._memory_mb} MB" if self._memory_mb else "the memory"
+            parts.append(f"the code needed more than {limit} that it may use")
+        elif result.status == "killed" and not note:
+            parts.append(f"the code was stopped: {result.reason or f'exit code {result.exit_code}'}")
+        elif result.status == "error" and not result.stderr.strip():
+            parts.append(f"the code ended with exit code {result.exit_code}")
+        text = "\n".join(part for part in [*parts, note] if part)
+        if result.status == "timeout":
+            raise ToolTimeout(text)
+        if result.status != "ok":
+            raise ToolError(text)
+        return text or silent
+
+
+def sendable(text: str, what: str, longest: int) -> str:
+    """Text that a request can carry: a bad one would fail the batch that it shares with other attempts."""
+    if len(text) > longest:
+        raise ToolError(f"the {what} is too long: {len(text)} characters, at most {longest} are taken")
+    return text.encode("utf-8", "replace").decode()
+
+
+def _servers(
+    url: str | None, urls: list[str] | None, host_addr: str | None, host_port: int | None
+) -> list[str]:
+    named = [*(urls or []), *([url] if url else [])]
+    if host_addr or host_port:
+        host = host_addr or "localhost"
+        base = host if "://" in host else f"http://{host}"
+        named.append(f"{base}:{host_port}" if host_port else base)
+    if not named:
+        raise UserError(
+            "a tool that runs code needs a sandbox server: set its url, or host_addr and host_port; "
+            "`toolwright sandbox serve` starts one"
+        )
+    return named
+
+
+def _last_lines(stderr: str) -> str:
+    lines = stderr.rstrip("\n").splitlines()
+    kept = lines[-_LINES_SHOWN:]
+    return "\n".join(["…", *kept] if len(kept) < len(lines) else kept)
