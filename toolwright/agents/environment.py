@@ -17,7 +17,7 @@ from toolwright.trajectory import Segment, Task
 
 @registry.register("environment")
 class EnvironmentLoop:
-    """The whole history stays in view. A step is rewarded where it was taken, its anchor the state it began in."""
+    """The whole history stays in view. A step has its own reward, and the state it was taken in as anchor."""
 
     def __init__(self, config: schema.Rollout) -> None:
         self.config = config

@@ -12,7 +12,7 @@ from toolwright.trajectory import Task
 
 @dataclass(frozen=True)
 class Observation:
-    """What the world shows first. `anchor` names its state: equal exactly where states are; None: the text."""
+    """What is shown first. `anchor` names the state: equal exactly where states are; None: the text."""
 
     text: str
     anchor: str | None = None
@@ -20,7 +20,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an action, and the state that it led to. `info["success"]` says whether the goal is met."""
+    """What came of an action, and the state it led to. `info["success"]`: whether the goal is met."""
 
     text: str
     reward: float = 0.0
@@ -48,7 +48,9 @@ class Environment(Protocol):
 
     def step(self, action: str) -> Outcome | Awaitable[Outcome]: ...
 
-    def close(self) -> None | Awaitable[None]: ...
+    def close(self) -> Awaitable[None] | None: ...
 
 
-ENVIRONMENTS: Registry[Callable[..., Environment]] = Registry("environment", "toolwright.environments.builtin")
+ENVIRONMENTS: Registry[Callable[..., Environment]] = Registry(
+    "environment", "toolwright.environments.builtin"
+)

@@ -57,8 +57,10 @@ class Wish:
         return " ".join([*self.attributes, self.kind])
 
     def worth(self, product: Product, chosen: Mapping[str, str]) -> float:
-        """WebShop's reward, in [0, 1]; a thing of another kind is worth half, of another department nothing."""
-        share = 1.0 if product.kind == self.kind else 0.5 * (department(product.kind) == department(self.kind))
+        """WebShop's reward, in [0, 1]: half for another kind of the same department, 0 for any other."""
+        share = (
+            1.0 if product.kind == self.kind else 0.5 * (department(product.kind) == department(self.kind))
+        )
         attributes = sum(attribute in product.attributes for attribute in self.attributes)
         options = sum(chosen.get(name) == value for name, value in self.options.items())
         total = len(self.attributes) + len(self.options) + 1

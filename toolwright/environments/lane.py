@@ -1,4 +1,4 @@
-"""A thread for one environment: its calls run in order and in one place, and a hung one holds up nobody else."""
+"""A thread for one environment: its calls run in order, in one place, and a hung one holds up nobody else."""
 
 from __future__ import annotations
 

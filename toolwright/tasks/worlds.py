@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Protocol
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.environments import ENVIRONMENTS, Observation, Outcome
+from toolwright.environments import ENVIRONMENTS
 from toolwright.failures import UserError
 from toolwright.tasks import Demonstrate, TaskSet
 from toolwright.trajectory import Task
@@ -21,23 +21,6 @@ Noise = Annotated[float, Field(ge=0, le=1)]  # the share of random actions in a 
 # Unlike counted spaces, levels are made one by one.
 TRAINING_LEVELS = 512
 TRIES_A_LEVEL = 50
-
-
-class Solvable(Protocol):
-    """What a demonstration needs beside reset and step."""
-
-    @property
-    def actions(self) -> Sequence[str]:
-        """What can be done now."""
-        ...
-
-    def reset(self, task: Task) -> Observation: ...
-
-    def step(self, action: str) -> Outcome: ...
-
-    def solution(self) -> list[str] | None:
-        """The shortest way from here, None where there is none."""
-        ...
 
 
 def task_set(
@@ -82,13 +65,16 @@ def asks_for(action_tag: str | None) -> str:
 
 
 def played(*, noise: float, most: int) -> Demonstrate:
-    """The environment's own solution, action by action; at the rate of `noise`, any action in its place."""
+    """The environment's own solution, action by action; at the rate of `noise`, any action in its place.
+
+    So the environment has, beside reset and step, `actions`, what can be done now, and `solution()`, the
+    shortest way from here or None.
+    """
 
     def demonstrate(task: Task, rng: random.Random) -> list[dict[str, Any]]:
         settings = dict(task.extra_info["environment"])
         tag = settings.pop("action_tag", None)
         world: Any = ENVIRONMENTS.get(settings.pop("name")).target(**settings)
-        assert isinstance(world.solution, Callable)  # type: ignore[arg-type]
         seen, messages = world.reset(task).text, []
         for _ in range(most):
             way = world.solution()
@@ -110,7 +96,8 @@ def _distinct(
     level: Callable[[random.Random], Settings | None], name: str, count: int, *, apart: set[str]
 ) -> list[Settings]:
     """`count` different levels, the first of them the same however many are asked for."""
-    known, made = set(apart), []
+    known = set(apart)
+    made: list[Settings] = []
     for number in range(count * TRIES_A_LEVEL):
         if len(made) == count:
             break

@@ -99,7 +99,7 @@ class GridWorld:
         """How far it is to the goal, to keys still to be had and to doors that those held open."""
         (row, column), keys = self.state
         for place, mark in sorted(self.cells.items(), key=lambda cell: cell[1]):
-            if mark == "*" or (mark.islower() and mark not in keys) or (mark.isupper() and mark.lower() in keys):
+            if mark == "*" or (mark.isalpha() and mark.isupper() == (mark.lower() in keys)):
                 down, right = place[0] - row, place[1] - column
                 ways = (down, "down" if down > 0 else "up"), (right, "right" if right > 0 else "left")
                 parts = [f"{abs(n)}{space}{name if space else name[0]}" for n, name in ways if n]
@@ -109,4 +109,3 @@ class GridWorld:
 _NAMES = {"#": "wall", ".": "floor", "*": "the goal"} | {
     mark: name for key in "abcd" for mark, name in ((key, f"key {key}"), (key.upper(), f"door {key.upper()}"))
 }
-

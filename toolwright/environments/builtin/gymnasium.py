@@ -1,4 +1,4 @@
-"""Any Gymnasium environment, with text in and out: an action by its name or number, an observation in words."""
+"""Any Gymnasium environment, text in and out: an action by name or number, an observation in words."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ class Gymnasium:
             return self.names.index(text.lower()) + int(getattr(space, "start", 0))
         try:
             value = json.loads(text)
-            if not isinstance(value, int):
+            if isinstance(value, list):
                 value = np.asarray(value, dtype=space.dtype)
-            known = not isinstance(value, bool) and space.contains(value)
+            known = not isinstance(value, bool | float) and space.contains(value)
         except (ValueError, TypeError, OverflowError, RecursionError):
             known = False
         if not known:

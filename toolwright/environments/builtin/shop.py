@@ -21,7 +21,7 @@ BUY, BACK, NEXT, PREVIOUS = "buy now", "back to search", "next", "previous"
 
 @ENVIRONMENTS.register("shop")
 class Shop:
-    """`products` of them are drawn by `seed`; `wish` is what the customer wants, as `catalogue.Wish` has it."""
+    """`products` of them are drawn by `seed`; `wish` is the customer's, with the fields of `Wish`."""
 
     inline = True
 
@@ -136,7 +136,9 @@ class Shop:
         buttons = " ".join(f"[{button}]" for button in self.buttons)
         if self.item is not None:
             chosen = "".join(f"\n{name}: {value}" for name, value in sorted(self.options.items()))
-            return f"{self.item.title}, ${self.item.price}: {', '.join(self.item.attributes)}{chosen}\n{buttons}"
+            return (
+                f"{self.item.title}, ${self.item.price}: {', '.join(self.item.attributes)}{chosen}\n{buttons}"
+            )
         lines = [f"[{product.id}] {product.title}, ${product.price}" for product in self._listed()]
         rest = " ".join(f"[{b}]" for b in self.buttons if b in (BACK, NEXT, PREVIOUS))
         return "\n".join([*(lines or ["Nothing was found."]), rest])

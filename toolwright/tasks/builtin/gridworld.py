@@ -16,8 +16,9 @@ INSTRUCTIONS = (
     "Walk to the goal * on a grid. Every turn you say one move: up, down, left or right. # is a wall, . is "
     "floor. A key, a lower-case letter, is yours once you step on it, and opens the door of its letter."
 )
-ALPHABET = "".join(sorted(set("#.@*abcdABCD\n 0123456789up down left right wall floor the goal is here and key "
-                              "door You hold ,:'no move say")))  # fmt: skip
+SHOWN = (
+    "#.@*abcdABCD\n 0123456789,:'" + "up down left right wall floor the goal is here and key door You hold"
+)
 
 
 @TASKS.register("gridworld")
@@ -37,8 +38,8 @@ def gridworld(
     action_tag: str | None = None,
     noise: Noise = 0.0,
 ) -> TaskSet:
-    """`width` and `height` are of the floor, walls inside included; `min_steps` to `max_steps` of the shortest
-    way. `view=signs` and `instructions=""` suit a tiny model that reads character by character."""
+    """`width` and `height` are those of the floor; `min_steps` to `max_steps` those of the shortest way.
+    `view=signs` and `instructions=""` suit a tiny model that reads character by character."""
     if width < 3 * doors + 1:
         raise UserError(f"task.params.width={width} must be at least 3 × doors + 1 = {3 * doors + 1}")
 
@@ -58,7 +59,7 @@ def gridworld(
         instructions=instructions,
         action_tag=action_tag,
         noise=noise,
-        alphabet=ALPHABET,
+        alphabet=SHOWN,
         max_demonstration=3 * min(max_steps, width * height * (doors + 1)),
     )
 
@@ -77,10 +78,7 @@ def draw(rng: random.Random, *, width: int, height: int, doors: int, walls: floa
     keys = [("abcd"[number], rng.randint(0, number)) for number in range(doors)]
     for mark, room in [*keys, ("@", 0), ("*", doors)]:
         free = [
-            (r, c)
-            for r in range(height)
-            for c in range(rooms[0][room], rooms[1][room])
-            if grid[r][c] == "."
+            (r, c) for r in range(height) for c in range(rooms[0][room], rooms[1][room]) if grid[r][c] == "."
         ]
         if not free:
             return "@*"  # too small for all that; one step long, so that no limit lets it through

@@ -14,8 +14,8 @@ from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.worlds import Noise, task_set
 
 INSTRUCTIONS = (
-    "You shop for a customer. Every turn you say search[words], where there is a search, or click[something] that "
-    "is shown in brackets. Choose what the customer asks for and click[buy now]."
+    "You shop for a customer. Every turn you say search[words], where there is a search, or click[something] "
+    "that is shown in brackets. Choose what the customer asks for and click[buy now]."
 )
 
 

@@ -68,16 +68,14 @@ def draw(rng: random.Random, *, size: int, boxes: int, walls: float, pulls: int)
         here, placed = _pull(rng, floor, here, placed)
     if placed & set(targets):
         return None
-    marks = {place: "-" for place in floor}
+    marks = dict.fromkeys(floor, "-")
     marks |= dict.fromkeys(targets, ".") | dict.fromkeys(placed, "$")
     marks[here] = "+" if here in targets else "@"
     span = range(size + 2)
     return "\n".join("".join(marks.get((r, c), "#") for c in span) for r in span)
 
 
-def _pull(
-    rng: random.Random, floor: set[Place], here: Place, boxes: set[Place]
-) -> tuple[Place, set[Place]]:
+def _pull(rng: random.Random, floor: set[Place], here: Place, boxes: set[Place]) -> tuple[Place, set[Place]]:
     """One step backwards; a box that stood in front comes along, as often as not."""
     row, column = here
     down, right = rng.choice(list(MOVES.values()))
