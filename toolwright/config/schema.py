@@ -132,6 +132,9 @@ class Rollout(Block):
         default=None, description="tokens of an attempt, prompt and answers counted; null: model.context"
     )
     timeout_s: PositiveFloat = Field(default=300.0, description="the longest one attempt may take")
+    environment_timeout_s: PositiveFloat = Field(
+        default=30.0, description="the longest an environment may take for one answer"
+    )
     retries: int = Field(
         default=2, ge=0, description="how often an attempt lost to infrastructure is sampled again"
     )
