@@ -50,9 +50,10 @@ class Lanes:
         hidden = decoder.hidden(self.tokens, attend.positions, attend, weights=weights)
         logits = decoder.head(hidden, weights=weights)
         if self.slots is None:
-            self.tokens, log_probs = drawn = self.sampler(logits)
+            self.tokens, log_probs = self.sampler(logits)
+            drawn = self.tokens
         else:
-            drawn = self.sampler(logits.index_select(0, self.slots))
-            self.tokens[self.slots] = drawn[0]
+            drawn, log_probs = self.sampler(logits.index_select(0, self.slots))
+            self.tokens[self.slots] = drawn
         attend.advance()
-        return drawn
+        return drawn, log_probs

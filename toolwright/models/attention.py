@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolwright.models.blocks import LONGEST, BlockAttention, Span
+
 
 def working_type(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     return torch.float64 if device.type == "cpu" and dtype == torch.float32 else dtype
@@ -81,9 +83,13 @@ class PackedAttention:
         token = torch.arange(len(row), device=device)
         position = token - starts[row]
         source = token  # where each token's state is computed
+        opening = torch.zeros_like(sizes)  # how much of a row it has in common with others
+        leads = opening > 0
         if shared is not None:
             leader, common = torch.tensor(shared, device=device).T
             source = torch.where(position < common[row], starts[leader[row]] + position, token)
+            opening = common.scatter_reduce(0, leader, common, "amax")
+            leads = (opening > 0) & (common == 0)
         computed = source == token
         self.kept = computed.nonzero()[:, 0]  # the tokens that `hidden` is to be given
         self.where = (computed.cumsum(0) - 1)[source]  # every token's place among them
@@ -92,8 +98,18 @@ class PackedAttention:
         self.even = shared is None and min(lengths) == self.longest
         self.gather = self.where.new_zeros(self.rows * self.longest)
         self.gather[row * self.longest + position] = self.where
+        # What rows have in common once, and of each of them what comes after it.
+        self.spans = [Span(starts, opening, sizes)]
+        if bool(leads.any()):
+            self.spans.append(Span(starts[leads], torch.zeros_like(starts[leads]), opening[leads]))
+        self.short = device.type == "cpu" and self.longest <= LONGEST
+        self.blocks: BlockAttention | None = None  # made when the first layer tells of its heads
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self.short and q.dtype == torch.float32:
+            if self.blocks is None:
+                self.blocks = BlockAttention(self.spans, self.where, q.shape[1], k.shape[1])
+            return self.blocks(q, k, v)
         q, k, v = self._spread(q), self._spread(k), self._spread(v)
         k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
         out = attend(q, k, v, causal=True).transpose(1, 2).flatten(0, 1)
