@@ -50,7 +50,11 @@ class Weights:
 
 
 class Layer(nn.Module):
-    """The parameters of a layer; `layer` is what is done with them."""
+    """The parameters of a layer; `layer` is what is done with them.
+
+    Within a head of queries or keys the two numbers that turn together lie side by side, 2i and 2i + 1; the
+    hub has them half a head apart.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -96,12 +100,9 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.norm = nn.Parameter(torch.ones(shape.width))
         self.unembedding = self.embedding if shape.tied else nn.Embedding(shape.vocab, shape.width)
-        cos, sin = rotations(shape)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        self.register_buffer("turns", turns(shape), persistent=False)
 
-    cos: Tensor
-    sin: Tensor
+    turns: Tensor
 
     def initialise(self, seed: int) -> Decoder:
         """Fresh weights; residual outputs are scaled down by depth (GPT-2), so that deep ones start calm."""
@@ -130,9 +131,9 @@ class Decoder(nn.Module):
         """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`."""
         weights = weights or self.weights()
         x = F.embedding(tokens, weights.embedding)
-        cos, sin = (table.index_select(0, positions)[:, None] for table in (self.cos, self.sin))
+        turn = self.turns.index_select(0, positions)[:, None]
         for index, of_layer in enumerate(weights.layers):
-            x = layer(index, x, of_layer, cos, sin, attend)
+            x = layer(index, x, of_layer, turn, attend)
         return rms_norm(x, weights.norm, self.shape.norm_eps)
 
     def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
@@ -141,16 +142,14 @@ class Decoder(nn.Module):
         return torch.mm(hidden, unembedding.to(hidden.dtype)).float()
 
 
-def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
-    """cos and signed sin, [context, head_dim] each: rotated x = x cos + roll(x, half) sin."""
+def turns(shape: Shape) -> Tensor:
+    """exp(i · position · frequency), [context, head_dim / 2]."""
     frequency = shape.rope_theta ** -(
         torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
     )
     frequency = _scale(frequency, shape.rope_scaling)
-    angle = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequency).repeat(1, 2)
-    sign = torch.ones(shape.head_dim, dtype=torch.float64)
-    sign[: shape.head_dim // 2] = -1
-    return angle.cos().float(), (angle.sin() * sign).float()
+    angle = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequency)
+    return torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
 
 
 def _scale(frequency: Tensor, scaling: dict[str, Any] | None) -> Tensor:

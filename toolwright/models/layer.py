@@ -32,16 +32,15 @@ class LayerWeights(NamedTuple):
     norm_eps: float
 
 
-def layer(index: int, x: Tensor, w: LayerWeights, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-    """[tokens, width] -> [tokens, width]; cos and sin are [tokens, 1, head_dim]."""
+def layer(index: int, x: Tensor, w: LayerWeights, turn: Tensor, attend: Attend) -> Tensor:
+    """[tokens, width] -> [tokens, width]; `turn` is [tokens, 1, head_dim / 2], see `rotated`."""
     h = rms_norm(x, w.attention_norm, w.norm_eps)
     flat = torch.mm(h, w.qkv) if w.qkv_bias is None else torch.addmm(w.qkv_bias, h, w.qkv)
-    qkv = flat.view(len(x), -1, cos.shape[-1])
-    qk, v = qkv.split((w.heads + w.kv_heads, w.kv_heads), dim=1)
+    qkv = flat.view(len(x), w.heads + 2 * w.kv_heads, -1)
+    qk, v = qkv.split_with_sizes((w.heads + w.kv_heads, w.kv_heads), dim=1)
     if w.qk_norm is not None:
         qk = rms_norm(qk, w.qk_norm, w.norm_eps)
-    qk = rotated(qk, cos, sin).to(v.dtype)  # cos and sin are float32 in any precision
-    q, k = qk.split((w.heads, w.kv_heads), dim=1)
+    q, k = rotated(qk, turn).to(v.dtype).split_with_sizes((w.heads, w.kv_heads), dim=1)
     x = torch.addmm(x, attend(index, q, k, v).flatten(1), w.out)
     h = rms_norm(x, w.ffn_norm, w.norm_eps)
     return torch.addmm(x, swiglu(torch.mm(h, w.gate_up)), w.down)

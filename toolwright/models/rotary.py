@@ -1,4 +1,4 @@
-"""Rotary positions: x cos + roll(x, half) sin, which is its own way back with cos and sin swapped round."""
+"""Rotary positions. Numbers that turn together lie side by side, so that a turn is one complex product."""
 
 from __future__ import annotations
 
@@ -8,29 +8,24 @@ import torch
 from torch import Tensor
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """[tokens, heads, dim] turned by its tokens' positions; `sin` carries the sign of its half."""
+def rotated(x: Tensor, turn: Tensor) -> Tensor:
+    """[tokens, heads, dim] by its tokens' `turn`, [tokens, 1, dim / 2] complex; float32 in any precision."""
     if torch.is_grad_enabled() and x.requires_grad:
-        out: Tensor = _Rotation.apply(x, cos, sin)
+        out: Tensor = _Rotation.apply(x, turn)
         return out
-    return torch.addcmul(x * cos, _swapped(x), sin)
-
-
-def _swapped(x: Tensor) -> Tensor:
-    """The two halves of the last dimension, each in the other's place."""
-    one, other = x.chunk(2, dim=-1)
-    return torch.cat((other, one), dim=-1)
+    return (x.float().view(torch.complex64) * turn).view(torch.float32)
 
 
 class _Rotation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        ctx.save_for_backward(cos, sin)
+    def forward(ctx: Any, x: Tensor, turn: Tensor) -> Tensor:
+        ctx.save_for_backward(turn)
         ctx.dtype = x.dtype
-        return torch.addcmul(x * cos, _swapped(x), sin)
+        return (x.float().view(torch.complex64) * turn).view(torch.float32)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        cos, sin = ctx.saved_tensors
-        gradient = gradients[0]
-        return torch.addcmul(_swapped(gradient * sin), gradient, cos).to(ctx.dtype), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Turned back."""
+        (turn,) = ctx.saved_tensors
+        back = gradients[0].contiguous().view(torch.complex64) * turn.conj_physical()
+        return back.view(torch.float32).to(ctx.dtype), None
