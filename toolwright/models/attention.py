@@ -71,12 +71,17 @@ class PackedAttention:
 
     Attempts at one task open with the same prompt, and a causal state depends on nothing after it: where row
     r has `shared[r] = (leader, n)`, its first n tokens are not computed again but read from the leader's.
+    Nor are those after row r's first `wanted[r]`.
     """
 
     def __init__(
-        self, lengths: Sequence[int], device: torch.device, shared: Sequence[tuple[int, int]] | None = None
+        self,
+        lengths: Sequence[int],
+        device: torch.device,
+        shared: Sequence[tuple[int, int]] | None = None,
+        wanted: Sequence[int] | None = None,
     ) -> None:
-        self.rows, self.longest = len(lengths), max(lengths)
+        self.rows, self.longest = len(lengths), max(wanted or lengths)
         sizes = torch.tensor(lengths, device=device)
         starts = sizes.cumsum(0) - sizes
         row = torch.arange(self.rows, device=device).repeat_interleave(sizes)
@@ -90,16 +95,18 @@ class PackedAttention:
             source = torch.where(position < common[row], starts[leader[row]] + position, token)
             opening = common.scatter_reduce(0, leader, common, "amax")
             leads = (opening > 0) & (common == 0)
-        computed = source == token
+        last = sizes if wanted is None else torch.tensor(wanted, device=device)
+        computed = (source == token) & (position < last[row])
         self.kept = computed.nonzero()[:, 0]  # the tokens that `hidden` is to be given
         self.where = (computed.cumsum(0) - 1)[source]  # every token's place among them
         self.positions = position[self.kept]
         self.scatter = (row * self.longest + position)[self.kept]
-        self.even = shared is None and min(lengths) == self.longest
+        self.even = len(self.kept) == self.rows * self.longest
         self.gather = self.where.new_zeros(self.rows * self.longest)
-        self.gather[row * self.longest + position] = self.where
+        there = position < last[row]
+        self.gather[(row * self.longest + position)[there]] = self.where[there]
         # What rows have in common once, and of each of them what comes after it.
-        self.spans = [Span(starts, opening, sizes)]
+        self.spans = [Span(starts, opening, last)]
         if bool(leads.any()):
             self.spans.append(Span(starts[leads], torch.zeros_like(starts[leads]), opening[leads]))
         self.short = device.type == "cpu" and self.longest <= LONGEST
