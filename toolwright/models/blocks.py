@@ -74,7 +74,7 @@ class BlockAttention:
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Tensor, ...]]:
         """(result, queries, keys, values, probabilities) of each block, computed in float64."""
-        done = []
+        done: list[tuple[Tensor, ...]] = []
         for block in self.blocks:
             queries, keys, values = (
                 block.split(x, index) for x, index in ((q, block.queries), (k, block.keys), (v, block.keys))
