@@ -202,8 +202,8 @@ def test_folders_and_files_that_are_not_there(complaint: Complaint, write: Write
 
 
 def test_sft_knows_what_is_trains(complaint: Complaint) -> None:
-    said = complaint("rollout.samples=4", "algorithm=grpo", command="sft")
-    assert "rollout.samples=4: a key of `train`, which `sft` does not have" in said
+    said = complaint("update.epochs=4", "algorithm=grpo", command="sft")
+    assert "update.epochs=4: a key of `train`, which `sft` does not have" in said
     assert "algorithm=grpo: `sft` has no presets of algorithm; known: model, task" in said
 
 

@@ -69,7 +69,7 @@ def test_the_readable_loop_gives_the_trainers_losses(example: ModuleType, tmp_pa
         ),
     )
     trainer = Trainer(config)
-    huggingface.save(trainer.policy.decoder, tmp_path)
+    huggingface.save(trainer.learner.policy.decoder, tmp_path)
     model = AutoModelForCausalLM.from_pretrained(tmp_path)
     # A random policy also says the padding token, whose embedding transformers would not train.
     model.get_input_embeddings().padding_idx = None

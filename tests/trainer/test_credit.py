@@ -23,7 +23,7 @@ ON = ("rollout.prompts=8", "rollout.samples=4", "update.policy.lr=3e-2")
 
 
 def assigned(trainer: Trainer, sampled: Sampled, *, coef: float = 0.0, exact: bool = True) -> Batch:
-    batch, _ = trainer.credit.assign(
+    batch, _ = trainer.learner.credit.assign(
         sampled.trajectories, exact=exact, baselines=sampled.baselines, kl_coef=coef
     )
     return batch
@@ -35,17 +35,17 @@ def after_a_step(trainer: Trainer) -> Sampled:
 
 
 def test_a_reference_is_kept_only_where_something_asks_it(build: Build) -> None:
-    assert build("algorithm=dapo").reference is None
+    assert build("algorithm=dapo").learner.reference is None
     for preset in ("grpo", "ppo", "rloo"):
         trainer = build(f"algorithm={preset}")
-        assert trainer.reference is not None
-        mine = {p.data_ptr() for p in trainer.policy.decoder.parameters()}
-        assert mine.isdisjoint(p.data_ptr() for p in trainer.reference.decoder.parameters())
+        assert trainer.learner.reference is not None
+        mine = {p.data_ptr() for p in trainer.learner.policy.decoder.parameters()}
+        assert mine.isdisjoint(p.data_ptr() for p in trainer.learner.reference.decoder.parameters())
 
 
 def test_a_critic_is_kept_only_where_values_are_needed(build: Build) -> None:
-    assert build("algorithm=grpo").critic is None
-    assert build("algorithm=ppo").critic is not None
+    assert build("algorithm=grpo").learner.critic is None
+    assert build("algorithm=ppo").learner.critic is not None
 
 
 def test_the_reference_in_the_reward_costs_each_token_its_divergence(build: Build) -> None:
@@ -76,13 +76,13 @@ def test_the_reference_in_the_loss_adds_its_divergence_times_the_coefficient(bui
 def test_an_adaptive_coefficient_follows_the_divergence(preset: str, build: Build) -> None:
     own = ("algorithm.kl.target=0.05", "algorithm.kl.horizon=1000", "algorithm.kl.estimator=k3")
     trainer = build(f"algorithm={preset}", *ON, *own)
-    coef = trainer.objective.kl_coef
+    coef = trainer.learner.objective.kl_coef
     for step in (1, 2, 3):
         figures = trainer.learn(trainer.sample(step), step)
         assert figures["reference/kl_coef"] == coef
         observed = figures["reference/kl"]
         coef = kl.adapt(coef, observed=observed, target=0.05, horizon=1000, trajectories=32)
-        assert trainer.objective.kl_coef == coef
+        assert trainer.learner.objective.kl_coef == coef
     assert coef != trainer.config.algorithm.kl.coef
 
 
@@ -164,7 +164,7 @@ def test_correction_weighs_tokens_by_how_far_off_the_engine_was(
     trainer = build(*own, "algorithm.correction.high=1.5")
     by = torch.tensor([2.0, 1.25]).log().tolist()
     sampled = nudged([t for t in trainer.sample(1).trajectories if t.sampled_tokens == 2], by)
-    batch, figures = trainer.credit.assign(sampled, exact=False, baselines={}, kl_coef=0.0)
+    batch, figures = trainer.learner.credit.assign(sampled, exact=False, baselines={}, kl_coef=0.0)
     weights = torch.tensor([expected] * len(sampled))
     torch.testing.assert_close(batch.padded("weights"), weights, rtol=1e-4, atol=0)
     assert figures["correction/gap_max_abs"] == pytest.approx(by[0], abs=1e-4)
@@ -182,13 +182,13 @@ def test_the_gap_is_a_metric_of_every_step_and_tells_a_wrong_engine(build: Build
 
 def test_the_gap_is_known_while_only_the_critic_learns(build: Build) -> None:
     trainer = build("algorithm=ppo", "update.minibatches=2", "update.critic_warmup=1")
-    before = trainer.policy.decoder.norm.detach().clone()
+    before = trainer.learner.policy.decoder.norm.detach().clone()
     figures = trainer.learn(trainer.sample(1), 1)
     assert figures["gap/abs_max"] <= 1e-5
     assert "policy/loss" not in figures
-    assert torch.equal(trainer.policy.decoder.norm, before)
+    assert torch.equal(trainer.learner.policy.decoder.norm, before)
     assert trainer.learn(trainer.sample(2), 2)["policy/loss"] != 0
-    assert not torch.equal(trainer.policy.decoder.norm, before)
+    assert not torch.equal(trainer.learner.policy.decoder.norm, before)
 
 
 @pytest.mark.parametrize("task", ["rooms", "riddles"])
@@ -202,10 +202,10 @@ def test_engine_and_learner_agree_on_attempts_of_many_segments(task: str, build:
 
 def test_an_engine_that_is_not_exact_costs_one_pass_of_the_learner(build: Build) -> None:
     """With one update a step its own pass tells the old log-probabilities; several need them beforehand."""
-    assert not build().credit.learner_pass(exact=True)
-    assert not build().credit.learner_pass(exact=False)
-    assert build("update.minibatches=2").credit.learner_pass(exact=False)
-    assert not build("update.minibatches=2").credit.learner_pass(exact=True)
-    assert build("algorithm.correction.mode=truncate").credit.learner_pass(exact=False)
-    assert build("algorithm=ppo", "update.minibatches=1").credit.learner_pass(exact=False)
-    assert build("algorithm.adv_estimator=optimal_token_baseline").credit.learner_pass(exact=True)
+    assert not build().learner.credit.learner_pass(exact=True)
+    assert not build().learner.credit.learner_pass(exact=False)
+    assert build("update.minibatches=2").learner.credit.learner_pass(exact=False)
+    assert not build("update.minibatches=2").learner.credit.learner_pass(exact=True)
+    assert build("algorithm.correction.mode=truncate").learner.credit.learner_pass(exact=False)
+    assert build("algorithm=ppo", "update.minibatches=1").learner.credit.learner_pass(exact=False)
+    assert build("algorithm.adv_estimator=optimal_token_baseline").learner.credit.learner_pass(exact=True)

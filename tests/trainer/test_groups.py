@@ -143,7 +143,7 @@ def test_remax_measures_against_a_greedy_attempt_that_was_really_sampled(build: 
     sampled = trainer.sample(1)
     assert [t.group for t in sampled.greedy] == [group.trajectories[0].group for group in sampled.groups]
     assert sampled.baselines == {t.group: t.reward for t in sampled.greedy}
-    decoder = trainer.policy.decoder
+    decoder = trainer.learner.policy.decoder
     for attempt in sampled.greedy:
         attend = PackedAttention([len(attempt.tokens)], torch.device("cpu"))
         with torch.no_grad():
@@ -151,7 +151,7 @@ def test_remax_measures_against_a_greedy_attempt_that_was_really_sampled(build: 
         likeliest = logits.argmax(-1).tolist()
         for place, was_sampled in enumerate(attempt.mask):
             assert not was_sampled or attempt.tokens[place] == likeliest[place - 1]
-    batch, _ = trainer.credit.assign(
+    batch, _ = trainer.learner.credit.assign(
         sampled.trajectories, exact=True, baselines=sampled.baselines, kl_coef=0.0
     )
     given = batch.padded("advantages")[:, -1]

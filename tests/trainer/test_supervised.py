@@ -11,14 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from toolwright.agents.demonstration import Demonstrator
 from toolwright.batch import Batch
 from toolwright.cli import main
 from toolwright.config import schema
-from toolwright.failures import UserError
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer import roles
-from toolwright.trainer.supervised import Student, as_trajectory
+from toolwright.trainer.supervised import Student
+from toolwright.trajectory import Trajectory
 
 from .runs import metrics
 
@@ -47,6 +48,10 @@ def sft(runs: Path, *own: str) -> Path:
     return max((path for path in runs.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
 
 
+def as_trajectory(number: int, messages: list[dict[str, Any]], tokenizer: Tokenizer) -> Trajectory:
+    return Demonstrator(tokenizer).trajectory(number, messages)
+
+
 def chatml() -> Tokenizer:
     tokenizer = Tokenizer.characters("012345678+?\nsumok")
     tokenizer.config["chat_template"] = CHATML
@@ -56,7 +61,7 @@ def chatml() -> Tokenizer:
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("warm")
-    return sft(runs, "run.name=warm", "steps=120", "batch=16", "optimizer.lr=1e-2", "eval_max_tokens=6")
+    return sft(runs, "run.name=warm", "steps=120", "batch=16", "optimizer.lr=1e-2", "rollout.max_tokens=6")
 
 
 def test_the_loss_falls_and_held_out_accuracy_rises(warm: Path) -> None:
@@ -160,11 +165,12 @@ def test_a_demonstration_is_token_by_token_what_the_template_writes() -> None:
     assert learned == tokenizer.encode("2<|end|>4<|end|>")
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
-    tokenizer = chatml()
-    tokenizer.config["chat_template"] = "{{ messages | length }}" + CHATML
-    with pytest.raises(UserError, match="the chat template rewrites earlier turns"):
-        as_trajectory(3, CONVERSATION, tokenizer)
+def test_a_template_that_rewrites_earlier_turns_cannot() -> None:
+    """What was said stays as it was said, as it does when an attempt goes on turn by turn."""
+    tokenizer, counting = chatml(), chatml()
+    counting.config["chat_template"] = "{{ messages | length }}" + CHATML
+    plain, counted = (as_trajectory(3, CONVERSATION, one) for one in (tokenizer, counting))
+    assert counted.tokens == [*tokenizer.encode("2"), *plain.tokens], "only the prompt's count is there"
 
 
 def test_the_loss_is_the_mean_over_the_assistants_tokens_however_they_are_split() -> None:

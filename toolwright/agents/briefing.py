@@ -1,4 +1,4 @@
-"""What a policy is told about its tools before it starts: by its chat template, or in the system's message."""
+"""What a policy is told of its tools before it starts: by its chat template, or by the system's message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search as Search-R1 has it: `<search>query</search>`, answered in place by `<information>…</information>`."""
+"""Search as Search-R1 has it: `<search>query</search>`, answered by `<information>…</information>`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Search(ToolUse):
             own.get("name") or label for label, own in tool_settings.items() if searches(label, own)
         }
 
-    def _ordered(self, schemas: Schemas) -> Schemas:
+    def ordered(self, schemas: Schemas) -> Schemas:
         return sorted(schemas, key=lambda schema: schema["function"]["name"] not in self.engines)
 
     def _format(self) -> Format:

@@ -45,7 +45,7 @@ class ToolUse:
         return formats.build(self.config.call_format, self.config.call_params, self.tokenizer)
 
     async def attempt(self, attempt: Attempt) -> None:
-        schemas = self._ordered(offered_to(attempt.task, await self.tools.schemas()))
+        schemas = self.ordered(offered_to(attempt.task, await self.tools.schemas()))
         offered = formats.offered_by(schemas)
         told = brief(attempt.task.prompt, schemas, self.format, self.tokenizer, self.config.tool_prompt)
         attempt.prompt(told.messages, tools=told.tools)
@@ -121,7 +121,7 @@ class ToolUse:
     def _fit(self, text: str) -> str:
         return self.tokenizer.clip(text, self.config.tool_tokens)
 
-    def _ordered(self, schemas: Schemas) -> Schemas:
+    def ordered(self, schemas: Schemas) -> Schemas:
         """The first one is what a format without names calls."""
         return schemas
 

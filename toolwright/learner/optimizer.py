@@ -33,7 +33,7 @@ class Optimizer:
 
     def step(self) -> dict[str, float]:
         """Clip, update, clear the gradients."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm, foreach=True)
         finite = bool(torch.isfinite(norm))
         metrics = {"grad_norm": float(norm), "lr": self.lr, "skipped": 0.0 if finite else 1.0}
         if finite:

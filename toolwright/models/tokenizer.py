@@ -176,7 +176,7 @@ class Tokenizer:
         if head is text and len(starts) <= most:
             return text
         for notice in (f"\n… {len(text):,} characters, the middle left out …\n", "…"):
-            room = most - len(self._encode_inside(notice))
+            room = most - len(self.encode_inside(notice))
             if 2 * room >= most:
                 break
         last = max(room, 1) // 3  # the head is worth more: it says what the rest is
@@ -222,6 +222,12 @@ class Tokenizer:
         if starts:
             cuts = [0, *(start + 1 for start in starts), len(text)]
             text = mark.join(text[a:b] for a, b in pairwise(cuts))
+        # Half of one, which what is written next to it could make whole.
+        before, after = self._halves
+        if any(text[-n:] in before for n in range(1, self._longest)):
+            text += mark
+        if any(text[:n] in after for n in range(1, self._longest)):
+            text = mark + text
         # Full-width letters, say, which the tokenizer's own normalisation turns into the real thing.
         normalizer = self.backend.normalizer
         if normalizer is not None and self._forgeable.search(normalizer.normalize_str(text)):
@@ -232,30 +238,44 @@ class Tokenizer:
         """Encoded piece by piece, cut at the marks: no token reaches over one."""
         tokens: list[int] = []
         for piece in text.split(mark):
-            tokens += self.encode(piece) if opens else self._encode_inside(piece)
+            tokens += self.encode(piece) if opens else self.encode_inside(piece)
             opens = False
         return Written(text.replace(mark, ""), tokens)
 
-    def _encode_inside(self, text: str) -> list[int]:
+    def encode_inside(self, text: str) -> list[int]:
         """Some tokenizers put a space before a text. What goes on from other tokens has none."""
-        if not self._opens_with_space:
-            return self.encode(text)
-        anchor = self.end_marks[0]
-        return self.encode(anchor + text)[1:]
+        return self.encode(self._before + text)[1:] if self._before else self.encode(text)
 
     @cached_property
-    def _opens_with_space(self) -> bool:
-        if not self.end_tokens:
-            return False
-        return self.encode(self.end_marks[0] + "a")[1:] != self.encode("a")
+    def _before(self) -> str:
+        """A token that a text can be encoded behind, where it matters whether there is one."""
+        for mark, token in zip(self.end_marks, sorted(self.end_tokens), strict=True):
+            if self.encode(mark) == [token] and self.encode(f"{mark}a") != [token, *self.encode("a")]:
+                return mark
+        return ""
 
     @cached_property
-    def _forgeable(self) -> re.Pattern[str] | None:
-        """Finds where a special token's text begins, or that of a mark which the template writes."""
+    def _marks(self) -> list[str]:
+        """What must not be forged: special tokens, and tokens that the template writes itself."""
         added = self.backend.get_added_tokens_decoder().values()
         source = self.config.get("chat_template") or ""
         source = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False)
-        marks = [t.content for t in added if len(t.content) > 1 and (t.special or t.content in source)]
+        return [t.content for t in added if len(t.content) > 1 and (t.special or t.content in source)]
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._marks), default=0)
+
+    @cached_property
+    def _halves(self) -> tuple[set[str], set[str]]:
+        """Every beginning and every end of one."""
+        begins = {mark[:n] for mark in self._marks for n in range(1, len(mark))}
+        return begins, {mark[n:] for mark in self._marks for n in range(1, len(mark))}
+
+    @cached_property
+    def _forgeable(self) -> re.Pattern[str] | None:
+        """Finds where one of these begins."""
+        marks = self._marks
         if not marks:
             return None
         first = "".join(re.escape(mark) for mark in sorted({mark[0] for mark in marks}))

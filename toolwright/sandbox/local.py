@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,26 +33,28 @@ def _stop_with_parent() -> None:
 @contextlib.contextmanager
 def local_server(*options: str) -> Iterator[str]:
     """Serves on a free port of the loopback and gives the URL."""
-    process = subprocess.Popen(
-        command("serve", "--port", "0", *options),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=_stop_with_parent,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        line = process.stdout.readline()
-        if not line.startswith("serving on "):
-            raise InfrastructureFailure(f"the sandbox did not start: {process.stderr.read().strip()}")
-        yield line.removeprefix("serving on ").strip()
-    finally:
-        process.terminate()
+    # A file and not a pipe: nobody reads it while the server runs, and a full pipe would stop the server.
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            command("serve", "--port", "0", *options),
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            preexec_fn=_stop_with_parent,
+        )
+        assert process.stdout is not None
         try:
-            process.wait(40)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-        process.stderr.close()
+            line = process.stdout.readline()
+            if not line.startswith("serving on "):
+                process.wait(40)
+                said.seek(0)
+                raise InfrastructureFailure(f"the sandbox did not start: {said.read().strip()}")
+            yield line.removeprefix("serving on ").strip()
+        finally:
+            process.terminate()
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()

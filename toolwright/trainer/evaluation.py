@@ -63,11 +63,13 @@ def evaluate(
     tasks = task_sets.load(config.task, seed=config.run.seed)
     if not tasks.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
-    decoder, tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
+    settings = settings_of(config)
+    alphabet = roles.alphabet(tasks, settings)
+    decoder, tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
     roles.use_processor(config.run, decoder)
     limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
     chosen = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
-    with served(settings_of(config)) as tools:
+    with served(settings) as tools:
         engine = roles.build_engine(config, decoder, tokenizer)
         rollout = Rollout(config.rollout, engine, tokenizer, tools=tools)
         scorer = Scorer(config.reward, default=tasks.scorer)

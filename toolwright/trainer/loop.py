@@ -12,21 +12,14 @@ from typing import Any, TypeVar
 
 from toolwright import tasks as task_sets
 from toolwright.agents.rollout import Rollout
-from toolwright.algorithms import advantages, kl
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.learner.critic import Critic
-from toolwright.learner.minibatches import minibatches
-from toolwright.learner.objective import Objective
-from toolwright.learner.policy import Frozen, Policy
 from toolwright.rewards import Scorer
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, served, settings_of
 from toolwright.trainer import roles
-from toolwright.trainer.credit import Credit
 from toolwright.trainer.evaluation import held_out
-from toolwright.trainer.measures import of_gap, of_updates
-from toolwright.trainer.rehearsal import rehearse
+from toolwright.trainer.learning import Learner
 from toolwright.trainer.run import Run
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.sampling import GroupSampler, Sampled
@@ -41,9 +34,10 @@ class Trainer:
     def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
         self.config = config
         self.step_done = 0
-        self.skips = 0
         tasks = task_sets.load(config.task, seed=config.run.seed)
-        decoder, self.tokenizer = roles.build_model(config.model, tasks.alphabet, seed=config.run.seed)
+        tools = settings_of(config) if tools is None else tools
+        alphabet = roles.alphabet(tasks, tools)
+        decoder, self.tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
         roles.use_processor(config.run, decoder)
         limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
         self.train_tasks = roles.fitting(list(tasks.train), config.task, self.tokenizer, limit=limit)
@@ -51,11 +45,9 @@ class Trainer:
         self.skipped_prompts = len(tasks.train) - len(self.train_tasks)
         self.skipped_held_out = len(tasks.held_out) - len(self.held_out_tasks)
         self.engine = roles.build_engine(config, decoder, self.tokenizer)
-        tools = settings_of(config) if tools is None else tools
         self.rollout = Rollout(config.rollout, self.engine, self.tokenizer, tools=tools)
         self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
-        self._build_learner(decoder)
-        rehearse(config, self.credit, self.objective)
+        self.learner = Learner(config, decoder, max_turns=self.rollout.turns(self.train_tasks))
         self.loop = asyncio.Runner()
         self._running: asyncio.Task[Any] | None = None
         self.scorer = Scorer(config.reward, default=tasks.scorer)  # last: it may be a process of its own
@@ -70,39 +62,8 @@ class Trainer:
             self.scorer,
             self.train_tasks,
             self.order,
-            greedy_baseline="reward_baseline" in self.credit.needs,
+            greedy_baseline="reward_baseline" in self.learner.credit.needs,
         )
-
-    def _build_learner(self, decoder: Any) -> None:
-        config, update = self.config, self.config.update
-        algorithm = config.algorithm
-        needs = advantages.needs(algorithm.adv_estimator)
-        updates = config.train.steps * update.epochs * update.minibatches
-        dtype = roles.DTYPES[config.model.dtype]
-        self.policy = Policy(
-            decoder,
-            update.policy,
-            total_updates=updates,
-            temperature=config.rollout.temperature,
-            micro_tokens=update.micro_tokens,
-            dtype=dtype,
-        )
-        # A reference that nothing asks is not kept: the policy itself would be as good until it moves.
-        wanted = algorithm.kl.where != "none" or "reference" in needs
-        self.reference = Frozen.copy_of(self.policy) if wanted else None
-        self.critic = None
-        if "values" in needs:
-            self.critic = Critic(
-                decoder,
-                update.critic,
-                total_updates=updates,
-                micro_tokens=update.micro_tokens,
-                clip=algorithm.clip_value,
-                dtype=dtype,
-            )
-        limit = config.rollout.max_tokens * self.rollout.turns(self.train_tasks)
-        self.objective = Objective(algorithm, norm_tokens=limit)
-        self.credit = Credit(config, self.policy, self.reference, self.critic)
 
     def sample(self, step: int) -> Sampled:
         """The groups that this step learns from. Only the order of tasks changes."""
@@ -129,77 +90,23 @@ class Trainer:
         return self.loop.run(noted())
 
     def learn(self, sampled: Sampled, step: int) -> dict[str, float]:
-        """Advantages, then epochs × minibatches of updates, then the engines hear of the new weights."""
-        config, update = self.config, self.config.update
-        batch, metrics = self.credit.assign(
-            sampled.trajectories,
-            exact=self.engine.exact,
-            baselines=sampled.baselines,
-            kl_coef=self.objective.kl_coef,
+        """One step's updates, then the engines hear of the new weights."""
+        metrics = self.learner.learn(
+            sampled.trajectories, step, exact=self.engine.exact, baselines=sampled.baselines
         )
-        rows: list[dict[str, float]] = []
-        critic_rows: list[dict[str, float]] = []
-        for epoch in range(update.epochs):
-            parts = minibatches(batch, update.minibatches, seed=config.run.seed, step=step, epoch=epoch)
-            for part in parts:
-                if self.critic is not None:
-                    critic_rows.append(self.critic.update(part))
-                if self.critic is None or step > update.critic_warmup:
-                    rows.append(self.policy.update(part, self.objective))
-        metrics.update(of_updates("policy", rows))
-        metrics.update(of_updates("critic", critic_rows))
-        # The weights had not moved yet at the first update: what differs there is the engine's gap.
-        if rows:
-            metrics.update({key: value for key, value in rows[0].items() if key.startswith("gap/")})
-            self._adapt_kl(metrics, len(batch))
-        else:
-            metrics.update(of_gap(batch, self.policy.statistics(batch)["log_prob"]))
-        self._count_skips(rows)
         self.engine.publish(step)
         return metrics
 
-    def _adapt_kl(self, metrics: dict[str, float], trajectories: int) -> None:
-        config = self.config.algorithm.kl
-        if config.where == "none":
-            return
-        if "policy/reference_kl" in metrics:
-            metrics["reference/kl"] = metrics.pop("policy/reference_kl")
-        metrics["reference/kl_coef"] = self.objective.kl_coef
-        if config.target is not None:
-            self.objective.kl_coef = kl.adapt(
-                self.objective.kl_coef,
-                observed=metrics["reference/kl"],
-                target=config.target,
-                horizon=config.horizon,
-                trajectories=trajectories,
-            )
-
-    def _count_skips(self, rows: Sequence[dict[str, float]]) -> None:
-        """A bad gradient now and then is survived; one after the other means the run is broken."""
-        for row in rows:
-            self.skips = self.skips + 1 if row["skipped"] else 0
-        if self.skips >= self.config.train.max_skips:
-            raise UserError(
-                f"{self.skips} updates in a row had a gradient that is not finite, and were skipped; "
-                "lower update.policy.lr, or look at the rewards and the engine's gap in metrics.jsonl"
-            )
-
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """All that the next step depends on. Seeds need no keeping: they follow from the step's number."""
-        plain = {
+        plain, tensors = self.learner.state()
+        own = {
             "step": self.step_done,
             "order": self.order.state(),
             "tasks": self.tasks_digest,
-            "kl_coef": self.objective.kl_coef,
-            "skips": self.skips,
             "weights_version": self.engine.weights_version,
         }
-        tensors = {"policy": self.policy.state_dict()}
-        if self.critic is not None:
-            tensors["critic"] = self.critic.state_dict()
-        if self.reference is not None:
-            tensors["reference"] = self.reference.decoder.state_dict()
-        return plain, tensors
+        return {**plain, **own}, tensors
 
     @cached_property
     def tasks_digest(self) -> str:
@@ -214,20 +121,8 @@ class Trainer:
                 "the checkpoint is of other training tasks: resume with the task settings and files that the "
                 "run began with, or start a new run"
             )
-        try:
-            self.policy.load_state_dict(tensors["policy"])
-            if self.critic is not None:
-                self.critic.load_state_dict(tensors["critic"])
-            if self.reference is not None:
-                self.reference.decoder.load_state_dict(tensors["reference"])
-        except (KeyError, RuntimeError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"the checkpoint is of another model or algorithm ({reason}): resume with those that the run "
-                "began with, or start a new run"
-            ) from None
-        self.objective.kl_coef = plain["kl_coef"]
-        self.skips, self.step_done = plain["skips"], plain["step"]
+        self.learner.restore(plain, tensors)
+        self.step_done = plain["step"]
         self.engine.publish(plain["weights_version"])
 
     def close(self) -> None:

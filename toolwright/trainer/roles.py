@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import string
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,6 +19,7 @@ from toolwright.failures import UserError
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.tasks import TaskSet
 from toolwright.trajectory import Task
 
 TINY_PARAMETERS = 4_000_000
@@ -84,6 +88,11 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
         )
         decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
     return decoder.to(pick_device(config.device)), tokenizer
+
+
+def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:
+    """What a fresh character-level tokenizer must know: a tool may answer anything that can be typed."""
+    return tasks.alphabet + (string.printable if tools else "")
 
 
 def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> Engine:

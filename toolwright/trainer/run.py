@@ -128,7 +128,7 @@ class Run:
 
     def _announce(self) -> None:
         trainer, config = self.trainer, self.config
-        size = sum(p.numel() for p in trainer.policy.decoder.parameters())
+        size = sum(p.numel() for p in trainer.learner.policy.decoder.parameters())
         self._say(f"run folder {self.folder.path}")
         self._say(
             f"model of {size:,} parameters, {len(trainer.train_tasks):,} training tasks, "
@@ -151,7 +151,7 @@ class Run:
                 keep = self.config.checkpoint.keep
                 checkpoints.save(self.folder.checkpoints, trainer.step_done, plain, tensors, keep=keep)
             if self.exported != trainer.step_done:
-                self.folder.save_model(trainer.policy.decoder, trainer.tokenizer)
+                self.folder.save_model(trainer.learner.policy.decoder, trainer.tokenizer)
         self.saved = self.exported = trainer.step_done
 
     def _resume(self) -> int | None:

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from toolwright import tasks as task_sets
+from toolwright.agents.auto import choice
+from toolwright.agents.demonstration import Demonstrator
 from toolwright.agents.rollout import Rollout
+from toolwright.agents.tool_use import ToolUse
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
@@ -27,11 +30,12 @@ from toolwright.observe.summary import closing_table
 from toolwright.rewards import Scorer
 from toolwright.tasks import TaskSet
 from toolwright.tasks.order import TaskOrder
+from toolwright.tools.settings import Settings, served, settings_of
 from toolwright.trainer import roles
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trajectory import Segment, Task, Trajectory
+from toolwright.trajectory import Task, Trajectory
 
 Messages = Sequence[dict[str, Any]]
 
@@ -44,24 +48,48 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
             f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
         )
     folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
+    with served(settings_of(config.model_dump())) as tools:
+        _train(config, folder, tools, command=command)
+    return folder.path
+
+
+def _train(
+    config: schema.SupervisedConfig, folder: RunFolder, tools: Settings, *, command: Sequence[str]
+) -> None:
     tasks = task_sets.load(config.task, seed=config.run.seed)
     conversations = _conversations(config, tasks)
-    alphabet = tasks.alphabet + "".join(sorted(_characters(conversations)))
+    alphabet = roles.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
     decoder, tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
     roles.use_processor(config.run, decoder)
-    examples = [as_trajectory(number, c, tokenizer) for number, c in enumerate(conversations)]
-    fitting = [e for e in examples if len(e.tokens) <= decoder.shape.context]
-    if not fitting:
-        raise UserError(f"no demonstration fits into model.context={decoder.shape.context} tokens")
-    judge = Judge(config, decoder, tokenizer, tasks)
+    judge = Judge(config, decoder, tokenizer, tasks, tools)
+    with closing(judge):
+        teacher = judge.demonstrator()
+        examples = [teacher.trajectory(number, c) for number, c in enumerate(conversations)]
+        fitting = [e for e in examples if len(e.tokens) <= decoder.shape.context]
+        if not fitting:
+            raise UserError(f"no demonstration fits into model.context={decoder.shape.context} tokens")
+        _steps(config, folder, decoder, tokenizer, judge, fitting, len(examples), command=command)
+
+
+def _steps(
+    config: schema.SupervisedConfig,
+    folder: RunFolder,
+    decoder: Decoder,
+    tokenizer: Tokenizer,
+    judge: Judge,
+    fitting: list[Trajectory],
+    count: int,
+    *,
+    command: Sequence[str],
+) -> None:
     folder.begin(config, command=command)
     student = Student(decoder, config)
     order = TaskOrder(len(fitting), config.run.seed)
     progress = Progress(config.steps, title=f"sft on {config.task.name}")
     room = folder.while_there_is_room(then="start again")
-    with closing(judge), progress, Interrupt() as interrupt, room:
+    with progress, Interrupt() as interrupt, room:
         progress.line(f"run folder {folder.path}")
-        progress.line(f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long")
+        progress.line(f"{len(fitting):,} demonstrations, {count - len(fitting):,} too long")
         if judge.missing:
             progress.line(f"held-out tasks are not tried: {judge.missing}")
         before = judge.held_out()
@@ -83,7 +111,6 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
         write_report(folder.path)
     print(closing_table(folder.path))
     interrupt.leave()
-    return folder.path
 
 
 class Student:
@@ -104,35 +131,6 @@ class Student:
             loss.backward()
             loss_sum += float(loss.detach())
         return {"policy/loss": loss_sum, **{f"policy/{k}": v for k, v in self.optimizer.step().items()}}
-
-
-def as_trajectory(number: int, messages: Messages, tokenizer: Tokenizer) -> Trajectory:
-    """A conversation as if it had been sampled: what the assistant says are actions, the rest is context.
-
-    Rendered one turn at a time: each assistant turn is what the template adds to the text before it.
-    """
-    trajectory = Trajectory(Task(str(number), list(messages)), group=str(number))
-    done = ""
-    for place, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        opened = tokenizer.render(messages[:place])
-        closed = tokenizer.render(messages[: place + 1], generate=False)
-        if not opened.startswith(done) or not closed.startswith(opened):
-            raise UserError(f"demonstration {number}: the chat template rewrites earlier turns as it goes on")
-        said, after = closed[len(opened) :], ""
-        for end in tokenizer.end_marks:  # what follows the end of the turn, a newline say, is the template's
-            if end in said:
-                cut = said.rindex(end) + len(end)
-                said, after = said[:cut], said[cut:]
-                break
-        trajectory.append(Segment("prompt", tokenizer.encode(opened[len(done) :]), text=opened[len(done) :]))
-        tokens = tokenizer.encode(said)
-        trajectory.append(Segment("policy", tokens, [0.0] * len(tokens), said))
-        done = closed[: len(closed) - len(after)]
-    if not trajectory.steps:
-        raise UserError(f"demonstration {number} has no assistant message to learn from")
-    return trajectory
 
 
 def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:
@@ -170,27 +168,40 @@ def _read(path: Path) -> list[Messages]:
 
 def _characters(conversations: Sequence[Messages]) -> set[str]:
     """Those that a fresh character-level tokenizer must know, or it would read them as unknown."""
-    contents = (message.get("content") for messages in conversations for message in messages)
-    return {character for content in contents if isinstance(content, str) for character in content}
+    every = [message for messages in conversations for message in messages]
+    contents = [message.get("content") for message in every]
+    calls = [
+        json.dumps(message["tool_calls"], ensure_ascii=False)
+        for message in every
+        if message.get("tool_calls")
+    ]
+    return {character for text in (*contents, *calls) if isinstance(text, str) for character in text}
 
 
 class Judge:
     """Held-out tasks, tried before and after; or why not: sft can do without a scorer for its tasks."""
 
     def __init__(
-        self, config: schema.SupervisedConfig, decoder: Decoder, tokenizer: Tokenizer, tasks: TaskSet
+        self,
+        config: schema.SupervisedConfig,
+        decoder: Decoder,
+        tokenizer: Tokenizer,
+        tasks: TaskSet,
+        tools: Settings,
     ) -> None:
         most = decoder.shape.context - 1
+        limited = min(config.rollout.max_tokens, most)
         self.config = schema.Config(
             run=config.run,
             task=config.task,
             model=config.model,
-            rollout=schema.Rollout(max_tokens=min(config.eval_max_tokens, most)),
+            rollout=config.rollout.model_copy(update={"max_tokens": limited}),
         )
         limit = min(config.task.max_prompt_tokens, most)
         self.tasks = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
-        engine = roles.build_engine(self.config, decoder, tokenizer)
-        self.rollout = Rollout(self.config.rollout, engine, tokenizer)
+        self.engine = roles.build_engine(self.config, decoder, tokenizer)
+        self.rollout = Rollout(self.config.rollout, self.engine, tokenizer, tools=tools)
+        self.loop = asyncio.Runner()
         self.scorer: Scorer | None = None
         self.missing = ""
         try:
@@ -199,12 +210,30 @@ class Judge:
         except UserError as error:
             self.missing = str(error)
 
+    def demonstrator(self) -> Demonstrator:
+        """Writes demonstrations as this rollout's attempts are written."""
+        rollout, config = self.rollout, self.rollout.config
+        name = choice(Task("", []), rollout.tool_settings) if config.agent == "auto" else config.agent
+        agent = rollout.agent_of(name)
+        if not isinstance(agent, ToolUse):
+            return Demonstrator(rollout.tokenizer, template=config.template)
+        return Demonstrator(
+            rollout.tokenizer,
+            agent.format,
+            agent.ordered(self.loop.run(rollout.tools.schemas())),
+            tool_prompt=config.tool_prompt,
+            template=config.template,
+        )
+
     def held_out(self) -> dict[str, float]:
         if not self.tasks or self.missing or self.scorer is None:
             return {}
-        result, _ = asyncio.run(held_out(self.config, self.rollout, self.scorer, self.tasks))
+        self.engine.publish(self.engine.weights_version + 1)  # what was learned since the last time
+        result, _ = self.loop.run(held_out(self.config, self.rollout, self.scorer, self.tasks))
         return result
 
     def close(self) -> None:
         if self.scorer is not None:
             self.scorer.close()
+        self.loop.run(self.rollout.close())
+        self.loop.close()

@@ -1,0 +1,137 @@
+"""A conversation as if it had been sampled: what the assistant says are actions, the rest is context.
+
+Written turn by turn by the code that attempts are written with, so that what is learned from a demonstration
+is what the policy will see. A `tool` message after an assistant's is the answer to its call: it stands where
+the call format puts answers, and is never learned. Calls may be text, or `tool_calls` as OpenAI has them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolwright.agents.briefing import brief
+from toolwright.agents.formats import Format, Schemas, offered_by
+from toolwright.agents.formats.tags import Tags
+from toolwright.failures import UserError
+from toolwright.models.chat import ASKED
+from toolwright.models.tokenizer import Tokenizer, Written
+from toolwright.tools.call import Call
+from toolwright.trajectory import Segment, Source, Task, Trajectory
+
+Message = Mapping[str, Any]
+
+
+class Demonstrator:
+    """`tool_prompt` and `template` as in the configuration of a rollout."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        call_format: Format | None = None,
+        schemas: Schemas = (),
+        *,
+        tool_prompt: str | None = None,
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.tokenizer, self.schemas, self.tool_prompt = tokenizer, schemas, tool_prompt
+        self.format = call_format or Tags()
+        self.template = dict(template or {})
+        self.offered = offered_by(schemas)
+
+    def trajectory(self, number: int, messages: Sequence[Message]) -> Trajectory:
+        turns = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+        if not turns:
+            raise UserError(f"demonstration {number} has no assistant message to learn from")
+        made = Trajectory(Task(str(number), [dict(message) for message in messages]), group=str(number))
+        told = brief(messages[: turns[0]], self.schemas, self.format, self.tokenizer, self.tool_prompt)
+        _extend(made, "prompt", self.tokenizer.opening(told.messages, tools=told.tools, **self.template))
+        fresh = True  # whether this turn has just been opened, and not gone on with after an answer
+        for place, following in zip(turns, [*turns[1:], None], strict=True):
+            between = messages[place + 1 : following] if following is not None else []
+            inside = self.format.inline and bool(between) and all(m["role"] == "tool" for m in between)
+            whole = fresh and not inside
+            text = self._written(messages[place], tools=told.tools) if whole else self._said(messages[place])
+            text += "" if inside else self._closing
+            tokens = self.tokenizer.encode_inside(text)
+            made.append(Segment("policy", tokens, [0.0] * len(tokens), text))
+            self._answer(made, between, inside=inside, tools=told.tools, last=following is None)
+            fresh = not inside
+        return made
+
+    def _answer(
+        self,
+        made: Trajectory,
+        between: Sequence[Message],
+        *,
+        inside: bool,
+        tools: Schemas | None,
+        last: bool,
+    ) -> None:
+        if inside:
+            for message in between:
+                _extend(made, "tool", self.tokenizer.quote(str(message["content"]), self.format.result))
+        elif not last:
+            only_tools = bool(between) and all(m["role"] == "tool" for m in between)
+            going_on = self.tokenizer.going_on(between, ended=True, tools=tools, **self.template)
+            _extend(made, "tool" if only_tools else "prompt", going_on)
+
+    @property
+    def _closing(self) -> str:
+        """What the policy must learn to end its turn with."""
+        return self.tokenizer.chat.closing or str(self.tokenizer.backend.id_to_token(self.tokenizer.end))
+
+    def _written(self, message: Message, *, tools: Schemas | None) -> str:
+        """What the template writes for a whole turn; calls that it writes in another way, the format does."""
+        calls = [_call(one) for one in message.get("tool_calls") or []]
+        said = {key: value for key, value in message.items() if value is not None}
+        said.setdefault("content", "")
+        if calls:
+            said["tool_calls"] = [
+                {
+                    "id": one.id or f"call{n:05d}",
+                    "type": "function",
+                    "function": {"name": one.name, "arguments": one.arguments},
+                }
+                for n, one in enumerate(calls)
+            ]
+        render, closing = self.tokenizer.render, self.tokenizer.chat.closing
+        try:
+            opened = render([ASKED], tools=tools, **self.template)
+            closed = render([ASKED, said], generate=False, tools=tools, **self.template)
+        except UserError:
+            return self._said(message)
+        text = closed.removeprefix(opened)
+        if text == closed or not self._reads(text, calls):
+            return self._said(message)
+        return text[: text.rindex(closing)] if closing and closing in text else text
+
+    def _reads(self, text: str, calls: Sequence[Call]) -> bool:
+        """Whether the template writes these calls in the format that the loop will read."""
+        found = self.format.parse(text.removesuffix("\n").removesuffix(self._closing), self.offered)
+        made = [(one.name, one.arguments) for one in found if isinstance(one, Call)]
+        return not calls or made == [(one.name, one.arguments) for one in calls]
+
+    def _said(self, message: Message) -> str:
+        content = message.get("content") or ""
+        calls = [self.format.write(_call(one), self.offered) for one in message.get("tool_calls") or []]
+        return "\n".join(filter(None, [content if isinstance(content, str) else str(content), *calls]))
+
+
+def _call(one: Mapping[str, Any]) -> Call:
+    """OpenAI's way of writing one, whether its arguments are an object or text."""
+    function = one.get("function", one)
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError as error:
+            raise UserError(f"a demonstrated call of {function.get('name')!r}: {error}") from None
+    return Call(
+        function["name"], {k: v for k, v in arguments.items() if v is not None}, id=one.get("id") or ""
+    )
+
+
+def _extend(made: Trajectory, source: Source, written: Written) -> None:
+    made.append(Segment(source, written.tokens, text=written.text))

@@ -1,0 +1,134 @@
+"""What learns in a run: policy, reference and critic, and how one step's groups move them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolwright.algorithms import advantages, kl
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.learner.critic import Critic
+from toolwright.learner.minibatches import minibatches
+from toolwright.learner.objective import Objective
+from toolwright.learner.policy import Frozen, Policy
+from toolwright.models.decoder import Decoder
+from toolwright.trainer import roles
+from toolwright.trainer.credit import Credit
+from toolwright.trainer.measures import of_gap, of_updates
+from toolwright.trainer.rehearsal import rehearse
+from toolwright.trajectory import Trajectory
+
+
+class Learner:
+    """The roles that the algorithm asks for, and no others."""
+
+    def __init__(self, config: schema.Config, decoder: Decoder, *, max_turns: int) -> None:
+        self.config = config
+        update, algorithm = config.update, config.algorithm
+        needs = advantages.needs(algorithm.adv_estimator)
+        updates = config.train.steps * update.epochs * update.minibatches
+        dtype = roles.DTYPES[config.model.dtype]
+        self.skips = 0
+        self.policy = Policy(
+            decoder,
+            update.policy,
+            total_updates=updates,
+            temperature=config.rollout.temperature,
+            micro_tokens=update.micro_tokens,
+            dtype=dtype,
+        )
+        # A reference that nothing asks is not kept: the policy itself would be as good until it moves.
+        wanted = algorithm.kl.where != "none" or "reference" in needs
+        self.reference = Frozen.copy_of(self.policy) if wanted else None
+        self.critic = None
+        if "values" in needs:
+            self.critic = Critic(
+                decoder,
+                update.critic,
+                total_updates=updates,
+                micro_tokens=update.micro_tokens,
+                clip=algorithm.clip_value,
+                dtype=dtype,
+            )
+        self.objective = Objective(algorithm, norm_tokens=config.rollout.max_tokens * max_turns)
+        self.credit = Credit(config, self.policy, self.reference, self.critic)
+        rehearse(config, self.credit, self.objective)
+
+    def learn(
+        self, trajectories: Sequence[Trajectory], step: int, *, exact: bool, baselines: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Advantages, then epochs × minibatches of updates. `exact`: the engine's numbers are ours."""
+        update = self.config.update
+        batch, metrics = self.credit.assign(
+            trajectories, exact=exact, baselines=baselines, kl_coef=self.objective.kl_coef
+        )
+        rows: list[dict[str, float]] = []
+        critic_rows: list[dict[str, float]] = []
+        for epoch in range(update.epochs):
+            seed = self.config.run.seed
+            for part in minibatches(batch, update.minibatches, seed=seed, step=step, epoch=epoch):
+                if self.critic is not None:
+                    critic_rows.append(self.critic.update(part))
+                if self.critic is None or step > update.critic_warmup:
+                    rows.append(self.policy.update(part, self.objective))
+        metrics.update(of_updates("policy", rows))
+        metrics.update(of_updates("critic", critic_rows))
+        # The weights had not moved yet at the first update: what differs there is the engine's gap.
+        if rows:
+            metrics.update({key: value for key, value in rows[0].items() if key.startswith("gap/")})
+            self._adapt_kl(metrics, len(batch))
+        else:
+            metrics.update(of_gap(batch, self.policy.statistics(batch)["log_prob"]))
+        self._count_skips(rows)
+        return metrics
+
+    def _adapt_kl(self, metrics: dict[str, float], trajectories: int) -> None:
+        config = self.config.algorithm.kl
+        if config.where == "none":
+            return
+        if "policy/reference_kl" in metrics:
+            metrics["reference/kl"] = metrics.pop("policy/reference_kl")
+        metrics["reference/kl_coef"] = self.objective.kl_coef
+        if config.target is not None:
+            self.objective.kl_coef = kl.adapt(
+                self.objective.kl_coef,
+                observed=metrics["reference/kl"],
+                target=config.target,
+                horizon=config.horizon,
+                trajectories=trajectories,
+            )
+
+    def _count_skips(self, rows: Sequence[dict[str, float]]) -> None:
+        """A bad gradient now and then is survived; one after the other means the run is broken."""
+        for row in rows:
+            self.skips = self.skips + 1 if row["skipped"] else 0
+        if self.skips >= self.config.train.max_skips:
+            raise UserError(
+                f"{self.skips} updates in a row had a gradient that is not finite, and were skipped; "
+                "lower update.policy.lr, or look at the rewards and the engine's gap in metrics.jsonl"
+            )
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the next update depends on: plain values, and tensors."""
+        tensors = {"policy": self.policy.state_dict()}
+        if self.critic is not None:
+            tensors["critic"] = self.critic.state_dict()
+        if self.reference is not None:
+            tensors["reference"] = self.reference.decoder.state_dict()
+        return {"kl_coef": self.objective.kl_coef, "skips": self.skips}, tensors
+
+    def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        try:
+            self.policy.load_state_dict(tensors["policy"])
+            if self.critic is not None:
+                self.critic.load_state_dict(tensors["critic"])
+            if self.reference is not None:
+                self.reference.decoder.load_state_dict(tensors["reference"])
+        except (KeyError, RuntimeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"the checkpoint is of another model or algorithm ({reason}): resume with those that the run "
+                "began with, or start a new run"
+            ) from None
+        self.objective.kl_coef, self.skips = plain["kl_coef"], plain["skips"]
