@@ -38,10 +38,11 @@ RATES = {"grpo": "1e-3", "gigpo": "1e-3"}
 TASK = (
     "task=gridworld",
     "task.params.view=place",
-    "task.params.width=5",
+    "task.params.width=8",
     "task.params.height=4",
-    "task.params.min_steps=7",
-    "task.params.max_steps=9",
+    "task.params.doors=2",
+    "task.params.min_steps=13",
+    "task.params.max_steps=16",
     "task.train_size=1",
     "task.held_out_size=1",
 )
@@ -51,19 +52,19 @@ MODEL = (
     "model.heads=2",
     "model.kv_heads=2",
     "model.ffn=128",
-    "model.context=320",
+    "model.context=512",
     "run.threads=1",
 )
 EQUAL = (
     "rollout.prompts=2",
     "rollout.samples=16",
-    "rollout.max_turns=24",
+    "rollout.max_turns=40",
     "rollout.max_tokens=2",
     "algorithm.aggregate=token-mean",
     "algorithm.kl.where=none",
 )
 OWN = {"grpo": (), "gigpo": ("algorithm.params.gigpo.mode=mean_std_norm",)}
-DEMONSTRATIONS, TURNS_SHOWN, NOISE = 256, 20, 0.7
+DEMONSTRATIONS, TURNS_SHOWN, NOISE = 256, 40, 0.7
 
 
 def warm_start(folder: Path, seed: int, *, steps: int) -> Path:
@@ -81,7 +82,7 @@ def warm_start(folder: Path, seed: int, *, steps: int) -> Path:
     shown = [[*level.prompt, *tasks.demonstrate(level, rng)[: 2 * TURNS_SHOWN]] for _ in range(DEMONSTRATIONS)]
     file = folder / "demonstrations.jsonl"
     file.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in shown))
-    own = [f"demonstrations={file}", f"steps={steps}", "batch=16", "optimizer.lr=3e-3", f"run.dir={folder}"]
+    own = [f"demonstrations={file}", f"steps={steps}", "batch=8", "optimizer.lr=3e-3", f"run.dir={folder}"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         if main(["sft", *words, *MODEL, *own, "run.name=warm"]) != 0:
             raise SystemExit("the warm start failed")
