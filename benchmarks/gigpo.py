@@ -79,7 +79,9 @@ def warm_start(folder: Path, seed: int, *, steps: int) -> Path:
     assert tasks.demonstrate is not None
     (level,) = tasks.train
     rng = random.Random(seed)
-    shown = [[*level.prompt, *tasks.demonstrate(level, rng)[: 2 * TURNS_SHOWN]] for _ in range(DEMONSTRATIONS)]
+    shown = [
+        [*level.prompt, *tasks.demonstrate(level, rng)[: 2 * TURNS_SHOWN]] for _ in range(DEMONSTRATIONS)
+    ]
     file = folder / "demonstrations.jsonl"
     file.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in shown))
     own = [f"demonstrations={file}", f"steps={steps}", "batch=8", "optimizer.lr=3e-3", f"run.dir={folder}"]
@@ -95,7 +97,9 @@ def successes(algorithm: str, model: Path, seed: int, *, steps: int, rate: str) 
     from toolwright.trainer.loop import Trainer
 
     own = [f"model.path={model}", f"run.seed={seed}", f"update.policy.lr={rate}", f"train.steps={steps}"]
-    config = resolve(Source(), [f"algorithm={algorithm}", *TASK, *MODEL, *EQUAL, *OWN[algorithm], *own]).config
+    config = resolve(
+        Source(), [f"algorithm={algorithm}", *TASK, *MODEL, *EQUAL, *OWN[algorithm], *own]
+    ).config
     trainer = Trainer(config)
     found = []
     try:
@@ -147,14 +151,27 @@ def show(curves: list[dict[str, list[float]]], *, last: int) -> None:
         parts = (grpo[:1], grpo[-last:], gigpo[-last:], grpo, gigpo)
         rows.append([100 * statistics.fmean(part) for part in parts])
     for seed, row in enumerate(rows):
-        print(f"{seed:<12}" + "".join(f"{value:{width}.1f}" for value, width in zip(row, (9, 13, 13, 11, 10), strict=True)))
+        print(
+            f"{seed:<12}"
+            + "".join(f"{value:{width}.1f}" for value, width in zip(row, (9, 13, 13, 11, 10), strict=True))
+        )
     columns = list(zip(*rows, strict=True))
-    print(f"{'mean':12}" + "".join(f"{statistics.fmean(c):{w}.1f}" for c, w in zip(columns, (9, 13, 13, 11, 10), strict=True)))
+    print(
+        f"{'mean':12}"
+        + "".join(f"{statistics.fmean(c):{w}.1f}" for c, w in zip(columns, (9, 13, 13, 11, 10), strict=True))
+    )
     if len(rows) > 1:
-        print(f"{'spread (sd)':12}" + "".join(f"{statistics.stdev(c):{w}.1f}" for c, w in zip(columns, (9, 13, 13, 11, 10), strict=True)))
+        print(
+            f"{'spread (sd)':12}"
+            + "".join(
+                f"{statistics.stdev(c):{w}.1f}" for c, w in zip(columns, (9, 13, 13, 11, 10), strict=True)
+            )
+        )
     ahead = [row[2] - row[1] for row in rows]
     wins = sum(value > 0 for value in ahead)
-    print(f"GiGPO ahead by {statistics.fmean(ahead):.1f} points in the last fifth, on {wins} of {len(rows)} seeds")
+    print(
+        f"GiGPO ahead by {statistics.fmean(ahead):.1f} points in the last fifth, on {wins} of {len(rows)} seeds"
+    )
 
 
 if __name__ == "__main__":
