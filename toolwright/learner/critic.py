@@ -14,6 +14,7 @@ from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
+from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 
 
@@ -29,7 +30,7 @@ class ValueModel(nn.Module):
         self.head = nn.Linear(policy.shape.width, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        self.head.to(policy.embedding.weight.device)
+        self.head.to(policy.device)
 
     def forward(self, batch: Batch) -> Tensor:
         return self.head(states(self.body, batch)).float()[:, 0]
@@ -45,25 +46,27 @@ class Critic:
         micro_tokens: int,
         clip: float,
         dtype: torch.dtype,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.model = ValueModel(policy)
+        """`policy` as it is before it is sharded itself."""
+        self.model, self.ranks = ValueModel(policy), ranks
+        ranks.shard(self.model, self.model.body, dtype=dtype)
         self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
         self.micro_tokens, self.clip, self.dtype = micro_tokens, clip, dtype
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
         """[actions]"""
-        with precision(self.model, self.dtype):
-            return batch.in_parts(self.micro_tokens, self.model).cpu()
+        with precision(self.model.body, self.dtype):
+            return self.ranks.ask(self.model, batch, self.micro_tokens, self.model)
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One optimiser update towards the batch's `returns`."""
         totals = Totals.of(batch.mask)
-        loss_sum, clipped = 0.0, 0.0
-        device = self.model.head.weight.device
-        for part in batch.split(self.micro_tokens):
-            part = part.to(device)
-            with precision(self.model, self.dtype):
+        sums = {"loss": 0.0, "clip_fraction": 0.0}
+        for part, weight in self.ranks.parts(batch, self.micro_tokens):
+            part = part.to(self.model.body.device)
+            with precision(self.model.body, self.dtype):
                 values = self.model(part)
             loss, metrics = value_loss.compute(
                 values=part.padded(values),
@@ -73,10 +76,10 @@ class Critic:
                 clip_value=self.clip,
                 totals=totals,
             )
-            loss.backward()
-            loss_sum += float(loss.detach())
-            clipped += float(metrics["clip_fraction"])
-        return {"loss": loss_sum, "clip_fraction": clipped, **self.optimizer.step()}
+            (loss * weight).backward()
+            sums["loss"] += weight * float(loss.detach())
+            sums["clip_fraction"] += weight * float(metrics["clip_fraction"])
+        return {**self.ranks.sums(sums), **self.optimizer.step()}
 
     def state_dict(self) -> dict[str, Any]:
         return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}

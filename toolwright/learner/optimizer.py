@@ -33,7 +33,11 @@ class Optimizer:
 
     def step(self) -> dict[str, float]:
         """Clip, update, clear the gradients."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm, foreach=True)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients, foreach=True)
+        if hasattr(norm, "full_tensor"):  # sharded: of all ranks together, so that all of them decide alike
+            norm = norm.full_tensor()
+        nn.utils.clip_grads_with_norm_(self.parameters, self.config.max_grad_norm, norm, foreach=True)
         finite = bool(torch.isfinite(norm))
         metrics = {"grad_norm": float(norm), "lr": self.lr, "skipped": 0.0 if finite else 1.0}
         if finite:
