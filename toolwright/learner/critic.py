@@ -82,8 +82,7 @@ class Critic:
         return {**self.ranks.sums(sums), **self.optimizer.step()}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return self.ranks.state(self.model, self.optimizer)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.ranks.restore(self.model, self.optimizer, state)

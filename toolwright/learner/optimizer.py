@@ -14,10 +14,13 @@ from toolwright.config import schema
 class Optimizer:
     def __init__(self, module: nn.Module, config: schema.Optimizer, *, total_updates: int) -> None:
         self.config, self.total_updates = config, total_updates
-        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self.parameters = [p for _, p in named]
         # Norms and biases are not weights to be shrunk.
         decayed = [p for p in self.parameters if p.dim() >= 2]
         kept = [p for p in self.parameters if p.dim() < 2]
+        # In the order that AdamW numbers them in.
+        self.names = [n for n, p in named if p.dim() >= 2] + [n for n, p in named if p.dim() < 2]
         self.inner = torch.optim.AdamW(
             [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}],
             lr=config.lr,
@@ -49,10 +52,30 @@ class Optimizer:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        return {"adamw": self.inner.state_dict(), "updates": self.updates}
+        """AdamW's own, but by the names of parameters rather than their numbers."""
+        adamw = self.inner.state_dict()
+        return {
+            "adamw": {
+                "state": {self.names[number]: state for number, state in adamw["state"].items()},
+                "param_groups": [
+                    {**group, "params": [self.names[number] for number in group["params"]]}
+                    for group in adamw["param_groups"]
+                ],
+            },
+            "updates": self.updates,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.inner.load_state_dict(state["adamw"])
+        adamw, number = state["adamw"], {name: i for i, name in enumerate(self.names)}
+        self.inner.load_state_dict(
+            {
+                "state": {number[name]: of_one for name, of_one in adamw["state"].items()},
+                "param_groups": [
+                    {**group, "params": [number[name] for name in group["params"]]}
+                    for group in adamw["param_groups"]
+                ],
+            }
+        )
         self.updates = state["updates"]
 
 

@@ -69,6 +69,12 @@ class Frozen:
         if self.ranks.rank == 0:
             huggingface.save(self.decoder, folder, state=state)
 
+    def state_dict(self) -> dict[str, Any]:
+        return self.ranks.state(self.decoder, None)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.ranks.restore(self.decoder, None, state)
+
 
 class Policy(Frozen):
     def __init__(
@@ -121,8 +127,7 @@ class Policy(Frozen):
         return {**sums, "gap/abs_max": self.ranks.highest(highest), **self.optimizer.step()}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"model": self.decoder.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return self.ranks.state(self.decoder, self.optimizer)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.decoder.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.ranks.restore(self.decoder, self.optimizer, state)

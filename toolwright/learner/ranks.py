@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from toolwright.batch import Batch
+from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
 
 
@@ -52,6 +53,18 @@ class Ranks:
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
         """The whole of every tensor, by name; on rank 0, and nothing elsewhere."""
         return module.state_dict()
+
+    def state(self, module: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:
+        """What the next update depends on, by the names of parameters: the same tree for any number of
+        ranks."""
+        if optimizer is None:
+            return {"model": module.state_dict()}
+        return {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
+        module.load_state_dict(state["model"])
+        if optimizer is not None:
+            optimizer.load_state_dict(state["optimizer"])
 
 
 ALONE = Ranks()

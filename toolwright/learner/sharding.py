@@ -14,6 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -25,6 +32,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 
 from toolwright.batch import Batch
+from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import Part, Ranks
 from toolwright.learner.shares import plan
 from toolwright.models.decoder import Decoder
@@ -87,27 +95,23 @@ class Group(Ranks):
             sharded.set_force_sum_reduction_for_comms(True)
 
     def parts(self, batch: Batch, token_budget: int) -> list[Part]:
-        rows = _acting(batch)
-        stand_in = min(rows, key=lambda row: (batch.lengths[row], row))
+        stand_in = min(_acting(batch), key=lambda row: (batch.lengths[row], row))
         return [
-            Part(batch.select(members or [stand_in]), 1.0 if members else 0.0)
-            for members in self._plan(batch, rows, token_budget)
+            Part(batch.select(rows or [stand_in]), 1.0 if rows else 0.0)
+            for rows in self._rows(batch, token_budget)
         ]
 
     def ask(
         self, module: nn.Module, batch: Batch, token_budget: int, compute: Callable[[Batch], Tensor]
     ) -> Tensor:
-        rows = _acting(batch)
-        bins = self._plan(batch, rows, token_budget)
-        parts = self.parts(batch, token_budget)
-        found = [compute(part.batch).cpu() for part in parts]
+        found = [compute(part.batch).cpu() for part in self.parts(batch, token_budget)]
         if isinstance(module, FSDPModule):
-            module.reshard()  # the root would keep what it gathered, and miss the next update
+            module.reshard()  # the outermost keeps what it gathered, and would miss the next update
         whole = torch.zeros(len(batch.actions), *found[0].shape[1:])
-        for members, values in zip(bins, found, strict=True):
-            if members:
-                whole[batch.actions_of(members)] = values
-        dist.all_reduce(whole)  # nought from all but one
+        for rows, values in zip(self._rows(batch, token_budget), found, strict=True):
+            if rows:
+                whole[batch.actions_of(rows)] = values
+        dist.all_reduce(whole)  # nought from all ranks but one
         return whole
 
     def sums(self, values: Mapping[str, float]) -> dict[str, float]:
@@ -131,9 +135,35 @@ class Group(Ranks):
             whole[name] = found[id(tensor)]
         return whole if self.rank == 0 else {}
 
-    def _plan(self, batch: Batch, rows: list[int], token_budget: int) -> list[list[int]]:
-        planned = plan([batch.lengths[row] for row in rows], self.size, token_budget)[self.rank]
-        return [[rows[i] for i in members] for members in planned]
+    def state(self, module: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:
+        """As of one process alone, but each tensor is the rank's part of it (a DTensor)."""
+        if optimizer is None:
+            return {"model": get_model_state_dict(module)}
+        fresh = not optimizer.inner.state
+        model, adamw = get_state_dict(module, optimizer.inner)
+        if fresh:  # torch has made its state by an empty step, which is not one of ours
+            for of_parameter in optimizer.inner.state.values():
+                of_parameter["step"].zero_()
+        return {"model": model, "optimizer": {"adamw": adamw, "updates": optimizer.updates}}
+
+    def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
+        model = dict(state["model"])
+        whole = not any(isinstance(tensor, DTensor) for tensor in model.values())
+        options = StateDictOptions(full_state_dict=whole)
+        if optimizer is None:
+            set_model_state_dict(module, model, options=options)
+            return
+        own = state["optimizer"]
+        set_state_dict(
+            module, optimizer.inner, model_state_dict=model, optim_state_dict=own["adamw"], options=options
+        )
+        optimizer.updates = own["updates"]
+
+    def _rows(self, batch: Batch, token_budget: int) -> list[list[int]]:
+        """Of each micro-batch of this rank."""
+        acting = _acting(batch)
+        planned = plan([batch.lengths[row] for row in acting], self.size, token_budget)[self.rank]
+        return [[acting[i] for i in members] for members in planned]
 
 
 def _acting(batch: Batch) -> list[int]:
