@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_state_dict,
     set_model_state_dict,
-    set_state_dict,
+    set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
@@ -29,7 +29,7 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from toolwright.batch import Batch
 from toolwright.learner.optimizer import Optimizer
@@ -147,23 +147,31 @@ class Group(Ranks):
         return {"model": model, "optimizer": {"adamw": adamw, "updates": optimizer.updates}}
 
     def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
-        model = dict(state["model"])
-        whole = not any(isinstance(tensor, DTensor) for tensor in model.values())
-        options = StateDictOptions(full_state_dict=whole)
-        if optimizer is None:
-            set_model_state_dict(module, model, options=options)
-            return
-        own = state["optimizer"]
-        set_state_dict(
-            module, optimizer.inner, model_state_dict=model, optim_state_dict=own["adamw"], options=options
-        )
-        optimizer.updates = own["updates"]
+        own, given = module.state_dict(), dict(state["model"])
+        whole = not any(isinstance(tensor, DTensor) for tensor in given.values())
+        if whole:  # by hand, since torch's own way overlooks the second name of tied weights
+            given = {name: _part_of(tensor, like=own.get(name)) for name, tensor in given.items()}
+        set_model_state_dict(module, given)
+        if optimizer is not None:
+            set_optimizer_state_dict(
+                module,
+                optimizer.inner,
+                state["optimizer"]["adamw"],
+                options=StateDictOptions(full_state_dict=whole),
+            )
+            optimizer.updates = state["optimizer"]["updates"]
 
     def _rows(self, batch: Batch, token_budget: int) -> list[list[int]]:
         """Of each micro-batch of this rank."""
         acting = _acting(batch)
         planned = plan([batch.lengths[row] for row in acting], self.size, token_budget)[self.rank]
         return [[acting[i] for i in members] for members in planned]
+
+
+def _part_of(whole: Tensor, *, like: Tensor | None) -> Tensor:
+    if not isinstance(like, DTensor) or like.shape != whole.shape:
+        return whole  # of another model: who loads it says so
+    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _acting(batch: Batch) -> list[int]:

@@ -125,6 +125,7 @@ class Decoder(nn.Module):
     def recomputing(self, recompute: bool) -> Decoder:
         """Gradient checkpointing: of a layer only its input is kept for the way back."""
         for module in self.layers:
+            assert isinstance(module, Layer)
             module.recompute = recompute
         return self
 

@@ -6,7 +6,6 @@ The folder must be one that all ranks see. What lies in it is torch's distribute
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -65,6 +64,8 @@ class Saver:
             written.result()
         except Failed as error:
             raise checkpoints.unwritten(folder, step, error) from error
+        finally:
+            dist.barrier(self.ranks.aside)  # the first rank has given it its name, or taken it away
 
     def close(self) -> None:
         try:
@@ -105,8 +106,8 @@ def _read(shards: Path, tensors: dict[str, Any]) -> None:
     except Failed as error:
         raise UserError(
             f"checkpoint {shards.parent} is damaged, or of another model or algorithm "
-            f"({' '.join(str(error).split())[:400]}): resume with those that the run began with, or remove it "
-            "to go on from the one before it"
+            f"({' '.join(str(error).split())[:400]}): resume with those that the run began with, or remove "
+            "it to go on from the one before it"
         ) from error
 
 
@@ -125,11 +126,17 @@ def whole(shards: Path) -> dict[str, Any]:
         dcp.load(flat, storage_reader=reader, no_dist=True)
     tree: dict[str, Any] = {}
     for name, path in metadata.planner_data.items():
-        _put(tree, path, flat[name])
-    return tree
+        place = tree
+        for key in path[:-1]:
+            place = place.setdefault(key, {})
+        place[path[-1]] = flat[name]
+    found: dict[str, Any] = _with_lists(tree)
+    return found
 
 
-def _put(tree: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
-    for key in path[:-1]:
-        tree = tree.setdefault(key, {})
-    tree[path[-1]] = value
+def _with_lists(tree: Any) -> Any:
+    """What was a list is known by its keys."""
+    if not isinstance(tree, dict) or not tree:
+        return tree
+    values = {key: _with_lists(value) for key, value in tree.items()}
+    return [values[key] for key in sorted(values)] if all(isinstance(key, int) for key in values) else values
