@@ -36,7 +36,7 @@ from toolwright.tools.call import Call, Malformed
 from toolwright.trajectory import Task, Trajectory
 
 ALPHABET = "0123456789+-*/=()<>. abcdefghijklmnopqrstuvwxyz"
-TOKENS_A_TURN = 16
+TOKENS_A_TURN = 8  # about what a short call takes
 HERE = Path(__file__).resolve()
 
 

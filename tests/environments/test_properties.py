@@ -22,6 +22,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "gridworld, two doors": ("gridworld", {"width": 8, "height": 4, "doors": 2, "walls": 0.15}),
     "gridworld in words": ("gridworld", {"view": "words"}),
     "gridworld in signs": ("gridworld", {"view": "signs"}),
+    "gridworld by place": ("gridworld", {"view": "place"}),
     "sokoban": ("sokoban", {}),
     "sokoban, two boxes": ("sokoban", {"size": 5, "boxes": 2}),
     "shop": ("shop", {}),

@@ -142,13 +142,14 @@ def until_saved(group: Group, folder: Path) -> list[dict[str, float]]:
 
 def gone_on(group: Group, path: Path) -> list[dict[str, float]]:
     learner = learner_of("ppo", group)
-    assert sharded_checkpoints.restore(path, learner)["step"] == 2
+    assert sharded_checkpoints.restore(path, learner, group)["step"] == 2
     return learn(learner, range(3, STEPS + 1))
 
 
 def refused(group: Group, path: Path) -> str:
+    other = Learner(config_of("ppo"), tiny.decoder(), max_turns=3, ranks=group)
     with pytest.raises(UserError) as said:
-        sharded_checkpoints.restore(path, Learner(config_of("ppo"), tiny.decoder(), max_turns=3, ranks=group))
+        sharded_checkpoints.restore(path, other, group)
     return str(said.value)
 
 

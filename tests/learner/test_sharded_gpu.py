@@ -71,7 +71,7 @@ def test_a_checkpoint_goes_on(group: Group, tmp_path: Path) -> None:
     saver.save(tmp_path, 2, plain, tensors, keep=1)
     wanted = learn(first, range(2, 4))
     saver.close()
-    sharded_checkpoints.restore(tmp_path / "step_2", second)
+    sharded_checkpoints.restore(tmp_path / "step_2", second, group)
     for found, row in zip(learn(second, range(2, 4)), wanted, strict=True):
         assert found == pytest.approx(row, abs=1e-3, rel=1e-3)
     assert all(tensor.device.type == "cpu" for tensor in first.policy.weights().values())

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from toolwright.config import schema
+from toolwright.learner.adamw import AdamW
 
 
 class Optimizer:
@@ -21,12 +22,7 @@ class Optimizer:
         kept = [p for p in self.parameters if p.dim() < 2]
         # In the order that AdamW numbers them in.
         self.names = [n for n, p in named if p.dim() >= 2] + [n for n, p in named if p.dim() < 2]
-        self.inner = torch.optim.AdamW(
-            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}],
-            lr=config.lr,
-            betas=config.betas,
-            fused=True,
-        )
+        self.inner = AdamW([(decayed, config.weight_decay), (kept, 0.0)], config.betas)
         self.updates = 0
 
     @property
@@ -44,38 +40,21 @@ class Optimizer:
         finite = bool(torch.isfinite(norm))
         metrics = {"grad_norm": float(norm), "lr": self.lr, "skipped": 0.0 if finite else 1.0}
         if finite:
-            for group in self.inner.param_groups:
-                group["lr"] = self.lr
-            self.inner.step()
+            self.inner.step(self.lr)
         self.inner.zero_grad()
         self.updates += 1
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """AdamW's own, but by the names of parameters rather than their numbers."""
-        adamw = self.inner.state_dict()
-        return {
-            "adamw": {
-                "state": {self.names[number]: state for number, state in adamw["state"].items()},
-                "param_groups": [
-                    {**group, "params": [self.names[number] for number in group["params"]]}
-                    for group in adamw["param_groups"]
-                ],
-            },
-            "updates": self.updates,
-        }
+        """By the names of parameters, which stay the same however they are held."""
+        state = self.inner.state_dict()["state"]
+        named = {self.names[number]: of_one for number, of_one in state.items()}
+        return {"adamw": {"state": named}, "updates": self.updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        adamw, number = state["adamw"], {name: i for i, name in enumerate(self.names)}
-        self.inner.load_state_dict(
-            {
-                "state": {number[name]: of_one for name, of_one in adamw["state"].items()},
-                "param_groups": [
-                    {**group, "params": [number[name] for name in group["params"]]}
-                    for group in adamw["param_groups"]
-                ],
-            }
-        )
+        number = {name: i for i, name in enumerate(self.names)}
+        named = state["adamw"]["state"]
+        self.inner.load_state_dict({"state": {number[name]: of_one for name, of_one in named.items()}})
         self.updates = state["updates"]
 
 

@@ -7,20 +7,13 @@ divided by counts over the whole batch (`Totals`), so the sum over ranks is what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -29,7 +22,7 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from toolwright.batch import Batch
 from toolwright.learner.optimizer import Optimizer
@@ -135,31 +128,32 @@ class Group(Ranks):
             whole[name] = found[id(tensor)]
         return whole if self.rank == 0 else {}
 
-    def state(self, module: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:
-        """As of one process alone, but each tensor is the rank's part of it (a DTensor)."""
-        if optimizer is None:
-            return {"model": get_model_state_dict(module)}
-        fresh = not optimizer.inner.state
-        model, adamw = get_state_dict(module, optimizer.inner)
-        if fresh:  # torch has made its state by an empty step, which is not one of ours
-            for of_parameter in optimizer.inner.state.values():
-                of_parameter["step"].zero_()
-        return {"model": model, "optimizer": {"adamw": adamw, "updates": optimizer.updates}}
-
     def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
-        own, given = module.state_dict(), dict(state["model"])
-        whole = not any(isinstance(tensor, DTensor) for tensor in given.values())
-        if whole:  # by hand, since torch's own way overlooks the second name of tied weights
-            given = {name: _part_of(tensor, like=own.get(name)) for name, tensor in given.items()}
-        set_model_state_dict(module, given)
+        """From a state whose tensors are whole, or this rank's parts of them."""
+        like = {name: tensor for name, tensor in module.state_dict().items() if isinstance(tensor, DTensor)}
+        found: dict[str, Any] = {
+            "model": {name: _part(tensor, like.get(name)) for name, tensor in state["model"].items()}
+        }
         if optimizer is not None:
-            set_optimizer_state_dict(
-                module,
-                optimizer.inner,
-                state["optimizer"]["adamw"],
-                options=StateDictOptions(full_state_dict=whole),
-            )
-            optimizer.updates = state["optimizer"]["updates"]
+            named = state["optimizer"]["adamw"]["state"]
+            parts = {
+                name: {key: _part(value, like.get(name)) for key, value in of_one.items()}
+                for name, of_one in named.items()
+            }
+            found["optimizer"] = {**state["optimizer"], "adamw": {"state": parts}}
+        super().restore(module, optimizer, found)
+
+    def blank(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Room in main memory for this rank's part of a tensor, cut as FSDP cuts parameters: by rows."""
+        if not size:
+            return torch.empty((), dtype=dtype)
+        rows = -(-size[0] // self.size)
+        start = min(self.rank * rows, size[0])
+        held = torch.empty(min(rows, size[0] - start), *size[1:], dtype=dtype)
+        whole = torch.empty(*size, dtype=dtype, device="meta")
+        return DTensor.from_local(
+            held, self.mesh, [Shard(0)], run_check=False, shape=whole.shape, stride=whole.stride()
+        )
 
     def _rows(self, batch: Batch, token_budget: int) -> list[list[int]]:
         """Of each micro-batch of this rank."""
@@ -168,10 +162,11 @@ class Group(Ranks):
         return [[acting[i] for i in members] for members in planned]
 
 
-def _part_of(whole: Tensor, *, like: Tensor | None) -> Tensor:
-    if not isinstance(like, DTensor) or like.shape != whole.shape:
-        return whole  # of another model: who loads it says so
-    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+def _part(tensor: Tensor, like: DTensor | None) -> Tensor:
+    """This rank's part of a tensor that is whole; what is of another model, `load_state_dict` tells."""
+    if like is None or isinstance(tensor, DTensor) or like.shape != tensor.shape:
+        return tensor
+    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _acting(batch: Batch) -> list[int]:

@@ -6,6 +6,7 @@ The folder must be one that all ranks see. What lies in it is torch's distribute
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from toolwright.failures import UserError
 from toolwright.learner.sharding import Group
 from toolwright.trainer import checkpoints
 from toolwright.trainer.learning import Learner
@@ -85,58 +86,43 @@ def _settle(written: Future[Any], folder: Path, step: int, state: dict[str, Any]
     checkpoints.settle(folder, step, keep=keep)
 
 
-def restore(path: Path, learner: Learner) -> dict[str, Any]:
+def restore(path: Path, learner: Learner, ranks: Group) -> dict[str, Any]:
     """The learner as the checkpoint has it, its plain values returned. All ranks call it; they may be more
     or fewer than wrote it, or it may be of a single process."""
-    if not (path / checkpoints.SHARDS).is_dir():
+    shards = path / checkpoints.SHARDS
+    if not shards.is_dir():
         state, tensors = checkpoints.load(path)
     else:
         try:
-            state, (_, tensors) = checkpoints.read_state(path), learner.state()
-        except (OSError, ValueError) as error:
+            state, tensors = checkpoints.read_state(path), read(shards, ranks.blank)
+        except Failed as error:
             raise checkpoints.unreadable(path, error) from error
-        _read(path / checkpoints.SHARDS, tensors)
     learner.restore(state, tensors)
     return state
 
 
-def _read(shards: Path, tensors: dict[str, Any]) -> None:
-    try:
-        dcp.load(tensors, storage_reader=dcp.FileSystemReader(shards))
-    except Failed as error:
-        raise UserError(
-            f"checkpoint {shards.parent} is damaged, or of another model or algorithm "
-            f"({' '.join(str(error).split())[:400]}): resume with those that the run began with, or remove "
-            "it to go on from the one before it"
-        ) from error
-
-
 def whole(shards: Path) -> dict[str, Any]:
     """The tree of a checkpoint with every tensor whole, for a process that has no ranks."""
+    return read(shards, lambda size, dtype: torch.empty(size, dtype=dtype), alone=True)
+
+
+def read(
+    shards: Path, blank: Callable[[torch.Size, torch.dtype], Tensor], *, alone: bool = False
+) -> dict[str, Any]:
+    """The tree of a checkpoint; `blank` makes room for a tensor, or for a part of it."""
     reader = dcp.FileSystemReader(shards)
     metadata = reader.read_metadata()
     flat: dict[str, Any] = {
-        name: torch.empty(found.size, dtype=found.properties.dtype)
-        if isinstance(found, TensorStorageMetadata)
-        else None
+        name: blank(found.size, found.properties.dtype) if isinstance(found, TensorStorageMetadata) else None
         for name, found in metadata.state_dict_metadata.items()
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that there are no ranks is meant
-        dcp.load(flat, storage_reader=reader, no_dist=True)
+        dcp.load(flat, storage_reader=reader, no_dist=alone)
     tree: dict[str, Any] = {}
     for name, path in metadata.planner_data.items():
         place = tree
         for key in path[:-1]:
             place = place.setdefault(key, {})
         place[path[-1]] = flat[name]
-    found: dict[str, Any] = _with_lists(tree)
-    return found
-
-
-def _with_lists(tree: Any) -> Any:
-    """What was a list is known by its keys."""
-    if not isinstance(tree, dict) or not tree:
-        return tree
-    values = {key: _with_lists(value) for key, value in tree.items()}
-    return [values[key] for key in sorted(values)] if all(isinstance(key, int) for key in values) else values
+    return tree

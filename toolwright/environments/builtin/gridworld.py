@@ -6,7 +6,7 @@ A level is a drawing: `#` wall, `.` floor, `@` you, `a b …` keys, `A B …` th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, get_args
 
 from toolwright.environments import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.environments.search import shortest
@@ -14,19 +14,21 @@ from toolwright.failures import UserError
 from toolwright.trajectory import Task
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+View = Literal["map", "words", "signs", "place"]
 Place = tuple[int, int]
 State = tuple[Place, frozenset[str]]  # where you are, which keys you hold: all that ever changes
 
 
 @ENVIRONMENTS.register("gridworld")
 class GridWorld:
-    """`view`: the whole `map` every time, what is around in `words`, or the same in a few `signs`."""
+    """`view`: the whole `map` every time, what is around in `words`, the same in a few `signs`, or only the
+    `place`, row, column and keys held, for who knows the level or is to learn it by heart."""
 
     inline = True
 
-    def __init__(self, level: str, view: Literal["map", "words", "signs"] = "map") -> None:
-        if view not in ("map", "words", "signs"):
-            raise UserError(f"gridworld: view={view!r} must be map, words or signs")
+    def __init__(self, level: str, view: View = "map") -> None:
+        if view not in get_args(View):
+            raise UserError(f"gridworld: view={view!r} must be one of {', '.join(get_args(View))}")
         self.view = view
         self.rows = level.split("\n")
         cells = {(r, c): mark for r, row in enumerate(self.rows) for c, mark in enumerate(row)}
@@ -35,7 +37,7 @@ class GridWorld:
             raise UserError("a gridworld level needs one @ and a goal *")
         self.cells = {place: "." if mark == "@" else mark for place, mark in cells.items() if mark != "#"}
         self.state: State = here[0], frozenset()
-        self.actions = [name[0] for name in MOVES] if view == "signs" else list(MOVES)
+        self.actions = [name[0] for name in MOVES] if view in ("signs", "place") else list(MOVES)
 
     def reset(self, task: Task) -> Observation:
         return Observation(self._shown(), self.anchor)
@@ -88,6 +90,9 @@ class GridWorld:
                 for r, row in enumerate(self.rows)
             )
             return "\n".join(rows) + (f"\nYou hold {', '.join(sorted(keys))}." if keys else "")
+        if self.view == "place":
+            (row, column), keys = self.state
+            return f"{row},{column}{''.join(sorted(keys))}"
         around = [self._mark((self.state[0][0] + r, self.state[0][1] + c)) for r, c in MOVES.values()]
         if self.view == "signs":
             return "".join(around) + "".join(f" {mark}{way}" for mark, way in self._ways(""))

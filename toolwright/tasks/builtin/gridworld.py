@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.environments.builtin.gridworld import GridWorld
+from toolwright.environments.builtin.gridworld import GridWorld, View
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.worlds import Noise, task_set
@@ -33,7 +33,7 @@ def gridworld(
     walls: Annotated[float, Field(ge=0, le=0.5)] = 0.0,
     min_steps: Annotated[int, Field(ge=1)] = 3,
     max_steps: Annotated[int, Field(ge=1)] = 200,
-    view: Literal["map", "words", "signs"] = "map",
+    view: View = "map",
     instructions: str = INSTRUCTIONS,
     action_tag: str | None = None,
     noise: Noise = 0.0,
