@@ -38,11 +38,10 @@ RATES = {"grpo": "1e-3", "gigpo": "1e-3"}
 TASK = (
     "task=gridworld",
     "task.params.view=place",
-    "task.params.width=8",
-    "task.params.height=4",
-    "task.params.doors=2",
-    "task.params.min_steps=13",
-    "task.params.max_steps=16",
+    "task.params.width=5",
+    "task.params.height=3",
+    "task.params.min_steps=6",
+    "task.params.max_steps=8",
     "task.train_size=1",
     "task.held_out_size=1",
 )
@@ -52,19 +51,19 @@ MODEL = (
     "model.heads=2",
     "model.kv_heads=2",
     "model.ffn=128",
-    "model.context=512",
+    "model.context=384",
     "run.threads=1",
 )
 EQUAL = (
     "rollout.prompts=2",
     "rollout.samples=16",
-    "rollout.max_turns=40",
+    "rollout.max_turns=30",
     "rollout.max_tokens=2",
     "algorithm.aggregate=token-mean",
     "algorithm.kl.where=none",
 )
 OWN = {"grpo": (), "gigpo": ("algorithm.params.gigpo.mode=mean_std_norm",)}
-DEMONSTRATIONS, TURNS_SHOWN, NOISE = 256, 40, 0.7
+DEMONSTRATIONS, TURNS_SHOWN, NOISE = 128, 20, 1.0
 
 
 def warm_start(folder: Path, seed: int, *, steps: int) -> Path:
@@ -122,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warm-steps", type=int, default=200)
+    parser.add_argument("--warm-steps", type=int, default=60)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--grpo-lr", default=RATES["grpo"])
     parser.add_argument("--gigpo-lr", default=RATES["gigpo"])

@@ -1,4 +1,4 @@
-"""A tiny model that wanders learns to walk: its success in a small grid world rises clearly over its start."""
+"""A tiny model that wanders learns to walk: its success in a small grid world rises clearly."""
 
 from __future__ import annotations
 
