@@ -33,7 +33,9 @@ class ValueModel(nn.Module):
         self.head.to(policy.device)
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.head(states(self.body, batch)).float()[:, 0]
+        """[actions, 1]: FSDP hangs a hook on what is returned, which must not be a view of something."""
+        values: Tensor = self.head(states(self.body, batch)).float()
+        return values
 
 
 class Critic:
@@ -58,7 +60,7 @@ class Critic:
     def values(self, batch: Batch) -> Tensor:
         """[actions]"""
         with precision(self.model.body, self.dtype):
-            return self.ranks.ask(self.model, batch, self.micro_tokens, self.model)
+            return self.ranks.ask(self.model, batch, self.micro_tokens, self.model)[:, 0]
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One optimiser update towards the batch's `returns`."""
@@ -67,7 +69,7 @@ class Critic:
         for part, weight in self.ranks.parts(batch, self.micro_tokens):
             part = part.to(self.model.body.device)
             with precision(self.model.body, self.dtype):
-                values = self.model(part)
+                values = self.model(part)[:, 0]
             loss, metrics = value_loss.compute(
                 values=part.padded(values),
                 old_values=part.padded("values"),
