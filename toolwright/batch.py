@@ -123,7 +123,7 @@ class Batch:
         action_lengths = [self.action_lengths[r] for r in rows]
         new_starts = accumulate(lengths, initial=0)
         shift = torch.tensor([new - starts[r] for r, new in zip(rows, new_starts, strict=False)])
-        actions = self._actions_of(rows)
+        actions = self.actions_of(rows)
         return Batch(
             tokens=self.tokens[_ranges((starts[r], starts[r + 1]) for r in rows)],
             lengths=lengths,
@@ -144,10 +144,11 @@ class Batch:
         parts = partition(self.lengths, token_budget)
         if len(parts) == 1:
             return compute(self)
-        order = torch.cat([self._actions_of(rows) for rows in parts])
+        order = torch.cat([self.actions_of(rows) for rows in parts])
         return torch.cat([compute(self.select(rows)) for rows in parts])[order.argsort()]
 
-    def _actions_of(self, rows: Sequence[int]) -> Tensor:
+    def actions_of(self, rows: Sequence[int]) -> Tensor:
+        """Where the actions of these sequences stand in a column, in this order."""
         starts = [0, *accumulate(self.action_lengths)]
         return _ranges((starts[r], starts[r + 1]) for r in rows)
 

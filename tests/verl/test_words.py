@@ -91,7 +91,7 @@ def test_a_word_that_cannot_be_followed_is_a_problem(line: Line, word: str, mess
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("actor_rollout_ref.model.enable_gradient_checkpointing=True", "activations is not there yet"),
+        ("actor_rollout_ref.model.enable_activation_offload=True", "activations is not there yet"),
         ("actor_rollout_ref.actor.fsdp_config.param_offload=True", "not there yet"),
         ("actor_rollout_ref.rollout.gpu_memory_utilization=0.6", "engine.slots"),
         ("actor_rollout_ref.rollout.calculate_log_probs=True", "always kept"),

@@ -94,6 +94,9 @@ class Model(Block):
     )
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, …")
+    gradient_checkpointing: bool = Field(
+        default=False, description="compute layers again on the way back: less memory, a third more work"
+    )
 
     @model_validator(mode="after")
     def _shape(self) -> Model:
@@ -315,7 +318,10 @@ class Update(Block):
     epochs: PositiveInt = 1
     minibatches: PositiveInt = 1
     micro_tokens: PositiveInt = Field(
-        default=16_384, description="tokens in one forward pass, padding counted"
+        default=16_384, description="tokens in one forward pass of a rank, padding counted"
+    )
+    offload: bool = Field(
+        default=False, description="sharded: weights and optimiser state rest in main memory between uses"
     )
     policy: Optimizer = Optimizer()
     critic: Optimizer = Optimizer(lr=3e-3)

@@ -56,7 +56,7 @@ class NativeEngine:
         self.decoder, self.tokenizer, self.timeout_s = decoder, tokenizer, config.timeout_s
         self.dtype = dtype
         self.exact = dtype == torch.float32  # in bfloat16 the two round in different places
-        self.device = decoder.embedding.weight.device
+        self.device = decoder.device
         self.context = decoder.shape.context
         rows = max(config.slots, ROWS_AT_LEAST)
         self.cache = SlotCache(decoder.shape, config.slots, rows=rows, dtype=dtype, device=self.device)

@@ -30,11 +30,11 @@ class AdamW:
             if not moved:
                 continue
             states = [self._state(p) for p in moved]
-            first, second, steps = ([state[name] for state in states] for name in (*MOMENTS, "step"))
+            first, second, steps = ([_held(state[name]) for state in states] for name in (*MOMENTS, "step"))
             torch._foreach_add_(steps, 1)
             torch._fused_adamw_(
-                moved,
-                [p.grad for p in moved if p.grad is not None],
+                [_held(p) for p in moved],
+                [_held(p.grad) for p in moved if p.grad is not None],
                 first,
                 second,
                 [],
@@ -71,3 +71,9 @@ class AdamW:
             self.state[p] = {name: torch.zeros_like(p) for name in MOMENTS}
             self.state[p]["step"] = torch.zeros((), device=p.device)
         return self.state[p]
+
+
+def _held(tensor: Tensor) -> Tensor:
+    """The part of a sharded tensor that this rank has: each number moves by itself."""
+    held: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return held

@@ -14,6 +14,7 @@ from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
+from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 
 
@@ -29,10 +30,12 @@ class ValueModel(nn.Module):
         self.head = nn.Linear(policy.shape.width, 1)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        self.head.to(policy.embedding.weight.device)
+        self.head.to(policy.device)
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.head(states(self.body, batch)).float()[:, 0]
+        """[actions, 1]: FSDP hangs a hook on what is returned, which must not be a view of something."""
+        values: Tensor = self.head(states(self.body, batch)).float()
+        return values
 
 
 class Critic:
@@ -45,26 +48,28 @@ class Critic:
         micro_tokens: int,
         clip: float,
         dtype: torch.dtype,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.model = ValueModel(policy)
+        """`policy` as it is before it is sharded itself."""
+        self.model, self.ranks = ValueModel(policy), ranks
+        ranks.shard(self.model, self.model.body, dtype=dtype)
         self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
         self.micro_tokens, self.clip, self.dtype = micro_tokens, clip, dtype
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
         """[actions]"""
-        with precision(self.model, self.dtype):
-            return batch.in_parts(self.micro_tokens, self.model).cpu()
+        with precision(self.model.body, self.dtype):
+            return self.ranks.ask(self.model, batch, self.micro_tokens, self.model)[:, 0]
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One optimiser update towards the batch's `returns`."""
         totals = Totals.of(batch.mask)
-        loss_sum, clipped = 0.0, 0.0
-        device = self.model.head.weight.device
-        for part in batch.split(self.micro_tokens):
-            part = part.to(device)
-            with precision(self.model, self.dtype):
-                values = self.model(part)
+        sums = {"loss": 0.0, "clip_fraction": 0.0}
+        for part, weight in self.ranks.parts(batch, self.micro_tokens):
+            part = part.to(self.model.body.device)
+            with precision(self.model.body, self.dtype):
+                values = self.model(part)[:, 0]
             loss, metrics = value_loss.compute(
                 values=part.padded(values),
                 old_values=part.padded("values"),
@@ -73,14 +78,13 @@ class Critic:
                 clip_value=self.clip,
                 totals=totals,
             )
-            loss.backward()
-            loss_sum += float(loss.detach())
-            clipped += float(metrics["clip_fraction"])
-        return {"loss": loss_sum, "clip_fraction": clipped, **self.optimizer.step()}
+            (loss * weight).backward()
+            sums["loss"] += weight * float(loss.detach())
+            sums["clip_fraction"] += weight * float(metrics["clip_fraction"])
+        return {**self.ranks.sums(sums), **self.optimizer.step()}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return self.ranks.state(self.model, self.optimizer)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.ranks.restore(self.model, self.optimizer, state)

@@ -27,16 +27,16 @@ class Statistics:
     sum_pi_squared: Tensor | None = None
 
 
-def precision(decoder: torch.nn.Module, dtype: torch.dtype) -> torch.autocast:
+def precision(decoder: Decoder, dtype: torch.dtype) -> torch.autocast:
     """Matrix products in `dtype`, master weights in float32."""
-    return autocast(next(decoder.parameters()).device, dtype)
+    return autocast(decoder.device, dtype)
 
 
 def states(decoder: Decoder, batch: Batch) -> Tensor:
     """[actions, width]: the hidden state from which each action was chosen, the one before its token."""
-    device = decoder.embedding.weight.device
+    device = decoder.device
     attend = PackedAttention(batch.lengths, device, batch.shared_prompts(), batch.chosen_from())
-    hidden = decoder.hidden(batch.tokens.to(device)[attend.kept], attend.positions, attend)
+    hidden = decoder(batch.tokens.to(device)[attend.kept], attend.positions, attend)
     return hidden.index_select(0, attend.where[batch.actions.to(device) - 1])
 
 

@@ -15,10 +15,13 @@ from toolwright.learner.adamw import AdamW
 class Optimizer:
     def __init__(self, module: nn.Module, config: schema.Optimizer, *, total_updates: int) -> None:
         self.config, self.total_updates = config, total_updates
-        self.parameters = [p for p in module.parameters() if p.requires_grad]
+        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self.parameters = [p for _, p in named]
         # Norms and biases are not weights to be shrunk.
         decayed = [p for p in self.parameters if p.dim() >= 2]
         kept = [p for p in self.parameters if p.dim() < 2]
+        # In the order that AdamW numbers them in.
+        self.names = [n for n, p in named if p.dim() >= 2] + [n for n, p in named if p.dim() < 2]
         self.inner = AdamW([(decayed, config.weight_decay), (kept, 0.0)], config.betas)
         self.updates = 0
 
@@ -29,7 +32,11 @@ class Optimizer:
 
     def step(self) -> dict[str, float]:
         """Clip, update, clear the gradients."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm, foreach=True)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients, foreach=True)
+        if hasattr(norm, "full_tensor"):  # sharded: of all ranks together, so that all of them decide alike
+            norm = norm.full_tensor()
+        nn.utils.clip_grads_with_norm_(self.parameters, self.config.max_grad_norm, norm, foreach=True)
         finite = bool(torch.isfinite(norm))
         metrics = {"grad_norm": float(norm), "lr": self.lr, "skipped": 0.0 if finite else 1.0}
         if finite:
@@ -39,10 +46,15 @@ class Optimizer:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        return {"adamw": self.inner.state_dict(), "updates": self.updates}
+        """By the names of parameters, which stay the same however they are held."""
+        state = self.inner.state_dict()["state"]
+        named = {self.names[number]: of_one for number, of_one in state.items()}
+        return {"adamw": {"state": named}, "updates": self.updates}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.inner.load_state_dict(state["adamw"])
+        number = {name: i for i, name in enumerate(self.names)}
+        named = state["adamw"]["state"]
+        self.inner.load_state_dict({"state": {number[name]: of_one for name, of_one in named.items()}})
         self.updates = state["updates"]
 
 

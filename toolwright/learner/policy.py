@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from toolwright.config import schema
 from toolwright.learner.forward import precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
+from toolwright.learner.ranks import ALONE, Ranks
+from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 
 
@@ -22,10 +25,17 @@ class Frozen:
     """A decoder that is only asked: the reference, and what the policy has in common with it."""
 
     def __init__(
-        self, decoder: Decoder, *, temperature: float, micro_tokens: int, dtype: torch.dtype
+        self,
+        decoder: Decoder,
+        *,
+        temperature: float,
+        micro_tokens: int,
+        dtype: torch.dtype,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self.decoder = decoder
+        self.decoder, self.ranks = decoder, ranks
         self.temperature, self.micro_tokens, self.dtype = temperature, micro_tokens, dtype
+        ranks.shard(decoder, decoder, dtype=dtype)
 
     @classmethod
     def copy_of(cls, policy: Policy) -> Frozen:
@@ -46,8 +56,24 @@ class Frozen:
             )
 
         with precision(self.decoder, self.dtype):
-            columns = batch.in_parts(self.micro_tokens, compute).cpu().unbind(1)
+            columns = self.ranks.ask(self.decoder, batch, self.micro_tokens, compute).unbind(1)
         return dict(zip(("log_prob", "entropy", "sum_pi_squared"), columns, strict=False))
+
+    def weights(self) -> dict[str, Tensor]:
+        """Every tensor whole, as an engine is to have it. All ranks call it, and the first has them."""
+        return self.ranks.weights(self.decoder)
+
+    def export(self, folder: Path) -> None:
+        """The model of a Hugging Face folder. All ranks call it, and the first writes."""
+        state = self.weights()
+        if self.ranks.rank == 0:
+            huggingface.save(self.decoder, folder, state=state)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.ranks.state(self.decoder, None)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.ranks.restore(self.decoder, None, state)
 
 
 class Policy(Frozen):
@@ -60,20 +86,24 @@ class Policy(Frozen):
         temperature: float,
         micro_tokens: int,
         dtype: torch.dtype,
+        ranks: Ranks = ALONE,
     ) -> None:
-        super().__init__(decoder, temperature=temperature, micro_tokens=micro_tokens, dtype=dtype)
+        super().__init__(
+            decoder, temperature=temperature, micro_tokens=micro_tokens, dtype=dtype, ranks=ranks
+        )
         self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates)
 
     def update(self, batch: Batch, objective: Objective) -> dict[str, float]:
-        """One optimiser update. However the minibatch is split into parts, the gradient is the same."""
+        """One optimiser update. However the minibatch is split into parts and among ranks, the gradient is
+        the same."""
         totals = Totals.of(batch.mask)
         if objective.prepares:
             prepared = objective.prepare(batch, self.statistics(batch)["log_prob"])
             batch = replace(batch, columns={**batch.columns, **prepared})
-        device = self.decoder.embedding.weight.device
         sums: dict[str, float] = {}
-        for part in batch.split(self.micro_tokens):
-            part = part.to(device)
+        highest = 0.0
+        for part, weight in self.ranks.parts(batch, self.micro_tokens):
+            part = part.to(self.decoder.device)
             with precision(self.decoder, self.dtype):
                 now = statistics(
                     self.decoder,
@@ -82,7 +112,7 @@ class Policy(Frozen):
                     entropy_gradient=bool(objective.config.entropy_coef),
                 )
             loss, metrics = objective(part, now, totals)
-            loss.backward()
+            (loss * weight).backward()
             difference = (now.log_prob - part.columns["sampled_log_prob"]).detach()
             metrics = {
                 **metrics,
@@ -91,13 +121,13 @@ class Policy(Frozen):
                 "gap/kl": -difference.sum() / totals.tokens,
             }
             for name, value in metrics.items():
-                sums[name] = sums.get(name, 0.0) + float(value)
-            sums["gap/abs_max"] = max(sums.get("gap/abs_max", 0.0), float(difference.abs().max()))
-        return {**sums, **self.optimizer.step()}
+                sums[name] = sums.get(name, 0.0) + weight * float(value)
+            highest = max(highest, float(difference.abs().max()))
+        sums = self.ranks.sums(sums)
+        return {**sums, "gap/abs_max": self.ranks.highest(highest), **self.optimizer.step()}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"model": self.decoder.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return self.ranks.state(self.decoder, self.optimizer)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.decoder.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.ranks.restore(self.decoder, self.optimizer, state)

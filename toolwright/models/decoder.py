@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from toolwright.models.layer import Attend, LayerWeights, layer
 from toolwright.models.norm import rms_norm
@@ -56,9 +57,10 @@ class Layer(nn.Module):
     hub has them half a head apart.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, index: int) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape, self.index = shape, index
+        self.recompute = False  # on the way back rather than kept
         q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.attention_norm = nn.Parameter(torch.ones(shape.width))
         self.qkv = nn.Linear(shape.width, q + 2 * kv, bias=shape.qkv_bias)
@@ -69,6 +71,17 @@ class Layer(nn.Module):
         if shape.qk_norm:
             self.q_norm = nn.Parameter(torch.ones(shape.head_dim))
             self.k_norm = nn.Parameter(torch.ones(shape.head_dim))
+
+    def forward(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
+        if self.recompute and torch.is_grad_enabled():
+            out: Tensor = checkpoint(
+                self._pass, x, turn, attend, use_reentrant=False, preserve_rng_state=False
+            )
+            return out
+        return self._pass(x, turn, attend)
+
+    def _pass(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
+        return layer(self.index, x, self.weights(torch.t), turn, attend)
 
     def weights(self, arrange: Callable[[Tensor], Tensor]) -> LayerWeights:
         s = self.shape
@@ -97,12 +110,24 @@ class Decoder(nn.Module):
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocab, shape.width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(Layer(shape, index) for index in range(shape.layers))
         self.norm = nn.Parameter(torch.ones(shape.width))
         self.unembedding = self.embedding if shape.tied else nn.Embedding(shape.vocab, shape.width)
         self.register_buffer("turns", turns(shape), persistent=False)
 
     turns: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes; its parameters may rest elsewhere between two passes."""
+        return self.turns.device
+
+    def recomputing(self, recompute: bool) -> Decoder:
+        """Gradient checkpointing: of a layer only its input is kept for the way back."""
+        for module in self.layers:
+            assert isinstance(module, Layer)
+            module.recompute = recompute
+        return self
 
     def initialise(self, seed: int) -> Decoder:
         """Fresh weights; residual outputs are scaled down by depth (GPT-2), so that deep ones start calm."""
@@ -125,16 +150,26 @@ class Decoder(nn.Module):
         layers = [layer.weights(arrange) for layer in self.layers if isinstance(layer, Layer)]
         return Weights(self.embedding.weight, layers, self.norm, arrange(self.unembedding.weight))
 
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """The learner's pass: layer by layer as modules, so that whoever holds their parameters elsewhere
+        (`learner/sharding.py`) has a place to bring them."""
+        x, turn = F.embedding(tokens, self.embedding.weight), self._turn(positions)
+        for module in self.layers:
+            x = module(x, turn, attend)
+        return rms_norm(x, self.norm, self.shape.norm_eps)
+
     def hidden(
         self, tokens: Tensor, positions: Tensor, attend: Attend, *, weights: Weights | None = None
     ) -> Tensor:
-        """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`."""
+        """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`: the engine's pass."""
         weights = weights or self.weights()
-        x = F.embedding(tokens, weights.embedding)
-        turn = self.turns.index_select(0, positions)[:, None]
+        x, turn = F.embedding(tokens, weights.embedding), self._turn(positions)
         for index, of_layer in enumerate(weights.layers):
             x = layer(index, x, of_layer, turn, attend)
         return rms_norm(x, weights.norm, self.shape.norm_eps)
+
+    def _turn(self, positions: Tensor) -> Tensor:
+        return self.turns.index_select(0, positions)[:, None]
 
     def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
         """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""

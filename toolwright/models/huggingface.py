@@ -54,11 +54,13 @@ def load(folder: Path, *, context: int | None = None) -> Decoder:
     return decoder
 
 
-def save(decoder: Decoder, folder: Path) -> None:
-    """config.json and model.safetensors, as `transformers` and vLLM read them."""
+def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
+    """config.json and model.safetensors, as `transformers` and vLLM read them. `state`: the weights of a
+    decoder that has only a part of them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(to_config(decoder.shape), indent=2) + "\n")
-    weights = {name: tensor.detach().contiguous().cpu() for name, tensor in to_hub(decoder).items()}
+    found = to_hub(decoder.shape, decoder.state_dict() if state is None else state)
+    weights = {name: tensor.detach().contiguous().cpu() for name, tensor in found.items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -217,8 +219,7 @@ def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str
     return state
 
 
-def to_hub(decoder: Decoder) -> dict[str, Tensor]:
-    shape, state = decoder.shape, decoder.state_dict()
+def to_hub(shape: Shape, state: dict[str, Tensor]) -> dict[str, Tensor]:
     q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     parts = {"qkv": (q, kv, kv), "gate_up": (shape.ffn, shape.ffn)}
     weights = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from toolwright.learner.critic import Critic
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Frozen, Policy
+from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.trainer import roles
 from toolwright.trainer.credit import Credit
@@ -20,37 +22,68 @@ from toolwright.trainer.rehearsal import rehearse
 from toolwright.trajectory import Trajectory
 
 
+def wants_reference(algorithm: schema.Algorithm) -> bool:
+    """A reference that nothing asks is not kept: the policy itself would be as good until it moves."""
+    return algorithm.kl.where != "none" or "reference" in advantages.needs(algorithm.adv_estimator)
+
+
+def wants_critic(algorithm: schema.Algorithm) -> bool:
+    return "values" in advantages.needs(algorithm.adv_estimator)
+
+
+def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Critic:
+    update = config.update
+    return Critic(
+        decoder,
+        update.critic,
+        total_updates=total_updates(config),
+        micro_tokens=update.micro_tokens,
+        clip=config.algorithm.clip_value,
+        dtype=roles.DTYPES[config.model.dtype],
+        ranks=ranks,
+    )
+
+
+def build_reference(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Frozen:
+    return Frozen(
+        decoder.requires_grad_(False),
+        temperature=config.rollout.temperature,
+        micro_tokens=config.update.micro_tokens,
+        dtype=roles.DTYPES[config.model.dtype],
+        ranks=ranks,
+    )
+
+
+def total_updates(config: schema.Config) -> int:
+    return config.train.steps * config.update.epochs * config.update.minibatches
+
+
 class Learner:
     """The roles that the algorithm asks for, and no others."""
 
-    def __init__(self, config: schema.Config, decoder: Decoder, *, max_turns: int) -> None:
+    def __init__(
+        self, config: schema.Config, decoder: Decoder, *, max_turns: int, ranks: Ranks = ALONE
+    ) -> None:
         self.config = config
         update, algorithm = config.update, config.algorithm
-        needs = advantages.needs(algorithm.adv_estimator)
-        updates = config.train.steps * update.epochs * update.minibatches
-        dtype = roles.DTYPES[config.model.dtype]
+        if update.offload and ranks is ALONE:
+            raise UserError("update.offload is of a learner over ranks, and this one is a single process")
         self.skips = 0
+        # First the copies: once the policy is sharded there is no whole to be copied.
+        self.reference = self.critic = None
+        if wants_reference(algorithm):
+            self.reference = build_reference(config, copy.deepcopy(decoder), ranks)
+        if wants_critic(algorithm):
+            self.critic = build_critic(config, decoder, ranks)
         self.policy = Policy(
             decoder,
             update.policy,
-            total_updates=updates,
+            total_updates=total_updates(config),
             temperature=config.rollout.temperature,
             micro_tokens=update.micro_tokens,
-            dtype=dtype,
+            dtype=roles.DTYPES[config.model.dtype],
+            ranks=ranks,
         )
-        # A reference that nothing asks is not kept: the policy itself would be as good until it moves.
-        wanted = algorithm.kl.where != "none" or "reference" in needs
-        self.reference = Frozen.copy_of(self.policy) if wanted else None
-        self.critic = None
-        if "values" in needs:
-            self.critic = Critic(
-                decoder,
-                update.critic,
-                total_updates=updates,
-                micro_tokens=update.micro_tokens,
-                clip=algorithm.clip_value,
-                dtype=dtype,
-            )
         self.objective = Objective(algorithm, norm_tokens=config.rollout.max_tokens * max_turns)
         self.credit = Credit(config, self.policy, self.reference, self.critic)
         rehearse(config, self.credit, self.objective)
@@ -115,7 +148,7 @@ class Learner:
         if self.critic is not None:
             tensors["critic"] = self.critic.state_dict()
         if self.reference is not None:
-            tensors["reference"] = self.reference.decoder.state_dict()
+            tensors["reference"] = self.reference.state_dict()
         return {"kl_coef": self.objective.kl_coef, "skips": self.skips}, tensors
 
     def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
@@ -124,7 +157,7 @@ class Learner:
             if self.critic is not None:
                 self.critic.load_state_dict(tensors["critic"])
             if self.reference is not None:
-                self.reference.decoder.load_state_dict(tensors["reference"])
+                self.reference.load_state_dict(tensors["reference"])
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(

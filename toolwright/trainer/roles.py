@@ -87,6 +87,7 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
             extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
         )
         decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
+    decoder.recomputing(config.gradient_checkpointing)
     return decoder.to(pick_device(config.device)), tokenizer
 
 

@@ -126,7 +126,7 @@ class Student:
         totals, loss_sum = Totals.of(batch.mask), 0.0
         for part in batch.split(self.micro_tokens):
             with precision(self.decoder, self.dtype):
-                now = statistics(self.decoder, part.to(self.decoder.embedding.weight.device), temperature=1.0)
+                now = statistics(self.decoder, part.to(self.decoder.device), temperature=1.0)
             loss = -now.log_prob.sum() / totals.tokens
             loss.backward()
             loss_sum += float(loss.detach())

@@ -9,6 +9,7 @@ from toolwright.verl.row import Changed, Note, Outcome, Problem, Row, Setting, a
 
 MODEL = "actor_rollout_ref.model."
 PATH = f"{MODEL}path"
+RECOMPUTED = f"{MODEL}enable_gradient_checkpointing"
 DTYPES = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
 TRAINED, SAMPLED = "actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.rollout.dtype"
 
@@ -39,6 +40,12 @@ def precision(asked: Asked) -> Iterator[Outcome]:
     yield Setting("model.dtype", dtype, (key,))
 
 
+def recomputing(asked: Asked) -> Iterator[Outcome]:
+    """Only where it is asked for: verl's default saves memory that a small run has."""
+    if asked.says(RECOMPUTED):
+        yield Setting("model.gradient_checkpointing", bool(asked[RECOMPUTED]), (RECOMPUTED,))
+
+
 LATER = "is not there yet; it saves memory and changes nothing that is learned"
 
 ROWS: list[Row] = [
@@ -50,7 +57,12 @@ ROWS: list[Row] = [
         precision,
     ),
     part(SAMPLED, "model.dtype", "the engine has the learner's precision", precision),
-    unused(f"{MODEL}enable_gradient_checkpointing", f"recomputing activations {LATER}"),
+    part(
+        RECOMPUTED,
+        "model.gradient_checkpointing",
+        "layers are computed again on the way back; unset: `false`, since it changes nothing that is learned",
+        recomputing,
+    ),
     unused(f"{MODEL}enable_activation_offload", f"offloading of activations {LATER}"),
     always(f"{MODEL}use_remove_padding", "the learner packs sequences, and computes a group's prompt once"),
     unused(f"{MODEL}use_liger", "a matter of speed"),

@@ -1,0 +1,128 @@
+"""Checkpoints that every rank writes its part of, while the next step runs; readable by any number of ranks.
+
+The folder must be one that all ranks see. What lies in it is torch's distributed checkpoint.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from toolwright.learner.sharding import Group
+from toolwright.trainer import checkpoints
+from toolwright.trainer.learning import Learner
+
+# Of a checkpoint that cannot be written or read; torch collects what the ranks raised in the last of them.
+Failed = (OSError, RuntimeError, ValueError, KeyError, CheckpointException)
+
+
+class Saver:
+    """All ranks call its methods, with the same arguments. One checkpoint is under way at the most."""
+
+    def __init__(self, ranks: Group) -> None:
+        self.ranks = ranks
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._under_way: tuple[Path, int, Future[Any]] | None = None
+
+    def save(
+        self, folder: Path, step: int, state: dict[str, Any], tensors: dict[str, Any], *, keep: int
+    ) -> None:
+        """Returns once the tensors are copied. Their checkpoint has its name when `wait` returns; until then
+        there is none."""
+        self.wait()
+        partial = folder / f"step_{step}.partial"
+        if self.ranks.rank == 0:
+            checkpoints.begin(folder, step).mkdir(parents=True)
+        dist.barrier(self.ranks.aside)
+        written = dcp.async_save(
+            tensors,
+            storage_writer=dcp.FileSystemWriter(partial / checkpoints.SHARDS, sync_files=True),
+            process_group=self.ranks.aside,
+        )
+        assert isinstance(written, Future)
+        if self.ranks.rank == 0:
+            # The first rank's part ends last: it writes what tells where all the others are.
+            written = self._pool.submit(_settle, written, folder, step, state, keep)
+        self._under_way = folder, step, written
+
+    def wait(self) -> None:
+        """Until the checkpoint under way is in its place; raises if it could not be written."""
+        if self._under_way is None:
+            return
+        folder, step, written = self._under_way
+        self._under_way = None
+        try:
+            written.result()
+        except Failed as error:
+            raise checkpoints.unwritten(folder, step, error) from error
+        finally:
+            dist.barrier(self.ranks.aside)  # the first rank has given it its name, or taken it away
+
+    def close(self) -> None:
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+
+def _settle(written: Future[Any], folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
+    partial = folder / f"step_{step}.partial"
+    try:
+        written.result()
+        checkpoints.write_state(partial, state)
+    except BaseException:
+        checkpoints.begin(folder, step)
+        raise
+    checkpoints.settle(folder, step, keep=keep)
+
+
+def restore(path: Path, learner: Learner, ranks: Group) -> dict[str, Any]:
+    """The learner as the checkpoint has it, its plain values returned. All ranks call it; they may be more
+    or fewer than wrote it, or it may be of a single process."""
+    shards = path / checkpoints.SHARDS
+    if not shards.is_dir():
+        state, tensors = checkpoints.load(path)
+    else:
+        try:
+            state, tensors = checkpoints.read_state(path), read(shards, ranks.blank)
+        except Failed as error:
+            raise checkpoints.unreadable(path, error) from error
+    learner.restore(state, tensors)
+    return state
+
+
+def whole(shards: Path) -> dict[str, Any]:
+    """The tree of a checkpoint with every tensor whole, for a process that has no ranks."""
+    return read(shards, lambda size, dtype: torch.empty(size, dtype=dtype), alone=True)
+
+
+def read(
+    shards: Path, blank: Callable[[torch.Size, torch.dtype], Tensor], *, alone: bool = False
+) -> dict[str, Any]:
+    """The tree of a checkpoint; `blank` makes room for a tensor, or for a part of it."""
+    reader = dcp.FileSystemReader(shards)
+    metadata = reader.read_metadata()
+    flat: dict[str, Any] = {
+        name: blank(found.size, found.properties.dtype) if isinstance(found, TensorStorageMetadata) else None
+        for name, found in metadata.state_dict_metadata.items()
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that there are no ranks is meant
+        dcp.load(flat, storage_reader=reader, no_dist=alone)
+    tree: dict[str, Any] = {}
+    for name, path in metadata.planner_data.items():
+        place = tree
+        for key in path[:-1]:
+            place = place.setdefault(key, {})
+        place[path[-1]] = flat[name]
+    return tree
