@@ -90,6 +90,10 @@ class Trajectory:
         return [segment for segment in self.segments if segment.source == "policy"]
 
     @property
+    def turns(self) -> int:
+        return len(self.steps)
+
+    @property
     def response(self) -> str:
         """Everything after the prompt, as text, for scorers and readers."""
         return "".join(segment.text for segment in self.segments if segment.source != "prompt")

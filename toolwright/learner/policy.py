@@ -49,6 +49,12 @@ class Frozen:
             columns = batch.in_parts(self.micro_tokens, compute).cpu().unbind(1)
         return dict(zip(("log_prob", "entropy", "sum_pi_squared"), columns, strict=False))
 
+    def state_dict(self) -> dict[str, Any]:
+        return self.decoder.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.decoder.load_state_dict(state)
+
 
 class Policy(Frozen):
     def __init__(

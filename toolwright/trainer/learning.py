@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from toolwright.algorithms import advantages, kl
+from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
@@ -20,37 +23,85 @@ from toolwright.trainer.rehearsal import rehearse
 from toolwright.trajectory import Trajectory
 
 
-class Learner:
-    """The roles that the algorithm asks for, and no others."""
+class Reference(Protocol):
+    """What the policy is kept close to: in this process, or asked in another."""
 
-    def __init__(self, config: schema.Config, decoder: Decoder, *, max_turns: int) -> None:
+    def statistics(self, batch: Batch) -> dict[str, Tensor]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Values(Protocol):
+    """The critic as the learner uses it: in this process, or asked in another."""
+
+    def values(self, batch: Batch) -> Tensor: ...
+    def update(self, batch: Batch) -> dict[str, float]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def wants_reference(algorithm: schema.Algorithm) -> bool:
+    """A reference that nothing asks is not kept: the policy itself would be as good until it moves."""
+    return algorithm.kl.where != "none" or "reference" in advantages.needs(algorithm.adv_estimator)
+
+
+def wants_critic(algorithm: schema.Algorithm) -> bool:
+    return "values" in advantages.needs(algorithm.adv_estimator)
+
+
+def build_critic(config: schema.Config, decoder: Decoder) -> Critic:
+    update = config.update
+    return Critic(
+        decoder,
+        update.critic,
+        total_updates=total_updates(config),
+        micro_tokens=update.micro_tokens,
+        clip=config.algorithm.clip_value,
+        dtype=roles.DTYPES[config.model.dtype],
+    )
+
+
+def build_reference(config: schema.Config, decoder: Decoder) -> Frozen:
+    return Frozen(
+        decoder.requires_grad_(False),
+        temperature=config.rollout.temperature,
+        micro_tokens=config.update.micro_tokens,
+        dtype=roles.DTYPES[config.model.dtype],
+    )
+
+
+def total_updates(config: schema.Config) -> int:
+    return config.train.steps * config.update.epochs * config.update.minibatches
+
+
+class Learner:
+    """The roles that the algorithm asks for, and no others; those not given are made here."""
+
+    def __init__(
+        self,
+        config: schema.Config,
+        decoder: Decoder,
+        *,
+        max_turns: int,
+        reference: Reference | None = None,
+        critic: Values | None = None,
+    ) -> None:
         self.config = config
         update, algorithm = config.update, config.algorithm
-        needs = advantages.needs(algorithm.adv_estimator)
-        updates = config.train.steps * update.epochs * update.minibatches
-        dtype = roles.DTYPES[config.model.dtype]
         self.skips = 0
         self.policy = Policy(
             decoder,
             update.policy,
-            total_updates=updates,
+            total_updates=total_updates(config),
             temperature=config.rollout.temperature,
             micro_tokens=update.micro_tokens,
-            dtype=dtype,
+            dtype=roles.DTYPES[config.model.dtype],
         )
-        # A reference that nothing asks is not kept: the policy itself would be as good until it moves.
-        wanted = algorithm.kl.where != "none" or "reference" in needs
-        self.reference = Frozen.copy_of(self.policy) if wanted else None
-        self.critic = None
-        if "values" in needs:
-            self.critic = Critic(
-                decoder,
-                update.critic,
-                total_updates=updates,
-                micro_tokens=update.micro_tokens,
-                clip=algorithm.clip_value,
-                dtype=dtype,
-            )
+        self.reference = self.critic = None
+        if wants_reference(algorithm):
+            self.reference = reference or Frozen.copy_of(self.policy)
+        if wants_critic(algorithm):
+            self.critic = critic or build_critic(config, decoder)
         self.objective = Objective(algorithm, norm_tokens=config.rollout.max_tokens * max_turns)
         self.credit = Credit(config, self.policy, self.reference, self.critic)
         rehearse(config, self.credit, self.objective)
@@ -115,7 +166,7 @@ class Learner:
         if self.critic is not None:
             tensors["critic"] = self.critic.state_dict()
         if self.reference is not None:
-            tensors["reference"] = self.reference.decoder.state_dict()
+            tensors["reference"] = self.reference.state_dict()
         return {"kl_coef": self.objective.kl_coef, "skips": self.skips}, tensors
 
     def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
@@ -124,7 +175,7 @@ class Learner:
             if self.critic is not None:
                 self.critic.load_state_dict(tensors["critic"])
             if self.reference is not None:
-                self.reference.decoder.load_state_dict(tensors["reference"])
+                self.reference.load_state_dict(tensors["reference"])
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(

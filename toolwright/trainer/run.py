@@ -89,11 +89,11 @@ class Run:
             with self.progress.stage("evaluate"):
                 metrics.update(trainer.evaluate())
         with self.progress.stage("record"):
-            self.folder.save_rollouts(step, sampled.attempts)
+            self.folder.save_rollouts(step, sampled.attempts, trainer.crew.record)
         total = time.perf_counter() - started
         tokens = sum(t.sampled_tokens for t in sampled.attempts)
         metrics["throughput/tokens_per_s"] = tokens / total
-        metrics["weights_version"] = trainer.engine.weights_version
+        metrics["weights_version"] = trainer.crew.weights_version
         timings = {**self._timings(), "time/score_s": sampled.score_s, "time/total_s": total}
         timings["time/sample_s"] -= sampled.score_s
         self._record(step, {**metrics, **timings})
@@ -128,10 +128,9 @@ class Run:
 
     def _announce(self) -> None:
         trainer, config = self.trainer, self.config
-        size = sum(p.numel() for p in trainer.learner.policy.decoder.parameters())
         self._say(f"run folder {self.folder.path}")
         self._say(
-            f"model of {size:,} parameters, {len(trainer.train_tasks):,} training tasks, "
+            f"model of {trainer.crew.parameters:,} parameters, {len(trainer.train_tasks):,} training tasks, "
             f"{len(trainer.held_out_tasks):,} held out"
         )
         self._say(batch_line(config))
@@ -151,7 +150,7 @@ class Run:
                 keep = self.config.checkpoint.keep
                 checkpoints.save(self.folder.checkpoints, trainer.step_done, plain, tensors, keep=keep)
             if self.exported != trainer.step_done:
-                self.folder.save_model(trainer.learner.policy.decoder, trainer.tokenizer)
+                self.folder.save_model(trainer.crew.export)
         self.saved = self.exported = trainer.step_done
 
     def _resume(self) -> int | None:

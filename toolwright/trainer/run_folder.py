@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +19,12 @@ from pathlib import Path
 from toolwright import __version__
 from toolwright.config import schema, stored
 from toolwright.failures import UserError
-from toolwright.models import huggingface
-from toolwright.models.decoder import Decoder
-from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.metrics import Metrics
 from toolwright.registry import short_name
 from toolwright.trainer import checkpoints
 from toolwright.trajectory import Trajectory, save
+
+Record = Callable[[Path, Sequence[Trajectory]], None]
 
 
 class RunFolder:
@@ -69,7 +68,7 @@ class RunFolder:
         with (self.path / "log.txt").open("a") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
-    def save_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+    def save_rollouts(self, step: int, trajectories: Sequence[Trajectory], save: Record = save) -> None:
         file = self.rollouts / f"step_{step:06d}.parquet"
         try:
             save(file, trajectories)
@@ -77,13 +76,12 @@ class RunFolder:
             file.with_suffix(".partial").unlink(missing_ok=True)
             raise
 
-    def save_model(self, decoder: Decoder, tokenizer: Tokenizer) -> None:
+    def save_model(self, export: Callable[[Path], None]) -> None:
         """The latest policy as an ordinary Hugging Face folder; replaced whole, so that it is always one."""
         fresh, old = self.path / "model.partial", self.path / "model.old"
         shutil.rmtree(fresh, ignore_errors=True)
         try:
-            huggingface.save(decoder, fresh)
-            tokenizer.save(fresh)
+            export(fresh)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
