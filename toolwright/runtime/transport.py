@@ -58,8 +58,10 @@ class Told:
 class Shipment:
     """A parcel that lies elsewhere. `ref` is what the runtime calls it; it is fetched when first opened."""
 
-    def __init__(self, ref: Any, fetch: Callable[[Any], Parcel]) -> None:
-        self.ref, self._fetch = ref, fetch
+    def __init__(self, ref: Any, fetch: Callable[[Any], Parcel], *, asked: Any = None) -> None:
+        """`asked` is what it answers, so that it can be asked for again if it is lost."""
+        self.ref, self._fetch, self.asked = ref, fetch, asked
+        self.rows: list[Shipped] = []
 
     @cached_property
     def parcel(self) -> Parcel:
@@ -78,6 +80,11 @@ class Shipped(Trajectory):
         self.weights_version = told.weights_version
         self.failure = Failure(cast(Any, told.failure[0]), told.failure[1]) if told.failure else None
         self.shipment, self.row, self._told = shipment, row, told
+        shipment.rows.append(self)
+
+    def moved_to(self, other: Shipped) -> None:
+        """The same attempt lies in another parcel now: its first was lost."""
+        self.shipment, self.row, self._told = other.shipment, other.row, other._told
 
     @cached_property
     def segments(self) -> list[Segment]:  # type: ignore[override]

@@ -13,6 +13,7 @@ from toolwright.failures import UserError
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.summary import closing_table
+from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
 from toolwright.trainer.interrupt import Interrupt, Stopped
 from toolwright.trainer.measures import of_sample
@@ -96,7 +97,20 @@ class Run:
         metrics["weights_version"] = trainer.crew.weights_version
         timings = {**self._timings(), "time/score_s": sampled.score_s, "time/total_s": total}
         timings["time/sample_s"] -= sampled.score_s
-        self._record(step, {**metrics, **timings})
+        self._record(step, {**metrics, **timings, **self._of_runtime(step)})
+
+    def _of_runtime(self, step: int) -> dict[str, float]:
+        """What the crew did and survived in this step, told where it is looked for."""
+        events, incidents = self.trainer.crew.events(), self.trainer.crew.incidents()
+        self.folder.timeline.append(step, events)
+        for incident in incidents:
+            self.folder.note(step, incident)
+            self._say(f"step {step}: {incident.line}")
+        return {
+            **use(events),
+            "runtime/deaths": sum(incident.died for incident in incidents),
+            "runtime/resampled": sum(incident.resampled for incident in incidents),
+        }
 
     def _report_failures(self, step: int, sampled: Sampled) -> None:
         messages = sampled.failures
@@ -134,6 +148,8 @@ class Run:
             f"{len(trainer.held_out_tasks):,} held out"
         )
         self._say(batch_line(config))
+        if trainer.crew.dashboard:
+            self._say(f"Ray's dashboard {trainer.crew.dashboard}")
         for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):
             if skipped:
                 self._say(f"{skipped:,} {kind} prompts are too long and were skipped")
