@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from toolwright.agents.attempt import Attempt
+from toolwright.failures import InfrastructureFailure
 from toolwright.rewards import SCORERS
 from toolwright.tasks import TaskSet
 from toolwright.tools.call import Call
@@ -57,6 +58,21 @@ class Slow(Caller):
     async def attempt(self, attempt: Attempt) -> None:
         time.sleep(0.02)
         await super().attempt(attempt)
+
+
+class Coder(Caller):
+    """Has its letter printed by a program in the sandbox."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        attempt.prompt(attempt.task.prompt)
+        said = await attempt.act(anchor="before")
+        with attempt.waiting("the tools (python)"):
+            call = Call("python", {"code": f"print({said.text!r})"})
+            answer = await self.tools.call(call, attempt=attempt.id)
+        if answer.trouble:
+            raise InfrastructureFailure(answer.text)
+        attempt.observe(said.text if said.text in answer.text else "?", source="tool")
+        await attempt.act(anchor="after")
 
 
 @SCORERS.register("echoes")

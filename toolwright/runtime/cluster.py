@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSING_S = 15.0  # for a role to end what it started, before its process is ended
+LOOK_AGAIN_S = 0.2
 TELLING_S = 10.0  # for an actor to tell what it did in a step
 
 
@@ -47,10 +48,13 @@ class RolloutWorker:
         return self.seat.name
 
     async def attempt(self, wanted: Sequence[Wanted], temperature: float | None) -> list[Trajectory]:
-        told_ref, body = self.seat.send("rollout", "run", list(wanted), temperature, returns=2)
+        seat, incarnation = self.seat, self.seat.incarnation
+        told_ref, body = seat.send("rollout", "run", list(wanted), temperature, returns=2)
         try:
-            told = await self.seat.received(told_ref)
+            with seat.awaited(f"rollout.run of {len(wanted)} attempts"):
+                told = await seat.received(told_ref)
         except Lost as error:
+            self.crew._replace(seat, incarnation, f"died: {error}")  # before it is dealt to again
             raise WorkerLost(str(error)) from None
         except asyncio.CancelledError:
             ray.cancel(told_ref)
@@ -100,7 +104,7 @@ class ClusterCrew:
         self._seat(self.plan.fixed, self._reserve(self.plan.fixed, strategy))
         if self.plan.workers:
             self._seat(self.plan.workers, self._reserve(self.plan.workers, strategy))
-        self._use_new_nodes()
+        self._use_first_nodes()
         # Reference and critic first: the learner is rehearsed with them in place.
         order = sorted(self.seats.values(), key=lambda seat: "policy" in seat.post.roles)
         futures = [self._pool.submit(seat.open) for seat in order]
@@ -169,11 +173,19 @@ class ClusterCrew:
             for _ in range(placement.fitting(post, free)):
                 made += self._seat([placement.named(post, self._numbers)], node=node)
                 self._numbers += 1
-        if not made and not self.workers:
-            raise UserError(
-                f"no node has room for a rollout worker of {post.bundle}; lower runtime.placement.rollout"
-            )
         return made
+
+    def _use_first_nodes(self) -> None:
+        """Without a worker there is no run; what the one before has left may not be free yet."""
+        limit = time.monotonic() + self.runtime.start_timeout_s
+        while self.plan.a_node is not None and not self._use_new_nodes():
+            if time.monotonic() > limit:
+                raise UserError(
+                    f"no node has room for a rollout worker of {self.plan.a_node.bundle} within "
+                    f"runtime.start_timeout_s={self.runtime.start_timeout_s:g} s; lower "
+                    "runtime.placement.rollout, or add nodes"
+                )
+            time.sleep(LOOK_AGAIN_S)
 
     def begin(self, step: int) -> None:
         self.step = step
@@ -218,8 +230,6 @@ class ClusterCrew:
         done = f"{count} attempts are sampled again" if count else "its attempts are dropped"
         if seat is not None:
             self._note(seat, f"was lost with attempts at hand: {reason}", done, resampled=count, died=False)
-            if self.supervisor is not None:
-                self.supervisor.look_now()
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
         by_parcel: dict[int, tuple[Shipment, list[Shipped]]] = {}
@@ -231,11 +241,13 @@ class ClusterCrew:
     async def _score(self, shipment: Shipment, mine: Sequence[Shipped]) -> None:
         seat = self.seats["reward"]
         while True:
+            incarnation = seat.incarnation
             try:
-                verdicts = await seat.received(seat.send("reward", "score", shipment.ref))
+                with seat.awaited(f"reward.score of {len(mine)} attempts"):
+                    verdicts = await seat.received(seat.send("reward", "score", shipment.ref))
                 break
-            except Lost:
-                self._note(seat, "was lost with scores to give", "they are asked for again", died=False)
+            except Lost as error:
+                self._replace(seat, incarnation, f"died: {error}")
                 await asyncio.get_running_loop().run_in_executor(self._pool, self._await_again, seat)
             except LostData:
                 await self._sample_again(shipment)
@@ -267,8 +279,6 @@ class ClusterCrew:
             self._found.append(incident)
 
     def _await_again(self, seat: Seat) -> None:
-        if self.supervisor is not None:
-            self.supervisor.look_now()
         seat.await_ready(self.runtime.start_timeout_s)
 
     def learn(
@@ -381,7 +391,13 @@ class ClusterCrew:
                 events += ray.get(ref)
             except ray.exceptions.RayError:
                 continue
-        return sorted(events, key=lambda event: event.started)
+        with self._lock:
+            self._found += [
+                Incident(event.who, "sandbox", f"saw that {event.died}", "it was started again")
+                for event in events
+                if event.died
+            ]
+        return sorted((e for e in events if not e.died), key=lambda event: event.started)
 
     # When something goes wrong.
 

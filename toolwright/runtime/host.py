@@ -96,7 +96,10 @@ class Host:
         )
 
     def drain(self) -> list[Event]:
-        return self.stages.drain()
+        """What was done since last asked, and what was survived."""
+        died = [what for role in self.roles.values() if hasattr(role, "survived") for what in role.survived()]
+        now = [Event(self.stages.who, "survived", time.time(), 0.0, 0.0, died=what) for what in died]
+        return [*self.stages.drain(), *now]
 
     async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)

@@ -8,8 +8,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -129,6 +129,7 @@ class Seat:
         self.incarnation = 0
         self.identity: Identity | None = None
         self.last: tuple[float, Pulse] | None = None  # when it was last heard, and what it said
+        self.waits: list[str] = []  # for what the driver waits of it
         self._handle: Any = None
         self._lock = threading.Lock()
         self._ready, self._left = threading.Event(), False
@@ -203,9 +204,18 @@ class Seat:
     def ask(self, role: str, method: str, *arguments: Any, returns: int = 1) -> Any:
         """The answer. Of several only the first is fetched; the others stay where they are."""
         refs = self.send(role, method, *arguments, returns=returns)
-        if returns == 1:
-            return self.result(refs)
-        return (self.result(refs[0]), *refs[1:])
+        with self.awaited(f"{role}.{method}"):
+            if returns == 1:
+                return self.result(refs)
+            return (self.result(refs[0]), *refs[1:])
+
+    @contextmanager
+    def awaited(self, what: str) -> Iterator[None]:
+        self.waits.append(what)
+        try:
+            yield
+        finally:
+            self.waits.remove(what)
 
     def result(self, ref: Any, limit_s: float | None = None) -> Any:
         try:

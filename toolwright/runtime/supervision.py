@@ -38,9 +38,6 @@ class Supervisor(threading.Thread):
         self._asked: dict[tuple[str, int], tuple[Any, float]] = {}
         self._wake, self._over = threading.Event(), False
 
-    def look_now(self) -> None:
-        self._wake.set()
-
     def stop(self) -> None:
         self._over = True
         self._wake.set()
@@ -85,9 +82,10 @@ class Supervisor(threading.Thread):
 
     def _frozen(self, seat: Seat, incarnation: int) -> None:
         stage, awaits = _last_known(seat)
+        asked = f" while {', '.join(seat.waits)} is awaited of it" if seat.waits else ""
         what = (
-            f"has not answered for runtime.heartbeat_timeout_s={self.config.heartbeat_timeout_s:g} s; it was "
-            f"last seen in {stage}{awaits}; its stack cannot be had, it does not even answer that"
+            f"has not answered for runtime.heartbeat_timeout_s={self.config.heartbeat_timeout_s:g} s{asked}; "
+            f"it was last seen in {stage}{awaits}; its stack cannot be had, it does not even answer that"
         )
         self.replace(seat, incarnation, what, "")
 

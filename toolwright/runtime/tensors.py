@@ -32,6 +32,8 @@ class Packed:
 
     def tensor(self) -> Tensor:
         """A view of the received bytes: to be read, not written to."""
+        if not len(self.array):
+            return torch.empty(self.shape, dtype=getattr(torch, self.dtype))
         return _from_bytes(self.array).view(getattr(torch, self.dtype)).reshape(self.shape)
 
 

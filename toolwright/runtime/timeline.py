@@ -23,6 +23,7 @@ class Event:
     seconds: float
     cpu_s: float  # of the whole process meanwhile
     gpu: float | None = None  # mean use, of 1
+    died: str = ""  # what died beneath it and was started again, if that is what happened
 
 
 @dataclass

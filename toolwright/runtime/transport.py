@@ -185,5 +185,6 @@ def _facts(t: Trajectory, *, task: int) -> dict[str, Any]:
 
 def _narrow(values: Array) -> Array:
     """Engines compute in float32; what one measured more finely is kept as it is."""
-    narrow = values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
     return narrow if np.array_equal(narrow.astype(np.float64), values, equal_nan=True) else values

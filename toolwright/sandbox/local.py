@@ -6,7 +6,8 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from toolwright.failures import InfrastructureFailure
@@ -16,6 +17,7 @@ _START = (
     "import sys; sys.path.insert(0, {package!r});"
     "from toolwright.cli.sandbox import main; sys.exit(main(sys.argv[1:]))"
 )
+RETRY_S = 0.3
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
@@ -32,8 +34,48 @@ def _stop_with_parent() -> None:
 @contextlib.contextmanager
 def local_server(*options: str) -> Iterator[str]:
     """Serves on a free port of the loopback and gives the URL."""
+    process, url = _started("0", options)
+    try:
+        yield url
+    finally:
+        _ended(process)
+
+
+@contextlib.contextmanager
+def lasting_server(*options: str, died: Callable[[str], None]) -> Iterator[str]:
+    """As `local_server`, and started again at the same address whenever it dies; `died` is told each time."""
+    process, url = _started("0", options)
+    present, closing = [process], threading.Event()
+
+    def watch() -> None:
+        while True:
+            code = present[0].wait()
+            if closing.is_set():
+                return
+            died(f"the sandbox server {url} (pid {present[0].pid}) died with exit code {code}")
+            _ended(present[0])
+            while not closing.is_set():
+                try:
+                    present[0], _ = _started(url.rpartition(":")[2].strip("/"), options)
+                    break
+                except InfrastructureFailure:  # the port may not be free yet
+                    closing.wait(RETRY_S)
+
+    # The server is told to stop when the thread that started it ends, so this one has to outlast it.
+    watcher = threading.Thread(target=watch, name="sandbox", daemon=True)
+    watcher.start()
+    try:
+        yield url
+    finally:
+        closing.set()
+        present[0].terminate()
+        watcher.join(40)
+        _ended(present[0])
+
+
+def _started(port: str, options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
-        command("serve", "--port", "0", *options),
+        command("serve", "--port", port, *options),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -41,17 +83,21 @@ def local_server(*options: str) -> Iterator[str]:
     )
     assert process.stdout is not None
     assert process.stderr is not None
+    line = process.stdout.readline()
+    if not line.startswith("serving on "):
+        said = process.stderr.read().strip()
+        _ended(process)
+        raise InfrastructureFailure(f"the sandbox did not start: {said}")
+    return process, line.removeprefix("serving on ").strip()
+
+
+def _ended(process: subprocess.Popen[str]) -> None:
+    process.terminate()
     try:
-        line = process.stdout.readline()
-        if not line.startswith("serving on "):
-            raise InfrastructureFailure(f"the sandbox did not start: {process.stderr.read().strip()}")
-        yield line.removeprefix("serving on ").strip()
-    finally:
-        process.terminate()
-        try:
-            process.wait(40)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-        process.stderr.close()
+        process.wait(40)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

@@ -60,6 +60,7 @@ class Workplace:
 
     def __init__(self, brief: Brief) -> None:
         self.brief, self.config = brief, brief.config
+        self.survived: list[str] = []  # what died beneath a role and was started again
 
     @cached_property
     def model(self) -> tuple[Decoder, Tokenizer]:
@@ -74,7 +75,7 @@ class Workplace:
 
     def rollout(self, stack: ExitStack) -> Rollout:
         """`stack` ends the servers that tools needed."""
-        tools = stack.enter_context(served(self.brief.tools))
+        tools = stack.enter_context(served(self.brief.tools, died=self.survived.append))
         return Rollout(self.config.rollout, self.engine, self.model[1], tools=tools)
 
     def scorer(self) -> Scorer:
@@ -119,6 +120,11 @@ class RolloutRole:
 
     def awaits(self) -> str:
         return self.rollout.awaits()
+
+    def survived(self) -> list[str]:
+        """What died beneath it and was started again, since last asked."""
+        told, self.place.survived[:] = list(self.place.survived), []
+        return told
 
     async def close(self) -> None:
         await self.rollout.close()
