@@ -2,9 +2,10 @@
 
     python benchmarks/transport.py [--trajectories 1024] [--tokens 1024] [--steps 8] [--json FILE]
 
-An engine that costs nothing (its tokens are made beforehand), a reward that costs nothing and a learner that
-only opens what it is sent: what is left of a step is transport. The driver deals 1,024 attempts, hears of each,
-has them scored, selects, measures, and hands them to the policy by reference; the rollouts are not recorded.
+An engine that costs nothing (its tokens are made beforehand), a reward that costs next to nothing and a
+learner that only opens what it is sent: what is left of a step is transport. The driver deals 1,024 attempts,
+hears of each, has them scored, selects, measures, and hands them to the policy by reference; the rollouts are
+not recorded.
 
 - driver: the wall time of a step in which no role was at work (their own stages tell), and the processor time
   of the driver's main thread, which other programs disturb less;
@@ -28,7 +29,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from toolwright.config.compose import Source, resolve
 from toolwright.engines import Completion, Sampling
-from toolwright.rewards import SCORERS
 from toolwright.runtime.timeline import Event
 from toolwright.runtime.transport import unpack
 from toolwright.tasks import TaskSet
@@ -74,17 +74,12 @@ def members(names: Sequence[str], brief: Any, colleagues: Any) -> dict[str, Any]
     return {name: kinds[name](place, colleagues) for name in names}
 
 
-@SCORERS.register("free")
-def free(solution_str: str) -> float:
-    return float(len(solution_str) % 2)
-
-
 def tasks(*, seed: int, held_out_size: int) -> TaskSet:
     made = [
-        Task(f"t{i}", [{"role": "user", "content": PROMPT}], ground_truth="1", data_source="free")
+        Task(f"t{i}", [{"role": "user", "content": PROMPT}], ground_truth="1", data_source="exact")
         for i in range(256)
     ]
-    return TaskSet(train=made, held_out=[], scorer="free", alphabet="0123456789abcdef")
+    return TaskSet(train=made, held_out=[], scorer="exact", alphabet="0123456789abcdef")
 
 
 def main() -> int:
@@ -122,6 +117,7 @@ def measure(trajectories: int, tokens: int, steps: int) -> dict[str, float]:
         f"rollout.prompts={trajectories // samples}",
         f"rollout.samples={samples}",
         f"rollout.max_tokens={said}",
+        "task.max_prompt_tokens=256",
         "model.layers=1",
         "model.width=32",
         f"model.context={2 * tokens}",

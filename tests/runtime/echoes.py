@@ -54,6 +54,22 @@ class Deadly(Caller):
         await super().attempt(attempt)
 
 
+class Stuck(Caller):
+    """Blocks its whole process the first time that any of them is used."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        try:
+            (Path(os.environ["DEADLY"]) / "stuck").touch(exist_ok=False)
+        except FileExistsError:
+            await super().attempt(attempt)
+        else:
+            hangs_here()
+
+
+def hangs_here() -> None:
+    time.sleep(600)
+
+
 class Slow(Caller):
     async def attempt(self, attempt: Attempt) -> None:
         time.sleep(0.02)

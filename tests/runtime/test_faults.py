@@ -112,7 +112,7 @@ def test_a_stuck_actor_is_named_with_its_stage_and_stack(build: Build) -> None:
     trainer = build(
         "runtime.placement.rollout.workers=2",
         "runtime.stage_timeout_s=4",
-        f"rollout.agent={HERE}/stuck.py:Stuck",
+        f"rollout.agent={HERE}/echoes.py:Stuck",
     )
     sampled = trainer.sample(1)
     assert len(sampled.groups) == 4

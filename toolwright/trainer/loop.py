@@ -71,14 +71,19 @@ class Trainer:
             self.crew.loop.get_loop().call_soon_threadsafe(lambda: None)  # it may be asleep
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        async def noted() -> T:
+        # Kept here and not as the task's result: asyncio's Runner asks who handles SIGINT, for which Python
+        # 3.11 writes out that task, result and all, and throws the text away. For a step that is seconds.
+        result: list[T] = []
+
+        async def noted() -> None:
             self._running = asyncio.current_task()
             try:
-                return await work
+                result.append(await work)
             finally:
                 self._running = None
 
-        return self.crew.loop.run(noted())
+        self.crew.loop.run(noted())
+        return result[0]
 
     def learn(self, sampled: Sampled, step: int) -> dict[str, float]:
         """One step's updates, then the engines have the new weights."""
