@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ def registry() -> Iterator[None]:
     before = dict(SCORERS._entries)
     yield
     SCORERS._entries = before
+    for name in [name for name in sys.modules if name.startswith("toolwright_user_")]:
+        del sys.modules[name]
 
 
 @pytest.fixture
