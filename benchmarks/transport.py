@@ -68,8 +68,8 @@ class OpensOnly(roles.PolicyRole):
         return {"policy/loss": float(sum(len(unpack(parcel)) for parcel in arguments[5:]))}
 
 
-def members(names: Sequence[str], brief: Any, colleagues: Any) -> dict[str, Any]:
-    place = roles.Workplace(brief)
+def members(names: Sequence[str], brief: Any, colleagues: Any, rank: Any) -> dict[str, Any]:
+    place = roles.Workplace(brief, rank)
     kinds = {**roles.ROLES, "policy": OpensOnly}
     return {name: kinds[name](place, colleagues) for name in names}
 

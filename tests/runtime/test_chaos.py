@@ -80,8 +80,9 @@ def sandboxes(parent: int) -> list[int]:
 
 def test_a_run_through_ten_deaths_ends_as_one_without(build: Build, tmp_path: Path) -> None:
     here = train(configured(f"run.dir={tmp_path}", "run.name=here", *OWN), command=["toolwright"])
-    trainer = build("runtime.placement.rollout.workers=2", *OWN)
-    folder = RunFolder.claim(configured(f"run.dir={tmp_path}", "run.name=there").run, made_of=["x"])
+    named = [f"run.dir={tmp_path}", "run.name=there"]
+    trainer = build("runtime.placement.rollout.workers=2", *named, *OWN)
+    folder = RunFolder.claim(trainer.config.run, made_of=["x"])
     killer = Killer(trainer)
     killer.start()
     Run(trainer.config, trainer, folder).go(["toolwright"])

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from toolwright.agents.rollout import Wanted
+from toolwright.runtime.host import Rank
 from toolwright.runtime.tensors import Packed, Weights
 from toolwright.runtime.transport import Parcel, Told
 from toolwright.trainer import members as real
@@ -17,7 +18,7 @@ from toolwright.trainer.members import Brief, Colleagues
 from toolwright.trajectory import Task
 
 PLAIN = (str, bytes, int, float, bool, type(None))
-NOUNS = (Brief, Wanted, Task, Told, Parcel, Packed, Weights)
+NOUNS = (Brief, Rank, Wanted, Task, Told, Parcel, Packed, Weights)
 
 
 def check(value: Any, where: str) -> None:
@@ -82,8 +83,8 @@ class Asked:
         return result
 
 
-def members(names: Sequence[str], brief: Brief, colleagues: Colleagues) -> dict[str, Any]:
-    check(brief, "brief")
+def members(names: Sequence[str], brief: Brief, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
+    check([brief, rank], "brief")
     asked: Callable[[str], Any] = lambda name: Asked(name, colleagues(name))  # noqa: E731
-    made = real.members(names, brief, asked)
+    made = real.members(names, brief, asked, rank)
     return {name: Watched(name, role) for name, role in made.items()}

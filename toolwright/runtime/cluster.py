@@ -19,6 +19,7 @@ from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.runtime import placement, session
 from toolwright.runtime.crew import Incident
 from toolwright.runtime.dealing import Dealer, Quarantine, Worker, WorkerLost
+from toolwright.runtime.host import Rank
 from toolwright.runtime.placement import Post
 from toolwright.runtime.seats import Lost, LostData, Seat
 from toolwright.runtime.supervision import Supervisor
@@ -81,6 +82,7 @@ class ClusterCrew:
         self.workers: dict[str, RolloutWorker] = {}
         self._found: list[Incident] = []
         self._lock = threading.Lock()
+        self._publishing = threading.Lock()  # nobody goes to work with weights that are being replaced
         self._groups: list[Any] = []
         self._pool = ThreadPoolExecutor(16, thread_name_prefix="crew")
         self._weights: Any = None
@@ -96,6 +98,8 @@ class ClusterCrew:
             raise
 
     def _open(self, members: str) -> None:
+        if self.runtime.placement.policy.ranks > 1:
+            raise UserError("runtime.placement.policy.ranks above 1 needs the sharded learner, not built yet")
         self.session.open()
         self._how = {"members": members, "brief": self.session.brief, "moved": self.session.moved}
         nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
@@ -105,6 +109,7 @@ class ClusterCrew:
         if self.plan.workers:
             self._seat(self.plan.workers, self._reserve(self.plan.workers, strategy))
         self._use_first_nodes()
+        self._number_ranks()
         # Reference and critic first: the learner is rehearsed with them in place.
         order = sorted(self.seats.values(), key=lambda seat: "policy" in seat.post.roles)
         futures = [self._pool.submit(seat.open) for seat in order]
@@ -120,6 +125,15 @@ class ClusterCrew:
             self._publish(0)
         self.supervisor = Supervisor(self.seats, self.runtime, self._replace)
         self.supervisor.start()
+
+    def _number_ranks(self) -> None:
+        """The policy's processes are told which of them they are, and where the first can be met."""
+        ranks = [seat for seat in self.seats.values() if "policy" in seat.post.roles]
+        if len(ranks) > 1:
+            ranks[0].create()
+            master = ranks[0].meeting_place()
+            for index, seat in enumerate(ranks):
+                seat.rank = Rank(index, len(ranks), master)
 
     # Who is there.
 
@@ -200,7 +214,7 @@ class ClusterCrew:
 
     def _join(self, seat: Seat) -> None:
         try:
-            seat.open(then=self._after_opening())
+            seat.open(then=self._after_opening(), guard=self._publishing)
         except Exception as error:
             seat.leave()
             self._note(seat, f"could not start: {error}", "the others go on without it", died=False)
@@ -223,7 +237,10 @@ class ClusterCrew:
             lost=self._lost_attempts,
             patience_s=self.runtime.start_timeout_s,
         )
-        return await dealer.deal(wanted, temperature)
+        try:
+            return await dealer.deal(wanted, temperature)
+        except InfrastructureFailure as error:
+            raise UserError(str(error)) from error
 
     def _lost_attempts(self, worker: Worker, count: int, reason: str) -> None:
         seat = self.seats.get(worker.name)
@@ -303,15 +320,19 @@ class ClusterCrew:
         assert self._policy is not None
         try:
             return self._policy.ask("policy", method, *arguments, returns=returns)
-        except Lost as error:
-            told = "; ".join(incident.line for incident in self._found if incident.died)
+        except (Lost, InfrastructureFailure) as error:
+            told = "".join(f": {incident.line}" for incident in self._found if incident.died)
             raise UserError(
-                f"the policy was lost in {method} ({error}){': ' + told if told else ''}; its weights since "
-                "the last checkpoint are gone: go on from there with run.resume=true"
+                f"the policy was lost in {method} ({error}){told}; what was learned since the last "
+                "checkpoint is gone: go on from there with run.resume=true"
             ) from None
 
     def _publish(self, version: int) -> None:
         """One broadcast; every worker must answer with the checksum of what has arrived, in time."""
+        with self._publishing:
+            self._broadcast(version)
+
+    def _broadcast(self, version: int) -> None:
         self.version = version
         if self.plan.colocated:
             assert self._policy is not None
@@ -330,7 +351,6 @@ class ClusterCrew:
                     f"runtime.publish_timeout_s={self.runtime.publish_timeout_s:g} s"
                 )
                 self._replace(seat, incarnation, what)
-                seat.await_ready(self.runtime.start_timeout_s)
             except Lost:
                 self._replace(seat, incarnation, f"was lost while it took weights of version {version}")
 
@@ -439,7 +459,7 @@ class ClusterCrew:
         after = self._after_opening() if "rollout" in seat.post.roles else None
         for _ in range(3):
             try:
-                seat.open(then=after)
+                seat.open(then=after, guard=self._publishing)
                 return
             except Lost as error:
                 self._note(seat, f"did not come back: {error}", "it is tried again")

@@ -28,7 +28,15 @@ class Identity:
     pid: int
     born: str  # as the kernel counts: a pid that is used again has another
     host: str
-    address: str
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which of a role's processes this is, and where the first of them can be met by the others."""
+
+    index: int = 0
+    count: int = 1
+    master: str = ""  # host:port; empty for one that is alone
 
 
 @dataclass(frozen=True)
@@ -54,12 +62,14 @@ class Host:
         brief: Any,
         colleagues: Callable[[str], Any],
         moved: Mapping[str, str],
+        rank: Rank,
     ) -> Identity:
         """Builds the roles; what a user got wrong is raised from here, not from a constructor."""
         here = user_code.arrive(moved)
         build = load_object(members)
         with self.stages.stage("open"):
-            self.roles = await self._in_thread(build, names, user_code.relocated(brief, here), colleagues)
+            told = user_code.relocated(brief, here)
+            self.roles = await self._in_thread(build, names, told, colleagues, rank)
         return identity()
 
     async def ask(self, role: str, method: str, *arguments: Any) -> Any:
@@ -107,8 +117,7 @@ class Host:
 
 def identity() -> Identity:
     pid = os.getpid()
-    host = socket.gethostname()
-    return Identity(pid, born(pid), host, f"{_own_address()}:{_free_port()}")
+    return Identity(pid, born(pid), socket.gethostname())
 
 
 def born(pid: int) -> str:
@@ -120,14 +129,12 @@ def born(pid: int) -> str:
     return text.rpartition(")")[2].split()[19]
 
 
-def _own_address() -> str:
+def free_address() -> str:
+    """Where the ranks of a role may meet: this host, at a port that nobody uses."""
     try:
-        return socket.gethostbyname(socket.gethostname())
+        own = socket.gethostbyname(socket.gethostname())
     except OSError:
-        return "127.0.0.1"
-
-
-def _free_port() -> int:
+        own = "127.0.0.1"
     with socket.socket() as probe:
         probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+        return f"{own}:{probe.getsockname()[1]}"

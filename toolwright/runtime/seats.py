@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -17,7 +17,7 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayT
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.runtime.host import Host, Identity, Pulse, born
+from toolwright.runtime.host import Host, Identity, Pulse, Rank, born, free_address
 from toolwright.runtime.placement import Post
 from toolwright.runtime.timeline import Event, Stages
 
@@ -72,9 +72,13 @@ class Actor(Host):
         self._begun = asyncio.Event()
 
     async def start(
-        self, members: str, names: Sequence[str], brief: Any, moved: Mapping[str, str]
+        self, members: str, names: Sequence[str], brief: Any, moved: Mapping[str, str], rank: Rank
     ) -> Identity:
-        return await self.open(members, names, brief, self._colleague, moved)
+        return await self.open(members, names, brief, self._colleague, moved, rank)
+
+    async def meeting_place(self) -> str:
+        """For the first of a role's ranks."""
+        return free_address()
 
     def _colleague(self, role: str) -> Colleague:
         return Colleague(self._run, role, self.stages, self._limit_s)
@@ -129,8 +133,10 @@ class Seat:
         self.incarnation = 0
         self.identity: Identity | None = None
         self.last: tuple[float, Pulse] | None = None  # when it was last heard, and what it said
+        self.rank = Rank()
         self.waits: list[str] = []  # for what the driver waits of it
         self._handle: Any = None
+        self._fresh = False  # created, and not opened
         self._lock = threading.Lock()
         self._ready, self._left = threading.Event(), False
 
@@ -151,26 +157,44 @@ class Seat:
     def left(self) -> bool:
         return self._left
 
-    def open(self, then: Callable[[Seat], None] | None = None) -> None:
-        """Starts a process, tells it what it has to know, and puts it to work."""
+    def open(
+        self,
+        then: Callable[[Seat], None] | None = None,
+        *,
+        guard: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        """Starts a process, tells it what it has to know, and puts it to work. That what it is told does not
+        change meanwhile is `guard`'s to see to."""
         with self._lock:
             if self._left:
                 raise Lost("it is not wanted any more")
-            self._handle = self._created()
+            self.create()
             self.incarnation += 1
+            self._fresh = False
         limit = self.config.start_timeout_s
         try:
             self.identity = self.result(
-                self._handle.start.remote(self.members, list(self.post.roles), self.brief, dict(self.moved)),
+                self._handle.start.remote(
+                    self.members, list(self.post.roles), self.brief, dict(self.moved), self.rank
+                ),
                 limit,
             )
-            for tell in [*self.memory.values(), *([then] if then else [])]:
-                tell(self)
-            self.result(self._handle.begin.remote(), limit)
+            with guard or nullcontext():
+                for tell in [*self.memory.values(), *([then] if then else [])]:
+                    tell(self)
+                self.result(self._handle.begin.remote(), limit)
+                self.last = None
+                self._ready.set()
         except TimeoutError:
             raise Lost(f"it did not start within runtime.start_timeout_s={limit:g} s") from None
-        self.last = None
-        self._ready.set()
+
+    def create(self) -> None:
+        """A process that holds nothing yet; `open` makes one where there is none."""
+        if not self._fresh:
+            self._handle, self._fresh = self._created(), True
+
+    def meeting_place(self) -> str:
+        return str(self.result(self._handle.meeting_place.remote(), self.config.start_timeout_s))
 
     def _created(self) -> Any:
         post, give_up = self.post, time.monotonic() + NAME_FREE_S

@@ -22,6 +22,7 @@ from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.rewards import Scorer
 from toolwright.runtime import tensors
+from toolwright.runtime.host import Rank
 from toolwright.runtime.transport import Array, Parcel, Told, pack, unpack
 from toolwright.tools.settings import Settings, served
 from toolwright.trainer import roles
@@ -53,13 +54,14 @@ class Colleague(Protocol):
 
 
 Colleagues = Callable[[str], Colleague]
+ALONE = Rank()
 
 
 class Workplace:
     """What the roles of one process share: the model is built once, and colocated roles use the same one."""
 
-    def __init__(self, brief: Brief) -> None:
-        self.brief, self.config = brief, brief.config
+    def __init__(self, brief: Brief, rank: Rank = ALONE) -> None:
+        self.brief, self.config, self.rank = brief, brief.config, rank
         self.survived: list[str] = []  # what died beneath a role and was started again
 
     @cached_property
@@ -274,9 +276,9 @@ ROLES: dict[str, Callable[[Workplace, Colleagues], Any]] = {
 }
 
 
-def members(names: Sequence[str], brief: Brief, colleagues: Colleagues) -> dict[str, Any]:
+def members(names: Sequence[str], brief: Brief, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
     """The roles of these names, in one process and over one model."""
-    place = Workplace(brief)
+    place = Workplace(brief, rank)
     return {name: ROLES[name](place, colleagues) for name in names}
 
 
