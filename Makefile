@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-slow lint install clean
+.PHONY: demo test test-slow lint docs install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/toolwright sft --config-name demo_warm_start run.dir=$(DEMO) run.name=warm-start
@@ -21,6 +21,9 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m toolwright.verl.docs > docs/coming-from-verl.md
 
 install: $(VENV)/.installed
 

@@ -2,10 +2,10 @@
 
     python benchmarks/step_cpu.py --trl-python PATH [--json FILE]
 
-The work: steps of 2 prompts × 8 samples × 64 new tokens with a decoder of 1M parameters (5 layers, width 128,
-in the shape of Qwen 3, a token a character), one optimiser update a step. Both sides run as their users run
-them: `python -m toolwright train …`, and `trl_step.py`, the least script around TRL's GRPOTrainer with its
-plain `generate`.
+The work: steps of 2 prompts × 8 samples × 64 new tokens with a decoder of 1M parameters (in the shape of
+Qwen 3: 5 layers, width 128, 4 heads that share 2 key-value heads; a token a character), one optimiser update
+a step. Both sides run as their users run them: `python -m toolwright train …`, and `trl_step.py`, the least
+script around TRL's GRPOTrainer with its plain `generate`.
 
 Equal on both sides:
 - the weights and the tokenizer, a Hugging Face folder that Toolwright writes once; the prompts, all of one
@@ -279,7 +279,7 @@ def make_model(folder: Path) -> int:
     from toolwright.models import huggingface
     from toolwright.trainer.roles import build_model
 
-    shape = Model(layers=5, width=128, heads=4, kv_heads=4, ffn=384, context=256, device="cpu")
+    shape = Model(layers=5, width=128, heads=4, kv_heads=2, ffn=384, context=256, device="cpu")
     decoder, tokenizer = build_model(shape, step_work.ALPHABET, seed=0)
     beyond = {**decoder.shape.extra, "eos_token_id": decoder.shape.vocab}
     decoder.shape = replace(decoder.shape, extra=beyond)

@@ -100,6 +100,15 @@ class Batch:
             start, action = start + length, action + count
         return shared if len(first) < len(self) else None
 
+    def chosen_from(self) -> list[int]:
+        """How many tokens of each sequence any of its actions is chosen after; at least one."""
+        actions, start, action, found = self.actions.tolist(), 0, 0, []
+        for length, count in zip(self.lengths, self.action_lengths, strict=True):
+            action += count
+            found.append(max(1, actions[action - 1] - start) if count else 1)
+            start += length
+        return found
+
     def to(self, device: torch.device) -> Batch:
         if self.tokens.device == device:
             return self

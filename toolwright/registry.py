@@ -10,6 +10,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -27,7 +28,7 @@ class Entry(Generic[T]):
     target: T
     needs: frozenset[str]
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
         return dict(inspect.signature(self.target).parameters)
 

@@ -6,7 +6,14 @@ import asyncio
 from collections import Counter
 
 from toolwright.agents.attempt import Attempt
+from toolwright.agents.formats import Offered
+from toolwright.agents.formats.tags import Tags
+from toolwright.agents.tool_use import ToolUse
+from toolwright.config import schema
 from toolwright.failures import InfrastructureFailure, TaskFailure
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.tools.call import Call, Malformed
+from toolwright.tools.toolbox import Toolbox
 
 
 class Calculator:
@@ -65,3 +72,17 @@ class Hasty:
 
 class NoAgent:
     pass
+
+
+class Forced(ToolUse):
+    """A tool-using agent whose every turn calls a tool, whatever a random model says: takes what it needs by
+    name, as agents may."""
+
+    def __init__(self, config: schema.Rollout, tools: Toolbox, tokenizer: Tokenizer) -> None:
+        super().__init__(config, tools, tokenizer)
+        self.format = Always()
+
+
+class Always(Tags):
+    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
+        return [Call(next(iter(offered)), {"text": said[:5]})]

@@ -157,7 +157,7 @@ def test_config_shows_the_schema_that_is_asked_for(capsys: pytest.CaptureFixture
     assert main(["config", "sft", "--json", "steps=7"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["steps"] == {"value": 7, "origin": "command line"}
-    assert "rollout.samples" not in shown
+    assert "update.epochs" not in shown
 
 
 def test_options_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:

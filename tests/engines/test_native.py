@@ -32,9 +32,9 @@ def watch(model: Decoder, seen: Callable[[Tensor], None]) -> Decoder:
     """`seen` is told of the tokens of every pass, before it."""
     plain = model.hidden
 
-    def hidden(tokens: Tensor, positions: Tensor, attend: Any) -> Tensor:
+    def hidden(tokens: Tensor, positions: Tensor, attend: Any, **rest: Any) -> Tensor:
         seen(tokens)
-        return plain(tokens, positions, attend)
+        return plain(tokens, positions, attend, **rest)
 
     model.hidden = hidden  # type: ignore[method-assign]
     return model

@@ -48,9 +48,9 @@ def test_noise_lies_within_the_unit_interval_and_repeats(seed: int, place: int) 
 @quick
 def test_a_row_draws_what_it_draws_alone(rows: list[Sampling], seed: int) -> None:
     given_logits, places = logits(len(rows), seed), list(range(5, 5 + len(rows)))
-    tokens, log_probs = Sampler(rows)(given_logits, places)
+    tokens, log_probs = Sampler(rows, places)(given_logits)
     for i, row in enumerate(rows):
-        token, log_prob = Sampler([row])(given_logits[i : i + 1], places[i : i + 1])
+        token, log_prob = Sampler([row], places[i : i + 1])(given_logits[i : i + 1])
         assert int(token) == int(tokens[i])
         assert float(log_prob) == float(log_probs[i])
 
@@ -59,7 +59,7 @@ def test_a_row_draws_what_it_draws_alone(rows: list[Sampling], seed: int) -> Non
 @quick
 def test_nothing_outside_the_set_is_drawn(row: Sampling, seed: int) -> None:
     table = logits(1, seed)
-    token, log_prob = Sampler([row])(table, [3])
+    token, log_prob = Sampler([row], [3])(table)
     full = (table[0] / (row.temperature or 1.0)).log_softmax(-1)
     assert torch.isclose(log_prob[0], full[token[0]]), "measured before the set was cut"
     likelier = full > full[token[0]]
@@ -87,11 +87,11 @@ def test_nothing_outside_the_set_is_drawn(row: Sampling, seed: int) -> None:
 )
 def test_the_set_holds_the_likeliest_until_they_reach_p(settings: dict[str, Any], kept: set[int]) -> None:
     table = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
-    drawn = {int(Sampler([Sampling(seed=seed, **settings)])(table, [0])[0]) for seed in range(100)}
+    drawn = {int(Sampler([Sampling(seed=seed, **settings)], [0])(table)[0]) for seed in range(100)}
     assert drawn == kept
 
 
 def test_a_token_without_probability_is_never_drawn() -> None:
     table = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]])
-    drawn = {int(Sampler([Sampling(seed=seed)])(table, [0])[0]) for seed in range(200)}
+    drawn = {int(Sampler([Sampling(seed=seed)], [0])(table)[0]) for seed in range(200)}
     assert drawn == {1, 3}

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from .conftest import Server
+from .served import Server
 
 KEYS = {"sub_id", "success", "run_success", "cost", "stdout", "stderr", "reason"}
 
@@ -60,10 +60,17 @@ def test_code_judge_compares_mathematics(server: Server) -> None:
     assert not server.post("/judge", {**told, "expected_output": "$0.6$"})["success"]
 
 
-def test_code_judge_times_out_as_its_clients_expect(server: Server) -> None:
-    status = server.status()
-    assert status["queue"] == 0
-    assert status["num_workers"] == 2
+def test_code_judge_asks_for_a_status_of_two_keys(server: Server) -> None:
+    """Its client makes a dataclass of exactly those, and would refuse more."""
+    assert server.ask("GET", "/code-judge/status")[1] == {"queue": 0, "num_workers": 2}
+    assert {"queue", "num_workers"} < server.status().keys()
+
+
+def test_code_judge_under_its_prefix(server: Server) -> None:
+    items = [submission("print(1)", expected_output="1", sub_id="a")]
+    result = server.post("/code-judge/run/long-batch", {"type": "batch", "submissions": items})
+    assert [item["success"] for item in result["results"]] == [True]
+    assert server.ask("GET", "/code-judge/run")[0] == 405
 
 
 def test_the_client_of_sandbox_fusion_works_unchanged(server: Server) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from .conftest import Server, needs_isolation
+from .conftest import needs_isolation
+from .served import Server
 
 pytestmark = needs_isolation
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from .conftest import Server
+from .served import Server
 
 
 def test_code_runs_and_prints(server: Server) -> None:

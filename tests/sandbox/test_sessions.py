@@ -9,7 +9,8 @@ import pytest
 
 from toolwright.sandbox.local import local_server
 
-from .conftest import Server, needs_isolation
+from .conftest import needs_isolation
+from .served import Server
 
 
 @pytest.fixture
@@ -83,25 +84,6 @@ def test_one_that_is_closed_or_never_was(server: Server) -> None:
 def test_memory_is_limited_and_survived(server: Server, session: str) -> None:
     assert cell(server, session, "big = bytearray(3 << 30)")["status"] == "memory"
     assert cell(server, session, "1 + 1")["value"] == "2"
-
-
-def test_a_daemon_dies_with_its_session(server: Server) -> None:
-    from .test_attacks import processes_named
-
-    name = server.post("/sessions", {})["id"]
-    code = """
-import ctypes, os, time
-if os.fork() == 0:
-    os.setsid(); ctypes.CDLL(None).prctl(15, b'tw-session-d', 0, 0, 0); time.sleep(60)
-time.sleep(0.3)
-"""
-    cell(server, name, code)
-    assert processes_named("tw-session-d")
-    server.ask("DELETE", f"/sessions/{name}")
-    deadline = time.monotonic() + 5
-    while processes_named("tw-session-d") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not processes_named("tw-session-d")
 
 
 @needs_isolation

@@ -20,6 +20,7 @@ from toolwright.tasks import TASKS, TaskSet, load
 from toolwright.trajectory import Segment, Task, Trajectory
 
 GENERATED = ["arithmetic", "digits", "reverse", "sort", "countdown"]
+PLAYED = ["gridworld", "gymnasium", "shop", "sokoban"]  # tested with their environments
 
 
 def built(name: str, *, seed: int = 0, size: int = 64, held_out: int = 32, **params: object) -> TaskSet:
@@ -230,7 +231,7 @@ def test_an_unknown_task_and_a_file_for_a_generated_one_are_errors() -> None:
 
 
 def test_the_registry_is_one_file_a_task() -> None:
-    assert TASKS.names() == sorted([*GENERATED, "file"])
+    assert TASKS.names() == sorted([*GENERATED, *PLAYED, "file", "sums"])
 
 
 USERS_TASK = """

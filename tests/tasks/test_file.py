@@ -34,7 +34,9 @@ def lines(path: Path, found: list[Any]) -> str:
     return str(path)
 
 
-def from_file(train: str, held_out: str | None = None, *, held_out_size: int = 2, **keys: Any) -> TaskSet:
+def from_file(
+    train: str | list[str], held_out: str | list[str] | None = None, *, held_out_size: int = 2, **keys: Any
+) -> TaskSet:
     config = schema.TaskSet(name="file", train=train, held_out=held_out, held_out_size=held_out_size, **keys)
     return load(config, seed=0)
 
@@ -119,6 +121,16 @@ def test_ids_do_not_depend_on_the_folder_and_do_not_clash(tmp_path: Path) -> Non
     test = lines(tmp_path / "b" / "data.jsonl", [row(2)])
     tasks = from_file(train, test)
     assert (tasks.train[0].id, tasks.held_out[0].id) == ("data.jsonl:1", "held_out/data.jsonl:1")
+
+
+def test_several_files_are_one_set_of_tasks_and_share_no_id(tmp_path: Path) -> None:
+    paths = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        paths.append(lines(tmp_path / name / "data.jsonl", [row(n) for n in range(3)]))
+    tasks = from_file(paths, [])
+    assert [task.id for task in tasks.train] == [f"{n}/data.jsonl:{row}" for n in (1, 2) for row in (1, 2, 3)]
+    assert list(tasks.held_out) == []
 
 
 def test_without_a_second_file_the_held_out_tasks_are_taken_out_of_the_first(tmp_path: Path) -> None:

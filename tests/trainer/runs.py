@@ -28,6 +28,7 @@ def words(*own: str, task: str = "letters") -> list[str]:
         f"rollout.max_tokens={2 if task == 'letters' else 1}",
         "rollout.prompts=4",
         "rollout.samples=4",
+        "rollout.retry_pause_s=0.01",
         "update.policy.lr=1e-2",
         "train.steps=2",
         "eval.every=0",

@@ -83,7 +83,7 @@ class Demonstrator:
         return self.tokenizer.chat.closing or str(self.tokenizer.backend.id_to_token(self.tokenizer.end))
 
     def _written(self, message: Message, *, tools: Schemas | None) -> str:
-        """What the template writes for a whole turn; where it does not write calls, the format does."""
+        """What the template writes for a whole turn; calls that it writes in another way, the format does."""
         calls = [_call(one) for one in message.get("tool_calls") or []]
         said = {key: value for key, value in message.items() if value is not None}
         said.setdefault("content", "")
@@ -103,10 +103,15 @@ class Demonstrator:
         except UserError:
             return self._said(message)
         text = closed.removeprefix(opened)
-        own_calls = not self.format.inline and all(one.name in text for one in calls)
-        if text == closed or not (own_calls or not calls):
+        if text == closed or not self._reads(text, calls):
             return self._said(message)
         return text[: text.rindex(closing)] if closing and closing in text else text
+
+    def _reads(self, text: str, calls: Sequence[Call]) -> bool:
+        """Whether the template writes these calls in the format that the loop will read."""
+        found = self.format.parse(text.removesuffix("\n").removesuffix(self._closing), self.offered)
+        made = [(one.name, one.arguments) for one in found if isinstance(one, Call)]
+        return not calls or made == [(one.name, one.arguments) for one in calls]
 
     def _said(self, message: Message) -> str:
         content = message.get("content") or ""

@@ -35,8 +35,9 @@ class Key:
 
     @property
     def text(self) -> bool:
-        """Takes text and nothing else, so `run.name=2024` need not be quoted."""
-        return _alternatives(self.annotation) == [str]
+        """Takes text, or lists of it, and nothing else, so `run.name=2024` need not be quoted."""
+        kinds = _alternatives(self.annotation)
+        return str in kinds and all(kind in (str, list[str]) for kind in kinds)
 
     @property
     def expected(self) -> str:

@@ -61,10 +61,10 @@ class TaskSet(Block):
         default="arithmetic", description="a built-in task, `file`, or path.py:name"
     )
     params: dict[str, Any] = Field(default={}, description="settings of that task, its difficulty among them")
-    train: str | None = Field(
-        default=None, description="`file`: Parquet or JSON lines with the training tasks"
+    train: str | list[str] | None = Field(
+        default=None, description="`file`: Parquet or JSON lines with the training tasks; several as a list"
     )
-    held_out: str | None = Field(default=None, description="`file`: the tasks of evaluation")
+    held_out: str | list[str] | None = Field(default=None, description="`file`: the tasks of evaluation")
     train_size: PositiveInt | None = Field(
         default=None, description="use this many training tasks; null: all"
     )
@@ -132,6 +132,9 @@ class Rollout(Block):
         default=None, description="tokens of an attempt, prompt and answers counted; null: model.context"
     )
     timeout_s: PositiveFloat = Field(default=300.0, description="the longest one attempt may take")
+    environment_timeout_s: PositiveFloat = Field(
+        default=30.0, description="the longest an environment may take for one answer"
+    )
     retries: int = Field(
         default=2, ge=0, description="how often an attempt lost to infrastructure is sampled again"
     )
@@ -169,7 +172,8 @@ class Reward(Block):
     )
     parts: dict[str, float] = Field(
         default={},
-        description="a weighted sum instead: scorers and their weights, `task` for the task's own",
+        description="a weighted sum instead: weights by scorer, `task` for the task's own; one that "
+        "params.NAME.function names may be called anything",
     )
     params: dict[str, dict[str, Any]] = Field(
         default={}, description="settings by scorer: params.gsm8k.strict=true"
@@ -193,13 +197,16 @@ class Reward(Block):
             raise ValueError("reward.function and reward.parts are two ways to say it: set one of them")
         known = Registered("scorer", "toolwright.rewards.builtin")
         for name in self.parts:
-            problem = None if name == "task" else known.problem(name)
+            function = self.params.get(name, {}).get("function", name)
+            if not isinstance(function, str) or (":" in name and function == name):
+                raise ValueError(
+                    f"reward.parts.{name}: give the part a name of your own, and its function as "
+                    "reward.params.NAME.function=path.py:name"
+                )
+            problem = None if function == "task" else known.problem(function)
             if problem:
-                raise ValueError(f"reward.parts.{name}: {problem}")
-        short = [name.rpartition(":")[2] for name in self.parts]
-        twice = sorted({name for name in short if short.count(name) > 1})
-        if twice:
-            raise ValueError(f"reward.parts has two scorers called {twice[0]!r}: rename one of the functions")
+                where = f"reward.parts.{name}" if function == name else f"reward.params.{name}.function"
+                raise ValueError(f"{where}: {problem}")
         return self
 
 

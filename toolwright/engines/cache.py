@@ -110,29 +110,46 @@ class ExtendAttention:
 
 
 class DecodeAttention:
-    """One new token for each of the first `count` slots; nothing is gathered, idle slots ride along."""
+    """One new token for each of the first slots; nothing is gathered, idle slots ride along.
 
-    def __init__(self, cache: SlotCache, positions: Tensor, seen: int) -> None:
-        layers, _, heads, context, dim = cache.keys.shape
-        self.count, self.scale = len(positions) * heads, dim**-0.5
+    Lives as long as the same sequences are in the same slots: `advance` moves it on by a token.
+    """
+
+    def __init__(self, cache: SlotCache, positions: Tensor, moving: Tensor, seen: int) -> None:
+        """`positions` [slots] of the tokens to come, of which those that are `moving` go on."""
+        layers, _, heads, self.context, dim = cache.keys.shape
+        self.rows, self.scale, self.seen = len(positions) * heads, dim**-0.5, seen
         # A row for each slot and key-value head, seen through the cache without a copy.
-        shape = (layers, -1, context, dim)
-        self.keys, self.values = cache.keys.view(shape), cache.values.view(shape)
-        self.seen_keys = self.keys[:, : self.count, :seen].transpose(2, 3)
-        self.seen_values = self.values[:, : self.count, :seen]
-        positions = positions.repeat_interleave(heads)
-        self.place = (torch.arange(self.count, device=positions.device), positions)
-        hidden = torch.arange(seen, device=positions.device) > positions[:, None]
-        self.bias = torch.zeros(hidden.shape, dtype=cache.keys.dtype, device=positions.device)
-        self.bias = self.bias.masked_fill_(hidden, float("-inf"))[:, None]
+        shape = (layers, -1, self.context, dim)
+        self.keys, self.values = cache.keys.view(shape).unbind(), cache.values.view(shape).unbind()
+        self.positions, self.moving = positions, moving
+        self.step = moving.repeat_interleave(heads)
+        self.position = positions.repeat_interleave(heads)[:, None]
+        first = torch.arange(self.rows, device=positions.device) * self.context
+        self.place = first + self.position[:, 0]  # where in all the keys of a layer the new one goes
+        self.column = torch.arange(self.context, device=positions.device)
+        self.hidden = torch.tensor(float("-inf"), dtype=cache.keys.dtype, device=positions.device)
+        self.shown = torch.zeros_like(self.hidden)
+        self._look()
+
+    def advance(self) -> None:
+        self.positions += self.moving
+        self.position += self.step[:, None]
+        self.place += self.step
+        self.seen += 1
+        self._look()
+
+    def _look(self) -> None:
+        self.bias = torch.where(self.column[: self.seen] > self.position, self.hidden, self.shown)[:, None]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        dtype, dim = self.keys.dtype, q.shape[2]
-        self.keys[layer][self.place] = k.to(dtype).reshape(-1, dim)
-        self.values[layer][self.place] = v.to(dtype).reshape(-1, dim)
+        keys, values, dim = self.keys[layer], self.values[layer], q.shape[2]
+        keys.view(-1, dim).index_copy_(0, self.place, k.to(keys.dtype).reshape(-1, dim))
+        values.view(-1, dim).index_copy_(0, self.place, v.to(values.dtype).reshape(-1, dim))
         # The query heads that share a key-value head stand where a sequence of queries would. With so few
         # queries plain products are faster than the fused kernel.
-        queries = q.to(dtype).reshape(self.count, -1, dim)
-        scores = torch.baddbmm(self.bias, queries, self.seen_keys[layer], alpha=self.scale)
-        out = torch.bmm(scores.softmax(-1), self.seen_values[layer])
+        queries = q.to(keys.dtype).reshape(self.rows, -1, dim)
+        seen = keys[: self.rows, : self.seen].transpose(1, 2)
+        scores = torch.baddbmm(self.bias, queries, seen, alpha=self.scale)
+        out = torch.bmm(scores.softmax(-1), values[: self.rows, : self.seen])
         return out.to(q.dtype).view(q.shape)

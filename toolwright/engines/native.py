@@ -13,10 +13,11 @@ from torch import Tensor
 from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling, registry
-from toolwright.engines.cache import DecodeAttention, ExtendAttention, SlotCache
+from toolwright.engines.cache import ExtendAttention, SlotCache
+from toolwright.engines.lanes import Lanes
 from toolwright.engines.sampler import Sampler
 from toolwright.failures import InfrastructureFailure, TaskFailure
-from toolwright.models.decoder import Decoder
+from toolwright.models.decoder import Decoder, Weights
 from toolwright.models.precision import autocast
 from toolwright.models.tokenizer import Tokenizer
 
@@ -63,7 +64,8 @@ class NativeEngine:
         self.active: list[_Sequence] = []
         self.weights_version = 0
         self._pump: asyncio.Task[None] | None = None
-        self._sampler: Sampler | None = None
+        self._lanes: Lanes | None = None
+        self._weights: Weights | None = None
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
         if not prompt:
@@ -85,8 +87,9 @@ class NativeEngine:
         self.cache.release(attempt)
 
     def publish(self, version: int) -> None:
-        """The weights are the learner's own tensors: there is nothing to move, only old cache to forget."""
+        """The weights are the learner's own tensors: there is old cache to forget, nothing to wait for."""
         self.weights_version = version
+        self._weights = None
         self.cache.forget()
 
     async def close(self) -> None:
@@ -114,13 +117,13 @@ class NativeEngine:
         self.active.clear()
         self.waiting.clear()
         self.cache.clear()
-        self._sampler = None
+        self._lanes = None
 
     def _drop_cancelled(self) -> None:
         for sequence in [s for s in self.active if s.done.done()]:
             self.active.remove(sequence)
             self.cache.give_back(sequence.slot)
-            self._sampler = None
+            self._lanes = None
 
     def _admit(self) -> None:
         """Give waiting sequences a slot, compute what of their prompts is not cached, draw a first token."""
@@ -160,12 +163,14 @@ class NativeEngine:
         starts = torch.tensor([leader.cached for leader in leaders], device=self.device)
         positions = starts[:, None] + torch.arange(width, device=self.device)[None]
         slots = torch.tensor([leader.slot for leader in leaders], device=self.device)
-        attend = ExtendAttention(self.cache, slots, positions)
+        attend, weights = ExtendAttention(self.cache, slots, positions), self._laid_out()
         with self._precision():
-            hidden = self.decoder.hidden(tokens.flatten(), attend.positions.flatten(), attend)
+            places = attend.positions.flatten()
+            hidden = self.decoder.hidden(tokens.flatten(), places, attend, weights=weights)
             last = [i * width + len(row) - 1 for i, row in enumerate(fresh)]
             last += [0] * (ROWS_AT_LEAST - len(last))
-            logits = self.decoder.head(hidden[torch.tensor(last, device=self.device)])
+            chosen = hidden.index_select(0, torch.tensor(last, device=self.device))
+            logits = self.decoder.head(chosen, weights=weights)
         members = []
         for family in families:
             for member in family:
@@ -174,38 +179,29 @@ class NativeEngine:
                 member.cached = len(member.tokens)
                 members.append(member)
         rows = torch.tensor([i for i, family in enumerate(families) for _ in family], device=self.device)
-        sampler = Sampler([member.sampling for member in members])
-        self.active += self._record(members, *sampler(logits[rows], [len(m.tokens) for m in members]))
-        self._sampler = None
+        sampler = Sampler([member.sampling for member in members], [len(m.tokens) for m in members])
+        self.active += self._record(members, *sampler(logits[rows]))
+        self._lanes = None
 
     @torch.inference_mode()
     def _decode(self) -> None:
         """One more token for every active sequence."""
         self._compact()
-        count = max(ROWS_AT_LEAST, max(s.slot for s in self.active) + 1)
-        tokens, places = [0] * count, [0] * count
-        for parked in self.cache.parked.values():
-            if parked.slot < count:
-                places[parked.slot] = len(parked.tokens)  # an idle row writes behind what it keeps
-        for sequence in self.active:
-            tokens[sequence.slot], places[sequence.slot] = sequence.tokens[-1], len(sequence.tokens) - 1
-        seen = max(len(s.tokens) for s in self.active)
-        positions = torch.tensor(places, device=self.device)
-        attend = DecodeAttention(self.cache, positions, seen)
+        if self._lanes is None:
+            self._lanes = Lanes(
+                self.cache,
+                [s.slot for s in self.active],
+                [s.tokens for s in self.active],
+                [s.sampling for s in self.active],
+                rows=ROWS_AT_LEAST,
+            )
         with self._precision():
-            hidden = self.decoder.hidden(torch.tensor(tokens, device=self.device), positions, attend)
-            logits = self.decoder.head(hidden)
-        slots = [s.slot for s in self.active]
-        if slots != list(range(count)):
-            logits = logits[torch.tensor(slots, device=self.device)]
-        if self._sampler is None:
-            self._sampler = Sampler([s.sampling for s in self.active])
-        drawn = self._sampler(logits, [len(s.tokens) for s in self.active])
+            drawn = self._lanes.step(self.decoder, self._laid_out())
         for sequence in self.active:
             sequence.cached = len(sequence.tokens)
         going_on = self._record(self.active, *drawn)
         if len(going_on) != len(self.active):
-            self._sampler = None
+            self._lanes = None
         self.active = going_on
 
     def _record(self, sequences: list[_Sequence], tokens: Tensor, log_probs: Tensor) -> list[_Sequence]:
@@ -252,19 +248,27 @@ class NativeEngine:
 
     def _compact(self) -> None:
         """Move the highest sequences into free slots below, so that a step does not compute idle rows."""
-        if self.waiting:
-            return
-        for sequence in sorted(self.active, key=lambda s: -s.slot):
-            if (
-                not self.cache.free
-                or self.cache.free[0] >= len(self.active)
-                or sequence.slot < len(self.active)
-            ):
+        free, count = self.cache.free, len(self.active)
+        while not self.waiting and free and free[0] < count:
+            sequence = max(self.active, key=lambda s: s.slot)
+            if sequence.slot < count:
                 return
             target = self.cache.lowest()
             self.cache.copy(sequence.slot, target, sequence.cached)
             self.cache.give_back(sequence.slot)
             sequence.slot = target
+            self._lanes = None
 
     def _precision(self) -> torch.autocast:
         return autocast(self.device, self.dtype)
+
+    def _laid_out(self) -> Weights:
+        """On a CPU, copies in the order that products of few rows read them in, at nearly twice the speed."""
+        if self._weights is None:
+            copied = self.device.type == "cpu" and self.dtype == torch.float32
+            self._weights = self.decoder.weights(_transposed if copied else torch.t)
+        return self._weights
+
+
+def _transposed(weight: Tensor) -> Tensor:
+    return weight.t().contiguous()

@@ -10,22 +10,29 @@ from torch import Tensor
 
 from toolwright.engines import Sampling
 
+NOISE_AHEAD = 32  # places for which noise is made at once
+
 
 class Sampler:
-    """The settings of the rows that are generated side by side, kept as tensors between steps."""
+    """The settings of the rows that are generated side by side, kept as tensors between steps.
 
-    def __init__(self, rows: Sequence[Sampling]) -> None:
+    Called once for each token: the rows stand at `places` at first, and one further with every call.
+    """
+
+    def __init__(self, rows: Sequence[Sampling], places: Sequence[int]) -> None:
         self.greedy = torch.tensor([row.temperature == 0 for row in rows])
         self.temperature = torch.tensor([row.temperature or 1.0 for row in rows])
         self.top_p = torch.tensor([row.top_p for row in rows], dtype=torch.float64)
         self.top_k = torch.tensor([row.top_k for row in rows])
         self.seeds = np.array([row.seed % 2**63 for row in rows], dtype=np.uint64)
+        self.places = np.array(places, dtype=np.uint64)
+        self.noise: list[Tensor] = []  # [rows, 1] for each of the places that come next, the last first
         self.all_greedy = bool(self.greedy.all())
         self.any_greedy = bool(self.greedy.any())
         self.plain = bool((self.temperature == 1).all())
         self.filters = bool((self.top_p < 1).any() or (self.top_k > 0).any())
 
-    def __call__(self, logits: Tensor, places: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """[rows, vocab] -> tokens [rows] and their log-probabilities under softmax(logits / temperature)."""
         if not self.plain:
             logits = logits / self.temperature.to(logits.device)[:, None]
@@ -33,20 +40,27 @@ class Sampler:
         if self.all_greedy:
             tokens = logits.argmax(-1)
         else:
-            tokens = self._draw(log_probs, places)
+            tokens = self._draw(log_probs)
             if self.any_greedy:
                 tokens = tokens.where(~self.greedy.to(tokens.device), logits.argmax(-1))
         return tokens, log_probs.gather(1, tokens[:, None])[:, 0]
 
-    def _draw(self, log_probs: Tensor, places: Sequence[int]) -> Tensor:
+    def _draw(self, log_probs: Tensor) -> Tensor:
         """Inverse transform sampling, one number a row; float64, so that a large vocabulary is not biased."""
         probs = log_probs.double().exp()
         if self.filters:
             probs = self._filter(probs)
         cumulative = probs.cumsum(-1)
-        noise = torch.from_numpy(uniform(self.seeds, np.asarray(places, dtype=np.uint64)))
-        target = noise.to(probs.device)[:, None] * cumulative[:, -1:]
+        target = self._next_noise(probs.device) * cumulative[:, -1:]
         return torch.searchsorted(cumulative, target)[:, 0].clamp_(max=probs.shape[1] - 1)
+
+    def _next_noise(self, device: torch.device) -> Tensor:
+        if not self.noise:
+            ahead = np.arange(NOISE_AHEAD, dtype=np.uint64)[:, None]
+            made = torch.from_numpy(uniform(self.seeds, self.places + ahead)).to(device)
+            self.noise = list(made[:, :, None].flip(0).unbind())
+            self.places += np.uint64(NOISE_AHEAD)
+        return self.noise.pop()
 
     def _filter(self, probs: Tensor) -> Tensor:
         ranked, order = probs.sort(dim=-1, descending=True, stable=True)

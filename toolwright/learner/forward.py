@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -36,7 +35,7 @@ def precision(decoder: torch.nn.Module, dtype: torch.dtype) -> torch.autocast:
 def states(decoder: Decoder, batch: Batch) -> Tensor:
     """[actions, width]: the hidden state from which each action was chosen, the one before its token."""
     device = decoder.embedding.weight.device
-    attend = PackedAttention(batch.lengths, device, batch.shared_prompts())
+    attend = PackedAttention(batch.lengths, device, batch.shared_prompts(), batch.chosen_from())
     hidden = decoder.hidden(batch.tokens.to(device)[attend.kept], attend.positions, attend)
     return hidden.index_select(0, attend.where[batch.actions.to(device) - 1])
 
@@ -54,12 +53,13 @@ def statistics(
     rows = max(1, LOGITS_AT_ONCE // decoder.shape.vocab)
 
     def of_chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        logits = decoder.head(hidden) / temperature if temperature != 1 else decoder.head(hidden)
-        log_prob = -F.cross_entropy(logits, target, reduction="none")
-        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-            log_all = logits.log_softmax(-1)
-            every = log_all.exp()
-            entropy = -(every * log_all).sum(-1)
+        logits = decoder.head(hidden)
+        log_all = (logits / temperature if temperature != 1 else logits).log_softmax(-1)
+        log_prob = log_all.gather(1, target[:, None])[:, 0]
+        if not entropy_gradient:
+            log_all = log_all.detach()
+        every = log_all.exp()
+        entropy = -(every * log_all).sum(-1)
         return log_prob, entropy, every.square().sum(-1) if squares else entropy
 
     if len(targets) <= rows:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from toolwright.config import schema
+from toolwright.learner.adamw import AdamW
 
 
 class Optimizer:
@@ -18,12 +19,7 @@ class Optimizer:
         # Norms and biases are not weights to be shrunk.
         decayed = [p for p in self.parameters if p.dim() >= 2]
         kept = [p for p in self.parameters if p.dim() < 2]
-        self.inner = torch.optim.AdamW(
-            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}],
-            lr=config.lr,
-            betas=config.betas,
-            fused=True,
-        )
+        self.inner = AdamW([(decayed, config.weight_decay), (kept, 0.0)], config.betas)
         self.updates = 0
 
     @property
@@ -33,13 +29,11 @@ class Optimizer:
 
     def step(self) -> dict[str, float]:
         """Clip, update, clear the gradients."""
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm, foreach=True)
         finite = bool(torch.isfinite(norm))
         metrics = {"grad_norm": float(norm), "lr": self.lr, "skipped": 0.0 if finite else 1.0}
         if finite:
-            for group in self.inner.param_groups:
-                group["lr"] = self.lr
-            self.inner.step()
+            self.inner.step(self.lr)
         self.inner.zero_grad()
         self.updates += 1
         return metrics

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolwright.models.blocks import LONGEST, BlockAttention, Span
+
 
 def working_type(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     return torch.float64 if device.type == "cpu" and dtype == torch.float32 else dtype
@@ -69,31 +71,52 @@ class PackedAttention:
 
     Attempts at one task open with the same prompt, and a causal state depends on nothing after it: where row
     r has `shared[r] = (leader, n)`, its first n tokens are not computed again but read from the leader's.
+    Nor are those after row r's first `wanted[r]`.
     """
 
     def __init__(
-        self, lengths: Sequence[int], device: torch.device, shared: Sequence[tuple[int, int]] | None = None
+        self,
+        lengths: Sequence[int],
+        device: torch.device,
+        shared: Sequence[tuple[int, int]] | None = None,
+        wanted: Sequence[int] | None = None,
     ) -> None:
-        self.rows, self.longest = len(lengths), max(lengths)
+        self.rows, self.longest = len(lengths), max(wanted or lengths)
         sizes = torch.tensor(lengths, device=device)
         starts = sizes.cumsum(0) - sizes
         row = torch.arange(self.rows, device=device).repeat_interleave(sizes)
         token = torch.arange(len(row), device=device)
         position = token - starts[row]
         source = token  # where each token's state is computed
+        opening = torch.zeros_like(sizes)  # how much of a row it has in common with others
+        leads = opening > 0
         if shared is not None:
             leader, common = torch.tensor(shared, device=device).T
             source = torch.where(position < common[row], starts[leader[row]] + position, token)
-        computed = source == token
+            opening = common.scatter_reduce(0, leader, common, "amax")
+            leads = (opening > 0) & (common == 0)
+        last = sizes if wanted is None else torch.tensor(wanted, device=device)
+        computed = (source == token) & (position < last[row])
         self.kept = computed.nonzero()[:, 0]  # the tokens that `hidden` is to be given
         self.where = (computed.cumsum(0) - 1)[source]  # every token's place among them
         self.positions = position[self.kept]
         self.scatter = (row * self.longest + position)[self.kept]
-        self.even = shared is None and min(lengths) == self.longest
+        self.even = len(self.kept) == self.rows * self.longest
         self.gather = self.where.new_zeros(self.rows * self.longest)
-        self.gather[row * self.longest + position] = self.where
+        there = position < last[row]
+        self.gather[(row * self.longest + position)[there]] = self.where[there]
+        # What rows have in common once, and of each of them what comes after it.
+        self.spans = [Span(starts, opening, last)]
+        if bool(leads.any()):
+            self.spans.append(Span(starts[leads], torch.zeros_like(starts[leads]), opening[leads]))
+        self.short = device.type == "cpu" and self.longest <= LONGEST
+        self.blocks: BlockAttention | None = None  # made when the first layer tells of its heads
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self.short and q.dtype == torch.float32:
+            if self.blocks is None:
+                self.blocks = BlockAttention(self.spans, self.where, q.shape[1], k.shape[1])
+            return self.blocks(q, k, v)
         q, k, v = self._spread(q), self._spread(k), self._spread(v)
         k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
         out = attend(q, k, v, causal=True).transpose(1, 2).flatten(0, 1)

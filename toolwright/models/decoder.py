@@ -11,10 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from toolwright.models.layer import Attend, LayerWeights, layer
 from toolwright.models.norm import rms_norm
-
-# (layer, q [tokens, heads, dim], k [tokens, kv_heads, dim], v) -> [tokens, heads, dim]
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,25 @@ class Shape:
     )  # keys of the original configuration to keep on saving
 
 
+@dataclass(frozen=True)
+class Weights:
+    """All that a pass over the decoder reads, as it reads it."""
+
+    embedding: Tensor
+    layers: list[LayerWeights]
+    norm: Tensor
+    unembedding: Tensor  # [width, vocab]
+
+
 class Layer(nn.Module):
-    def __init__(self, shape: Shape, index: int) -> None:
+    """The parameters of a layer; `layer` is what is done with them.
+
+    Within a head of queries or keys the two numbers that turn together lie side by side, 2i and 2i + 1; the
+    hub has them half a head apart.
+    """
+
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.index = index
         self.shape = shape
         q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.attention_norm = nn.Parameter(torch.ones(shape.width))
@@ -57,24 +70,24 @@ class Layer(nn.Module):
             self.q_norm = nn.Parameter(torch.ones(shape.head_dim))
             self.k_norm = nn.Parameter(torch.ones(shape.head_dim))
 
-    def _qk_weight(self) -> Tensor:
-        """[heads + kv_heads, head_dim]: the norms of queries and keys, applied to both in one go."""
+    def weights(self, arrange: Callable[[Tensor], Tensor]) -> LayerWeights:
         s = self.shape
-        return torch.cat((self.q_norm.expand(s.heads, -1), self.k_norm.expand(s.kv_heads, -1)))
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        s = self.shape
-        h = rms_norm(x, self.attention_norm, s.norm_eps)
-        qkv = F.linear(h, self.qkv.weight, self.qkv.bias).view(-1, s.heads + 2 * s.kv_heads, s.head_dim)
-        qk, v = qkv.tensor_split((s.heads + s.kv_heads,), dim=1)
+        qk_norm = None
         if s.qk_norm:
-            qk = rms_norm(qk, self._qk_weight(), s.norm_eps)
-        qk = torch.addcmul(qk * cos, qk.roll(s.head_dim // 2, -1), sin)
-        q, k = qk.to(v.dtype).tensor_split((s.heads,), dim=1)  # cos and sin are float32 in any precision
-        x = torch.addmm(x, attend(self.index, q, k, v).flatten(1), self.out.weight.t())
-        h = rms_norm(x, self.ffn_norm, s.norm_eps)
-        gate, up = F.linear(h, self.gate_up.weight).chunk(2, dim=-1)
-        return torch.addmm(x, F.silu(gate) * up, self.down.weight.t())
+            qk_norm = torch.cat((self.q_norm.expand(s.heads, -1), self.k_norm.expand(s.kv_heads, -1)))
+        return LayerWeights(
+            attention_norm=self.attention_norm,
+            qkv=arrange(self.qkv.weight),
+            qkv_bias=self.qkv.bias,
+            qk_norm=qk_norm,
+            out=arrange(self.out.weight),
+            ffn_norm=self.ffn_norm,
+            gate_up=arrange(self.gate_up.weight),
+            down=arrange(self.down.weight),
+            heads=s.heads,
+            kv_heads=s.kv_heads,
+            norm_eps=s.norm_eps,
+        )
 
 
 class Decoder(nn.Module):
@@ -84,15 +97,12 @@ class Decoder(nn.Module):
         super().__init__()
         self.shape = shape
         self.embedding = nn.Embedding(shape.vocab, shape.width)
-        self.layers = nn.ModuleList(Layer(shape, index) for index in range(shape.layers))
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
         self.norm = nn.Parameter(torch.ones(shape.width))
         self.unembedding = self.embedding if shape.tied else nn.Embedding(shape.vocab, shape.width)
-        cos, sin = rotations(shape)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        self.register_buffer("turns", turns(shape), persistent=False)
 
-    cos: Tensor
-    sin: Tensor
+    turns: Tensor
 
     def initialise(self, seed: int) -> Decoder:
         """Fresh weights; residual outputs are scaled down by depth (GPT-2), so that deep ones start calm."""
@@ -110,29 +120,36 @@ class Decoder(nn.Module):
                 parameter.normal_(0.0, std, generator=generator)
         return self
 
-    def hidden(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def weights(self, arrange: Callable[[Tensor], Tensor] = torch.t) -> Weights:
+        """The parameters as a pass reads them; `arrange` makes a matrix of [in, out] of one of [out, in]."""
+        layers = [layer.weights(arrange) for layer in self.layers if isinstance(layer, Layer)]
+        return Weights(self.embedding.weight, layers, self.norm, arrange(self.unembedding.weight))
+
+    def hidden(
+        self, tokens: Tensor, positions: Tensor, attend: Attend, *, weights: Weights | None = None
+    ) -> Tensor:
         """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`."""
-        x = self.embedding(tokens)
-        cos, sin = self.cos[positions, None], self.sin[positions, None]
-        for layer in self.layers:
-            x = layer(x, cos, sin, attend)
-        return rms_norm(x, self.norm, self.shape.norm_eps)
+        weights = weights or self.weights()
+        x = F.embedding(tokens, weights.embedding)
+        turn = self.turns.index_select(0, positions)[:, None]
+        for index, of_layer in enumerate(weights.layers):
+            x = layer(index, x, of_layer, turn, attend)
+        return rms_norm(x, weights.norm, self.shape.norm_eps)
 
-    def head(self, hidden: Tensor) -> Tensor:
+    def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
         """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""
-        return F.linear(hidden, self.unembedding.weight.to(hidden.dtype)).float()
+        unembedding = weights.unembedding if weights else self.unembedding.weight.t()
+        return torch.mm(hidden, unembedding.to(hidden.dtype)).float()
 
 
-def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
-    """cos and signed sin, [context, head_dim] each: rotated x = x cos + roll(x, half) sin."""
+def turns(shape: Shape) -> Tensor:
+    """exp(i · position · frequency), [context, head_dim / 2]."""
     frequency = shape.rope_theta ** -(
         torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
     )
     frequency = _scale(frequency, shape.rope_scaling)
-    angle = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequency).repeat(1, 2)
-    sign = torch.ones(shape.head_dim, dtype=torch.float64)
-    sign[: shape.head_dim // 2] = -1
-    return angle.cos().float(), (angle.sin() * sign).float()
+    angle = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequency)
+    return torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
 
 
 def _scale(frequency: Tensor, scaling: dict[str, Any] | None) -> Tensor:

@@ -208,7 +208,10 @@ def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str
         missing = [name for name in hub if name not in weights]
         if missing:
             raise UserError(f"{folder} is incomplete: it has no tensor {missing[0]}")
-        state[ours] = torch.cat([weights[name].float() for name in hub])
+        pieces = [weights[name].float() for name in hub]
+        state[ours] = torch.cat(
+            [paired(p, shape) if _turns(n) else p for n, p in zip(hub, pieces, strict=True)]
+        )
     if shape.tied:
         state["unembedding.weight"] = state["embedding.weight"]
     return state
@@ -222,8 +225,26 @@ def to_hub(decoder: Decoder) -> dict[str, Tensor]:
     for ours, hub in _renaming(shape).items():
         sizes = next((sizes for key, sizes in parts.items() if f".{key}." in ours), None)
         pieces = state[ours].split(sizes) if sizes else (state[ours],)
-        weights.update(dict(zip(hub, pieces, strict=True)))
+        for name, piece in zip(hub, pieces, strict=True):
+            weights[name] = halved(piece, shape) if _turns(name) else piece
     return weights
+
+
+def _turns(name: str) -> bool:
+    """Whether a tensor of the hub's has a row for each number of queries or keys."""
+    return name.rpartition("self_attn.")[2].startswith(("q_", "k_"))
+
+
+def paired(rows: Tensor, shape: Shape) -> Tensor:
+    """The hub's halves of each head, i and i + half, as pairs, 2i and 2i + 1."""
+    if rows.shape[0] % shape.head_dim:
+        return rows  # of another model: `load` says so
+    return rows.unflatten(0, (-1, 2, shape.head_dim // 2)).transpose(1, 2).flatten(0, 2)
+
+
+def halved(rows: Tensor, shape: Shape) -> Tensor:
+    """The inverse of `paired`."""
+    return rows.unflatten(0, (-1, shape.head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
 def _size(tensor: Tensor) -> str:

@@ -46,7 +46,10 @@ class _RMSNorm(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         scaled, rms, weight = ctx.saved_tensors
         gradient = gradients[0]
-        of_weight = (gradient * scaled).flatten(0, -weight.dim() - 1).sum(0)
-        weighted = gradient * weight
-        along = (weighted * scaled).mean(-1, keepdim=True)
-        return weighted.sub_(scaled * along).div_(rms), of_weight, None
+        product = gradient * scaled
+        of_weight = product.flatten(0, -weight.dim() - 1).sum(0)
+        if weight.dim() == 1 and product.dim() == 2:
+            along = product.mv(weight / -len(weight))[:, None]
+        else:
+            along = product.mul_(weight).mean(-1, keepdim=True).neg_()
+        return (gradient * weight).addcmul_(scaled, along).div_(rms), of_weight, None

@@ -24,12 +24,12 @@ class Scorer:
 
     def __init__(self, config: schema.Reward, *, default: str, sandbox_url: str | None = None) -> None:
         """`default` is the tasks' own scorer; `sandbox_url` the run's own server, if it has one."""
-        self._weights: dict[str, float] = {_short(name): weight for name, weight in config.parts.items()}
+        self._weights = dict(config.parts)
         self._parts: list[Part] = []
         builder = Builder(config, default=default, sandbox_url=sandbox_url)
         try:
             for name in config.parts or [config.function or OWN]:
-                self._parts.append(builder.own() if name == OWN else builder.part(name))
+                self._parts.append(builder.named(name) if config.parts else builder.part(name))
             builder.refuse_unused()
         except BaseException:
             self.close()
@@ -76,11 +76,6 @@ class Scorer:
             if right is None and (part.reads_truth or "acc" in verdict.parts):
                 right = verdict.parts.get("acc", verdict.score)
         return Verdict(score=total, parts=parts if right is None else {**parts, "acc": right})
-
-
-def _short(name: str) -> str:
-    """`path.py:name` is recorded as `name`."""
-    return name.rpartition(":")[2]
 
 
 def _report(verdicts: Sequence[Verdict]) -> None:

@@ -27,11 +27,17 @@ class Background:
                 self._thread.start()
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
+    def cancel_all(self) -> None:
+        """Ends what is under way, so that what it stands on can be closed."""
+        with self._lock:
+            if self._loop is not None:
+                asyncio.run_coroutine_threadsafe(_end_the_others(), self._loop).result()
+
     def close(self) -> None:
+        self.cancel_all()
         with self._lock:
             if self._loop is None or self._thread is None:
                 return
-            asyncio.run_coroutine_threadsafe(_end_the_others(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()

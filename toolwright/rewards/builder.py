@@ -34,6 +34,11 @@ class Builder:
         self.sandbox_url = config.sandbox_url or sandbox_url
         self.unused = set(config.params)
 
+    def named(self, name: str) -> Part:
+        """A part of a sum: by its scorer's name, or by its own where the settings name the function."""
+        function = self.config.params.get(name, {}).get("function")
+        return self.part(name) if function is None else self.part(function, called=name)
+
     def own(self) -> Part:
         """The part for the scorer that the tasks name themselves."""
         known = SCORERS.names()
@@ -47,9 +52,12 @@ class Builder:
             )
         return self.part(self.default)
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str, called: str = "") -> Part:
+        """`called`: the name in the configuration, where it is not the scorer's."""
+        if name == OWN:
+            return self.own()
         if ":" in name:
-            settings = self._settings(name.rpartition(":")[2])
+            settings = self._settings(called or name.rpartition(":")[2])
             workers = self.config.workers or 1  # a user's function may hold a model, or a place in a queue
             pool = ProcessPool(name, limit_s=self.config.timeout_s, workers=workers, settings=settings)
             return InProcesses(pool, users_own=True)
@@ -58,7 +66,7 @@ class Builder:
         if isinstance(target, type) and issubclass(target, Part):
             return target.of(self)
         canonical = target.__name__.lower() if isinstance(target, type) else target.__name__
-        settings = self._settings(canonical, name)
+        settings = self._settings(called) if called else self._settings(canonical, name)
         part: Part
         if isinstance(target, type):
             given = entry.accepted(limit_s=self.config.timeout_s, sandbox_url=self.sandbox_url)
@@ -83,7 +91,8 @@ class Builder:
     def _settings(self, *names: str) -> dict[str, Any]:
         """Those under the scorer's own name, and under the data source's that it was found by."""
         self.unused -= set(names)
-        return {key: value for name in names for key, value in self.config.params.get(name, {}).items()}
+        given = [self.config.params.get(name, {}) for name in names]
+        return {key: value for one in given for key, value in one.items() if key != "function"}
 
     def _pool(
         self, target: Callable[..., Any], name: str, settings: dict[str, Any], imports: list[str]

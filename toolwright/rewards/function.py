@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.rewards.item import FIRST_FORM, ON_REQUEST, Item, facts, with_facts
+from toolwright.rewards.item import FIRST_FORM, OF_THE_ATTEMPT, ON_REQUEST, Item, facts, with_facts
 from toolwright.rewards.settings import checked
 from toolwright.trajectory import FailureKind
 
@@ -143,7 +143,7 @@ def _form(
     # A keyword-only argument without a default is a setting; `checked` says which one is missing.
     settable = {*settings, *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)}
     unknown = required - {*FIRST_FORM, *ON_REQUEST, *settable}
-    first_form = "solution_str" in names or names & set(ON_REQUEST)
+    first_form = not names.isdisjoint(OF_THE_ATTEMPT)
     if positional_only or (not whole_batch and (not first_form or unknown)):
         raise UserError(f"{name} has the signature {inspect.signature(target)}; expected {FORMS}")
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)

@@ -13,6 +13,8 @@ FIRST_FORM = ("data_source", "solution_str", "ground_truth", "extra_info")
 # What it gets as well where it names it: the prompt's messages; what the policy said, turn by turn; counts
 # such as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn.
 ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards")
+# A function that looks at none of these scores no attempt.
+OF_THE_ATTEMPT = ("solution_str", "turns", "counts", "tokens", "step_rewards")
 
 
 def of_attempt(trajectory: Trajectory) -> Item:

@@ -137,6 +137,7 @@ class OverNetwork(Part):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._background.cancel_all()
             self._background.submit(self._scorer.close()).result()
             self._background.close()
 

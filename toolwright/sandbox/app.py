@@ -68,6 +68,7 @@ class App:
             "/health": self._health,
             "/ping": lambda: Reply(b'"pong"'),
             "/status": lambda: Reply(orjson.dumps(service.status())),
+            codejudge.PREFIX + "/status": lambda: Reply(orjson.dumps(codejudge.status(service))),
             "/metrics": lambda: Reply(self._metrics.text(), content_type=CONTENT_TYPE.encode()),
             "/openapi.json": lambda: Reply(self._openapi),
         }
@@ -81,6 +82,7 @@ class App:
             "/run_code": self._run_code,
             "/sessions": self._open_session,
         }
+        self._post |= {codejudge.PREFIX + path: self._post[path] for path in codejudge.PATHS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -117,17 +119,17 @@ class App:
             return self._get[path]()
         handler = self._post.get(path) if method == "POST" else None
         if handler is None:
-            return await self._answer_session(receive, method, path)
-        body = await self._read(receive)
+            return await self._answer_session(scope, receive, method, path)
+        body = await self._read(scope, receive)
         if isinstance(body, Reply) or body is None:
             return body
         return await self._guarded(receive, lambda: handler(body))
 
-    async def _answer_session(self, receive: Receive, method: str, path: str) -> Reply | None:
+    async def _answer_session(self, scope: Scope, receive: Receive, method: str, path: str) -> Reply | None:
         parts = path.split("/")
         named = len(parts) in (3, 4) and parts[1] == "sessions" and parts[2]
         if named and len(parts) == 4 and parts[3] == "run" and method == "POST":
-            body = await self._read(receive)
+            body = await self._read(scope, receive)
             if isinstance(body, Reply) or body is None:
                 return body
             return await self._guarded(receive, lambda: self._run_cell(parts[2], body))
@@ -136,29 +138,26 @@ class App:
         return _not_found(method, path, self._get, self._post, bool(named))
 
     def _admits(self, scope: Scope) -> bool:
-        given = b""
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                given = value.removeprefix(b"Bearer ").strip()
-        return hmac.compare_digest(given, (self._token or "").encode())
+        scheme, _, given = _header(scope, b"authorization").partition(b" ")
+        token = given.strip() if scheme.lower() == b"bearer" else b""
+        return hmac.compare_digest(token, (self._token or "").encode())
 
-    async def _read(self, receive: Receive) -> Any | Reply | None:
+    async def _read(self, scope: Scope, receive: Receive) -> _Told | Reply | None:
         """The body as JSON; None when the caller has left."""
-        message = await receive()
-        body = message.get("body", b"")
-        while message.get("more_body"):
+        announced = _header(scope, b"content-length")
+        body = bytearray()
+        more = not announced.isdigit() or int(announced) <= self._limit
+        while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
             body += message.get("body", b"")
             if len(body) > self._limit:
-                return problem(413, f"the body is larger than the {self._limit >> 20} MiB allowed")
-        if message["type"] == "http.disconnect":
-            return None
-        if len(body) > self._limit:
-            return problem(413, f"the body is larger than the {self._limit >> 20} MiB allowed")
-        try:
-            return _Told(orjson.loads(body))
-        except orjson.JSONDecodeError as error:
-            return problem(422, f"the body is not JSON: {error}")
+                break
+            if not message.get("more_body"):
+                return _parsed(body)
+        text = f"the body is larger than the {self._limit >> 20} MiB allowed"
+        return problem(413, text, (b"connection", b"close"))
 
     async def _guarded(self, receive: Receive, work: Callable[[], Awaitable[bytes]]) -> Reply | None:
         """Does the work, gives it up when the caller leaves, and says what went wrong in HTTP's terms."""
@@ -254,6 +253,13 @@ class _Told:
         return isinstance(self.value, dict) and key in self.value
 
 
+def _parsed(body: bytearray) -> _Told | Reply:
+    try:
+        return _Told(orjson.loads(body))
+    except orjson.JSONDecodeError as error:
+        return problem(422, f"the body is not JSON: {error}")
+
+
 class _Gone:
     """Notices that the caller has left, for calls that take long enough to be worth it."""
 
@@ -277,6 +283,10 @@ class _Gone:
         self._timer.cancel()
         if self._watch is not None and not self.left:
             self._watch.cancel()
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    return next((value for name, value in scope["headers"] if name == wanted), b"")
 
 
 def _pattern(path: str) -> str:

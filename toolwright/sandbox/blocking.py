@@ -52,6 +52,7 @@ class BlockingClient:
             if self._loop is None or self._client is None or self._thread is None:
                 return
             self._wait(self._client.close())
+            self._wait(_cancel_the_others())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
@@ -71,6 +72,14 @@ class BlockingClient:
     def _wait(self, call: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+
+async def _cancel_the_others() -> None:
+    """Calls of other threads that are under way: they are told, and do not wait for a loop that is gone."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class BlockingSession:

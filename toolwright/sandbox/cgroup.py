@@ -30,21 +30,21 @@ def _own_paths() -> dict[str, str]:
 class Group:
     """The group of one worker, in whichever version has the two controllers."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, root: Path = _ROOT) -> None:
         self.name = name
         own = _own_paths()
-        self._second = (_ROOT / "cgroup.controllers").exists()
+        self._second = (root / "cgroup.controllers").exists()
         if self._second:
-            self._folders = {"memory": _ROOT / own.get("", "") / name}
+            self._folders = {"memory": root / own.get("", "") / name}
             self._folders["pids"] = self._folders["memory"]
         else:
-            self._folders = {kind: _ROOT / kind / own.get(kind, "") / name for kind in ("memory", "pids")}
+            self._folders = {kind: root / kind / own.get(kind, "") / name for kind in ("memory", "pids")}
 
     def make(self, *, memory_bytes: int, processes: int) -> bool:
         """Whether the kernel and the machine's owner let us."""
         try:
             if self._second:
-                (self._folders["memory"].parent / "cgroup.subtree_control").write_text("+memory +pids")
+                _pass_on(self._folders["memory"].parent)
             for folder in self._folders.values():
                 folder.mkdir(exist_ok=True)
             limit = "memory.max" if self._second else "memory.limit_in_bytes"
@@ -53,6 +53,9 @@ class Group:
         except OSError:
             self.remove()
             return False
+        no_swap, nothing = ("memory.swap.max", 0) if self._second else ("memory.swappiness", 0)
+        with contextlib.suppress(OSError):  # a machine without swap has no such file
+            (self._folders["memory"] / no_swap).write_text(str(nothing))
         return True
 
     def add(self, pid: int) -> None:
@@ -83,6 +86,14 @@ class Group:
                     time.sleep(0.01)
                     continue
                 break
+
+
+def _pass_on(parent: Path) -> None:
+    """Version 2 gives a child only what its parent passes on; asking again for what it has may be refused."""
+    control = parent / "cgroup.subtree_control"
+    lacking = {"memory", "pids"} - set(control.read_text().split())
+    if lacking:
+        control.write_text(" ".join(f"+{name}" for name in sorted(lacking)))
 
 
 def available() -> bool:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -27,21 +28,30 @@ def live(channel: int, *, base_bytes: int) -> NoReturn:
     job = wire.read_job(channel)
     if job is None:
         os._exit(0)
+    _prepare(job, base_bytes)
+    if "session" in job:
+        cells.serve(channel)
+    if "argv" in job or "fetch" in job:
+        _run_below(channel, job)
+    _let_go_of(channel)
+    program.run(job.get("code", ""))
+
+
+def _prepare(job: dict[str, Any], base_bytes: int) -> None:
     if "limited" in job:
         # A forked interpreter starts with the zygote's mappings; another program starts with none.
         memory = job["memory_bytes"] + (0 if "argv" in job else base_bytes)
         limits.for_the_job(job["timeout_s"], memory, "limit_address_space" in job)
+    if "stdin" in job:
+        _open_stdin(job["stdin"])
     if "files" in job:
         _put_files(job["files"], job.get("executable", ""))
     _reseed()
-    if "session" in job:
-        cells.serve(channel)
-    if "stdin" in job:
-        _open_stdin(job["stdin"])
-    if "argv" in job or "fetch" in job:
-        _run_below(channel, job)
+
+
+def _let_go_of(channel: int) -> None:
+    """Before strangers' code begins: who holds the channel can speak for the run."""
     os.close(channel)
-    program.run(job.get("code", ""))
 
 
 _REHEARSAL = """
@@ -83,10 +93,14 @@ def _reseed() -> None:
 def _put_files(files: dict[str, bytes], executable: str) -> None:
     for name, content in files.items():
         folder = os.path.dirname(name)
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-        with open(name, "wb") as file:
-            file.write(content)
+        try:
+            if folder:
+                os.makedirs(folder, exist_ok=True)
+            with open(name, "wb") as file:
+                file.write(content)
+        except OSError as error:
+            os.write(2, f"the file {name} could not be written: {error.strerror}\n".encode())
+            os._exit(1)
     if executable:
         os.chmod(executable, 0o700)
 
@@ -106,7 +120,7 @@ def _run_below(channel: int, job: dict[str, Any]) -> NoReturn:
     """The program runs one process down: its end, however sudden, leaves someone to read its files."""
 
     def run() -> NoReturn:
-        os.close(channel)
+        _let_go_of(channel)
         if "argv" not in job:
             program.run(job.get("code", ""))
         try:
@@ -138,9 +152,16 @@ def _read_files(names: list[str], budget: int) -> dict[str, str]:
     """Read from inside the sandbox: a link that leads elsewhere leads to what the run itself could see."""
     found = {}
     for name in names:
-        with contextlib.suppress(OSError, ValueError), open(name, "rb") as file:
+        with contextlib.suppress(OSError, ValueError, MemoryError), open(name, "rb", opener=_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                continue  # a pipe or a device has no end of its own
             content = file.read(budget + 1)
             if len(content) <= budget:
                 budget -= len(content)
                 found[name] = base64.b64encode(content).decode()
     return found
+
+
+def _at_once(name: str, flags: int) -> int:
+    """Opening a pipe would wait for somebody to write to it."""
+    return os.open(name, flags | os.O_NONBLOCK)

@@ -33,6 +33,10 @@ class SessionLost(InfrastructureFailure):
     """The session is gone, and its variables with it."""
 
 
+class _TooLarge(UserError):
+    """More than the server takes in one request."""
+
+
 class _TryAgain(Exception):
     """An infrastructure error; `after_s` is the server's own wish."""
 
@@ -211,6 +215,13 @@ class Client:
             for call in calls:
                 call.answer.cancel()
             raise
+        except _TooLarge as error:
+            # Together they may be, each alone need not.
+            half = len(calls) // 2
+            if half:
+                await asyncio.gather(self._send_batch(calls[:half]), self._send_batch(calls[half:]))
+            elif not calls[0].answer.done():
+                calls[0].answer.set_exception(error)
         except Exception as error:
             for call in calls:
                 if not call.answer.done():
@@ -258,7 +269,8 @@ class Client:
                 async with self._http.request(
                     method, server.url + path, data=data, headers=headers
                 ) as response:
-                    return self._understood(server, response.status, response.headers, await response.read())
+                    answer = await response.read()
+                    return self._understood(server, path, response.status, response.headers, answer)
             except (aiohttp.ClientError, OSError, EOFError) as error:
                 server.failed()
                 raise _TryAgain(f"{type(error).__name__}: {error}") from None
@@ -266,7 +278,9 @@ class Client:
                 server.outstanding -= 1
 
     @staticmethod
-    def _understood(server: Server, code: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    def _understood(
+        server: Server, path: str, code: int, headers: Mapping[str, str], body: bytes
+    ) -> dict[str, Any]:
         try:
             told = orjson.loads(body)
         except orjson.JSONDecodeError:
@@ -281,9 +295,10 @@ class Client:
         if code in _RETRIED_CODES or code == 200:
             server.failed()
             raise _TryAgain(f"answered {code}: {text}", _seconds(headers.get("retry-after")))
-        if code in (404, 410):
+        if code in (404, 410) and path.startswith("/sessions/"):
             raise SessionLost(str(text))
-        raise UserError(f"{server.url} refused the call with {code}: {text}")
+        kind = _TooLarge if code == 413 else UserError
+        raise kind(f"{server.url} refused the call with {code}: {text}")
 
     async def _keep_interval(self) -> None:
         if self._interval_s <= 0:
@@ -317,9 +332,14 @@ class Session:
         limit = self._client._timeout_s if timeout is None else timeout
         call = self._client._ask(self._server, "POST", f"/sessions/{self.name}/run", {"code": code, **wishes})
         try:
-            return Result.of(await self._client._in_time(call, limit))
+            result = Result.of(await self._client._in_time(call, limit))
         except _TryAgain as error:
             raise InfrastructureFailure(f"{self._server.url}: {error}") from None
+        if result.is_infrastructure:
+            raise InfrastructureFailure(
+                f"the cell was not run, and the session is as before: {result.reason}"
+            )
+        return result
 
     async def close(self) -> None:
         try:

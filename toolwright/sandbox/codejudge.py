@@ -13,8 +13,13 @@ from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.pool import refusal
 from toolwright.sandbox.queue import Flow
-from toolwright.sandbox.requests import RunRequest
+from toolwright.sandbox.requests import MOST_IN_A_BATCH, RunRequest
 from toolwright.sandbox.service import Service
+
+# Its clients' `get_status` takes a status of exactly two keys. Nothing in the request tells them from others:
+# a client whose URL ends in this prefix gets what it expects.
+PREFIX = "/code-judge"
+PATHS = ("/run", "/run/batch", "/run/long-batch", "/judge", "/judge/batch", "/judge/long-batch")
 
 # Two answers are compared where hostile text can do no harm: as a run like any other.
 _COMPARE = """
@@ -42,7 +47,7 @@ class Submission(BaseModel):
 
 class BatchSubmission(BaseModel):
     type: Literal["batch"] = "batch"
-    submissions: list[Submission] = Field(min_length=1)
+    submissions: list[Submission] = Field(min_length=1, max_length=MOST_IN_A_BATCH)
     sub_id: str | None = None
 
 
@@ -120,6 +125,11 @@ async def run_batch(service: Service, batch: BatchSubmission, *, long: bool) -> 
     queue_s = 3600.0 if long else None
     results = await asyncio.gather(*(run(service, item, flow, queue_s) for item in batch.submissions))
     return {"sub_id": batch.sub_id or str(uuid.uuid4()), "results": results}
+
+
+def status(service: Service) -> dict[str, int]:
+    told = service.status()
+    return {"queue": told["queue"], "num_workers": told["num_workers"]}
 
 
 def without_output(result: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolwright.sandbox.child import UNPREPARED
+from toolwright.sandbox.limits import cpu_seconds
 from toolwright.sandbox.memory import Weight
 from toolwright.sandbox.nursery import Child
 from toolwright.sandbox.output import Output
@@ -65,7 +66,7 @@ class Execution:
             report = _parse_report(self.report)
             status = report.get("status", status)
         exit_code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        verdict, reason = self._verdict(exit_code)
+        verdict, reason = self._verdict(exit_code, cpu_s)
         truncated = self.stdout.truncated or self.stderr.truncated
         result: dict[str, Any] = {
             "status": verdict,
@@ -84,7 +85,7 @@ class Execution:
             result["files"] = {name: _shown(found[name]) for name in self.job["fetch"] if name in found}
         return result
 
-    def _verdict(self, exit_code: int) -> tuple[str, str]:
+    def _verdict(self, exit_code: int, cpu_s: float) -> tuple[str, str]:
         if self.ended_by == "timeout":
             return "timeout", "the run passed its timeout and was ended"
         if self.ended_by == "memory":
@@ -97,10 +98,10 @@ class Execution:
             return "ok", ""
         if exit_code in (1, -signal.SIGABRT) and self.stderr.ends_in_memory_error():
             return "memory", "an allocation was refused at the memory limit"
+        if exit_code == -signal.SIGKILL and cpu_s >= cpu_seconds(self.job["timeout_s"]):
+            return "timeout", "the run used more CPU time than its timeout"
         if exit_code == -signal.SIGKILL:
             return "killed", "the run was killed from outside"
-        if exit_code == -signal.SIGXCPU:
-            return "timeout", "the run used more CPU time than its timeout"
         if exit_code == UNPREPARED and self.stderr.last_line().startswith(b"the sandbox could not"):
             return "killed", "the sandbox could not prepare this run"
         return "error", ""

@@ -6,13 +6,13 @@ import base64
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import Base64, FileName, RunRequest, Seconds
-from toolwright.sandbox.service import Service
+from toolwright.sandbox.service import Service, explain
 
 _COMPILED = {"status": "Finished", "execution_time": 0.0, "return_code": 0, "stdout": "", "stderr": ""}
 
@@ -66,8 +66,8 @@ async def run_code(service: Service, request: RunCodeRequest) -> dict[str, Any]:
         result = orjson.loads(await service.run(run, Flow()))
     except (BadRequest, UnknownLanguage) as error:
         return _response("SandboxError", str(error))
-    except ValueError as error:
-        raise BadRequest(f"files: {error}") from None
+    except ValidationError as error:
+        raise BadRequest(explain(error)) from None
     reason = result.get("reason") or ""
     if result["exit_code"] is None:
         return _response("SandboxError", reason)

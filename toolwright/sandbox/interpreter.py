@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from toolwright.sandbox.worker import Worker
 
 _WATCH_EVERY_S = 0.1
+_WATCH_IDLE_EVERY_S = 1.0
+_TOO_HEAVY = "its processes together used more memory than the limit"
 _GRACE_S = 1.0  # between the interrupt of a cell that overran and the end of its session
 
 
@@ -39,6 +41,7 @@ class Interpreter:
         self._timer = 0
         self._end_timer = 0
         self._watch_timer = 0
+        self._watched_as_idle = True
         self._overran = False
         self._ended_by = ""
 
@@ -52,21 +55,26 @@ class Interpreter:
         self._started = time.monotonic()
         message = {"code": cell["code"], "number": self._cells, "value_bytes": self.job["output_bytes"]}
         self._worker.deliver(self.child, wire.pack_job(message))
-        self._timer = self._worker.after(cell["timeout_s"], self._interrupt)
-        if not self._watch_timer:
-            self._watch_timer = self._worker.after(_WATCH_EVERY_S, self._weigh)
+        self._timer = self._worker.after(cell["timeout_s"], self.interrupt)
+        if self._watched_as_idle:
+            self._worker.cancel(self._watch_timer)
+            self._watch()
+
+    def _watch(self) -> None:
+        """Between cells as well, more rarely: what they started may go on."""
+        self._watched_as_idle = self._cell is None
+        every = _WATCH_IDLE_EVERY_S if self._watched_as_idle else _WATCH_EVERY_S
+        self._watch_timer = self._worker.after(every, self._weigh)
 
     def _weigh(self) -> None:
-        """Only while a cell runs: an idle session costs nothing."""
-        self._watch_timer = 0
-        if self._cell is None:
-            return
         if self._worker.too_heavy(self):
-            self.close("its processes together used more memory than the limit")
+            self.close(_TOO_HEAVY)
         else:
-            self._watch_timer = self._worker.after(_WATCH_EVERY_S, self._weigh)
+            self._watch()
 
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
+        """Ends a cell that overran, or that nobody waits for any more."""
+        self._worker.cancel(self._timer)
         self._overran = True
         self.child.signal(signal.SIGINT)
         self._timer = self._worker.after(
@@ -93,13 +101,17 @@ class Interpreter:
         if len(self._heard) < wire.REPLY.size:
             return
         number, outcome, length = wire.REPLY.unpack_from(self._heard)
-        expected = number == self._cells and self._cell is not None and length <= self.job["output_bytes"]
-        if not expected or len(self._heard) > wire.REPLY.size + length:
+        if not self._expects(number, length):
             self.close("its code wrote to the channel of the session")
         elif len(self._heard) == wire.REPLY.size + length:
             value = bytes(self._heard[wire.REPLY.size :]).decode("utf-8", "replace")
             self._heard.clear()
             self._answer(outcome, value)
+
+    def _expects(self, number: int, length: int) -> bool:
+        """One answer to the cell that is under way, and nothing after it."""
+        asked = number == self._cells and self._cell is not None
+        return asked and length <= self.job["output_bytes"] and len(self._heard) <= wire.REPLY.size + length
 
     def _answer(self, outcome: int, value: str) -> None:
         self._worker.cancel(self._timer)
@@ -152,6 +164,8 @@ class Interpreter:
         if self._cell is not None:
             if self._overran:
                 verdict = "timeout"
+            elif self._ended_by == _TOO_HEAVY:
+                verdict = "memory"
             elif self._ended_by or exit_code < 0:
                 verdict = "killed"
             else:

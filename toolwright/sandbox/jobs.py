@@ -34,6 +34,9 @@ class Jobs:
     def session(self, **wishes: Any) -> dict[str, Any]:
         return self._job(kind=LOADED if self._mentions else LIGHT, session=True, **wishes)
 
+    def cell(self, code: str, timeout_s: float | None) -> dict[str, Any]:
+        return {"code": code, "timeout_s": self._timeout(timeout_s)}
+
     def script(self, language: Language, tool: str, code: str, **wishes: Any) -> dict[str, Any]:
         files = {**wishes.pop("files", {}), language.source: code}
         argv = [tool, *language.command]
@@ -62,12 +65,8 @@ class Jobs:
         limit_address_space: bool = True,
     ) -> dict[str, Any]:
         limits = self._limits
-        timeout_s = limits.timeout_s if timeout_s is None else timeout_s
+        timeout_s = self._timeout(timeout_s)
         memory_mb = limits.memory_mb if memory_mb is None else memory_mb
-        if timeout_s > limits.timeout_max_s:
-            raise BadRequest(
-                f"timeout_s is {timeout_s:g}, more than the {limits.timeout_max_s:g} allowed here"
-            )
         if memory_mb > limits.memory_max_mb:
             raise BadRequest(f"memory_mb is {memory_mb}, more than the {limits.memory_max_mb} allowed here")
         return {
@@ -87,6 +86,12 @@ class Jobs:
             "flood_bytes": limits.flood_mb << 20,
             "fetch_bytes": limits.fetch_mb << 20,
         }
+
+    def _timeout(self, wished: float | None) -> float:
+        most = self._limits.timeout_max_s
+        if wished is not None and wished > most:
+            raise BadRequest(f"timeout_s is {wished:g}, more than the {most:g} allowed here")
+        return self._limits.timeout_s if wished is None else wished
 
 
 def _encoded(content: str | Base64) -> str:

@@ -46,7 +46,7 @@ SECCOMP_MODE_FILTER = 2
 MACHINE = platform.machine()
 
 # The calls that glibc does not wrap everywhere; from 424 on every architecture shares one numbering.
-_BY_MACHINE = {
+NUMBERS_BY_MACHINE = {
     "x86_64": {
         "rt_sigprocmask": 14, "setpgid": 109, "chdir": 80, "clone": 56, "pivot_root": 155,
         "capset": 126, "prctl": 157, "mount": 165, "unshare": 272, "mkdirat": 258, "prlimit64": 302,
@@ -64,7 +64,7 @@ _NUMBERS = {
     "landlock_create_ruleset": 444,
     "landlock_add_rule": 445,
     "landlock_restrict_self": 446,
-    **_BY_MACHINE.get(MACHINE, {}),
+    **NUMBERS_BY_MACHINE.get(MACHINE, {}),
 }
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -26,8 +26,8 @@ class Limits:
     fetch_mb: int = 16
 
 
-def fixed(limits: Limits) -> list[tuple[int, int]]:
-    """What is the same for every run, set while the process waits for its job."""
+def fixed(limits: Limits) -> list[tuple[int, int, int]]:
+    """What is the same for every run, set while the process waits for its job: kind, soft, hard."""
     wanted = [
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, limits.file_mb << 20),
@@ -36,7 +36,7 @@ def fixed(limits: Limits) -> list[tuple[int, int]]:
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
     ]
-    return [(kind, _below_hard(kind, amount)) for kind, amount in wanted]
+    return [(kind, *soft_and_hard(kind, amount)) for kind, amount in wanted]
 
 
 def for_the_job(timeout_s: float, memory_bytes: int, address_space: bool) -> None:
@@ -44,18 +44,18 @@ def for_the_job(timeout_s: float, memory_bytes: int, address_space: bool) -> Non
 
     Virtual machines reserve gigabytes of addresses that they never touch: those get a limit on data.
     """
-    _lower(resource.RLIMIT_CPU, math.ceil(timeout_s) + 1)
-    _lower(resource.RLIMIT_AS if address_space else resource.RLIMIT_DATA, memory_bytes)
+    memory = resource.RLIMIT_AS if address_space else resource.RLIMIT_DATA
+    for kind, amount in ((resource.RLIMIT_CPU, cpu_seconds(timeout_s)), (memory, memory_bytes)):
+        resource.setrlimit(kind, soft_and_hard(kind, amount))
 
 
-def _lower(kind: int, amount: int) -> None:
-    try:
-        resource.setrlimit(kind, (amount, amount))
-    except ValueError:  # the machine's owner allows less
-        amount = _below_hard(kind, amount)
-        resource.setrlimit(kind, (amount, amount))
+def cpu_seconds(timeout_s: float) -> int:
+    """More than a run can use before its wall clock ends it, unless it found a second core."""
+    return math.ceil(timeout_s) + 1
 
 
-def _below_hard(kind: int, amount: int) -> int:
+def soft_and_hard(kind: int, amount: int) -> tuple[int, int]:
+    """Both at the amount, so that a run cannot raise it again; less where the machine's owner says so."""
     _, hard = resource.getrlimit(kind)
-    return amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+    amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+    return amount, amount

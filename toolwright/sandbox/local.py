@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -74,20 +75,21 @@ def lasting_server(*options: str, died: Callable[[str], None]) -> Iterator[str]:
 
 
 def _started(port: str, options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
-    process = subprocess.Popen(
-        command("serve", "--port", port, *options),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=_stop_with_parent,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    line = process.stdout.readline()
-    if not line.startswith("serving on "):
-        said = process.stderr.read().strip()
-        _ended(process)
-        raise InfrastructureFailure(f"the sandbox did not start: {said}")
+    # A file and not a pipe: nobody reads it while the server runs, and a full pipe would stop the server.
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            command("serve", "--port", port, *options),
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            preexec_fn=_stop_with_parent,
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("serving on "):
+            _ended(process)
+            said.seek(0)
+            raise InfrastructureFailure(f"the sandbox did not start: {said.read().strip()}")
     return process, line.removeprefix("serving on ").strip()
 
 
@@ -98,6 +100,5 @@ def _ended(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -18,24 +18,47 @@ class Weight:
     @staticmethod
     def of(zygote: int, inside: int) -> Weight | None:
         """Finds the child of a zygote that is `inside` in the zygote's own numbering."""
+        depth = len(_numbers_of(zygote))
         for pid in _children(zygote):
-            numbers = _numbers_of(pid)
-            if inside in numbers[:2]:
+            if _numbers_of(pid)[depth - 1 : depth] == [inside]:
                 return Weight(pid, _resident(zygote))
         return None
 
-    def resident_bytes(self) -> int:
-        """Pages shared with the zygote are not the run's, so each process starts below zero."""
-        total, waiting = 0, [self.pid]
-        while waiting:
-            pid = waiting.pop()
-            total += max(0, _resident(pid) - self.inherited_bytes)
-            waiting += _children(pid)
-        return total
+    def exceeds(self, limit: int) -> bool:
+        """Whether the processes together use more.
+
+        Pages shared with the zygote are not the run's. Few processes: what each has beyond the zygote is
+        counted, which is quick to read. Many could hide as many times the zygote's size below that: where
+        they might, pages are counted by their owners.
+        """
+        sizes = {pid: _resident(pid) for pid in self._processes()}
+        if sum(max(0, size - self.inherited_bytes) for size in sizes.values()) > limit:
+            return True
+        return sum(sizes.values()) > limit and sum(map(_share, sizes)) > limit
+
+    def _processes(self) -> list[int]:
+        found = [self.pid]
+        for pid in found:
+            found += _children(pid)
+        return found
 
 
 def _children(pid: int) -> list[int]:
-    return [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+    """The kernel lists them by the thread that forked them."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    lists = (_read(f"/proc/{pid}/task/{thread}/children") for thread in threads)
+    return [int(child) for listed in lists for child in listed.split()]
+
+
+def _share(pid: int) -> int:
+    """Bytes in use, each page divided by how many processes share it."""
+    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return 0
 
 
 def _resident(pid: int) -> int:

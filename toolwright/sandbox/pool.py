@@ -23,7 +23,7 @@ import orjson
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox import cgroup, wire
-from toolwright.sandbox.queue import Call, FairQueue, Flow
+from toolwright.sandbox.queue import Call, FairQueue, Flow, Seat
 from toolwright.sandbox.settings import Settings
 
 logger = logging.getLogger("toolwright.sandbox")
@@ -37,6 +37,8 @@ _ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
 _START_TIMEOUT_S = 120.0
 _EXPIRE_EVERY_S = 0.05
 _RATE_OF_RESTARTS_S = 0.5
+_PATIENCE_S = 60.0  # with a worker that should have ended a run by its timeout
+_LOST = b'{"lost"'  # how the answer to a cell begins whose session is gone
 
 
 def refusal(status: str, reason: str, queued_s: float = 0.0) -> dict[str, Any]:
@@ -59,8 +61,9 @@ class Link(asyncio.Protocol):
     def __init__(self, pool: Pool, index: int) -> None:
         self.index = index
         self.running: dict[int, Call] = {}
-        self.cells: dict[int, asyncio.Future[bytes | None]] = {}
         self.sessions = 0
+        self.preloaded: list[str] = []
+        self.ready_at = 0.0
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.gone = asyncio.Event()
         self.process: subprocess.Popen[bytes] | None = None
@@ -97,31 +100,29 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for kind, number, body in self._frames.feed(data):
             if kind == wire.RESULT:
-                if number in self.cells:
-                    self._answer_cell(self.cells.pop(number), body)
-                else:
-                    self._pool.answered(self, self.running.pop(number, None), body)
+                self._pool.answered(self.running.pop(number, None), body)
             elif kind == wire.READY:
                 self._greet(json.loads(body))
-            else:
-                self._pool.heard(self, kind, number, body)
+            elif kind == wire.LOST:
+                self.sessions -= 1
+                self._pool.on_session_lost(self, number, json.loads(body)["why"])
 
     def _greet(self, told: dict[str, Any]) -> None:
         if "error" in told:
             self.ready.set_exception(InfrastructureFailure(f"a worker cannot start: {told['error']}"))
         else:
+            self.preloaded = told["preloaded"]
+            self.ready_at = time.monotonic()
             self.ready.set_result(None)
-
-    @staticmethod
-    def _answer_cell(answer: asyncio.Future[bytes | None], body: bytes) -> None:
-        if not answer.done():
-            answer.set_result(None if body.startswith(b'{"lost"') else body)
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.ready.done():
             self.ready.set_exception(InfrastructureFailure("a worker died before it was ready"))
         self.gone.set()
         self._pool.lost(self)
+
+    def is_alive(self) -> bool:
+        return self.ready.done() and not self.gone.is_set()
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -185,10 +186,12 @@ class Pool:
 
     async def close(self) -> None:
         self._closing = True
-        for task in list(self._tasks):
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
-        while (call := self.queue.take()) is not None:
+        for call in self.queue.remove(lambda _: True):
             self._resolve(call, refusal("killed", "the server is stopping"))
 
     def _spawn(self, work: Any) -> None:
@@ -199,12 +202,12 @@ class Pool:
     # Runs.
 
     def submit(
-        self, job: dict[str, Any], flow: Flow, deadline_s: float | None = None
+        self, job: dict[str, Any], flow: Flow, deadline_s: float | None = None, seat: Seat | None = None
     ) -> asyncio.Future[bytes]:
-        """Puts a run in line. The future gives the answer as JSON, whatever happens to the run."""
+        """Puts a run or a cell in line. The future gives the answer as JSON, whatever happens to it."""
         now = time.monotonic()
         wait = self.settings.queue_timeout_s if deadline_s is None else deadline_s
-        call = Call(job, asyncio.get_running_loop().create_future(), now, now + wait)
+        call = Call(job, asyncio.get_running_loop().create_future(), now, now + wait, seat)
         if deadline_s is not None:
             job["deadline_s"] = deadline_s
         self.queue.add(flow, call)
@@ -212,26 +215,18 @@ class Pool:
         return call.answer
 
     def _dispatch(self) -> None:
-        while True:
-            link = self._free_link()
-            if link is None:
-                return
-            call = self.queue.take()
+        while self.queue and (free := self._free_links()):
+            call = self.queue.take(free)
             if call is None:
                 return
-            self._send(link, call)
+            if call.seat is None:
+                self._send(min(free, key=lambda link: len(link.running)), call)
+            else:
+                self._send(cast(Link, call.seat.worker), call)
 
-    def _free_link(self) -> Link | None:
-        best = None
-        for link in self.links:
-            fits = (
-                len(link.running) < self.settings.runs_per_worker
-                and link.ready.done()
-                and not link.gone.is_set()
-            )
-            if fits and (best is None or len(link.running) < len(best.running)):
-                best = link
-        return best
+    def _free_links(self) -> list[Link]:
+        most = self.settings.runs_per_worker
+        return [link for link in self.links if len(link.running) < most and link.is_alive()]
 
     def _send(self, link: Link, call: Call) -> None:
         now = time.monotonic()
@@ -239,15 +234,21 @@ class Pool:
         job["queued_s"] = round(now - call.entered, 6)
         if job.get("deadline_s") is not None:
             job["timeout_s"] = max(0.001, min(job["timeout_s"], call.deadline - now))
+        call.overdue = now + job["timeout_s"] + _PATIENCE_S
         number = next(self._numbers) & 0xFFFFFFFF
         link.running[number] = call
-        # When nobody waits for it any more, a run that is under way is ended.
+        # When nobody waits for it any more, a run that is under way is ended and a cell interrupted.
         call.answer.add_done_callback(partial(link.cancel_unless_answered, number))
-        link.write(wire.frame(wire.RUN, number, orjson.dumps(job)))
+        if call.seat is not None:
+            call.seat.busy = True
+        kind = wire.RUN if call.seat is None else wire.CELL
+        link.write(wire.frame(kind, number, orjson.dumps(job)))
 
-    def answered(self, link: Link, call: Call | None, body: bytes) -> None:
+    def answered(self, call: Call | None, body: bytes) -> None:
         if call is not None:
             self.answers += 1
+            if call.seat is not None:
+                call.seat.busy = False
             if not call.answer.done():
                 call.answer.set_result(body)
         self._dispatch()
@@ -255,7 +256,8 @@ class Pool:
     @staticmethod
     def _resolve(call: Call, result: dict[str, Any]) -> None:
         if not call.answer.done():
-            call.answer.set_result(orjson.dumps(result))
+            # The answer to a cell has one field more.
+            call.answer.set_result(orjson.dumps(result if call.seat is None else {**result, "value": None}))
 
     async def _expire(self) -> None:
         while True:
@@ -266,24 +268,29 @@ class Pool:
                 self._resolve(
                     call, refusal("timeout", "queue: the deadline passed before a worker was free", waited)
                 )
+            for link in self.links:
+                if any(now > call.overdue for call in link.running.values()):
+                    logger.error("worker %d does not answer; it is killed", link.index)
+                    link.kill()
 
     # Workers that die.
 
     def lost(self, link: Link) -> None:
-        for call in link.running.values():
+        self.on_session_lost(link, None, "its worker was killed")
+        waiting = self.queue.remove(lambda call: call.seat is not None and call.seat.worker is link)
+        for call in (*link.running.values(), *waiting):
+            if call.seat is not None and not call.answer.done():
+                call.answer.set_result(_LOST + b":true}")
             self._resolve(call, refusal("killed", "worker: the process that ran it was killed"))
         link.running.clear()
-        for answer in link.cells.values():
-            if not answer.done():
-                answer.set_result(None)
-        link.cells.clear()
-        self.on_session_lost(link, None, "its worker was killed")
         if not self._closing and link in self.links and link.ready.done() and link.ready.exception() is None:
             self._spawn(self._replace(link))
 
     async def _replace(self, link: Link) -> None:
         logger.warning("worker %d is gone; starting another", link.index)
         await link.close()
+        if time.monotonic() - link.ready_at < _RATE_OF_RESTARTS_S:
+            await asyncio.sleep(_RATE_OF_RESTARTS_S)  # it died at once, and the next one may as well
         while not self._closing:
             fresh = Link(self, link.index)
             try:
@@ -293,6 +300,9 @@ class Pool:
                 await fresh.close()
                 await asyncio.sleep(_RATE_OF_RESTARTS_S)
                 continue
+            except asyncio.CancelledError:
+                await fresh.close()
+                raise
             self.restarts += 1
             self.links[self.links.index(link)] = fresh
             self._dispatch()
@@ -300,31 +310,21 @@ class Pool:
 
     # Sessions.
 
-    def open_session(self, job: dict[str, Any]) -> tuple[Link, int]:
+    def open_session(self, job: dict[str, Any]) -> Seat:
         """On the worker with the fewest; the number names it there."""
-        alive = [link for link in self.links if link.ready.done() and not link.gone.is_set()]
+        alive = [link for link in self.links if link.is_alive()]
         if not alive:
             raise InfrastructureFailure("no worker is running at the moment; try again")
         link = min(alive, key=lambda link: link.sessions)
         number = next(self._numbers) & 0xFFFFFFFF
         link.sessions += 1
         link.write(wire.frame(wire.OPEN, number, orjson.dumps(job)))
-        return link, number
+        return Seat(link, number)
 
-    async def run_cell(self, link: Link, cell: dict[str, Any]) -> bytes | None:
-        """The answer to a cell; None when its session is gone."""
-        if link.gone.is_set():
-            return None
-        number = next(self._numbers) & 0xFFFFFFFF
-        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        link.cells[number] = answer
-        link.write(wire.frame(wire.CELL, number, orjson.dumps(cell)))
-        return await answer
+    async def run_cell(self, seat: Seat, cell: dict[str, Any], deadline_s: float | None) -> bytes | None:
+        """The answer to a cell, which stands in the same line as runs; None when its session is gone."""
+        answer = await self.submit({**cell, "session": seat.number}, Flow(), deadline_s, seat)
+        return None if answer.startswith(_LOST) else answer
 
-    def close_session(self, link: Link, number: int) -> None:
-        link.write(wire.frame(wire.CLOSE, number))
-
-    def heard(self, link: Link, kind: int, number: int, body: bytes) -> None:
-        if kind == wire.LOST:
-            link.sessions -= 1
-            self.on_session_lost(link, number, json.loads(body)["why"])
+    def close_session(self, seat: Seat) -> None:
+        cast(Link, seat.worker).write(wire.frame(wire.CLOSE, seat.number))

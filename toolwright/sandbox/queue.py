@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,16 +20,27 @@ class QueueFull(Exception):
 
 
 @dataclass(eq=False)
+class Seat:
+    """Where a session lives: its worker, its number there, and whether a cell of it is under way."""
+
+    worker: object
+    number: int
+    busy: bool = False
+
+
+@dataclass(eq=False)
 class Call:
-    """One run on its way to a worker and back."""
+    """One run, or one cell of a session, on its way to a worker and back."""
 
     job: dict[str, Any]
     answer: asyncio.Future[bytes]
     entered: float
     deadline: float
+    seat: Seat | None = None  # of a cell, which only one worker can run
+    overdue: float = math.inf  # when a worker that has it and does not answer is given up
 
-    def expired(self, now: float) -> bool:
-        return now >= self.deadline
+    def fits(self, free: list[Any]) -> bool:
+        return self.seat is None or (not self.seat.busy and self.seat.worker in free)
 
 
 @dataclass(eq=False)
@@ -46,6 +59,7 @@ class FairQueue:
         self._length = 0
         self._rate = 0.0
         self._last_taken = time.monotonic()
+        self._earliest = math.inf  # no call that waits has a deadline before this
 
     def __len__(self) -> int:
         return self._length
@@ -63,32 +77,51 @@ class FairQueue:
             self._flows.append(flow)
         flow.calls.append(call)
         self._length += 1
+        self._earliest = min(self._earliest, call.deadline)
 
-    def take(self) -> Call | None:
-        """The next call that somebody still waits for."""
-        while self._flows:
-            flow = self._flows.popleft()
-            call = flow.calls.popleft()
+    def take(self, free: list[Any]) -> Call | None:
+        """The next call that somebody still waits for and one of the free workers can run.
+
+        A cell whose worker is busy keeps its place, and those behind it go first.
+        """
+        passed = 0
+        while passed < len(self._flows):
+            flow = self._flows[passed]
+            call = flow.calls[0]
+            wanted = not call.answer.done()
+            if wanted and not call.fits(free):
+                passed += 1
+                continue
+            del self._flows[passed]
+            flow.calls.popleft()
             self._length -= 1
             if flow.calls:
                 self._flows.append(flow)
-            if not call.answer.done():
+            if wanted:
                 self._measure()
                 return call
         return None
 
     def expire(self, now: float) -> list[Call]:
         """Takes out the calls whose deadline passed while they waited."""
-        late: list[Call] = []
-        for flow in list(self._flows):
-            kept = deque(call for call in flow.calls if not call.expired(now))
-            if len(kept) < len(flow.calls):
-                late += [call for call in flow.calls if call.expired(now)]
-                self._length -= len(flow.calls) - len(kept)
-                flow.calls = kept
-                if not kept:
-                    self._flows.remove(flow)
+        if now < self._earliest:
+            return []
+        late = self.remove(lambda call: now >= call.deadline)
+        self._earliest = min((call.deadline for flow in self._flows for call in flow.calls), default=math.inf)
         return late
+
+    def remove(self, unwanted: Callable[[Call], bool]) -> list[Call]:
+        """Takes calls out of the line wherever they stand."""
+        removed: list[Call] = []
+        for flow in list(self._flows):
+            out = [call for call in flow.calls if unwanted(call)]
+            if out:
+                removed += out
+                flow.calls = deque(call for call in flow.calls if not unwanted(call))
+                if not flow.calls:
+                    self._flows.remove(flow)
+        self._length -= len(removed)
+        return removed
 
     def _measure(self) -> None:
         now = time.monotonic()

@@ -33,8 +33,11 @@ def main(descriptor: int) -> NoReturn:
     group = Group(told["group"]) if "cgroup" in told["layers"] else None
     try:
         if group is not None:
-            group.make(memory_bytes=told["group_bytes"], processes=told["group_processes"])
-        nurseries = _nurseries(told, folder, group)
+            made = group.make(memory_bytes=told["group_bytes"], processes=told["group_processes"])
+            if not made:
+                raise RuntimeError(f"the control group {group.name} could not be made")
+        preload = tuple(name for name in told["preload"] if _is_installed(name))
+        nurseries = _nurseries(told, preload, folder, group)
     except Exception as error:
         server.sendall(wire.frame(wire.READY, 0, json.dumps({"error": str(error)}).encode()))
         if folder:
@@ -45,7 +48,7 @@ def main(descriptor: int) -> NoReturn:
     # Imported after the zygotes were forked: every library they hold is paid for at each fork.
     from toolwright.sandbox.worker import Worker
 
-    Worker(server, nurseries, folder, group).serve()
+    Worker(server, nurseries, fallback=nurseries[LIGHT], folder=folder, group=group).serve(preload)
 
 
 def _folder(told: dict[str, Any]) -> str:
@@ -66,13 +69,21 @@ def _instructions(server: socket.socket) -> dict[str, Any]:
     return json.loads(server.recv(struct.unpack("<I", header)[0], socket.MSG_WAITALL))
 
 
-def _nurseries(told: dict[str, Any], folder: str, group: Group | None) -> dict[str, Nursery]:
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # a part of a package that is not there
+        return False
+
+
+def _nurseries(
+    told: dict[str, Any], preload: tuple[str, ...], folder: str, group: Group | None
+) -> dict[str, Nursery]:
     layers, limits = frozenset(told["layers"]), Limits(**told["limits"])
     # One worker, one core: a process that moves makes both cores drop what they know of its memory.
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {available[told["index"] % len(available)]})
     python = view.of_python()
-    preload = tuple(name for name in told["preload"] if importlib.util.find_spec(name))
 
     def nursery(shown: view.View, modules: tuple[str, ...], spare: int) -> Nursery:
         recipe = Recipe(layers=layers, limits=limits, shown=shown, preload=modules, folder=folder)

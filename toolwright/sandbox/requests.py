@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+MOST_IN_A_BATCH = 50_000
 Status = Literal["ok", "error", "timeout", "memory", "killed"]
 
 
@@ -73,7 +74,9 @@ class RunResult(BaseModel):
 class BatchRequest(_Body):
     """Many runs; each item is judged alone, so that a bad one does not fail the others."""
 
-    runs: list[object] = Field(json_schema_extra={"items": {"$ref": "#/components/schemas/RunRequest"}})
+    runs: list[object] = Field(
+        max_length=MOST_IN_A_BATCH, json_schema_extra={"items": {"$ref": "#/components/schemas/RunRequest"}}
+    )
 
 
 class BatchResult(BaseModel):
@@ -100,6 +103,9 @@ class CellRequest(_Body):
 
     code: str
     timeout_s: Seconds | None = None
+    deadline_s: Seconds | None = Field(
+        default=None, description="limit of the whole call, waiting in the queue included"
+    )
 
 
 class CellResult(RunResult):

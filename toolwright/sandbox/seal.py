@@ -61,8 +61,8 @@ class Seal:
         if self._ruleset is not None:
             self._add("landlock_restrict_self", self._ruleset.descriptor, 0)
         if "limits" in layers:
-            for kind, amount in fixed(limits):
-                self._add("prlimit64", 0, kind, struct.pack("=QQ", amount, amount), 0)
+            for kind, soft, hard in fixed(limits):
+                self._add("prlimit64", 0, kind, struct.pack("=qq", soft, hard), 0)
 
     def _add(self, name: str, *arguments: int | bytes) -> None:
         values = [ctypes.c_long(kernel.number(name))]

@@ -21,11 +21,8 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data,
 
 _NAMESPACES = 0x7E020000  # every CLONE_NEW* flag that clone itself takes
 _TERMINAL_INJECTION = 0x5412  # TIOCSTI
-_FAMILIES = (
-    1,
-    2,
-    10,
-)  # unix, inet, inet6: the network namespace answers for those; no namespace covers vsock
+# unix, inet, inet6: the network namespace answers for those; no namespace covers vsock.
+_FAMILIES = (1, 2, 10)
 _NEWEST_REVIEWED = 462  # mseal
 
 # Same number everywhere: io_uring, the new mount calls, pidfd_getfd, process_madvise, mount_setattr,
@@ -84,7 +81,7 @@ _AARCH64 = Architecture(
     },
 )  # fmt: skip
 
-ARCHITECTURE = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(kernel.MACHINE)
+ARCHITECTURES = {"x86_64": _X86_64, "aarch64": _AARCH64}
 _CLONE3 = 435
 
 
@@ -153,9 +150,9 @@ class Filter:
     """A filter ready to be installed: built once, installed by every child."""
 
     def __init__(self, write: Callable[[Architecture], bytes]) -> None:
-        if ARCHITECTURE is None:
+        if kernel.MACHINE not in ARCHITECTURES:
             raise OSError(_ENOSYS, f"no system-call table for {kernel.MACHINE}")
-        self._code = ctypes.create_string_buffer(write(ARCHITECTURE))
+        self._code = ctypes.create_string_buffer(write(ARCHITECTURES[kernel.MACHINE]))
         length = (len(self._code) - 1) // 8
         self._header = ctypes.create_string_buffer(
             struct.pack("=HxxxxxxQ", length, ctypes.addressof(self._code))

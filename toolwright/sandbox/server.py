@@ -83,8 +83,8 @@ async def serve(
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        app.draining = True
-        server.should_exit = True
+        server.force_exit = app.draining  # asked twice: without waiting for what is under way
+        app.draining = server.should_exit = True
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)

@@ -126,7 +126,7 @@ class Service:
         absent = sorted(set(layers.KNOWN) - self.layers)
         return {
             "queue": len(pool.queue),
-            "num_workers": sum(link.ready.done() and not link.gone.is_set() for link in pool.links),
+            "num_workers": sum(link.is_alive() for link in pool.links),
             "running": sum(len(link.running) for link in pool.links),
             "capacity": self.settings.worker_count * self.settings.runs_per_worker,
             "queue_limit": self.settings.queue_limit,
@@ -135,7 +135,7 @@ class Service:
             "sessions": len(self.sessions),
             "isolation": {"in_force": sorted(self.layers), "absent": absent},
             "languages": self.languages.status(),
-            "preloaded": list(self.settings.preload),
+            "preloaded": next((link.preloaded for link in pool.links if link.is_alive()), []),
         }
 
 

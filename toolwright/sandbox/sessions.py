@@ -7,12 +7,11 @@ import contextlib
 import secrets
 import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from toolwright.sandbox.jobs import Jobs
 from toolwright.sandbox.pool import Link, Pool
-from toolwright.sandbox.queue import QueueFull
+from toolwright.sandbox.queue import QueueFull, Seat
 from toolwright.sandbox.requests import CellRequest, SessionRequest
 from toolwright.sandbox.settings import Settings
 
@@ -30,14 +29,13 @@ class LostSession(Exception):
 
 @dataclass(eq=False)
 class Session:
-    """An open session and the worker that holds it."""
+    """An open session, where it lives, and how many of its cells wait or run."""
 
     name: str
-    link: Link
-    number: int
+    seat: Seat
     idle_s: float
     used: float
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    calls: int = 0
 
 
 class Sessions:
@@ -70,9 +68,9 @@ class Sessions:
         job = self._jobs.session(memory_mb=request.memory_mb, files=request.files)
         # The limit on CPU time counts for the life of a process, here a long one; cells have timeouts.
         job["timeout_s"] = 10 * 24 * 3600.0
-        link, number = self._pool.open_session(job)
         idle_s = min(request.idle_s or self._settings.session_idle_s, self._settings.session_idle_s)
-        session = Session(secrets.token_urlsafe(16), link, number, idle_s, time.monotonic())
+        seat = self._pool.open_session(job)
+        session = Session(secrets.token_urlsafe(16), seat, idle_s, time.monotonic())
         self._open[session.name] = session
         return session
 
@@ -84,32 +82,24 @@ class Sessions:
         raise UnknownSession(name)
 
     async def run(self, name: str, cell: CellRequest) -> bytes:
-        """One cell at a time; a second call waits for the first."""
-        entered = time.monotonic()
+        """One cell at a time; a second call waits for the first, in the queue."""
         session = self.find(name)
-        async with session.turn:
-            self.find(name)
+        self._pool.queue.reserve(1)
+        job = self._jobs.cell(cell.code, cell.timeout_s)
+        session.calls += 1
+        try:
+            answer = await self._pool.run_cell(session.seat, job, cell.deadline_s)
+        finally:
+            session.calls -= 1
             session.used = time.monotonic()
-            job: dict[str, Any] = {
-                "session": session.number,
-                "code": cell.code,
-                "timeout_s": min(
-                    cell.timeout_s or self._settings.limits.timeout_s, self._settings.limits.timeout_max_s
-                ),
-                "queued_s": round(session.used - entered, 6),
-            }
-            answer = await self._pool.run_cell(session.link, job)
-            session.used = time.monotonic()
-            if answer is None:
-                raise LostSession(
-                    f"session {name} is lost: {self._lost.get(name, 'its interpreter has ended')}"
-                )
-            return answer
+        if answer is None:
+            raise LostSession(f"session {name} is lost: {self._lost.get(name, 'its interpreter has ended')}")
+        return answer
 
     def end(self, name: str, why: str = "closed by its caller") -> None:
         session = self.find(name)
         self._forget(session, why)
-        self._pool.close_session(session.link, session.number)
+        self._pool.close_session(session.seat)
 
     def _forget(self, session: Session, why: str) -> None:
         self._open.pop(session.name, None)
@@ -119,7 +109,7 @@ class Sessions:
 
     def _on_lost(self, link: Link, number: int | None, why: str) -> None:
         for session in list(self._open.values()):
-            if session.link is link and number in (None, session.number):
+            if session.seat.worker is link and number in (None, session.seat.number):
                 self._forget(session, why)
 
     async def _end_idle(self) -> None:
@@ -127,5 +117,5 @@ class Sessions:
             await asyncio.sleep(_LOOK_EVERY_S)
             now = time.monotonic()
             for session in list(self._open.values()):
-                if not session.turn.locked() and now - session.used > session.idle_s:
+                if not session.calls and now - session.used > session.idle_s:
                     self.end(session.name, f"it was not used for {session.idle_s:g} s")

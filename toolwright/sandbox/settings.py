@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+from toolwright.failures import UserError
 from toolwright.sandbox.limits import Limits
 
 PRELOAD = ("numpy", "sympy")
+_LEAST = {
+    "workers": 0, "runs_per_worker": 1, "queue_limit": 1, "queue_timeout_s": 0, "sessions_max": 0,
+    "session_idle_s": 0, "body_mb": 1, "compile_timeout_s": 0, "drain_s": 0,
+}  # fmt: skip
 
 
 def cores() -> int:
@@ -30,6 +35,16 @@ class Settings:
     body_mb: int = 64
     compile_timeout_s: float = 20.0
     drain_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not value >= least:  # so that NaN is refused as well
+                raise UserError(f"{name} is {value}; it must be at least {least:g}")
+        for field_ in fields(Limits):
+            value = getattr(self.limits, field_.name)
+            if not value > 0:
+                raise UserError(f"{field_.name} is {value}; it must be more than 0")
 
     @property
     def worker_count(self) -> int:

@@ -30,14 +30,21 @@ from toolwright.sandbox.output import Output
 
 _ATTACH_AFTER_S = 0.005
 _WATCH_EVERY_S = 0.1
-_FOREVER = 1 << 30
+# Reads that empty a pipe nobody writes to any more: the largest an ordinary user can have holds 1 MiB.
+_TO_THE_END = 32
 
 
 class Worker:
     """Everything that happens to runs after the queue."""
 
     def __init__(
-        self, server: socket.socket, nurseries: dict[str, Nursery], folder: str, group: Group | None
+        self,
+        server: socket.socket,
+        nurseries: dict[str, Nursery],
+        *,
+        fallback: Nursery,
+        folder: str,
+        group: Group | None,
     ) -> None:
         # Imported here: zygotes are forked before, and stay without it.
         import orjson
@@ -45,6 +52,7 @@ class Worker:
         self._encode, self._decode = orjson.dumps, orjson.loads
         self._server = server
         self._nurseries = nurseries
+        self._fallback = fallback  # for what was to be preloaded and is not installed
         self._folder = folder
         self._group = group
         self._group_kills = group.out_of_memory() if group else 0
@@ -55,16 +63,17 @@ class Worker:
         self._calls: dict[int, Execution] = {}  # by number of the call
         self._interpreters: dict[int, Interpreter] = {}  # by number of the call that opened them
         self._sessions_by_child: dict[int, Interpreter] = {}
+        self._cells: dict[int, Interpreter] = {}  # by number of the call that is under way
         self._timers: list[tuple[float, int]] = []
         self._actions: dict[int, Callable[[], None]] = {}
         self._next_timer = 0
 
-    def serve(self) -> NoReturn:
+    def serve(self, preloaded: tuple[str, ...]) -> NoReturn:
         self._watch(self._server.fileno(), self._hear_server)
         for nursery in self._nurseries.values():
             self._watch(nursery.orders.fileno(), partial(self._hear_zygote, nursery))
             nursery.fill()
-        self._send(wire.READY, 0, b"{}")
+        self._send(wire.READY, 0, self._encode({"preloaded": preloaded}))
         while True:
             for descriptor, _ in self._epoll.poll(self._until_next_timer()):
                 reader = self._readers.get(descriptor)
@@ -122,6 +131,8 @@ class Worker:
                 self._interpreters[number].close("closed")
             elif kind == wire.CANCEL and number in self._calls:
                 self._calls[number].end("cancelled")
+            elif kind == wire.CANCEL and number in self._cells:
+                self._cells[number].interrupt()
 
     def _send(self, kind: int, number: int, body: bytes) -> None:
         try:
@@ -130,6 +141,7 @@ class Worker:
             self._leave(0)
 
     def answer(self, number: int, result: dict[str, Any]) -> None:
+        self._cells.pop(number, None)
         self._send(wire.RESULT, number, self._encode(result))
 
     def _leave(self, code: int) -> NoReturn:
@@ -148,7 +160,7 @@ class Worker:
     # Runs.
 
     def _start(self, number: int, job: dict[str, Any]) -> None:
-        nursery = self._nurseries[job["kind"]]
+        nursery = self._nurseries.get(job["kind"], self._fallback)
         child = nursery.take()
         job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
         job["stdin"] = job["stdin"].encode()
@@ -164,12 +176,18 @@ class Worker:
         self.deliver(child, wire.pack_job(job))
         execution.timers = [
             self.after(_ATTACH_AFTER_S, lambda: self._attach(execution)),
-            self.after(job["timeout_s"], lambda: execution.end("timeout")),
+            self._start_clock(execution),
         ]
         nursery.fill()
 
+    def _start_clock(self, execution: Execution) -> int:
+        """Here and not in the run, which could stop any clock of its own."""
+        return self.after(execution.job["timeout_s"], lambda: execution.end("timeout"))
+
     def deliver(self, child: Child, data: bytes | memoryview) -> None:
         """Sends to a child without ever waiting for it."""
+        if child.channel.fileno() < 0:
+            return  # it ended before it had read everything
         child.channel.setblocking(False)
         try:
             sent = child.channel.send(data)
@@ -178,10 +196,7 @@ class Worker:
         except ConnectionError:
             return  # it has ended; its zygote will say how
         if sent < len(data):
-            self._deliver_rest(child, memoryview(data)[sent:])
-
-    def _deliver_rest(self, child: Child, rest: memoryview) -> None:
-        if child.channel.fileno() >= 0:
+            rest = memoryview(data)[sent:]
             self.after(0.001, lambda: self.deliver(child, rest))
 
     def _attach(self, execution: Execution) -> None:
@@ -210,7 +225,7 @@ class Worker:
         if run.weight is None:
             run.child.nursery.order(wire.WHICH, run.child.number)
             return False
-        return run.weight.resident_bytes() > run.job["memory_bytes"]
+        return run.weight.exceeds(run.job["memory_bytes"])
 
     # The zygotes.
 
@@ -237,7 +252,7 @@ class Worker:
         for timer in execution.timers:
             self.cancel(timer)
         for stream in (execution.stdout, execution.stderr):
-            stream.drain(_FOREVER)
+            stream.drain(_TO_THE_END)
             if execution.attached:
                 self._unwatch(stream.descriptor)
         if execution.reports:
@@ -280,7 +295,7 @@ class Worker:
     # Sessions.
 
     def _open(self, number: int, job: dict[str, Any]) -> None:
-        nursery = self._nurseries[job["kind"]]
+        nursery = self._nurseries.get(job["kind"], self._fallback)
         child = nursery.take()
         job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
         interpreter = Interpreter(self, number, child, job)
@@ -289,7 +304,6 @@ class Worker:
         for stream in (interpreter.stdout, interpreter.stderr):
             self._watch(stream.descriptor, partial(self._read_session, interpreter, stream))
         self.deliver(child, wire.pack_job({**job, "stdin": b""}))
-        self._send(wire.OPENED, number, b"{}")
         nursery.fill()
 
     def _read_session(self, interpreter: Interpreter, stream: Output) -> None:
@@ -303,6 +317,7 @@ class Worker:
         if interpreter is None:
             self.answer(number, {"lost": "its interpreter has ended"})
         else:
+            self._cells[number] = interpreter
             interpreter.run(number, cell)
 
     def stop_hearing(self, interpreter: Interpreter) -> None:

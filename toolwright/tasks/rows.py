@@ -14,18 +14,14 @@ from typing import Any
 from toolwright.failures import UserError
 
 Row = dict[str, Any]
+PARQUET = b"PAR1"
 
 
 def read(path: Path) -> list[Row]:
     """All rows. The content tells the format, since names lie; gzip and a JSON array are read as well."""
     path = path.expanduser()
-    if path.is_dir():
-        raise UserError(f"{path} is a folder: name a Parquet or JSON lines file in it")
-    if not path.is_file():
-        raise UserError(f"no such file: {path} (looked in {Path.cwd()})")
-    with path.open("rb") as file:
-        head = file.read(4)
-    if head == b"PAR1":
+    head = _head(path)
+    if head == PARQUET:
         rows = _parquet(path)
     else:
         try:
@@ -36,6 +32,20 @@ def read(path: Path) -> list[Row]:
     if not rows:
         raise UserError(f"{path} has no rows")
     return rows
+
+
+def count(path: Path) -> int:
+    """How many rows there are; of a Parquet file, without reading them."""
+    path = path.expanduser()
+    if _head(path) != PARQUET:
+        return len(read(path))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return int(pq.ParquetFile(path).metadata.num_rows)
+    except pa.ArrowException as error:
+        raise UserError(f"{path} begins like Parquet but cannot be read: {error}") from None
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
@@ -66,6 +76,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return str(value)
+
+
+def _head(path: Path) -> bytes:
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a Parquet or JSON lines file in it")
+    if not path.is_file():
+        raise UserError(f"no such file: {path} (looked in {Path.cwd()})")
+    with path.open("rb") as file:
+        return file.read(len(PARQUET))
 
 
 def _parquet(path: Path) -> list[Row]:

@@ -122,10 +122,10 @@ class SandboxTool:
 
 
 def sendable(text: str, what: str, longest: int) -> str:
-    """Text that a request can carry: a bad one would fail the batch that it shares with other attempts."""
+    """Text of a size that a request can carry: a larger one would fail the batch that it shares."""
     if len(text) > longest:
         raise ToolError(f"the {what} is too long: {len(text)} characters, at most {longest} are taken")
-    return text.encode("utf-8", "replace").decode()
+    return text
 
 
 def _servers(

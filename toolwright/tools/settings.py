@@ -110,13 +110,27 @@ def _from_file(key: str, path: str) -> Settings:
 
 def _absolute(settings: Settings, folder: Path) -> Settings:
     """Files named relative to where they are named, so that a worker elsewhere finds them."""
-    for own in settings.values():
+    for label, own in settings.items():
         where, colon, name = str(own.get("path") or "").rpartition(":")
         if colon and where.endswith(".py"):
-            near = folder / Path(where).expanduser()
-            chosen = near if near.is_file() else Path(where).expanduser()
-            own["path"] = f"{chosen.resolve()}:{name}"
+            own["path"] = f"{_near(where, folder)}:{name}"
+        for key in _files_of(own.get("path") or label):
+            if own.get(key):
+                own[key] = str(_near(own[key], folder))
     return settings
+
+
+def _near(file: str, folder: Path) -> Path:
+    here = Path(file).expanduser()
+    there = folder / here
+    return (there if there.exists() else here).resolve()
+
+
+def _files_of(path: str) -> tuple[str, ...]:
+    """The settings of a built-in tool that name files; a tool of the user's is not imported for it."""
+    if ":" in path or path not in TOOLS.names():
+        return ()
+    return tuple(getattr(TOOLS.get(path).target, "files", ()))
 
 
 def _container(value: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
-from toolwright.tools.call import Answer, Call
+from toolwright.tools.call import Answer, Call, Trouble
 from toolwright.tools.kit import Kit
 from toolwright.tools.offer import Offer, ToolError, ToolTimeout
 from toolwright.tools.signature import BadArguments
@@ -47,15 +47,18 @@ class Toolbox:
         """Whatever the policy did is answered in words. Raises only what is not the policy's doing."""
         offers = await self._offers()
         if call.name not in offers:
-            known = nearest(call.name, offers) if offers else "there are none"
-            return _answer(f"there is no tool {call.name[:_NAME_SHOWN]!r}; {known}", "unknown_tool")
+            name = call.name[:_NAME_SHOWN]
+            known = nearest(name, offers) if offers else "there are none"
+            return _answer(f"there is no tool {name!r}; {known}", "unknown_tool")
         kit, offer = offers[call.name]
         if not isinstance(call.arguments, Mapping):
             return _answer(f"{offer.name}: the arguments must be an object with names", "arguments")
         try:
-            arguments = offer.check(call.arguments)
+            arguments = offer.check(_whole(call.arguments))
         except BadArguments as error:
             return _answer(f"{offer.name}: {error}", "arguments")
+        except RecursionError:
+            return _answer(f"{offer.name}: the arguments are nested too deeply", "arguments")
         return await self._run(kit, offer, arguments, attempt)
 
     async def end(self, attempt: str) -> None:
@@ -140,9 +143,21 @@ def _text(result: Any) -> str:
         return str(result)
 
 
-def _answer(text: str, trouble: Any = "") -> Answer:
-    """Half a surrogate pair, which JSON can carry and UTF-8 cannot, would stop a tokenizer."""
-    return Answer(text.encode("utf-8", "replace").decode(), trouble)
+def _answer(text: str, trouble: Trouble = "") -> Answer:
+    return Answer(_whole(text), trouble)
+
+
+def _whole(value: Any) -> Any:
+    """Without halves of surrogate pairs, which JSON can carry and UTF-8 cannot: one in a request breaks the
+    connection that other attempts share, one in an answer the tokenizer.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {_whole(key): _whole(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole(item) for item in value]
+    return value
 
 
 def _unique(names: list[tuple[Kit, str]]) -> None:

@@ -12,6 +12,7 @@ from toolwright.config.batch import batch_line
 from toolwright.failures import UserError
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
+from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
 from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
@@ -47,6 +48,7 @@ class Run:
                 self._checkpoint()
                 self._say(f"stopped at step {self.trainer.step_done}; {then}")
             write_report(self.folder.path)
+        print(sample_attempts(self.folder.path))
         print(closing_table(self.folder.path))
         interrupt.leave()
 

@@ -205,8 +205,8 @@ class Judge:
         )
         limit = min(config.task.max_prompt_tokens, most)
         self.tasks = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
-        engine = roles.build_engine(self.config, decoder, tokenizer)
-        self.rollout = Rollout(self.config.rollout, engine, tokenizer, tools=tools)
+        self.engine = roles.build_engine(self.config, decoder, tokenizer)
+        self.rollout = Rollout(self.config.rollout, self.engine, tokenizer, tools=tools)
         self.loop = asyncio.Runner()
         self.scorer: Scorer | None = None
         self.missing = ""
@@ -234,6 +234,7 @@ class Judge:
     def held_out(self) -> dict[str, float]:
         if not self.tasks or self.missing or self.scorer is None:
             return {}
+        self.engine.publish(self.engine.weights_version + 1)  # what was learned since the last time
         attempt, score = self.rollout.run, self.scorer.score
         result, _ = self.loop.run(held_out(self.config, self.tasks, attempt=attempt, score=score))
         return result

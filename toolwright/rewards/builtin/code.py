@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import secrets
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -14,7 +14,9 @@ from toolwright.failures import InfrastructureFailure
 from toolwright.rewards import SCORERS
 from toolwright.rewards.item import Item, final_turn
 from toolwright.rewards.programs import tests_of
-from toolwright.sandbox.client import Client
+
+if TYPE_CHECKING:
+    from toolwright.sandbox.client import Client
 
 LONGEST = 1 << 18  # no answer to these tasks is longer; the sandbox takes more, but not every one of a batch
 UNTIL_THE_LIMIT = 1_000_000  # tries: a server that comes back within reward.timeout_s is waited for
@@ -59,27 +61,17 @@ class Code:
         tests_of(item["ground_truth"])
 
     async def open(self) -> None:
-        """Asks the server whether it is there; without one named, starts one that ends with this scorer."""
-        if self._client is not None:
-            return
-        if self._url is None:
-            from toolwright.sandbox.local import local_server
-
-            # On this thread and no other: the server ends with the thread that started it.
-            self._url = self._own.enter_context(local_server())
-        self._client = Client(self._url, token=self._token, max_retries=UNTIL_THE_LIMIT, concurrency=1024)
-        await self._client.run("", timeout=min(self._limit_s, OPEN_LIMIT_S))
+        """Asks the server whether it is there."""
+        await self._connected().run("", timeout=min(self._limit_s, OPEN_LIMIT_S))
 
     async def judge(self, item: Item) -> dict[str, float]:
         tests, item = tests_of(item["ground_truth"]), final_turn(item)
         if len(item["solution_str"]) > LONGEST:
             return {"score": 0.0, "acc": 0.0, "passed": 0.0}
-        if self._client is None:
-            await self.open()
-        assert self._client is not None
+        client = self._connected()
         request = tests.request(item, word=secrets.token_hex(8))
         async with self._places:  # the limit is of the run, not of the wait for those before it
-            told = await self._client.judge(**{**request, **self._wishes}, timeout=self._limit_s)
+            told = await client.judge(**{**request, **self._wishes}, timeout=self._limit_s)
         verdicts: list[dict[str, Any]] = told["verdicts"]
         lost = [v["reason"] for v in verdicts if v.get("reason", "").startswith(_SAYS_NOTHING)]
         if lost:
@@ -92,3 +84,15 @@ class Code:
         if self._client is not None:
             await self._client.close()
         self._own.close()
+
+    def _connected(self) -> Client:
+        """The client; where no server is named, of one that starts now and ends with this scorer."""
+        if self._client is None:
+            from toolwright.sandbox.client import Client  # here: it brings aiohttp, half a second
+            from toolwright.sandbox.local import local_server
+
+            if self._url is None:
+                # On this thread and no other: the server ends with the thread that started it.
+                self._url = self._own.enter_context(local_server())
+            self._client = Client(self._url, token=self._token, max_retries=UNTIL_THE_LIMIT, concurrency=1024)
+        return self._client

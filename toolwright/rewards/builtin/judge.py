@@ -6,14 +6,16 @@ import asyncio
 import os
 import random
 import re
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import aiohttp
 from pydantic import Field
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.rewards import SCORERS
 from toolwright.rewards.item import Item, final_turn
+
+if TYPE_CHECKING:
+    import aiohttp
 
 TEMPLATE = """\
 Judge the answer to a question.
@@ -74,6 +76,8 @@ class Judge:
 
     async def open(self) -> None:
         if self._http is None:
+            import aiohttp  # here: half a second that runs without a judge need not wait
+
             limit = aiohttp.ClientTimeout(total=self._limit_s)
             self._http = aiohttp.ClientSession(headers=self._headers, timeout=limit)
 
@@ -108,6 +112,8 @@ class Judge:
 
     async def _asked(self, question: str) -> str:
         """What the judge says; what may be a passing trouble of its server is tried again, ever later."""
+        from aiohttp import ClientError
+
         body = {**self._body, "messages": [{"role": "user", "content": question}]}
         trouble = ""
         for attempt in range(self._retries + 1):
@@ -118,7 +124,7 @@ class Judge:
                 return await self._posted(body)
             except TimeoutError:
                 trouble = f"no answer within reward.timeout_s={self._limit_s:g} s"
-            except (aiohttp.ClientError, OSError) as error:
+            except (ClientError, OSError) as error:
                 trouble = f"{type(error).__name__}: {error}"
             except _Passing as error:
                 trouble = str(error)

@@ -19,21 +19,29 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 
 @TASKS.register("file")
 def file(
-    *, seed: int, train: str | None, held_out: str | None, train_size: int | None, held_out_size: int
+    *,
+    seed: int,
+    train: str | list[str] | None,
+    held_out: str | list[str] | None,
+    train_size: int | None,
+    held_out_size: int,
 ) -> TaskSet:
     """Without a file of held-out tasks, they are taken out of the training file."""
-    if train is None:
+    if not train:
         raise UserError("task=file needs task.train, a Parquet or JSON lines file")
-    learned = tasks_of(Path(train))
+    learned = _tasks_of_all(train)
     if held_out is None:
         learned, judged = _divided(learned, seed=seed, train_size=train_size, held_out_size=held_out_size)
     else:
-        same_name = Path(train).name == Path(held_out).name
-        judged = tasks_of(Path(held_out), prefix="held_out/" if same_name and train != held_out else "")
+        same_name = {Path(path).name for path in _listed(train)} & {
+            Path(path).name for path in _listed(held_out)
+        }
+        judged = _tasks_of_all(held_out, prefix="held_out/" if same_name and train != held_out else "")
         judged = _spread(judged, min(held_out_size, len(judged)))
         if train_size is not None:
             if train_size > len(learned):
-                raise UserError(f"task.train_size={train_size}, but {train} has {len(learned)} tasks")
+                shown = ", ".join(_listed(train))
+                raise UserError(f"task.train_size={train_size}, but {shown} has {len(learned)} tasks")
             learned = _spread(learned, train_size)
     every = [*learned, *judged]
     sources = {task.data_source for task in every}
@@ -44,6 +52,20 @@ def file(
         scorer=sources.pop() if len(sources) == 1 else "data_source",
         alphabet="".join(sorted(set().union(*(_characters(task) for task in every)))),
     )
+
+
+def _tasks_of_all(files: str | list[str], prefix: str = "") -> list[Task]:
+    """The tasks of one file after the other. Files that share a name are told apart by their place."""
+    paths = [Path(path) for path in _listed(files)]
+    names = [path.name for path in paths]
+    places = [f"{place}/" if names.count(path.name) > 1 else "" for place, path in enumerate(paths, 1)]
+    return [
+        task for path, place in zip(paths, places, strict=True) for task in tasks_of(path, prefix + place)
+    ]
+
+
+def _listed(files: str | list[str]) -> list[str]:
+    return [files] if isinstance(files, str) else files
 
 
 def tasks_of(path: Path, prefix: str = "") -> list[Task]:

@@ -1,0 +1,101 @@
+"""Environments of a user's own, as files named in a task hold them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from typing import Any
+
+from toolwright.environments import InvalidAction, Observation, Outcome
+from toolwright.trajectory import Task
+
+CLOSED: list[str] = []
+
+
+class Counter:
+    """Async, and done once as many words were said as `upto`; a step's reward is its number."""
+
+    def __init__(self, upto: int = 3, refuses: str = "") -> None:
+        self.upto, self.refuses, self.said = upto, set(refuses), 0
+
+    async def reset(self, task: Task) -> Observation:
+        await asyncio.sleep(0)
+        return Observation("0")
+
+    async def step(self, action: str) -> Outcome:
+        if self.refuses & set(action):
+            raise InvalidAction("not that", reward=-0.5)
+        self.said += 1
+        done = self.said == self.upto
+        return Outcome(str(self.said), self.said, done, info={"success": done})
+
+    async def close(self) -> None:
+        CLOSED.append("counter")
+
+
+class Threaded:
+    """Plain methods; tells in which thread each ran."""
+
+    def __init__(self) -> None:
+        self.threads = [threading.current_thread()]
+
+    def reset(self, task: Task) -> Observation:
+        self.threads.append(threading.current_thread())
+        return Observation("0", anchor="start")
+
+    def step(self, action: str) -> Outcome:
+        self.threads.append(threading.current_thread())
+        assert len(set(self.threads)) == 1
+        assert self.threads[0] is not threading.main_thread()
+        return Outcome("0", 1.0, True, info={"success": True})
+
+    def close(self) -> None:
+        assert self.threads[0] is threading.current_thread()
+        CLOSED.append("threaded")
+
+
+class Trouble:
+    """What goes wrong, and where."""
+
+    def __init__(self, where: str, what: str) -> None:
+        self.where, self.what = where, what
+        self.meet("build")
+
+    def meet(self, where: str) -> None:
+        if where != self.where:
+            return
+        if self.what == "hang":
+            time.sleep(3600)
+        if self.what == "exit":
+            sys.exit(1)
+        if self.what == "stop":
+            raise StopIteration
+        raise KeyError("the level is lost")
+
+    def reset(self, task: Task) -> Observation:
+        self.meet("reset")
+        return Observation("0")
+
+    def step(self, action: str) -> Any:
+        self.meet("step")
+        answers = {"none": None, "nan": Outcome("0", float("nan")), "text": Outcome(3)}  # type: ignore[arg-type]
+        return answers.get(self.what, Outcome("0", done=True))
+
+    def close(self) -> None:
+        self.meet("close")
+
+
+class Sleepy:
+    """Async, and never awake again."""
+
+    async def reset(self, task: Task) -> Observation:
+        return Observation("0")
+
+    async def step(self, action: str) -> Outcome:
+        await asyncio.sleep(3600)
+        return Outcome("never")
+
+    async def close(self) -> None:
+        CLOSED.append("sleepy")

@@ -1,0 +1,109 @@
+"""The pieces of the sandbox that are code and not a layer, and how each is taken out for a counter-proof."""
+
+from __future__ import annotations
+
+from .attack import Piece
+
+
+def _without_steps(*steps: str) -> str:
+    """Children walk the list of calls that seals them without these."""
+    return f"""
+from toolwright.sandbox import kernel, seal
+def add(self, name, *rest, add=seal.Seal._add):
+    if not any((name, *rest)[:len(step)] == step for step in ({", ".join(steps)},)):
+        add(self, name, *rest)
+seal.Seal._add = add
+"""
+
+
+EMPTY_START = Piece(
+    "workers start with an empty environment",
+    server="""
+import os
+from toolwright.sandbox import pool
+pool._ENVIRONMENT = {**os.environ, **pool._ENVIRONMENT}
+""",
+)
+CLEARED = Piece("zygotes clear their environment", worker="import os; os._Environ.clear = lambda self: None")
+FILE_NAMES = Piece(
+    "file names are checked",
+    server="""
+from toolwright.sandbox import requests
+requests._inside.__code__ = (lambda name: name).__code__
+""",
+)
+FETCHED_AT_ONCE = Piece(
+    "fetched files are opened without waiting",
+    worker="import os\nfrom toolwright.sandbox import child\nchild._at_once = os.open",
+)
+OWN_GROUP = Piece("a process group for each run", worker=_without_steps("('setpgid',)"))
+OWN_USERS = Piece("a user namespace for each run", worker=_without_steps("('unshare', kernel.CLONE_NEWUSER)"))
+NO_RIGHTS = Piece("capabilities are given up", worker=_without_steps("('capset',)"))
+NO_RIGHTS_ANYWHERE = Piece(
+    "a user namespace and no capabilities for each run",
+    worker=_without_steps("('unshare', kernel.CLONE_NEWUSER)", "('capset',)"),
+)
+NO_NEW_PRIVILEGES = Piece(
+    "no new privileges",
+    worker="from toolwright.sandbox import kernel\nkernel.no_new_privileges = lambda: None",
+)
+HARD_LIMITS = Piece(
+    "hard limits are lowered with the soft ones",
+    worker="""
+import resource
+from toolwright.sandbox import limits
+limits.soft_and_hard = lambda kind, amount: (amount, resource.getrlimit(kind)[1])
+""",
+)
+CLOCK = Piece(
+    "the clock is outside the run",
+    worker="from toolwright.sandbox.worker import Worker\nWorker._start_clock = lambda self, execution: 0",
+)
+MEMORY_TOGETHER = Piece(
+    "the memory of all processes is added up",
+    worker="from toolwright.sandbox.worker import Worker\nWorker.too_heavy = lambda self, run: False",
+)
+MEMORY_BY_OWNER = Piece(
+    "pages are counted by their owners",
+    worker="from toolwright.sandbox import memory\nmemory._share = lambda pid: 0",
+)
+SMALL_GROUP = Piece(
+    "a group of 150 MiB",
+    server="from toolwright.sandbox import cgroup\ncgroup.share_of_memory = lambda workers: 150 << 20",
+)
+FLOOD = Piece(
+    "output is counted",
+    worker="from toolwright.sandbox.execution import Execution\nExecution.flooded = lambda self: False",
+)
+CLOSED_DESCRIPTORS = Piece(
+    "descriptors are closed",
+    worker="from toolwright.sandbox import kernel\nkernel.close_from = lambda first, *, keep: None",
+)
+CLOSED_CHANNEL = Piece(
+    "the channel is closed before the code begins",
+    worker="from toolwright.sandbox import child\nchild._let_go_of = lambda channel: None",
+)
+EXPECTED_ANSWERS = Piece(
+    "a session's answers are checked",
+    worker="from toolwright.sandbox.interpreter import Interpreter\nInterpreter._expects = lambda *_: True",
+)
+SECRET_NAMES = Piece(
+    "sessions have names that cannot be guessed",
+    server="""
+import itertools, secrets
+secrets.token_urlsafe = lambda size, numbers=itertools.count(1): str(next(numbers))
+""",
+)
+BLIND_ZYGOTE = Piece(
+    "a zygote sees no job",
+    worker="""
+import os, socket
+from toolwright.sandbox import nursery, zygote
+nursery.Nursery.fill = lambda self: None
+def fork(self, number, channel, stdout, stderr, fork=zygote.Zygote._fork):
+    with socket.socket(fileno=os.dup(channel)) as coming:
+        self.jobs = [*getattr(self, 'jobs', []), coming.recv(1 << 16, socket.MSG_PEEK)]
+    fork(self, number, channel, stdout, stderr)
+zygote.Zygote._fork = fork
+""",
+)

@@ -1,0 +1,205 @@
+"""Code that wants more time, memory, processes or output than it was given."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from toolwright.sandbox import cgroup
+from toolwright.sandbox.limits import Limits
+
+from .attack import ONLY_ROOT, Attack, proofs
+from .conftest import needs_isolation, run_alone
+from .pieces import CLOCK, FLOOD, HARD_LIMITS, MEMORY_BY_OWNER, MEMORY_TOGETHER, OWN_USERS, SMALL_GROUP
+from .served import Server
+
+pytestmark = needs_isolation
+
+
+def holds_capability(number: int) -> bool:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    held = next(int(line.split()[1], 16) for line in lines if line.startswith("CapEff"))
+    return bool(held >> number & 1)
+
+
+DEAF = """
+import signal, time
+signal.alarm(0)
+signal.setitimer(signal.ITIMER_REAL, 0)
+for number in range(1, 65):
+    try: signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+print('deaf', flush=True)
+"""
+RAISE = """
+import resource
+for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS, resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
+    soft, hard = resource.getrlimit(kind)
+    for wanted in ((hard, hard), (hard * 2, hard * 2), (-1, -1)):
+        try: resource.setrlimit(kind, wanted)
+        except (ValueError, OSError): continue
+        if resource.getrlimit(kind)[0] != soft: print('BREACH', kind, soft, wanted)
+print('tried')
+"""
+FORKS = """
+import os, time
+made = 0
+try:
+    for _ in range(100):
+        if os.fork() == 0: time.sleep(5); os._exit(0)
+        made += 1
+except OSError: pass
+print('BREACH' if made == 100 else 'stopped', flush=True)
+os._exit(0)
+"""
+IN_PROCESSES = """
+import os, time
+for _ in range(6):
+    if os.fork() == 0:
+        block = bytearray(os.urandom(1 << 20)) * 50
+        time.sleep(20); os._exit(0)
+time.sleep(4); print('BREACH', flush=True); os._exit(0)
+"""
+FORKED_BY_THREADS = """
+import os, threading, time
+def grow():
+    if os.fork() == 0:
+        block = bytearray(os.urandom(1 << 20)) * 170
+        time.sleep(20); os._exit(0)
+    time.sleep(20)
+for _ in range(4): threading.Thread(target=grow, daemon=True).start()
+time.sleep(4); print('BREACH', flush=True); os._exit(0)
+"""
+# Each is smaller than the zygote, with which it shares nothing.
+SMALL_AND_MANY = """
+import subprocess, sys, time
+code = 'block = bytearray(2 << 20); import time; time.sleep(20)'
+for _ in range(40): subprocess.Popen([sys.executable, '-I', '-S', '-c', code])
+time.sleep(4); print('BREACH', flush=True)
+"""
+# The pages of files in memory belong to no process.
+FILES_IN_MEMORY = """
+for number in range(2):
+    with open(f'file{number}', 'wb') as file:
+        for _ in range(60): file.write(bytes(1 << 20))
+block = bytearray(60 << 20)
+print('BREACH', flush=True)
+"""
+
+
+def wishing(code: str, **wishes: Any) -> Any:
+    return lambda server, _: server.run(code, **wishes)
+
+
+def take_the_neighbours_processes(server: Server, _: Path) -> dict[str, Any]:
+    hog = """
+import os, time
+try:
+    while True:
+        if os.fork() == 0: time.sleep(30); os._exit(0)
+except OSError: pass
+"""
+    one_fork = """
+import os
+try: os.wait() if os.fork() else os._exit(0)
+except OSError: print('BREACH')
+"""
+    with server.session() as one, server.session() as other:  # one on each of two workers
+        one.cell(hog)
+        other.cell(hog)
+        return server.run(one_fork)
+
+
+def flood(server: Server, _: Path) -> dict[str, Any]:
+    answer = server.run("for _ in range(1000): print('x' * 99_999)", timeout_s=60)
+    return {**answer, "stdout": "", "value": "BREACH" if answer["status"] == "ok" else ""}
+
+
+test_it_fails, test_each_stop_is_enough, test_without_them_it_succeeds = proofs(
+    [
+        Attack(
+            "stop the clock and sleep", wishing(DEAF + "time.sleep(3); print('BREACH')", timeout_s=0.5),
+            (CLOCK,), '"status": "timeout"',
+        ),
+        Attack(
+            "stop the clock and compute",
+            wishing(DEAF + "while time.process_time() < 4: pass\nprint('BREACH')", timeout_s=0.5),
+            (CLOCK, "limits"), '"status": "timeout"',
+        ),
+        Attack("raise its own limits", RAISE, (HARD_LIMITS,), "tried"),
+        Attack(
+            "raise its own limits as root", RAISE, ("user",), "tried",
+            skip=ONLY_ROOT or ("" if holds_capability(24) else "this root has no CAP_SYS_RESOURCE"),
+        ),
+        Attack("fork a hundred times", FORKS, ("limits",), "stopped"),
+        Attack("fork as root, whose processes are not counted", FORKS, ("user",), "stopped", skip=ONLY_ROOT),
+        Attack("use up the neighbours' processes", take_the_neighbours_processes, (OWN_USERS,), '"ok"'),
+        Attack(
+            "2 GB of addresses", "import mmap; block = mmap.mmap(-1, 2 << 30); print('BREACH')", ("limits",),
+            "Cannot allocate memory",
+        ),
+        Attack(
+            "200 MB of memory",
+            wishing("import time; a = bytearray(200 << 20); time.sleep(1); print('BREACH')", memory_mb=100),
+            ("limits", MEMORY_TOGETHER), '"status": "memory"',
+        ),
+        Attack(
+            "memory in many processes", wishing(IN_PROCESSES, memory_mb=150), (MEMORY_TOGETHER,),
+            '"status": "memory"',
+        ),
+        Attack(
+            "memory in processes forked by threads", wishing(FORKED_BY_THREADS, memory_mb=600),
+            (MEMORY_TOGETHER,), '"status": "memory"',
+        ),
+        Attack(
+            "memory in processes smaller than the zygote", wishing(SMALL_AND_MANY, memory_mb=100),
+            (MEMORY_BY_OWNER,), '"status": "memory"',
+        ),
+        Attack(
+            "memory that no process holds", FILES_IN_MEMORY, ("cgroup",), '"status": "memory"',
+            also=(SMALL_GROUP,),
+            skip="" if cgroup.available() else "this user may not make control groups here",
+        ),
+        Attack(
+            "memory outside the address space", "import os; os.memfd_create('x'); print('BREACH')",
+            ("seccomp",), "PermissionError",
+        ),
+        Attack("100 MB of output", flood, (FLOOD,), "the run wrote without end"),
+    ]
+)  # fmt: skip
+
+
+def test_a_fork_bomb_hurts_nobody(server: Server) -> None:
+    answers = []
+    bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
+    thread = threading.Thread(target=lambda: answers.append(server.run(bomb, timeout_s=1.5)))
+    thread.start()
+    for number in range(5):
+        code = f"import os; os.wait() if os.fork() else os._exit(0); print({number})"
+        assert server.run(code)["status"] == "ok"
+    thread.join()
+    assert answers[0]["status"] == "timeout"
+
+
+def test_a_session_is_weighed_between_its_cells(server: Server) -> None:
+    later = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        time.sleep(0.3)
+        block = bytearray(os.urandom(1 << 20)) * 60
+        time.sleep(30); os._exit(0)
+"""
+    with server.session(memory_mb=120) as session:
+        session.cell(later)
+        threading.Event().wait(3)
+        code, told = session.ask("1")
+        assert code == 410
+        assert "more memory than the limit" in told["error"]
+
+
+def test_limits_given_to_the_server_are_the_ones_in_force() -> None:
+    attack = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    assert run_alone(attack, limits=Limits(open_files=77))["stdout"] == "77\n"

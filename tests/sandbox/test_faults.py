@@ -1,0 +1,153 @@
+"""Faults that were found by reading, each with what it did before it was mended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from toolwright.failures import UserError
+from toolwright.sandbox.client import Client
+from toolwright.sandbox.execution import Execution
+from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.output import Output
+from toolwright.sandbox.settings import Settings
+
+from .attack import served_without
+from .conftest import needs_isolation
+from .served import Server
+
+
+def test_a_run_that_ends_before_it_has_read_its_input_hurts_nobody(server: Server) -> None:
+    """The rest of the input was sent to a socket already closed, and the worker died of it."""
+    before = server.status()["worker_restarts"]
+    runs = [{"code": "1", "stdin": "x" * (4 << 20), "timeout_s": 0.001}] * 8
+    assert {result["status"] for result in server.post("/run/batch", {"runs": runs})["results"]} == {
+        "timeout"
+    }
+    assert server.status()["worker_restarts"] == before
+
+
+@needs_isolation
+def test_code_that_names_a_package_which_is_not_installed_hurts_nobody() -> None:
+    """It was sent to a zygote that did not exist."""
+    with served_without(frozenset(), "--workers", "1", "--preload", "nosuchpackage,no.such") as server:
+        assert "ModuleNotFoundError" in server.run("import nosuchpackage")["stderr"]
+        assert server.status()["worker_restarts"] == 0
+        assert server.status()["preloaded"] == []
+
+
+@pytest.mark.parametrize(("cpu_s", "status"), [(0.1, "killed"), (11.2, "timeout")])
+def test_more_cpu_time_than_the_timeout_is_a_timeout(cpu_s: float, status: str) -> None:
+    """Found on a second core, where the kernel ends it before the clock does, it was called a kill."""
+    nothing: Any = None
+    job = {"timeout_s": 10.0}
+    run = Execution(1, job, nothing, Output(-1, 100), Output(-1, 100), started=0.0)
+    assert run._verdict(-9, cpu_s)[0] == status
+
+
+def test_files_of_a_request_that_cannot_be_written_are_its_own_error(server: Server) -> None:
+    result = server.run("print(1)", files={"a": "x", "a/b": "y"})
+    assert (result["status"], result["exit_code"]) == ("error", 1)
+    assert "a/b could not be written" in result["stderr"]
+    assert server.run("print(open('.stdin').read())", stdin="in", files={".stdin": "f"})["stdout"] == "f\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"code": "1", "timeout_s": NaN}',
+        b'{"code": "1", "timeout_s": Infinity}',
+        b'{"code": "1", "timeout_s": 1e999}',
+        b'{"code": "1", "timeout_s": 0}',
+        b'{"code": "1", "memory_mb": 0}',
+        b'{"code": "1", "memory_mb": 1.5}',
+        b'{"code": "1", "deadline_s": -1}',
+        b'{"code": "\\ud800"}',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
+def test_numbers_and_texts_that_are_none_are_refused(server: Server, body: bytes) -> None:
+    assert server.ask("POST", "/run", body)[0] == 422
+
+
+def test_a_body_too_large_is_refused_before_it_is_sent(server: Server) -> None:
+    import socket
+
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), 10) as connection:
+        connection.sendall(b"POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n{")
+        assert b" 413 " in connection.recv(100)
+
+
+def test_a_body_too_large_without_a_length_is_cut_off(server: Server) -> None:
+    import http.client
+
+    place = urlsplit(server.url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
+    piece = b"x" * (1 << 20)
+    try:
+        connection.request("POST", "/run", body=iter([piece] * 70), encode_chunked=True,
+                           headers={"transfer-encoding": "chunked"})  # fmt: skip
+        assert connection.getresponse().status == 413
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the server hung up while we were still sending
+    finally:
+        connection.close()
+    assert server.run("print(1)")["stdout"] == "1\n"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"workers": -1}, {"runs_per_worker": 0}, {"queue_timeout_s": float("nan")}]
+)
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        Settings(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="memory_mb"):
+        Settings(limits=Limits(memory_mb=0))
+
+
+@needs_isolation
+def test_two_servers_on_one_machine_do_not_meet() -> None:
+    options = ("--workers", "1", "--preload", "")
+    with served_without(frozenset(), *options) as one, served_without(frozenset(), *options) as other:
+        bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
+        busy = threading.Thread(target=lambda: one.run(bomb, timeout_s=2))
+        busy.start()
+        time.sleep(0.3)
+        fork = "import os; os.wait() if os.fork() else os._exit(0); print(1)"
+        assert [other.run(fork)["stdout"] for _ in range(5)] == ["1\n"] * 5
+        with one.session() as session:
+            assert other.ask("POST", f"/sessions/{session.name}/run", {"code": "1"})[0] == 404
+        busy.join()
+
+
+def test_a_blocking_client_that_is_closed_lets_its_callers_go(server: Server) -> None:
+    """Calls of other threads waited for an event loop that had stopped."""
+    from toolwright.sandbox import BlockingClient
+
+    client = BlockingClient(server.url, batch_size=1)
+    ended = threading.Event()
+
+    def call() -> None:
+        try:
+            client.run("import time; time.sleep(20)", timeout_s=30)
+        except BaseException:
+            ended.set()
+
+    threading.Thread(target=call, daemon=True).start()
+    time.sleep(0.5)
+    client.close()
+    assert ended.wait(5)
+
+
+def test_only_a_session_can_be_a_lost_session() -> None:
+    """A wrong path under another server's URL was reported as one."""
+    from toolwright.sandbox.balance import Server as Known
+
+    with pytest.raises(UserError, match="404"):
+        Client._understood(Known("http://x"), "/run/batch", 404, {}, b'{"error": "nothing here"}')

@@ -1,0 +1,173 @@
+"""The line in front of the workers: runs and cells in turn, each with its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from toolwright.failures import InfrastructureFailure
+from toolwright.sandbox.client import Client
+from toolwright.sandbox.queue import Call, FairQueue, Flow, QueueFull, Seat
+
+from .attack import served_without
+from .conftest import needs_isolation
+
+NARROW = ("--workers", "1", "--runs-per-worker", "1", "--preload", "")
+EVERYTHING: frozenset[str] = frozenset()
+
+
+def call(name: str, *, deadline: float = 100.0, seat: Seat | None = None) -> Call:
+    return Call({"name": name}, asyncio.new_event_loop().create_future(), 0.0, deadline, seat)
+
+
+def taken(queue: FairQueue, *free: object) -> list[str]:
+    names = []
+    while (found := queue.take(list(free))) is not None:
+        names.append(found.job["name"])
+    return names
+
+
+def test_flows_take_turns() -> None:
+    queue, batch, single = FairQueue(10), Flow(), Flow()
+    for number in range(3):
+        queue.add(batch, call(f"batch {number}"))
+    queue.add(single, call("single"))
+    assert taken(queue, "worker") == ["batch 0", "single", "batch 1", "batch 2"]
+    assert len(queue) == 0
+
+
+def test_a_cell_waits_for_its_worker_and_lets_others_pass() -> None:
+    queue, seat = FairQueue(10), Seat("a", 1)
+    for name, where in (("cell", seat), ("run", None), ("second cell", seat)):
+        queue.add(Flow(), call(name, seat=where))
+    assert taken(queue, "b") == ["run"]
+    first = queue.take(["a"])
+    assert first is not None
+    assert first.job["name"] == "cell"
+    seat.busy = True
+    assert queue.take(["a"]) is None
+    seat.busy = False
+    assert taken(queue, "a") == ["second cell"]
+
+
+def test_what_is_late_or_unwanted_leaves_the_line() -> None:
+    queue, flow = FairQueue(10), Flow()
+    for deadline in (1.0, 5.0, 3.0):
+        queue.add(flow, call(f"until {deadline:g}", deadline=deadline))
+    gone = call("nobody waits for it")
+    queue.add(Flow(), gone)
+    gone.answer.cancel()
+    assert queue.expire(0.5) == []
+    assert [late.job["name"] for late in queue.expire(3.5)] == ["until 1", "until 3"]
+    assert len(queue) == 2
+    assert taken(queue, "worker") == ["until 5"]
+    assert len(queue) == 0
+
+
+def test_a_full_line_says_so() -> None:
+    queue = FairQueue(2)
+    queue.reserve(5)  # into an empty one
+    for _ in range(2):
+        queue.add(Flow(), call("run"))
+    with pytest.raises(QueueFull, match="2 runs are waiting"):
+        queue.reserve(1)
+
+
+@needs_isolation
+def test_cells_stand_in_the_same_line_as_runs() -> None:
+    with served_without(EVERYTHING, *NARROW) as server, server.session() as session:
+        busy = threading.Thread(target=lambda: server.run("import time; time.sleep(1.5)"))
+        busy.start()
+        time.sleep(0.4)
+        late = session.cell("1 + 1", deadline_s=0.4)
+        assert (late["status"], late["value"], late["exit_code"]) == ("timeout", None, None)
+        assert late["reason"].startswith("queue:")
+        waited = session.cell("1 + 1")
+        assert waited["value"] == "2"
+        assert waited["queued_s"] > 0.2
+        busy.join()
+
+
+@needs_isolation
+def test_a_deadline_counts_the_cells_before_it() -> None:
+    with (
+        served_without(EVERYTHING, "--workers", "1", "--runs-per-worker", "4", "--preload", "") as server,
+        server.session() as session,
+    ):
+        slow = threading.Thread(target=lambda: session.cell("import time; time.sleep(1.5)"))
+        slow.start()
+        time.sleep(0.4)
+        started = time.monotonic()
+        assert session.cell("1", deadline_s=0.3)["status"] == "timeout"
+        assert time.monotonic() - started < 1
+        assert server.run("print(1)")["status"] == "ok"  # only the session is busy, not its worker
+        slow.join()
+        # What is left of a deadline is all that a cell gets.
+        assert session.cell("import time; time.sleep(5)", deadline_s=0.5)["status"] == "timeout"
+
+
+@needs_isolation
+def test_too_many_cells_are_told_to_come_back() -> None:
+    with (
+        served_without(EVERYTHING, *NARROW, "--queue-limit", "2") as server,
+        server.session() as session,
+        ThreadPoolExecutor(10) as callers,
+    ):
+        answers = list(callers.map(lambda _: session.ask("import time; time.sleep(0.3)")[0], range(10)))
+        assert answers.count(429) >= 5
+        assert answers.count(200) + answers.count(429) == 10
+
+
+@needs_isolation
+def test_a_full_line_says_over_http_when_to_come_back() -> None:
+    with (
+        served_without(EVERYTHING, *NARROW, "--queue-limit", "1") as server,
+        ThreadPoolExecutor(5) as callers,
+    ):
+        body = b'{"code": "import time; time.sleep(0.5)"}'
+
+        def headers(_: int) -> tuple[int, str | None]:
+            try:
+                with urllib.request.urlopen(server.url + "/run", body, timeout=30) as response:
+                    return response.status, None
+            except urllib.error.HTTPError as error:
+                with error:
+                    return error.code, error.headers["retry-after"]
+
+        refused = [wait for code, wait in callers.map(headers, range(5)) if code == 429]
+    assert refused
+    assert all(wait is not None and 1 <= int(wait) <= 60 for wait in refused)
+
+
+@needs_isolation
+def test_a_caller_that_leaves_takes_its_cell_along_and_leaves_the_session() -> None:
+    with served_without(EVERYTHING, *NARROW) as server, server.session() as session:
+        session.cell("kept = 7")
+        path = f"/sessions/{session.name}/run"
+        with pytest.raises(TimeoutError):
+            server.ask("POST", path, {"code": "import time; time.sleep(9)"}, timeout=1.5)
+        started = time.monotonic()
+        assert session.cell("kept")["value"] == "7"
+        assert time.monotonic() - started < 5
+
+
+@needs_isolation
+def test_a_cell_that_never_began_is_a_failure_of_infrastructure() -> None:
+    with served_without(EVERYTHING, *NARROW) as server:
+
+        async def main() -> None:
+            async with Client(server.url) as client, await client.open_session() as session:
+                busy = asyncio.create_task(client.run("import time; time.sleep(1)"))
+                await asyncio.sleep(0.4)
+                with pytest.raises(InfrastructureFailure, match="the session is as before"):
+                    await session.run("1", deadline_s=0.2)
+                await busy
+                assert (await session.run("1 + 1")).value == "2"
+
+        asyncio.run(main())

@@ -1,0 +1,139 @@
+"""Tools of a user's: what a file named by path may hold."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from typing import Literal, Optional
+
+import aiohttp
+
+from toolwright.tools.offer import ToolError
+
+
+def forecast(
+    city: str,
+    days: int = 1,
+    unit: Literal["celsius", "fahrenheit"] = "celsius",
+    hours: Optional[list[int]] = None,  # noqa: UP045 - people write it so
+    *,
+    attempt: str = "",
+) -> str:
+    """Forecast the weather.
+
+    A second paragraph.
+
+    Args:
+        city (str): the name of the city,
+            with its country
+        days: how many days
+        hours: of the day
+
+    Returns:
+        the forecast
+    """
+    return f"{city} {days + 1} {unit} {hours} {attempt}"
+
+
+def sphinx(json: str, model_config: float) -> dict[str, object]:
+    """Names that a model of pydantic's may not have.
+
+    :param json: some text
+    :param model_config: some number
+    """
+    return {"json": json, "model_config": model_config}
+
+
+def broken(how: str) -> str:
+    """Goes wrong in a way of your choice."""
+    if how == "exit":
+        sys.exit(1)
+    if how == "stop":
+        raise StopIteration
+    if how == "told":
+        raise ToolError("not today")
+    raise ValueError("no such luck")
+
+
+async def broken_async(how: str) -> str:
+    """Goes wrong in a way of your choice."""
+    if how == "exit":
+        sys.exit(1)
+    if how == "cancel":
+        raise asyncio.CancelledError
+    raise ValueError("no such luck")
+
+
+def hang() -> str:
+    """Does not return for a minute."""
+    time.sleep(60)
+    return ""
+
+
+async def hang_async() -> str:
+    """Cannot even be cancelled."""
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            continue
+    return ""
+
+
+async def quick() -> str:
+    """Answers at once."""
+    return "here"
+
+
+def untyped(x):  # type: ignore[no-untyped-def]
+    """Has no types."""
+
+
+def undocumented(x: int) -> int:
+    return x
+
+
+class Weather:
+    """Tell the weather."""
+
+    def __init__(self, *, unit: Literal["celsius", "fahrenheit"] = "celsius", retries: int = 3) -> None:
+        self.unit, self.retries = unit, retries
+        # What cannot be sent anywhere: it belongs to this process and this loop.
+        self.loop = asyncio.get_running_loop()
+        self.session = aiohttp.ClientSession()
+        self.lock, self.asyncio_lock = threading.Lock(), asyncio.Lock()
+        self.ended: list[str] = []
+
+    async def __call__(self, city: str, *, attempt: str) -> str:
+        async with self.asyncio_lock:
+            with self.lock:
+                assert asyncio.get_running_loop() is self.loop
+                assert not self.session.closed
+                return f"{city}: 20 {self.unit}, for {attempt}"
+
+    async def end(self, attempt: str) -> None:
+        self.ended.append(attempt)
+
+    async def close(self) -> None:
+        await self.session.close()
+
+
+class Notes:
+    """Several tools that share their state."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    async def tools(self) -> list[object]:
+        return [self.write, self.read]
+
+    async def write(self, note: str) -> None:
+        """Write a note."""
+        self.kept.append(note)
+
+    def read(self) -> list[str]:
+        """Read all notes."""
+        return self.kept

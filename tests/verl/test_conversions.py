@@ -1,0 +1,213 @@
+"""What verl's words become, table by table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.verl.conftest import BARE, Line, tasks
+from toolwright.verl.machine import Machine
+from toolwright.verl.translate import translate
+
+ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+GAE = "algorithm.adv_estimator=gae"
+
+
+@pytest.mark.parametrize(
+    ("words", "becomes"),
+    [
+        (["algorithm.adv_estimator=grpo"], {"algorithm.adv_estimator": "grpo"}),
+        (["algorithm.adv_estimator=rloo_vectorized"], {"algorithm.adv_estimator": "rloo"}),
+        ([], {"algorithm.adv_estimator": "gae", "algorithm.name": "ppo"}),
+        (["algorithm.norm_adv_by_std_in_grpo=False"], {"algorithm.normalize_by_std": False}),
+        # Losses.
+        ([], {"algorithm.loss": "ppo", "algorithm.aggregate": "token-mean", "algorithm.norm_tokens": 512}),
+        ([f"{ACTOR}policy_loss.loss_mode=geo_mean"], {"algorithm.loss": "gmpo"}),
+        ([f"+{ACTOR}loss_mode=geo_mean"], {"algorithm.loss": "gmpo"}),
+        ([f"{ACTOR}policy_loss.loss_mode=gspo"], {"algorithm.aggregate": "seq-mean-token-mean"}),
+        ([f"{ACTOR}policy_loss.loss_mode=gpg"], {"algorithm.loss": "gpg"}),
+        ([f"{ACTOR}policy_loss.loss_mode=kl_cov"], {"algorithm.params.kl_cov.ppo_kl_coef": 0.1}),
+        ([f"{ACTOR}policy_loss.loss_mode=clip_cov"], {"algorithm.params.clip_cov.clip_cov_ub": 5.0}),
+        ([f"{ACTOR}clip_ratio=0.3"], {"algorithm.clip_low": 0.3, "algorithm.clip_high": 0.3}),
+        ([f"{ACTOR}clip_ratio=0.3", f"{ACTOR}clip_ratio_high=0.28"], {"algorithm.clip_high": 0.28}),
+        ([f"{ACTOR}entropy_coeff=0.01"], {"algorithm.entropy_coef": 0.01}),
+        # The reference.
+        ([], {"algorithm.kl.where": "none", "algorithm.kl.target": None}),
+        (
+            [f"{ACTOR}use_kl_loss=True", f"{ACTOR}kl_loss_type=mse", f"{ACTOR}kl_loss_coef=0.02"],
+            {"algorithm.kl.where": "loss", "algorithm.kl.estimator": "k2", "algorithm.kl.coef": 0.02},
+        ),
+        ([f"{ACTOR}use_kl_loss=True", f"{ACTOR}kl_loss_type=low_var_kl+"], {"algorithm.kl.estimator": "k3+"}),
+        (
+            ["algorithm.use_kl_in_reward=True", "algorithm.kl_ctrl.type=adaptive"],
+            {"algorithm.kl.where": "reward", "algorithm.kl.estimator": "k1", "algorithm.kl.target": 0.1},
+        ),
+        # The optimiser.
+        (
+            [],
+            {
+                "update.policy.lr": 1e-6,
+                "update.policy.weight_decay": 0.01,
+                "update.policy.betas": [0.9, 0.999],
+            },
+        ),
+        ([f"{ACTOR}optim.warmup_style=cosine"], {"update.policy.decay": "cosine"}),
+        ([f"{ACTOR}grad_clip=0.5"], {"update.policy.max_grad_norm": 0.5}),
+        ([GAE], {"update.critic.lr": 1e-5, "algorithm.clip_value": 0.5}),
+        ([GAE, "critic.optim.lr=2e-5", "trainer.critic_warmup=3"], {"update.critic.lr": 2e-5}),
+        # Sampling.
+        ([f"{ROLLOUT}top_k=-1"], {"rollout.top_k": 0}),
+        ([f"{ROLLOUT}top_k=50", f"{ROLLOUT}top_p=0.9"], {"rollout.top_k": 50, "rollout.top_p": 0.9}),
+        ([f"{ROLLOUT}val_kwargs.temperature=0.7"], {"eval.temperature": 0.0}),
+        (
+            [f"{ROLLOUT}val_kwargs.temperature=0.7", f"{ROLLOUT}val_kwargs.do_sample=True"],
+            {"eval.temperature": 0.7},
+        ),
+        (
+            ["data.max_prompt_length=100", "data.max_response_length=50"],
+            {"task.max_prompt_tokens": 100, "rollout.max_tokens": 50, "model.context": 150},
+        ),
+        ([f"{ROLLOUT}name=hf"], {"engine.name": "native"}),
+        # Data.
+        ([], {"task.long_prompts": "error"}),
+        (["data.filter_overlong_prompts=True", "data.truncation=left"], {"task.long_prompts": "skip"}),
+        (["data.train_max_samples=8"], {"task.train_size": 8}),
+        (["+data.apply_chat_template_kwargs.thinking=False"], {"rollout.template.thinking": False}),
+        # Micro-batches as a budget of tokens.
+        ([f"{ACTOR}ppo_micro_batch_size_per_gpu=4"], {"update.micro_tokens": 4 * 1024}),
+        ([f"{ACTOR}use_dynamic_bsz=True"], {"update.micro_tokens": 16384}),
+        # DAPO.
+        (
+            ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.max_num_gen_batches=10"],
+            {"algorithm.selection.dynamic_sampling": True, "algorithm.selection.max_rounds": 10},
+        ),
+        (
+            [
+                "+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True",
+                "+reward_model.reward_kwargs.overlong_buffer_cfg.len=128",
+                "+reward_model.reward_kwargs.overlong_buffer_cfg.penalty_factor=1.0",
+                "reward_model.reward_manager=dapo",
+            ],
+            {"reward.overlong_buffer": 0.25, "reward.overlong_penalty": 1.0},
+        ),
+        # Correction.
+        (
+            ["algorithm.rollout_correction.rollout_is=sequence"],
+            {"algorithm.correction.mode": "truncate", "algorithm.correction.level": "sequence"},
+        ),
+        ([f"+{ACTOR}tis_imp_ratio_cap=3"], {"algorithm.correction.high": 3}),
+        # Rewards.
+        ([], {"reward.function": None}),
+        (["custom_reward_function.path=r.py"], {"reward.function": "r.py:compute_score"}),
+        (
+            ["reward.custom_reward_function.path=r.py", "reward.custom_reward_function.name=f"],
+            {"reward.function": "r.py:f"},
+        ),
+        # The run.
+        ([], {"run.dir": "checkpoints/verl_examples", "run.name": "gsm8k", "run.resume": False}),
+        (
+            ["trainer.project_name=p", "trainer.experiment_name=e"],
+            {"run.dir": "checkpoints/p", "run.name": "e"},
+        ),
+        (["trainer.default_local_dir=/data/runs/mine"], {"run.dir": "/data/runs", "run.name": "mine"}),
+        (
+            ["trainer.save_freq=5", "trainer.total_training_steps=20"],
+            {"checkpoint.every": 5, "checkpoint.keep": 6},
+        ),
+        (["trainer.test_freq=-1"], {"eval.every": 0}),
+        (["data.seed=7"], {"run.seed": 7}),
+    ],
+)
+def test_words_become(line: Line, words: list[str], becomes: dict[str, Any]) -> None:
+    made = line(*words)
+    found = {setting.ours: setting.value for setting in made.settings}
+    assert {key: found[key] for key in becomes} == becomes
+
+
+def test_batch_sizes_count_prompts(line: Line) -> None:
+    made = line("data.train_batch_size=8", f"{ACTOR}ppo_mini_batch_size=4", f"{ROLLOUT}n=3", fit=False)
+    assert made.problems == []
+    found = {"rollout.prompts": 8, "rollout.samples": 3, "update.minibatches": 2, "update.epochs": 1}
+    assert {key: made.value(key) for key in found} == found
+
+
+def test_epochs_become_steps(line: Line) -> None:
+    made = line("data.train_batch_size=5", "trainer.total_epochs=4", fit=False)
+    assert made.value("train.steps") == 3 * 4  # 16 rows are three whole batches
+    assert line("trainer.total_training_steps=7").value("train.steps") == 7
+
+
+def test_warm_up_counts_updates(line: Line) -> None:
+    words = ["data.train_batch_size=8", f"{ACTOR}ppo_mini_batch_size=4", "trainer.total_training_steps=10"]
+    by_steps = line(*words, f"{ACTOR}optim.lr_warmup_steps=3", fit=False)
+    assert by_steps.value("update.policy.warmup_steps") == 3 * 2
+    by_ratio = line(*words, f"{ACTOR}optim.lr_warmup_steps_ratio=0.5", fit=False)
+    assert by_ratio.value("update.policy.warmup_steps") == 5 * 2
+
+
+def test_several_files_are_one_set_of_tasks(tmp_path: Path, line: Line) -> None:
+    more = tasks(tmp_path / "more.parquet", 9)
+    both = f"data.train_files=['{tmp_path / 'train.parquet'}','{more}']"
+    made = line(both, "data.train_batch_size=25", "trainer.total_epochs=2", fit=False)
+    assert made.problems == []
+    assert made.value("task.train") == [str(tmp_path / "train.parquet"), str(more)]
+    assert made.value("train.steps") == 2
+
+
+def test_held_out_tasks_are_all_of_the_file(tmp_path: Path, line: Line) -> None:
+    made = line(f"data.val_files={tasks(tmp_path / 'test.parquet', 5)}")
+    assert made.value("task.held_out_size") == 5
+    assert line().value("task.held_out") == []
+
+
+def test_no_critic_no_settings_for_it(line: Line) -> None:
+    made = line("algorithm.adv_estimator=grpo", "critic.optim.lr=1e-5")
+    assert not [setting for setting in made.settings if setting.ours.startswith("update.critic.")]
+    assert any("critic.optim.lr=1e-05: without effect here" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "agent"),
+    [
+        ([], "single_turn"),
+        ([f"{ROLLOUT}tool_config.enabled=true"], "tool_use"),
+        ([f"{ROLLOUT}multi_turn.enable=True"], "tool_use"),
+        ([f"{ROLLOUT}enable_search=true"], "search"),
+        ([f"{ROLLOUT}enable_search=true", f"{ROLLOUT}tool_config.enabled=true"], "search"),
+    ],
+)
+def test_search_goes_before_tools_before_a_single_turn(line: Line, words: list[str], agent: str) -> None:
+    assert line(*words).value("rollout.agent") == agent
+
+
+def test_a_gpu_keeps_verls_precision(line: Line) -> None:
+    one = Machine(devices=1, engines=frozenset({"native"}))
+    assert line("trainer.n_gpus_per_node=1", machine=one).value("model.dtype") == "bfloat16"
+    assert line().value("model.dtype") == "float32"
+
+
+def test_vllm_is_used_where_it_is(line: Line) -> None:
+    with_vllm = Machine(devices=1, engines=frozenset({"native", "vllm"}))
+    assert line(f"{ROLLOUT}name=vllm", machine=with_vllm).value("engine.name") == "vllm"
+    made = line(f"{ROLLOUT}name=vllm")
+    assert made.value("engine.name") == "native"
+    assert any("vllm → native" in text for text in made.changes)
+    refused = line(f"{ROLLOUT}name=vllm", fit=False)
+    assert any("rollout.name=vllm" in text and "--fit" in text for text in refused.problems)
+
+
+def test_auto_goes_on_with_a_run_and_disable_writes_over_none(tmp_path: Path, line: Line) -> None:
+    run = tmp_path / "runs" / "mine"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text("{}")
+    where = f"trainer.default_local_dir={run}"
+    assert line(where).value("run.resume") is True
+    anew = line(where, "trainer.resume_mode=disable")
+    assert (anew.value("run.name"), anew.value("run.resume")) == ("mine-2", False)
+
+
+def test_nothing_is_learned_from_without_a_model(train: Path) -> None:
+    made = translate([f"data.train_files={train}"], machine=BARE, fit=True)
+    assert made.problems == ["actor_rollout_ref.model.path is not set: name a Hugging Face folder"]

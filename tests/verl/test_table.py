@@ -1,0 +1,78 @@
+"""Every key of verl's has a row, every row leads somewhere, and the page that lists them is up to date."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolwright.config.keys import find
+from toolwright.config.schema import Config
+from toolwright.verl import docs, keys
+from toolwright.verl.table import ROWS, row_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "coming-from-verl.md"
+# Keys that the rooms of tools and agents bring; until then a command line that needs one is told so.
+ON_THE_WAY = ("tools.", "rollout.")
+
+
+@pytest.mark.parametrize("part", keys.PARTS)
+def test_every_key_of_verls_has_a_row(part: str) -> None:
+    assert [key for key in keys.parts()[part] if row_of(key) is None] == []
+
+
+def test_the_recorded_list_is_the_whole_of_verls_configuration() -> None:
+    assert len(keys.parts()["now"]) == 829
+    assert {key.partition(".")[0] for key in keys.parts()["now"]} == {
+        "actor_rollout_ref",
+        "data",
+        "critic",
+        "custom_reward_function",
+        "reward_model",
+        "sandbox_fusion",
+        "reward",
+        "algorithm",
+        "distillation",
+        "transfer_queue",
+        "trainer",
+        "global_profiler",
+        "skip",
+        "ray_kwargs",
+    }
+
+
+def test_no_two_rows_speak_of_the_same_key() -> None:
+    names = [row.key for row in ROWS]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_a_row_without_an_equivalent_says_why() -> None:
+    assert [row.key for row in ROWS if row.fate != "becomes" and not row.how] == []
+
+
+def test_rows_lead_to_keys_of_ours() -> None:
+    targets = {ours for row in ROWS for ours in row.ours}
+    missing = [ours for ours in targets if find(Config, ours) is None]
+    assert [ours for ours in missing if not ours.startswith(ON_THE_WAY)] == []
+
+
+def test_a_rows_own_line_goes_before_its_block() -> None:
+    row = row_of("actor_rollout_ref.actor.fsdp_config.dtype")
+    assert row is not None
+    assert row.ours == ("model.dtype",)
+    beneath = row_of("actor_rollout_ref.actor.fsdp_config.param_offload")
+    assert beneath is not None
+    assert beneath.fate == "unused"
+
+
+def test_the_page_is_up_to_date() -> None:
+    remedy = "run `make docs`"
+    assert PAGE.read_text(encoding="utf-8") == docs.page(), remedy
+
+
+def test_the_room_imports_without_torch() -> None:
+    code = "import sys, toolwright.verl.command, toolwright.verl.docs, toolwright.verl.translate as t; "
+    code += "t.translate(['a.b=1']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

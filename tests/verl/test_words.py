@@ -1,0 +1,125 @@
+"""verl's words as Hydra reads them, and those that say nothing it knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.verl.conftest import Line
+from toolwright.failures import UserError
+from toolwright.verl import words
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("data.train_batch_size=8", 8),
+        ("+data.train_batch_size=8", 8),
+        ("++data.train_batch_size=8", 8),
+        ('data.truncation="error"', "error"),
+        ("data.truncation='error'", "error"),
+        ("data.train_files=['a b','c']", ["a b", "c"]),
+        ("data.train_files=~/data/train.parquet", "~/data/train.parquet"),
+        ("actor_rollout_ref.rollout.tool_config.server_url=http://127.0.0.1:30003", "http://127.0.0.1:30003"),
+        ("data.max_prompt_length=null", None),
+        ("actor_rollout_ref.actor.optim.lr=1e-6", 1e-6),
+        ("data.shuffle=False", False),
+    ],
+)
+def test_a_word_is_read(word: str, value: Any) -> None:
+    read = words.read([word])
+    assert read.problems == []
+    assert list(read.said.values()) == [value]
+
+
+def test_said_twice_the_last_one_counts(line: Line) -> None:
+    assert line("data.train_batch_size=8", "data.train_batch_size=4").value("rollout.prompts") == 1
+    assert words.read(["data.seed=1", "+data.seed=2"]).said == {"data.seed": 2}
+
+
+def test_a_block_is_its_keys() -> None:
+    read = words.read(["actor_rollout_ref.actor.optim={lr:1e-5,weight_decay:0.1}"])
+    assert read.said == {
+        "actor_rollout_ref.actor.optim.lr": 1e-5,
+        "actor_rollout_ref.actor.optim.weight_decay": 0.1,
+    }
+
+
+def test_a_reference_is_what_it_stands_for(line: Line) -> None:
+    made = line("data.max_response_length=64", "data.max_prompt_length=${data.max_response_length}")
+    assert made.value("task.max_prompt_tokens") == 64
+
+
+def test_a_key_of_ours_has_the_last_word(line: Line) -> None:
+    made = line("toolwright.rollout.prompts=3", "+toolwright.run.seed=5")
+    assert made.words[-2:] == ["rollout.prompts=3", "run.seed=5"]
+    assert [word for word in made.words if word.startswith("rollout.prompts=")] == ["rollout.prompts=3"]
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("data.train_bach_size=3", "not a key of verl's; did you mean data.train_batch_size?"),
+        ("+trainer.foo=1", "trainer.foo=1: not a key of verl's"),
+        ("actor_rollout_ref.rollout.lr=1", "did you mean actor_rollout_ref.actor.optim.lr?"),
+        ("actor_rollout_ref.actor=1", "a block of keys, not a value"),
+        ("grpo", "grpo: not a key=value"),
+        ("~data.seed", "cannot be taken away"),
+        ("data.seed=1,2", "several values"),
+        ("actor@actor_rollout_ref.actor=megatron_actor", "config groups"),
+        ("data.train_batch_size=many", "expected a positive integer"),
+        ("trainer.n_gpus_per_node=many", "of the wrong type"),
+        # Without an equivalent, and something else would be learned.
+        ("actor_rollout_ref.model.lora_rank=8", "lora_rank=8: has no equivalent: LoRA"),
+        ("algorithm.use_pf_ppo=True", "there is no PF-PPO"),
+        ("reward_model.enable=True", "there is no reward model"),
+        ("data.truncation=left", "prompts are never cut"),
+        ("algorithm.adv_estimator=gdpo", "no such estimator"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode=dppo_tv", "there is no such loss"),
+        ("reward_model.reward_manager=batch", "f(completions, **columns)"),
+        ("+custom_reward_function.reward_kwargs.alpha=1", "as defaults"),
+        ("critic.ppo_epochs=3", "the critic has the actor's"),
+    ],
+)
+def test_a_word_that_cannot_be_followed_is_a_problem(line: Line, word: str, message: str) -> None:
+    problems = line(word).problems
+    assert any(message in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("actor_rollout_ref.model.enable_gradient_checkpointing=True", "activations is not there yet"),
+        ("actor_rollout_ref.actor.fsdp_config.param_offload=True", "not there yet"),
+        ("actor_rollout_ref.rollout.gpu_memory_utilization=0.6", "engine.slots"),
+        ("actor_rollout_ref.rollout.calculate_log_probs=True", "always kept"),
+        ("trainer.logger=['console','wandb']", "wandb is not there yet"),
+        ("hydra.run.dir=out", "not used"),
+        ("+ray_kwargs.ray_init.runtime_env.env_vars.A=1", "roles live in this process"),
+        ("algorithm.kl_ctrl.kl_coef=0.1", "without effect here"),
+    ],
+)
+def test_a_word_that_changes_nothing_is_named(line: Line, word: str, message: str) -> None:
+    made = line(word)
+    assert made.problems == []
+    assert any(message in note for note in made.notes), made.notes
+
+
+@pytest.mark.parametrize(
+    "word", ["actor_rollout_ref.model.lora_rank=0", "algorithm.use_pf_ppo=False", "reward_model.enable=False"]
+)
+def test_verls_default_is_never_a_problem(line: Line, word: str) -> None:
+    assert line(word).problems == []
+
+
+def test_a_file_over_verls_own_is_read(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "hydra: {searchpath: [x]}\ndefaults: [ppo_trainer, _self_]\ndata: {train_batch_size: 4}\n"
+    )
+    assert words.read(["data.seed=1"], config=mine).said == {"data.train_batch_size": 4, "data.seed": 1}
+    mine.write_text("defaults: [ppo_megatron_trainer]\n")
+    with pytest.raises(UserError, match="ppo_megatron_trainer"):
+        words.read([], config=mine)

@@ -1,0 +1,90 @@
+"""An environment played turn by turn: see, act, see what came of it, until it is over."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from toolwright.agents import registry
+from toolwright.agents.attempt import Attempt, Over
+from toolwright.agents.formats.thinking import spoken
+from toolwright.config import schema
+from toolwright.environments import InvalidAction, Outcome
+from toolwright.environments.host import Host
+from toolwright.failures import UserError
+from toolwright.trajectory import Segment, Task
+
+
+@registry.register("environment")
+class EnvironmentLoop:
+    """The whole history stays in view. A step has its own reward, and the state it was taken in as anchor."""
+
+    def __init__(self, config: schema.Rollout) -> None:
+        self.config = config
+
+    async def attempt(self, attempt: Attempt) -> None:
+        settings = settings_of(attempt.task)
+        tag = settings.pop("action_tag", None)
+        host = Host(settings, limit_s=self.config.environment_timeout_s)
+        attempt.count("success", 0)
+        try:
+            await self._play(attempt, host, tag)
+        finally:
+            await host.close()
+
+    async def _play(self, attempt: Attempt, host: Host, tag: str | None) -> None:
+        with attempt.waiting(f"environment {host.name}"):
+            seen = await host.reset(attempt.task)
+        attempt.prompt([*attempt.task.prompt, {"role": "user", "content": seen.text}])
+        anchor = seen.text if seen.anchor is None else seen.anchor
+        while True:
+            step = await attempt.act(anchor=anchor)
+            outcome = await self._step(attempt, host, tag, step)
+            step.reward = float(outcome.reward)
+            if outcome.done or attempt.turns >= attempt.max_turns:
+                attempt.count("success", bool(outcome.done and outcome.info.get("success")))
+                _last_words(attempt, outcome)
+                return attempt.finish("done" if outcome.done else "turns")
+            try:
+                attempt.reply([{"role": "user", "content": outcome.text}], source="environment")
+            except Over:
+                _last_words(attempt, outcome)
+                raise
+            anchor = outcome.text if outcome.anchor is None else outcome.anchor
+
+    async def _step(self, attempt: Attempt, host: Host, tag: str | None, step: Segment) -> Outcome:
+        """An action that cannot be read, or is none here, is told and counted; the state is what it was."""
+        try:
+            action = read_action(step.text, tag)
+            with attempt.waiting(f"environment {host.name}"):
+                return await host.step(action)
+        except InvalidAction as error:
+            attempt.count("format_faults")
+            return Outcome(str(error), error.reward, anchor=step.anchor)
+
+
+def _last_words(attempt: Attempt, outcome: Outcome) -> None:
+    """What nobody will act on is kept to be read, and costs no tokens."""
+    attempt.trajectory.append(Segment("environment", [], text=outcome.text))
+
+
+def settings_of(task: Task) -> dict[str, Any]:
+    settings = task.extra_info.get("environment")
+    if not isinstance(settings, dict) or "name" not in settings:
+        raise UserError(
+            f"task {task.id} names no environment: rollout.agent=environment reads it from "
+            'extra_info["environment"], such as {"name": "gridworld", "level": …}'
+        )
+    return dict(settings)
+
+
+def read_action(text: str, tag: str | None) -> str:
+    """What stands in the last pair of tags, or all that was said; what was only thought does not count."""
+    said, _ = spoken(text)
+    if tag is None:
+        return said.strip()
+    name = re.escape(tag)
+    found = re.findall(rf"<{name}>((?:(?!<{name}>).)*?)</{name}>", said, re.DOTALL)
+    if not found:
+        raise InvalidAction(f"Write your action as <{tag}>…</{tag}>.")
+    return str(found[-1]).strip()

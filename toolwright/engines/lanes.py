@@ -1,0 +1,59 @@
+"""The sequences that are decoded side by side, as tensors that move on by one token a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from toolwright.engines import Sampling
+from toolwright.engines.cache import DecodeAttention, SlotCache
+from toolwright.engines.sampler import Sampler
+from toolwright.models.decoder import Decoder, Weights
+
+
+class Lanes:
+    """Made anew when a sequence begins, ends or moves to another slot; nothing is rebuilt in between."""
+
+    def __init__(
+        self,
+        cache: SlotCache,
+        slots: Sequence[int],
+        tokens: Sequence[Sequence[int]],  # of each sequence, all of them
+        sampling: Sequence[Sampling],
+        *,
+        rows: int,
+    ) -> None:
+        device = cache.keys.device
+        count = max(rows, max(slots) + 1)
+        last, places, moving = [0] * count, [0] * count, [0] * count
+        for parked in cache.parked.values():
+            if parked.slot < count:
+                places[parked.slot] = len(parked.tokens)  # an idle row writes behind what it keeps
+        for slot, known in zip(slots, tokens, strict=True):
+            last[slot], places[slot], moving[slot] = known[-1], len(known) - 1, 1
+        self.tokens = torch.tensor(last, device=device)
+        self.attend = DecodeAttention(
+            cache,
+            torch.tensor(places, device=device),
+            torch.tensor(moving, device=device),
+            seen=max(map(len, tokens)),
+        )
+        full = list(slots) == list(range(count))
+        self.slots = None if full else torch.tensor(slots, device=device)
+        self.sampler = Sampler(sampling, [len(known) for known in tokens])
+
+    def step(self, decoder: Decoder, weights: Weights) -> tuple[Tensor, Tensor]:
+        """The next token of each sequence, and its log-probability."""
+        attend = self.attend
+        hidden = decoder.hidden(self.tokens, attend.positions, attend, weights=weights)
+        logits = decoder.head(hidden, weights=weights)
+        if self.slots is None:
+            self.tokens, log_probs = self.sampler(logits)
+            drawn = self.tokens
+        else:
+            drawn, log_probs = self.sampler(logits.index_select(0, self.slots))
+            self.tokens[self.slots] = drawn
+        attend.advance()
+        return drawn, log_probs

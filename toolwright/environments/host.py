@@ -1,0 +1,98 @@
+"""An environment under way: built from data where it runs, each call limited, each failure sorted here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from toolwright.environments import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
+from toolwright.environments.lane import Lane
+from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
+from toolwright.trajectory import Task
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Host:
+    """One environment of one attempt. `settings`: its `name`, and what it is to be built with."""
+
+    def __init__(self, settings: dict[str, Any], *, limit_s: float) -> None:
+        self.name, self._limit_s = str(settings["name"]), limit_s
+        self._settings = {key: value for key, value in settings.items() if key != "name"}
+        self._build = ENVIRONMENTS.get(self.name).target
+        _check(self.name, self._build, self._settings)
+        self._lane = None if getattr(self._build, "inline", False) else Lane(f"environment {self.name}")
+        self._environment: Environment | None = None
+        self._hung = False
+
+    async def reset(self, task: Task) -> Observation:
+        self._environment = await self._call("to be built", lambda: self._build(**self._settings))
+        found = await self._call("reset", self._environment.reset, task)
+        return self._typed(found, Observation, "reset")
+
+    async def step(self, action: str) -> Outcome:
+        assert self._environment is not None, "reset comes first"
+        outcome = self._typed(await self._call("step", self._environment.step, action), Outcome, "step")
+        if not isinstance(outcome.reward, int | float) or not math.isfinite(outcome.reward):
+            raise TaskFailure(f"environment {self.name!r} gave {outcome.reward!r} as a reward")
+        return outcome
+
+    async def close(self) -> None:
+        """Whatever it holds is let go. What goes wrong here comes too late to matter to the attempt."""
+        try:
+            if self._environment is not None and not self._hung:
+                await self._call("close", self._environment.close)
+        except Exception as error:
+            log.warning("%s", error)
+        finally:
+            if self._lane is not None:
+                self._lane.end()
+
+    async def _call(self, what: str, method: Callable[..., Any], *args: Any) -> Any:
+        try:
+            async with asyncio.timeout(self._limit_s) as limit:
+                if self._lane is None or inspect.iscoroutinefunction(method):
+                    answer = method(*args)
+                else:
+                    answer = await self._lane.run(method, *args)
+                return await answer if inspect.isawaitable(answer) else answer
+        except (InvalidAction, TaskFailure, InfrastructureFailure, UserError):
+            raise
+        except (Exception, SystemExit) as error:
+            if limit.expired():
+                self._hung = True
+                raise TaskFailure(
+                    f"environment {self.name!r} did not answer {what} within "
+                    f"rollout.environment_timeout_s={self._limit_s:g}"
+                ) from None
+            tail = "".join(traceback.format_exception(error, limit=-4)).strip()
+            raise TaskFailure(f"environment {self.name!r}, asked {what}, raised:\n{tail}") from error
+
+    def _typed(self, found: Any, kind: type[T], what: str) -> T:
+        if not isinstance(found, kind) or not isinstance(getattr(found, "text", None), str):
+            raise TaskFailure(
+                f"environment {self.name!r}: {what} must return a toolwright.environments.{kind.__name__} "
+                f"with a text, found {found!r:.100}"
+            )
+        return found
+
+
+def _check(name: str, build: Callable[..., Any], settings: dict[str, Any]) -> None:
+    """Settings against the signature, so that a misspelt one is told as such."""
+    parameters = inspect.signature(build).parameters.values()
+    known = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    for key in settings:
+        if key not in known and not open_ended:
+            hint = nearest(key, known) if known else "it takes none"
+            raise UserError(f"environment {name!r} has no setting {key!r}; {hint}")
+    missing = [p.name for p in parameters if p.name in known and p.default is p.empty]
+    for key in missing:
+        if key not in settings:
+            raise UserError(f"environment {name!r} needs the setting {key!r}")

@@ -1,0 +1,117 @@
+"""Tasks that are played: levels drawn by seed, divided for good, and demonstrated by their solution."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from toolwright.environments import ENVIRONMENTS
+from toolwright.failures import UserError
+from toolwright.tasks import Demonstrate, TaskSet
+from toolwright.trajectory import Task
+
+Settings = dict[str, Any]
+Noise = Annotated[float, Field(ge=0, le=1)]  # the share of random actions in a demonstration
+
+# Unlike counted spaces, levels are made one by one.
+TRAINING_LEVELS = 512
+TRIES_A_LEVEL = 50
+
+
+def task_set(
+    name: str,
+    level: Callable[[random.Random], Settings | None],
+    *,
+    seed: int,
+    train_size: int | None,
+    held_out_size: int,
+    instructions: str,
+    action_tag: str | None,
+    noise: float,
+    alphabet: str,
+    max_demonstration: int = 40,
+) -> TaskSet:
+    """`level` draws an environment's settings, or None where a draw came to nothing."""
+    held = _distinct(level, f"held out {name} {seed}", held_out_size, apart=set())
+    taken = {_key(settings) for settings in held}
+    train = _distinct(level, f"train {name} {seed}", train_size or TRAINING_LEVELS, apart=taken)
+
+    def task(settings: Settings) -> Task:
+        environment = {"name": name, **settings, **({"action_tag": action_tag} if action_tag else {})}
+        return Task(
+            id=f"{name}:{hashlib.blake2b(_key(settings).encode(), digest_size=6).hexdigest()}",
+            prompt=[{"role": "system", "content": instructions + asks_for(action_tag)}],
+            data_source=name,
+            extra_info={"environment": environment},
+        )
+
+    said = instructions + asks_for(action_tag)
+    return TaskSet(
+        train=[task(settings) for settings in train],
+        held_out=[task(settings) for settings in held],
+        scorer="environment",
+        alphabet="".join(sorted({*alphabet, *said})),
+        demonstrate=played(noise=noise, most=max_demonstration),
+    )
+
+
+def asks_for(action_tag: str | None) -> str:
+    return f" Write your action as <{action_tag}>…</{action_tag}>." if action_tag else ""
+
+
+def played(*, noise: float, most: int) -> Demonstrate:
+    """The environment's own solution, action by action; at the rate of `noise`, any action in its place.
+
+    So the environment has, beside reset and step, `actions`, what can be done now, and `solution()`, the
+    shortest way from here or None.
+    """
+
+    def demonstrate(task: Task, rng: random.Random) -> list[dict[str, Any]]:
+        settings = dict(task.extra_info["environment"])
+        tag = settings.pop("action_tag", None)
+        world: Any = ENVIRONMENTS.get(settings.pop("name")).target(**settings)
+        seen, messages = world.reset(task).text, []
+        for _ in range(most):
+            way = world.solution()
+            if way is None:  # noise has led where no way leads on
+                break
+            action = rng.choice(world.actions) if rng.random() < noise else way[0]
+            said = f"<{tag}>{action}</{tag}>" if tag else action
+            messages += [{"role": "user", "content": seen}, {"role": "assistant", "content": said}]
+            outcome = world.step(action)
+            if outcome.done:
+                break
+            seen = outcome.text
+        return messages
+
+    return demonstrate
+
+
+def _distinct(
+    level: Callable[[random.Random], Settings | None], name: str, count: int, *, apart: set[str]
+) -> list[Settings]:
+    """`count` different levels, the first of them the same however many are asked for."""
+    known = set(apart)
+    made: list[Settings] = []
+    for number in range(count * TRIES_A_LEVEL):
+        if len(made) == count:
+            break
+        settings = level(random.Random(f"{name} {number}"))
+        if settings is not None and (key := _key(settings)) not in known:
+            known.add(key)
+            made.append(settings)
+    if len(made) < count:
+        raise UserError(
+            f"only {len(made)} of {count} different levels were found with these settings; ask for fewer by "
+            "task.train_size and task.held_out_size, or make levels larger by task.params"
+        )
+    return made
+
+
+def _key(settings: Settings) -> str:
+    return json.dumps(settings, sort_keys=True)

@@ -1,0 +1,106 @@
+"""A corpus on this machine and its BM25 index, built once and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError
+
+log = logging.getLogger(__name__)
+
+_TOKEN = r"(?u)\b\w+\b"
+_VERSION = "1"  # of how texts become tokens; another one needs other indices
+
+
+class Corpus:
+    """Documents as text, the nearest to a query first."""
+
+    def __init__(self, file: Path) -> None:
+        import bm25s
+
+        self._texts = _texts(file)
+        place = _cache() / _digest(file)
+        if (place / "params.index.json").is_file():
+            self._index = bm25s.BM25.load(str(place), show_progress=False)
+            return
+        log.info("building the search index over %s (%d documents), once", file, len(self._texts))
+        self._index = bm25s.BM25()
+        self._index.index(_tokens(self._texts), show_progress=False)
+        _keep(self._index, place)
+
+    def search(self, query: str, topk: int) -> list[str]:
+        asked = _tokens([query], ids=False)
+        if not asked[0]:
+            return []
+        found, scores = self._index.retrieve(
+            asked, k=min(topk, len(self._texts)), show_progress=False, n_threads=0
+        )
+        return [self._texts[int(i)] for i, score in zip(found[0], scores[0], strict=True) if score > 0]
+
+
+def check(file: str) -> None:
+    """What can be said without reading it all."""
+    if not Path(file).expanduser().is_file():
+        raise UserError(f"corpus={file}: no such file")
+    import importlib.util
+
+    if importlib.util.find_spec("bm25s") is None:
+        raise UserError("a search index needs the package bm25s: pip install 'toolwright[search]'")
+
+
+def _texts(file: Path) -> list[str]:
+    from toolwright.tasks import rows
+
+    return [_text(row, file, number) for number, row in enumerate(rows.read(file), 1)]
+
+
+def _text(row: dict[str, Any], file: Path, number: int) -> str:
+    if row.get("contents"):
+        return str(row["contents"])
+    if row.get("text"):
+        return f"{row['title']}\n{row['text']}" if row.get("title") else str(row["text"])
+    raise UserError(
+        f"{file}: document {number} has neither `contents` nor `text` (with a `title`); it has {sorted(row)}"
+    )
+
+
+def _tokens(texts: list[str], *, ids: bool = True) -> Any:
+    import bm25s
+
+    return bm25s.tokenize(
+        texts, token_pattern=_TOKEN, stopwords="english", return_ids=ids, show_progress=False
+    )
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "toolwright" / "search"
+
+
+def _digest(file: Path) -> str:
+    import bm25s
+
+    with file.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256")
+    digest.update(f"{_VERSION} {bm25s.__version__}".encode())
+    return digest.hexdigest()[:32]
+
+
+def _keep(index: Any, place: Path) -> None:
+    """Whole or not at all: several workers may build the same index at once, and the first one's stays."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = tempfile.mkdtemp(dir=place.parent, prefix="building-")
+        try:
+            index.save(partial, show_progress=False)
+            os.rename(partial, place)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        if not place.is_dir():
+            log.warning("the search index cannot be kept in %s, it will be built again: %s", place, error)

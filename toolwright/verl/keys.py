@@ -1,0 +1,69 @@
+"""verl's own configuration: which keys there are, their defaults, and which one a misspelt one meant."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolwright.config.keys import flatten
+
+FILE = Path(__file__).with_name("keys.yaml")
+PARTS = ("now", "then", "forks")
+
+
+@functools.cache
+def parts() -> dict[str, dict[str, Any]]:
+    """Every leaf with its default, for each part of the recorded list."""
+    recorded = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    return {part: dict(flatten(recorded[part])) for part in PARTS}
+
+
+@functools.cache
+def leaves() -> dict[str, Any]:
+    """All of them together; where two releases disagree on a default, the newer one's."""
+    older_first = ("forks", "then", "now")
+    return {key: value for part in older_first for key, value in parts()[part].items()}
+
+
+@functools.cache
+def blocks() -> frozenset[str]:
+    return frozenset(
+        ".".join(names[:depth])
+        for names in (key.split(".") for key in leaves())
+        for depth in range(1, len(names))
+    )
+
+
+def default_tree() -> dict[str, Any]:
+    """The defaults as a tree, `${references}` as written."""
+    tree: dict[str, Any] = {}
+    for key, value in leaves().items():
+        put(tree, key, copy.deepcopy(value))
+    return tree
+
+
+def put(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key; what stood in the way gives way."""
+    *path, last = key.split(".")
+    for name in path:
+        if not isinstance(tree.get(name), dict):
+            tree[name] = {}
+        tree = tree[name]
+    tree[last] = value
+
+
+def nearest_key(key: str) -> str:
+    """A hint for a key that verl does not have: a neighbour of that spelling, or its namesake elsewhere."""
+    known = list(leaves())
+    parent, _, last = key.rpartition(".")
+    neighbours = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == parent}
+    close = [neighbours[name] for name in difflib.get_close_matches(last, neighbours, n=1, cutoff=0.75)]
+    namesakes = [other for other in known if other.rpartition(".")[2] == last]
+    namesakes.sort(key=lambda other: -difflib.SequenceMatcher(None, key, other).ratio())
+    close = close or namesakes[:1] or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else "verl has nothing like it"

@@ -1,0 +1,201 @@
+"""`algorithm.*`: estimator, reference, selection of groups, correction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from toolwright.config.names import Registered
+from toolwright.verl.asked import Asked
+from toolwright.verl.row import Note, Outcome, Problem, Row, Setting, part, refused, same, unused
+
+ESTIMATOR = "algorithm.adv_estimator"
+ESTIMATORS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+IN_LOSS, IN_REWARD = "actor_rollout_ref.actor.use_kl_loss", "algorithm.use_kl_in_reward"
+KL_NAMES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
+CORRECTION = "algorithm.rollout_correction."
+FILTER = "algorithm.filter_groups."
+CAP = "actor_rollout_ref.actor.tis_imp_ratio_cap"
+UNLIMITED_ROUNDS = 1_000
+
+
+def has_critic(asked: Asked) -> bool:
+    return bool(asked[ESTIMATOR] == "gae")
+
+
+def estimator(asked: Asked) -> Iterator[Outcome]:
+    said = asked[ESTIMATOR]
+    name = ESTIMATORS.get(said, said)
+    known = Registered("advantage estimator", "toolwright.algorithms.advantages").names()
+    if name not in known:
+        yield Problem(f"{asked.shown(ESTIMATOR)}: no such estimator; there are {', '.join(sorted(known))}")
+        return
+    yield Setting("algorithm.name", "ppo" if name == "gae" else name, (ESTIMATOR,))
+    yield Setting("algorithm.adv_estimator", name, (ESTIMATOR,))
+
+
+def reference(asked: Asked) -> Iterator[Outcome]:
+    in_loss, in_reward = bool(asked[IN_LOSS]), bool(asked[IN_REWARD])
+    if in_loss and in_reward:
+        yield Problem(f"{IN_LOSS} and {IN_REWARD}: the reference is in the loss or in the reward; choose one")
+        return
+    where = "loss" if in_loss else "reward" if in_reward else "none"
+    yield Setting("algorithm.kl.where", where, (IN_LOSS, IN_REWARD))
+    actor, control = "actor_rollout_ref.actor.kl_loss_", "algorithm.kl_ctrl."
+    kind, coef = (
+        (f"{actor}type", f"{actor}coef") if in_loss else ("algorithm.kl_penalty", f"{control}kl_coef")
+    )
+    name = str(asked[kind])
+    plus = "+" if name.endswith("+") else ""
+    if name == "full":
+        yield Problem(f"{kind}=full: only the sampled tokens' probabilities are kept; take k3 or kl")
+        return
+    if where != "none":
+        yield Setting(
+            "algorithm.kl.estimator", KL_NAMES.get(name.rstrip("+"), name.rstrip("+")) + plus, (kind,)
+        )
+        yield Setting("algorithm.kl.coef", asked[coef], (coef,))
+    adapts = in_reward and asked[f"{control}type"] == "adaptive"
+    yield Setting(
+        "algorithm.kl.target", asked[f"{control}target_kl"] if adapts else None, (f"{control}type",)
+    )
+    if adapts:
+        yield Setting("algorithm.kl.horizon", asked[f"{control}horizon"], (f"{control}horizon",))
+
+
+def groups(asked: Asked) -> Iterator[Outcome]:
+    enabled = bool(asked[f"{FILTER}enable"])
+    yield Setting("algorithm.selection.dynamic_sampling", enabled, (f"{FILTER}enable",))
+    if not enabled:
+        return
+    rounds, metric = asked[f"{FILTER}max_num_gen_batches"], asked[f"{FILTER}metric"]
+    yield Setting(
+        "algorithm.selection.max_rounds",
+        rounds if rounds and rounds > 0 else UNLIMITED_ROUNDS,
+        (f"{FILTER}max_num_gen_batches",),
+    )
+    if metric not in (None, "score", "seq_reward", "seq_final_reward"):
+        yield Note(
+            f"{FILTER}metric={metric}: groups are told apart by their rewards, overlong penalty included"
+        )
+
+
+def correction(asked: Asked) -> Iterator[Outcome]:
+    """Three generations of the same setting: 0.9's block, 0.6's flat keys, and the cap before them."""
+    block, flat = f"{CORRECTION}rollout_is", "algorithm.rollout_is"
+    mode, level, low, high, said = "none", "token", 0.0, 2.0, block
+    if asked[block] is not None:
+        mode, level, high = "truncate", asked[block], asked[f"{block}_threshold"]
+    elif asked[flat] and asked[f"{flat}_threshold"] is not None:
+        mode, level, high, said = (
+            asked[f"{flat}_mode"],
+            asked[f"{flat}_level"],
+            asked[f"{flat}_threshold"],
+            flat,
+        )
+        low = asked[f"{flat}_threshold_lower"] or 1 / high
+    elif asked[CAP] and asked[CAP] > 0:
+        mode, high, said = "truncate", asked[CAP], CAP
+    if level not in ("token", "sequence") or mode not in ("none", "truncate", "mask"):
+        yield Problem(f"{asked.shown(said)}: weights are of a token or a sequence, and truncated or masked")
+        return
+    yield Setting("algorithm.correction.mode", mode, (said,))
+    if mode == "none":
+        return
+    yield Setting("algorithm.correction.level", level, (said,))
+    yield Setting("algorithm.correction.high", high, (said,))
+    if mode == "mask":
+        yield Setting("algorithm.correction.low", low, (said,))
+
+
+def bypass(asked: Asked) -> Iterator[Outcome]:
+    keys = (f"{CORRECTION}bypass_mode", f"{CORRECTION}bypass_old_logprob_for_rollout")
+    engine = asked["actor_rollout_ref.rollout.name"]
+    for key in keys:
+        if not asked[key]:
+            continue
+        if engine in (None, "hf") or asked.fit:
+            yield Note(f"{key}: the native engine's log-probabilities are the learner's, so it is so already")
+        else:
+            yield Problem(f"{key}: the old log-probabilities are always the learner's own")
+
+
+IN_THE_REWARD = "where `use_kl_in_reward`"
+WEIGHTS = "with `mode`, `level`, `low` and `high`"
+
+ROWS: list[Row] = [
+    part(
+        ESTIMATOR,
+        ("algorithm.adv_estimator", "algorithm.name"),
+        "the same names; `grpo_vectorized` → `grpo`, `rloo_vectorized` → `rloo`. `gae` brings a critic",
+        estimator,
+    ),
+    same("algorithm.gamma", "algorithm.gamma"),
+    same("algorithm.lam", "algorithm.lam"),
+    same("algorithm.norm_adv_by_std_in_grpo", "algorithm.normalize_by_std"),
+    part(IN_LOSS, "algorithm.kl.where", "`loss`", reference),
+    part("actor_rollout_ref.actor.kl_loss_coef", "algorithm.kl.coef", "where `use_kl_loss`", reference),
+    part(
+        "actor_rollout_ref.actor.kl_loss_type",
+        "algorithm.kl.estimator",
+        "where `use_kl_loss`: `kl` → `k1`, `mse` → `k2`, `low_var_kl` → `k3`, `abs`; + as there; not `full`",
+        reference,
+    ),
+    part(IN_REWARD, "algorithm.kl.where", "`reward`; not together with `use_kl_loss`", reference),
+    part("algorithm.kl_penalty", "algorithm.kl.estimator", f"{IN_THE_REWARD}; names as above", reference),
+    part("algorithm.kl_ctrl.kl_coef", "algorithm.kl.coef", IN_THE_REWARD, reference),
+    part(
+        "algorithm.kl_ctrl.type", "algorithm.kl.target", "`fixed`: null; `adaptive`: `target_kl`", reference
+    ),
+    part("algorithm.kl_ctrl.target_kl", "algorithm.kl.target", "where `adaptive`", reference),
+    part("algorithm.kl_ctrl.horizon", "algorithm.kl.horizon", "where `adaptive`", reference),
+    part(f"{FILTER}enable", "algorithm.selection.dynamic_sampling", "DAPO's dynamic sampling", groups),
+    part(
+        f"{FILTER}max_num_gen_batches",
+        "algorithm.selection.max_rounds",
+        f"0: {UNLIMITED_ROUNDS:,}. After that the step learns from what there is, where verl stops the run",
+        groups,
+    ),
+    part(f"{FILTER}metric", "algorithm.selection.dynamic_sampling", "always the reward", groups),
+    unused(f"{FILTER}max_inflight_gen_batches", "one round at a time"),
+    part(
+        f"{CORRECTION}rollout_is",
+        "algorithm.correction.mode",
+        "`token` or `sequence`: `truncate`",
+        correction,
+    ),
+    part(f"{CORRECTION}rollout_is_threshold", "algorithm.correction.high", "", correction),
+    part("algorithm.rollout_is", "algorithm.correction.mode", "0.6: as `rollout_is_mode` says", correction),
+    *(
+        part(f"algorithm.rollout_is_{name}", f"algorithm.correction.{ours}", "0.6", correction)
+        for name, ours in (
+            ("threshold", "high"),
+            ("threshold_lower", "low"),
+            ("level", "level"),
+            ("mode", "mode"),
+        )
+    ),
+    part(CAP, "algorithm.correction.high", "0.5: truncated weights of tokens", correction),
+    part(
+        f"{CORRECTION}bypass_mode",
+        (),
+        "so already with the native engine, whose numbers are the learner's",
+        bypass,
+    ),
+    part(f"{CORRECTION}bypass_old_logprob_for_rollout", (), "the same", bypass),
+    refused(
+        f"{CORRECTION}rollout_rs",
+        "rejection without weights: take `rollout_is`, or `algorithm.correction.mode=mask`",
+    ),
+    unused(f"{CORRECTION}rollout_rs_threshold", "see `rollout_rs`"),
+    unused(f"{CORRECTION}rollout_rs_threshold_lower", "see `rollout_rs`"),
+    unused(f"{CORRECTION}rollout_is_threshold_lower", "truncated weights have no lower bound"),
+    refused(f"{CORRECTION}loss_type", "the loss is the actor's `loss_mode`"),
+    refused(f"{CORRECTION}rollout_is_batch_normalize", "weights are not normalised over the batch"),
+    refused("algorithm.rollout_is_batch_normalize", "weights are not normalised over the batch"),
+    refused(f"{CORRECTION}rollout_token_veto_threshold", "no single token silences its sequence"),
+    refused("algorithm.rollout_is_veto_threshold", "no single token silences its sequence"),
+    refused(f"{CORRECTION}use_policy_gradient", "choose the loss: `loss_mode=gpg`"),
+    refused(f"{CORRECTION}use_pure_rollout_correction", "choose the loss: `loss_mode=gpg`"),
+    refused("algorithm.use_pf_ppo", "there is no PF-PPO"),
+    unused("algorithm.pf_ppo.*", "there is no PF-PPO"),
+]
