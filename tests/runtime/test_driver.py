@@ -136,7 +136,7 @@ def test_nothing_stays_behind_and_the_run_goes_on_exactly(number: int, tmp_path:
         done = metrics(run)[-1]["step"]
         steps = f"train.steps={done + 2}"
         with driver(
-            "train", "run.name=x", "run.resume=true", steps, "runtime=local", cwd=tmp_path
+            "train", "run.name=x", "run.resume=true", steps, "runtime.name=local", cwd=tmp_path
         ) as process:
             out, err = process.communicate(timeout=400)
         assert process.returncode == 0, out + err

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ from ray._private.state import available_resources_per_node
 from toolwright.failures import UserError
 from toolwright.runtime import user_code
 from toolwright.runtime.seats import NAMESPACE
+from toolwright.runtime.undertaker import MARK, Undertaker
 
 if TYPE_CHECKING:
     from toolwright.config import schema
@@ -39,6 +41,7 @@ class Session:
         self.mine = False
         self.dashboard: str | None = None
         self._staged: Path | None = None
+        self._undertaker: Undertaker | None = None
 
     def open(self) -> None:
         if ray.is_initialized():
@@ -51,7 +54,9 @@ class Session:
             "logging_level": logging.ERROR,
         }
         if address is None:
-            with _environment(self._local_environment()):
+            mark = uuid.uuid4().hex
+            self._undertaker = Undertaker(mark)
+            with _environment({**self._local_environment(), MARK: mark}):
                 context = ray.init(address="local", include_dashboard=False, **common)
         else:
             try:
@@ -85,6 +90,8 @@ class Session:
     def close(self) -> None:
         if self.mine and ray.is_initialized():
             ray.shutdown()
+        if self._undertaker is not None:
+            self._undertaker.close()
         if self._staged is not None:
             shutil.rmtree(self._staged, ignore_errors=True)
 
