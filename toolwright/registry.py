@@ -123,6 +123,8 @@ def _load_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} cannot be imported as Python")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # for the modules that lie beside it
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -90,6 +90,10 @@ class Trajectory:
         return [segment for segment in self.segments if segment.source == "policy"]
 
     @property
+    def turns(self) -> int:
+        return len(self.steps)
+
+    @property
     def response(self) -> str:
         """Everything after the prompt, as text, for scorers and readers."""
         return "".join(segment.text for segment in self.segments if segment.source != "prompt")
@@ -122,9 +126,14 @@ class Group:
 def save(path: Path, trajectories: Sequence[Trajectory]) -> None:
     """One Parquet file, columnar, written whole or not at all."""
     import pyarrow as pa
+
+    write_table(path, pa.Table.from_pylist([to_row(t) for t in trajectories], schema=parquet_schema()))
+
+
+def write_table(path: Path, table: Any) -> None:
+    """Of `parquet_schema`, written whole or not at all."""
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist([_to_row(t) for t in trajectories], schema=_schema())
     partial = path.with_suffix(".partial")
     try:
         pq.write_table(table, partial, compression="zstd")
@@ -148,10 +157,10 @@ def as_groups(trajectories: Iterable[Trajectory]) -> list[Group]:
     return list(groups.values())
 
 
-_JSON = ("prompt", "ground_truth", "extra_info", "reward_parts", "counts", "timings")
+JSON_COLUMNS = ("prompt", "ground_truth", "extra_info", "reward_parts", "counts", "timings")
 
 
-def _schema() -> Any:
+def parquet_schema() -> Any:
     import pyarrow as pa
 
     segment = pa.struct(
@@ -178,10 +187,10 @@ def _schema() -> Any:
         "failure_message": pa.string(),
         "response": pa.string(),
     }
-    return pa.schema({**plain, **{name: pa.string() for name in _JSON}, "segments": pa.list_(segment)})
+    return pa.schema({**plain, **{name: pa.string() for name in JSON_COLUMNS}, "segments": pa.list_(segment)})
 
 
-def _to_row(t: Trajectory) -> dict[str, Any]:
+def to_row(t: Trajectory) -> dict[str, Any]:
     values = {
         "prompt": t.task.prompt,
         "ground_truth": t.task.ground_truth,
@@ -211,7 +220,7 @@ def _to_row(t: Trajectory) -> dict[str, Any]:
 
 
 def _from_row(row: dict[str, Any]) -> Trajectory:
-    values = {name: json.loads(row[name]) for name in _JSON}
+    values = {name: json.loads(row[name]) for name in JSON_COLUMNS}
     kind = row["failure_kind"]
     return Trajectory(
         task=Task(

@@ -71,14 +71,14 @@ def while_the_model_is_replaced(step: int) -> None:
 
 def before_its_attempts_are_kept(step: int) -> None:
     """Sampled and learned from, but neither recorded nor checkpointed."""
-    save = run_folder.save
+    save = run_folder.RunFolder.save_rollouts
 
-    def or_die(path: Path, trajectories: Any) -> None:
-        if path.stem == f"step_{step:06d}":
+    def or_die(folder: run_folder.RunFolder, number: int, *args: Any) -> None:
+        if number == step:
             die()
-        save(path, trajectories)
+        save(folder, number, *args)
 
-    run_folder.save = or_die
+    run_folder.RunFolder.save_rollouts = or_die  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ SETTINGS = {
 
 def history(run: Path) -> list[dict[str, Any]]:
     """The metrics of every step, but for how long things took."""
-    clocks = ("time/", "throughput/")
+    clocks = ("time/", "throughput/", "use/")
     return [{k: v for k, v in row.items() if not k.startswith(clocks)} for row in metrics(run)]
 
 

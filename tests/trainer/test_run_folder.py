@@ -36,6 +36,7 @@ def test_everything_is_there(run: Path) -> None:
         "metrics.jsonl",
         "log.txt",
         "report.html",
+        "timeline.json",
         *(f"rollouts/step_{step:06d}.parquet" for step in (1, 2, 3, 4)),
         *(f"checkpoints/step_{step}/{name}" for step in (2, 4) for name in ("state.json", "tensors.pt")),
         *(f"model/{name}" for name in ("config.json", "model.safetensors")),
@@ -50,7 +51,7 @@ def test_the_stored_configuration_repeats_the_run(run: Path, tmp_path: Path) -> 
         config.model_copy(update={"run": config.run.model_copy(update={"dir": str(tmp_path)})}), command=["x"]
     )
     for mine, other in zip(metrics(again), metrics(run), strict=True):
-        clocks = ("time/", "throughput/")
+        clocks = ("time/", "throughput/", "use/")
         assert {k: v for k, v in mine.items() if not k.startswith(clocks)} == {
             k: v for k, v in other.items() if not k.startswith(clocks)
         }

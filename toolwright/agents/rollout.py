@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -47,6 +48,7 @@ class Rollout:
         self.tool_settings = tools or {}
         self.tools = Toolbox(self.tool_settings, timeout_s=config.tool_timeout_s)
         self._agents: dict[str, Agent] = {}
+        self._under_way: set[Attempt] = set()
         self.agent = self.agent_of(config.agent)
         self.sampling = Sampling(
             temperature=config.temperature,
@@ -73,10 +75,12 @@ class Rollout:
         return self._agents[name]
 
     def turns(self, tasks: Iterable[Task]) -> int:
-        """The most turns that an attempt at any of these may take."""
-        agent = self.config.agent
-        names = {choice(task, self.tool_settings) for task in tasks} if agent == "auto" else {agent}
-        return 1 if names <= {"single_turn"} else self.config.max_turns
+        return most_turns(self.config, self.tool_settings, tasks)
+
+    def awaits(self) -> str:
+        """Whom the attempts under way are waiting for, and how many each."""
+        whom = Counter(attempt.waits_for or "their agent" for attempt in list(self._under_way))
+        return ", ".join(f"{name} ({count} attempts)" for name, count in whom.most_common())
 
     async def close(self) -> None:
         """Closes the tools, in the loop that used them."""
@@ -115,6 +119,7 @@ class Rollout:
             template=self.config.template,
         )
         started = time.perf_counter()
+        self._under_way.add(attempt)
         try:
             async with asyncio.timeout(self.config.timeout_s) as limit:
                 with suppress(Over):
@@ -137,10 +142,17 @@ class Rollout:
         except TaskFailure as error:
             trajectory.failure = Failure("task", str(error))
         finally:
+            self._under_way.discard(attempt)
             self.engine.release(attempt.id)
             await self.tools.end(attempt.id)
         trajectory.timings["attempt_s"] = time.perf_counter() - started
         return trajectory
+
+
+def most_turns(config: schema.Rollout, tools: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task]) -> int:
+    """The most turns that an attempt at any of these may take."""
+    names = {choice(task, tools) for task in tasks} if config.agent == "auto" else {config.agent}
+    return 1 if names <= {"single_turn"} else config.max_turns
 
 
 def seed_of(*parts: object) -> int:

@@ -341,8 +341,60 @@ class Checkpoint(Block):
     keep: PositiveInt = Field(default=2, description="older ones are removed")
 
 
+class Ranks(Block):
+    """The policy's place; reference and critic are placed alike."""
+
+    ranks: PositiveInt = Field(default=1, description="processes that share the policy's work")
+    cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
+    gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
+    labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
+
+
+class Workers(Block):
+    """The rollout workers' place."""
+
+    workers: PositiveInt | None = Field(
+        default=None, description="how many; null: one for each GPU left, without any one for each node"
+    )
+    cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
+    gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
+    labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
+
+
+class Placement(Block):
+    """`ray`: how many of each role, on what, and how close together."""
+
+    policy: Ranks = Ranks()
+    rollout: Workers = Workers()
+    colocate: Literal["auto", "yes", "no"] = Field(
+        default="auto",
+        description="policy and engine in one process over one set of weights; auto: where there is one GPU",
+    )
+    strategy: Literal["pack", "spread"] = Field(
+        default="pack", description="on as few nodes as possible, or as many"
+    )
+
+
 class Runtime(Block):
-    name: Literal["local"] = "local"
+    """In which process each role lives."""
+
+    name: Literal["local", "ray"] = "local"
+    address: str | None = Field(
+        default=None, description="`ray`: the cluster to join, `auto` or host:port; null: one on this machine"
+    )
+    placement: Placement = Placement()
+    start_timeout_s: PositiveFloat = Field(
+        default=300.0, description="the longest an actor may take to start"
+    )
+    publish_timeout_s: PositiveFloat = Field(
+        default=300.0, description="the longest new weights may take to arrive in a worker"
+    )
+    heartbeat_timeout_s: PositiveFloat = Field(
+        default=60.0, description="an actor that has not answered for so long is replaced"
+    )
+    stage_timeout_s: PositiveFloat = Field(
+        default=3600.0, description="the longest an actor may stay in one stage"
+    )
 
 
 class Train(Block):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -49,6 +50,7 @@ def _page(run: Path) -> str:
         _subtitle(config),
         _tiles(outcome(rows)),
         _warnings(rows),
+        _incidents(run),
         _curves(rows),
         _attempts(run),
         _settings(run, config),
@@ -98,6 +100,30 @@ def _warnings(rows: Sequence[Row]) -> str:
         f'<p class="warn">{escape(visible(key))} was not finite in {_steps(found)}</p>'
         for key, found in steps.items()
     )
+
+
+def _incidents(run: Path) -> str:
+    """Who died, and what was done again."""
+    path = run / "incidents.jsonl"
+    if not path.exists():
+        return ""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # torn by a crash
+            continue
+    deaths = sum(bool(row.get("died")) for row in found)
+    again = sum(int(row.get("resampled", 0)) for row in found)
+    lines = "".join(
+        f"<tr><td>{escape(str(row.get('step', '')))}</td>"
+        + "".join(f"<td>{escape(visible(str(row.get(key, ''))))}</td>" for key in ("who", "what", "done"))
+        + "</tr>"
+        for row in found
+    )
+    head = "".join(f"<th>{name}</th>" for name in ("step", "who", "what", "what was done"))
+    title = f"Survived <small>{deaths} deaths, {again} attempts sampled again</small>"
+    return f'<h2>{title}</h2><div class="box scroll"><table><tr>{head}</tr>{lines}</table></div>'
 
 
 def _steps(found: Sequence[int]) -> str:

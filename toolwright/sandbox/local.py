@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from toolwright.failures import InfrastructureFailure
@@ -17,6 +18,7 @@ _START = (
     "import sys; sys.path.insert(0, {package!r});"
     "from toolwright.cli.sandbox import main; sys.exit(main(sys.argv[1:]))"
 )
+RETRY_S = 0.3
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
@@ -33,28 +35,70 @@ def _stop_with_parent() -> None:
 @contextlib.contextmanager
 def local_server(*options: str) -> Iterator[str]:
     """Serves on a free port of the loopback and gives the URL."""
+    process, url = _started("0", options)
+    try:
+        yield url
+    finally:
+        _ended(process)
+
+
+@contextlib.contextmanager
+def lasting_server(*options: str, died: Callable[[str], None]) -> Iterator[str]:
+    """As `local_server`, and started again at the same address whenever it dies; `died` is told each time."""
+    process, url = _started("0", options)
+    present, closing = [process], threading.Event()
+
+    def watch() -> None:
+        while True:
+            code = present[0].wait()
+            if closing.is_set():
+                return
+            died(f"the sandbox server {url} (pid {present[0].pid}) died with exit code {code}")
+            _ended(present[0])
+            while not closing.is_set():
+                try:
+                    present[0], _ = _started(url.rpartition(":")[2].strip("/"), options)
+                    break
+                except InfrastructureFailure:  # the port may not be free yet
+                    closing.wait(RETRY_S)
+
+    # The server is told to stop when the thread that started it ends, so this one has to outlast it.
+    watcher = threading.Thread(target=watch, name="sandbox", daemon=True)
+    watcher.start()
+    try:
+        yield url
+    finally:
+        closing.set()
+        present[0].terminate()
+        watcher.join(40)
+        _ended(present[0])
+
+
+def _started(port: str, options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
     # A file and not a pipe: nobody reads it while the server runs, and a full pipe would stop the server.
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
-            command("serve", "--port", "0", *options),
+            command("serve", "--port", port, *options),
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
             preexec_fn=_stop_with_parent,
         )
         assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            if not line.startswith("serving on "):
-                process.wait(40)
-                said.seek(0)
-                raise InfrastructureFailure(f"the sandbox did not start: {said.read().strip()}")
-            yield line.removeprefix("serving on ").strip()
-        finally:
-            process.terminate()
-            try:
-                process.wait(40)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
+        line = process.stdout.readline()
+        if not line.startswith("serving on "):
+            _ended(process)
+            said.seek(0)
+            raise InfrastructureFailure(f"the sandbox did not start: {said.read().strip()}")
+    return process, line.removeprefix("serving on ").strip()
+
+
+def _ended(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(40)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ from toolwright.tools import TOOLS
 
 if TYPE_CHECKING:
     from toolwright.config import schema
+
+log = logging.getLogger(__name__)
 
 Settings = dict[str, dict[str, Any]]
 
@@ -63,16 +66,19 @@ def plain(tools: Any, where: str) -> Settings:
 
 
 @contextmanager
-def served(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Settings]:
-    """The settings with a URL wherever a sandbox is needed; one is started for the block if none is named."""
+def served(
+    settings: Mapping[str, Mapping[str, Any]], *, died: Callable[[str], None] = log.warning
+) -> Iterator[Settings]:
+    """The settings with a URL wherever a sandbox is needed; one is started for the block if none is named,
+    and started again when it dies, of which `died` is told."""
     whole = {label: dict(own) for label, own in settings.items()}
     homeless = [label for label, own in whole.items() if _wants_sandbox(label, own)]
     if not homeless:
         yield whole
         return
-    from toolwright.sandbox.local import local_server
+    from toolwright.sandbox.local import lasting_server
 
-    with local_server() as url:
+    with lasting_server(died=died) as url:
         for label in homeless:
             whole[label]["url"] = url
         yield whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,9 +13,11 @@ from toolwright.algorithms import advantages, correction, kl
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.learner.critic import Critic
-from toolwright.learner.policy import Frozen, Policy
+from toolwright.learner.policy import Policy
 from toolwright.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from toolwright.trainer.learning import Reference, Values
 
 
 @dataclass
@@ -24,8 +26,8 @@ class Credit:
 
     config: schema.Config
     policy: Policy
-    reference: Frozen | None
-    critic: Critic | None
+    reference: Reference | None
+    critic: Values | None
 
     def __post_init__(self) -> None:
         algorithm = self.config.algorithm

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from toolwright.algorithms import advantages, kl
+from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
@@ -20,6 +23,23 @@ from toolwright.trainer.credit import Credit
 from toolwright.trainer.measures import of_gap, of_updates
 from toolwright.trainer.rehearsal import rehearse
 from toolwright.trajectory import Trajectory
+
+
+class Reference(Protocol):
+    """What the policy is kept close to: in this process, or asked in another."""
+
+    def statistics(self, batch: Batch) -> dict[str, Tensor]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Values(Protocol):
+    """The critic as the learner uses it: in this process, or asked in another."""
+
+    def values(self, batch: Batch) -> Tensor: ...
+    def update(self, batch: Batch) -> dict[str, float]: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def wants_reference(algorithm: schema.Algorithm) -> bool:
@@ -59,10 +79,17 @@ def total_updates(config: schema.Config) -> int:
 
 
 class Learner:
-    """The roles that the algorithm asks for, and no others."""
+    """The roles that the algorithm asks for, and no others; those not given are made here."""
 
     def __init__(
-        self, config: schema.Config, decoder: Decoder, *, max_turns: int, ranks: Ranks = ALONE
+        self,
+        config: schema.Config,
+        decoder: Decoder,
+        *,
+        max_turns: int,
+        reference: Reference | None = None,
+        critic: Values | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         self.config = config
         update, algorithm = config.update, config.algorithm
@@ -72,9 +99,9 @@ class Learner:
         # First the copies: once the policy is sharded there is no whole to be copied.
         self.reference = self.critic = None
         if wants_reference(algorithm):
-            self.reference = build_reference(config, copy.deepcopy(decoder), ranks)
+            self.reference = reference or build_reference(config, copy.deepcopy(decoder), ranks)
         if wants_critic(algorithm):
-            self.critic = build_critic(config, decoder, ranks)
+            self.critic = critic or build_critic(config, decoder, ranks)
         self.policy = Policy(
             decoder,
             update.policy,

@@ -10,16 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolwright import tasks as task_sets
-from toolwright.agents.rollout import Rollout
+from toolwright.agents.rollout import most_turns
+from toolwright.algorithms import advantages
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.rewards import Scorer
 from toolwright.tasks.order import TaskOrder
-from toolwright.tools.settings import Settings, served, settings_of
-from toolwright.trainer import roles
+from toolwright.tools.settings import Settings
+from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trainer.evaluation import held_out
-from toolwright.trainer.learning import Learner
 from toolwright.trainer.run import Run
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.sampling import GroupSampler, Sampled
@@ -28,83 +26,77 @@ T = TypeVar("T")
 
 
 class Trainer:
-    """All roles of one run in this process, and the steps they take together. `tools` are settings of
-    tools whose servers run; without it, as the configuration has them."""
+    """The steps that a crew takes together. `tools` are settings of tools; without it, as the configuration
+    has them."""
 
     def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
         self.config = config
         self.step_done = 0
-        tasks = task_sets.load(config.task, seed=config.run.seed)
-        tools = settings_of(config) if tools is None else tools
-        alphabet = roles.alphabet(tasks, tools)
-        decoder, self.tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
-        roles.use_processor(config.run, decoder)
-        limit = min(config.task.max_prompt_tokens, decoder.shape.context - 1)
-        self.train_tasks = roles.fitting(list(tasks.train), config.task, self.tokenizer, limit=limit)
-        self.held_out_tasks = roles.fitting(list(tasks.held_out), config.task, self.tokenizer, limit=limit)
-        self.skipped_prompts = len(tasks.train) - len(self.train_tasks)
-        self.skipped_held_out = len(tasks.held_out) - len(self.held_out_tasks)
-        self.engine = roles.build_engine(config, decoder, self.tokenizer)
-        self.rollout = Rollout(config.rollout, self.engine, self.tokenizer, tools=tools)
+        prepared = prepare(config, tools)
+        self.train_tasks, self.skipped_prompts = prepared.train, prepared.skipped
+        self.held_out_tasks, self.skipped_held_out = prepared.held_out, prepared.skipped_held_out
         self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
-        self.learner = Learner(config, decoder, max_turns=self.rollout.turns(self.train_tasks))
-        self.loop = asyncio.Runner()
         self._running: asyncio.Task[Any] | None = None
-        self.scorer = Scorer(config.reward, default=tasks.scorer)  # last: it may be a process of its own
+        self.crew = assembled(prepared.brief)
         try:
-            self.scorer.check([*self.train_tasks, *self.held_out_tasks])
+            self.crew.check([*self.train_tasks, *self.held_out_tasks])
         except BaseException:
-            self.scorer.close()
+            self.crew.close()
             raise
         self.sampler = GroupSampler(
             config,
-            self.rollout,
-            self.scorer,
+            self.crew,
             self.train_tasks,
             self.order,
-            greedy_baseline="reward_baseline" in self.learner.credit.needs,
+            turns=lambda task: most_turns(config.rollout, prepared.brief.tools, [task]),
+            greedy_baseline="reward_baseline" in advantages.needs(config.algorithm.adv_estimator),
         )
 
     def sample(self, step: int) -> Sampled:
         """The groups that this step learns from. Only the order of tasks changes."""
+        self.crew.begin(step)
         return self._run(self.sampler.step(step))
 
     def evaluate(self) -> dict[str, float]:
-        result, _ = self._run(held_out(self.config, self.rollout, self.scorer, self.held_out_tasks))
+        crew = self.crew
+        result, _ = self._run(
+            held_out(self.config, self.held_out_tasks, attempt=crew.attempt, score=crew.score)
+        )
         return result
 
     def cancel(self) -> None:
         """End sampling or evaluation where it waits. May be called from a signal's handler."""
         if self._running is not None:
             self._running.cancel()
-            self.loop.get_loop().call_soon_threadsafe(lambda: None)  # it may be asleep
+            self.crew.loop.get_loop().call_soon_threadsafe(lambda: None)  # it may be asleep
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        async def noted() -> T:
+        # Kept here and not as the task's result: asyncio's Runner asks who handles SIGINT, for which Python
+        # 3.11 writes out that task, result and all, and throws the text away. For a step that is seconds.
+        result: list[T] = []
+
+        async def noted() -> None:
             self._running = asyncio.current_task()
             try:
-                return await work
+                result.append(await work)
             finally:
                 self._running = None
 
-        return self.loop.run(noted())
+        self.crew.loop.run(noted())
+        return result[0]
 
     def learn(self, sampled: Sampled, step: int) -> dict[str, float]:
-        """One step's updates, then the engines hear of the new weights."""
-        metrics = self.learner.learn(
-            sampled.trajectories, step, exact=self.engine.exact, baselines=sampled.baselines
-        )
-        self.engine.publish(step)
-        return metrics
+        """One step's updates, then the engines have the new weights."""
+        return self.crew.learn(sampled.trajectories, step, baselines=sampled.baselines)
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """All that the next step depends on. Seeds need no keeping: they follow from the step's number."""
-        plain, tensors = self.learner.state()
+        plain, tensors = self.crew.state()
         own = {
             "step": self.step_done,
             "order": self.order.state(),
             "tasks": self.tasks_digest,
-            "weights_version": self.engine.weights_version,
+            "weights_version": self.crew.weights_version,
         }
         return {**plain, **own}, tensors
 
@@ -121,24 +113,29 @@ class Trainer:
                 "the checkpoint is of other training tasks: resume with the task settings and files that the "
                 "run began with, or start a new run"
             )
-        self.learner.restore(plain, tensors)
+        self.crew.restore(plain, tensors, version=plain["weights_version"])
         self.step_done = plain["step"]
-        self.engine.publish(plain["weights_version"])
+
+    @property
+    def learner(self) -> Any:
+        """Of a crew in this process."""
+        return self.crew.learner  # type: ignore[attr-defined]
+
+    @property
+    def engine(self) -> Any:
+        """Of a crew in this process."""
+        return self.crew.engine  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        self.scorer.close()  # first: the loop would wait for a score that hangs
-        self.loop.run(self.rollout.close())
-        self.loop.run(self.engine.close())
-        self.loop.close()
+        self.crew.close()
 
 
 def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     """A whole run, from its folder to its report. Returns the folder."""
     folder = RunFolder.claim(config.run, made_of=(config.algorithm.name, config.task.name))
-    with served(settings_of(config)) as tools:
-        trainer = Trainer(config, tools=tools)
-        try:
-            Run(config, trainer, folder).go(command)
-        finally:
-            trainer.close()
+    trainer = Trainer(config)
+    try:
+        Run(config, trainer, folder).go(command)
+    finally:
+        trainer.close()
     return folder.path

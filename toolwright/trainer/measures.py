@@ -34,7 +34,7 @@ def of_sample(sampled: Sampled) -> dict[str, float]:
             "response/tokens_mean": statistics.fmean(tokens),
             "response/tokens_max": max(tokens),
             "response/truncated": statistics.fmean(t.stop == "length" for t in attempts),
-            "turns/mean": statistics.fmean(len(t.steps) for t in attempts),
+            "turns/mean": statistics.fmean(t.turns for t in attempts),
         }
     )
     for part in sorted({name for t in attempts for name in t.reward_parts}):

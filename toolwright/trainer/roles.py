@@ -61,9 +61,7 @@ def pick_device(name: str) -> torch.device:
 def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Decoder, Tokenizer]:
     """The policy's decoder and tokenizer: a Hugging Face folder's, or fresh, a token a character."""
     if config.path is not None:
-        folder = Path(config.path).expanduser()
-        if not folder.is_dir():
-            raise UserError(f"model.path={config.path} is not a folder")
+        folder = _folder(config)
         decoder = huggingface.load(folder, context=config.context)
         tokenizer = Tokenizer.load(folder)
         if tokenizer.size > decoder.shape.vocab:
@@ -94,6 +92,27 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
 def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:
     """What a fresh character-level tokenizer must know: a tool may answer anything that can be typed."""
     return tasks.alphabet + (string.printable if tools else "")
+
+
+def build_tokenizer(config: schema.Model, alphabet: str) -> Tokenizer:
+    """What `build_model` gives beside the decoder, without building that."""
+    if config.path is None:
+        return Tokenizer.characters(alphabet)
+    return Tokenizer.load(_folder(config))
+
+
+def context_of(config: schema.Model) -> int:
+    """The longest sequence of the model, read rather than built."""
+    if config.path is None:
+        return config.context
+    return huggingface.read_shape(_folder(config), context=config.context).context
+
+
+def _folder(config: schema.Model) -> Path:
+    folder = Path(config.path or "").expanduser()
+    if not folder.is_dir():
+        raise UserError(f"model.path={config.path} is not a folder")
+    return folder
 
 
 def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> Engine:

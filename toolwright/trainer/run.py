@@ -14,6 +14,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
+from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
 from toolwright.trainer.interrupt import Interrupt, Stopped
 from toolwright.trainer.measures import of_sample
@@ -91,14 +92,27 @@ class Run:
             with self.progress.stage("evaluate"):
                 metrics.update(trainer.evaluate())
         with self.progress.stage("record"):
-            self.folder.save_rollouts(step, sampled.attempts)
+            self.folder.save_rollouts(step, sampled.attempts, trainer.crew.record)
         total = time.perf_counter() - started
         tokens = sum(t.sampled_tokens for t in sampled.attempts)
         metrics["throughput/tokens_per_s"] = tokens / total
-        metrics["weights_version"] = trainer.engine.weights_version
+        metrics["weights_version"] = trainer.crew.weights_version
         timings = {**self._timings(), "time/score_s": sampled.score_s, "time/total_s": total}
         timings["time/sample_s"] -= sampled.score_s
-        self._record(step, {**metrics, **timings})
+        self._record(step, {**metrics, **timings, **self._of_runtime(step)})
+
+    def _of_runtime(self, step: int) -> dict[str, float]:
+        """What the crew did and survived in this step, told where it is looked for."""
+        events, incidents = self.trainer.crew.events(), self.trainer.crew.incidents()
+        self.folder.timeline.append(step, events)
+        for incident in incidents:
+            self.folder.note(step, incident)
+            self._say(f"step {step}: {incident.line}")
+        return {
+            **use(events),
+            "runtime/deaths": sum(incident.died for incident in incidents),
+            "runtime/resampled": sum(incident.resampled for incident in incidents),
+        }
 
     def _report_failures(self, step: int, sampled: Sampled) -> None:
         messages = sampled.failures
@@ -130,13 +144,14 @@ class Run:
 
     def _announce(self) -> None:
         trainer, config = self.trainer, self.config
-        size = sum(p.numel() for p in trainer.learner.policy.decoder.parameters())
         self._say(f"run folder {self.folder.path}")
         self._say(
-            f"model of {size:,} parameters, {len(trainer.train_tasks):,} training tasks, "
+            f"model of {trainer.crew.parameters:,} parameters, {len(trainer.train_tasks):,} training tasks, "
             f"{len(trainer.held_out_tasks):,} held out"
         )
         self._say(batch_line(config))
+        if trainer.crew.dashboard:
+            self._say(f"Ray's dashboard {trainer.crew.dashboard}")
         for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):
             if skipped:
                 self._say(f"{skipped:,} {kind} prompts are too long and were skipped")
@@ -153,7 +168,7 @@ class Run:
                 keep = self.config.checkpoint.keep
                 checkpoints.save(self.folder.checkpoints, trainer.step_done, plain, tensors, keep=keep)
             if self.exported != trainer.step_done:
-                self.folder.save_model(trainer.learner.policy.decoder, trainer.tokenizer)
+                self.folder.save_model(trainer.crew.export)
         self.saved = self.exported = trainer.step_done
 
     def _resume(self) -> int | None:

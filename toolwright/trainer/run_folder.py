@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import platform
 import re
@@ -11,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +20,14 @@ from pathlib import Path
 from toolwright import __version__
 from toolwright.config import schema, stored
 from toolwright.failures import UserError
-from toolwright.models import huggingface
-from toolwright.models.decoder import Decoder
-from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.metrics import Metrics
 from toolwright.registry import short_name
+from toolwright.runtime.crew import Incident
+from toolwright.runtime.timeline import Timeline
 from toolwright.trainer import checkpoints
 from toolwright.trajectory import Trajectory, save
+
+Record = Callable[[Path, Sequence[Trajectory]], None]
 
 
 class RunFolder:
@@ -38,6 +40,10 @@ class RunFolder:
     @cached_property
     def metrics(self) -> Metrics:
         return Metrics(self.path / "metrics.jsonl")
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        return Timeline(self.path / "timeline.json")
 
     @classmethod
     def claim(cls, run: schema.Run, *, made_of: Sequence[str]) -> RunFolder:
@@ -69,21 +75,27 @@ class RunFolder:
         with (self.path / "log.txt").open("a") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
-    def save_rollouts(self, step: int, trajectories: Sequence[Trajectory]) -> None:
+    def note(self, step: int, incident: Incident) -> None:
+        """A death that was survived; log.txt has the stack as well, where there is one."""
+        with (self.path / "incidents.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(incident.as_row(step), ensure_ascii=False) + "\n")
+        if incident.stack:
+            self.log(f"{incident.who}:\n{incident.stack}")
+
+    def save_rollouts(self, step: int, trajectories: Sequence[Trajectory], record: Record = save) -> None:
         file = self.rollouts / f"step_{step:06d}.parquet"
         try:
-            save(file, trajectories)
+            record(file, trajectories)
         except BaseException:
             file.with_suffix(".partial").unlink(missing_ok=True)
             raise
 
-    def save_model(self, decoder: Decoder, tokenizer: Tokenizer) -> None:
+    def save_model(self, export: Callable[[Path], None]) -> None:
         """The latest policy as an ordinary Hugging Face folder; replaced whole, so that it is always one."""
         fresh, old = self.path / "model.partial", self.path / "model.old"
         shutil.rmtree(fresh, ignore_errors=True)
         try:
-            huggingface.save(decoder, fresh)
-            tokenizer.save(fresh)
+            export(fresh)
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -96,6 +108,7 @@ class RunFolder:
     def rewind(self, step: int) -> None:
         """Forget what was written after this step or in part, so that a resumed run leaves one history."""
         Metrics.truncate(self.path / "metrics.jsonl", after_step=step)
+        self.timeline.rewind(step)
         for file in self.rollouts.iterdir():
             number = file.stem.removeprefix("step_")
             if not number.isdigit() or int(number) > step:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from toolwright.agents.rollout import Rollout, Wanted, seed_of
+from toolwright.agents.rollout import Wanted, seed_of
 from toolwright.algorithms import selection
 from toolwright.config import schema
-from toolwright.rewards import Scorer
+from toolwright.runtime.crew import Crew
 from toolwright.tasks.order import TaskOrder
 from toolwright.trajectory import Group, Task, Trajectory, as_groups
 
@@ -42,14 +42,14 @@ class GroupSampler:
     def __init__(
         self,
         config: schema.Config,
-        rollout: Rollout,
-        scorer: Scorer,
+        crew: Crew,
         tasks: Sequence[Task],
         order: TaskOrder,
         *,
+        turns: Callable[[Task], int],
         greedy_baseline: bool,
     ) -> None:
-        self.config, self.rollout, self.scorer = config, rollout, scorer
+        self.config, self.crew, self.turns = config, crew, turns
         self.tasks, self.order, self.greedy_baseline = tasks, order, greedy_baseline
         chosen = config.algorithm.selection
         self.per_task = config.rollout.samples * (chosen.oversample if chosen.resample_on_correct else 1)
@@ -75,10 +75,10 @@ class GroupSampler:
             wanted += [Wanted(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
             if self.greedy_baseline:
                 greedy.append(Wanted(task, name, self.per_task, seed))
-        attempts = await self.rollout.run(wanted)
-        best = await self.rollout.run(greedy, temperature=0.0) if greedy else []
+        attempts = await self.crew.attempt(wanted)
+        best = await self.crew.attempt(greedy, temperature=0.0) if greedy else []
         started = time.perf_counter()
-        await self.scorer.score([t for t in [*attempts, *best] if t.failure is None])
+        await self.crew.score([t for t in [*attempts, *best] if t.failure is None])
         sampled.score_s += time.perf_counter() - started
         for trajectory in best:
             if trajectory.failure is None and trajectory.reward is not None:
@@ -109,7 +109,7 @@ class GroupSampler:
         reward = self.config.reward
         if not reward.overlong_buffer or trajectory.reward is None:
             return
-        limit = self.config.rollout.max_tokens * self.rollout.turns([trajectory.task])
+        limit = self.config.rollout.max_tokens * self.turns(trajectory.task)
         penalty = selection.overlong_penalty(
             trajectory.sampled_tokens,
             max_length=limit,

@@ -22,6 +22,7 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner.forward import precision, statistics
 from toolwright.learner.optimizer import Optimizer
+from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.progress import Progress
@@ -107,7 +108,7 @@ def _steps(
                 metrics.update(judge.held_out())
             folder.metrics.append(step, metrics)
             progress.step(step, metrics)
-        folder.save_model(decoder, tokenizer)
+        folder.save_model(lambda fresh: _export(decoder, tokenizer, fresh))
         write_report(folder.path)
     print(closing_table(folder.path))
     interrupt.leave()
@@ -131,6 +132,11 @@ class Student:
             loss.backward()
             loss_sum += float(loss.detach())
         return {"policy/loss": loss_sum, **{f"policy/{k}": v for k, v in self.optimizer.step().items()}}
+
+
+def _export(decoder: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
+    huggingface.save(decoder, folder)
+    tokenizer.save(folder)
 
 
 def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:
@@ -229,7 +235,8 @@ class Judge:
         if not self.tasks or self.missing or self.scorer is None:
             return {}
         self.engine.publish(self.engine.weights_version + 1)  # what was learned since the last time
-        result, _ = self.loop.run(held_out(self.config, self.rollout, self.scorer, self.tasks))
+        attempt, score = self.rollout.run, self.scorer.score
+        result, _ = self.loop.run(held_out(self.config, self.tasks, attempt=attempt, score=score))
         return result
 
     def close(self) -> None:

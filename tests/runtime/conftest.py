@@ -1,0 +1,66 @@
+"""One Ray cluster for all tests of this room: a head node, to which a test may add others."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolwright.rewards import SCORERS
+from toolwright.trainer.loop import Trainer
+
+from .clusters import PATIENT, ROOT, configured
+
+Build = Callable[..., Trainer]
+
+
+@pytest.fixture(scope="session")
+def deadly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("deadly")
+
+
+@pytest.fixture(scope="session")
+def cluster(deadly: Path) -> Iterator[Any]:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    before = dict(os.environ)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), before.get("PYTHONPATH", "")])
+    os.environ["DEADLY"] = str(deadly)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    ray.init(address=made.address, namespace="toolwright", log_to_driver=False)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registry() -> Iterator[None]:
+    """The tests' own task file registers a scorer; other rooms' tests count what is registered."""
+    SCORERS.names()
+    before = dict(SCORERS._entries)
+    yield
+    SCORERS._entries = before
+    for name in [name for name in sys.modules if name.startswith("toolwright_user_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def build(cluster: Any) -> Iterator[Build]:
+    """A trainer over the tests' cluster with the settings that a test says."""
+    made: list[Trainer] = []
+
+    def one(*own: str) -> Trainer:
+        made.append(Trainer(configured(*PATIENT, *own)))
+        return made[-1]
+
+    yield one
+    for trainer in made:
+        trainer.close()

@@ -1,0 +1,94 @@
+"""Dealing attempts to workers that may be lost, without any cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from toolwright.agents.rollout import Wanted
+from toolwright.failures import InfrastructureFailure
+from toolwright.runtime.dealing import Dealer, Quarantine, Worker, WorkerLost
+from toolwright.trajectory import Task, Trajectory
+
+
+class Fake:
+    """Dies of the tasks in `poison`, or the first `dies` times; comes back at once."""
+
+    def __init__(self, name: str, *, poison: Sequence[str] = (), dies: int = 0) -> None:
+        self.name, self.poison, self.dies = name, poison, dies
+        self.had: list[list[str]] = []
+        self.deaths = 0
+
+    async def attempt(self, wanted: Sequence[Wanted], temperature: float | None) -> list[Trajectory]:
+        self.had.append([one.task.id for one in wanted])
+        await asyncio.sleep(0.001)
+        if self.dies > self.deaths or any(one.task.id in self.poison for one in wanted):
+            self.deaths += 1
+            raise WorkerLost("killed")
+        return [Trajectory(one.task, one.group, index=one.index, seed=one.seed) for one in wanted]
+
+
+def wanted(groups: int, samples: int = 2) -> list[Wanted]:
+    return [
+        Wanted(Task(f"t{g}", []), f"g{g}", i, seed=100 * g + i) for g in range(groups) for i in range(samples)
+    ]
+
+
+def deal(
+    workers: Sequence[Fake], asked: list[Wanted], *, room: int = 8, quarantine: Quarantine | None = None
+) -> tuple[list[Trajectory], list[tuple[str, int]]]:
+    lost: list[tuple[str, int]] = []
+
+    def note(worker: Worker, count: int, reason: str) -> None:
+        lost.append((worker.name, count))
+
+    quarantine = quarantine or Quarantine()
+    dealer = Dealer(lambda: workers, quarantine, room=room, lost=note, patience_s=0.5)
+    return asyncio.run(dealer.deal(asked, None)), lost
+
+
+def test_everything_comes_back_in_order_and_everybody_has_work() -> None:
+    workers, asked = [Fake("a"), Fake("b")], wanted(16)
+    found, lost = deal(workers, asked)
+    assert [(t.group, t.index, t.seed) for t in found] == [(w.group, w.index, w.seed) for w in asked]
+    assert all(worker.had for worker in workers)
+    assert not lost
+
+
+def test_no_group_is_split() -> None:
+    workers = [Fake("a"), Fake("b"), Fake("c")]
+    deal(workers, wanted(7, samples=3))
+    for worker in workers:
+        for chunk in worker.had:
+            assert all(chunk.count(task) == 3 for task in chunk)
+
+
+def test_what_a_dead_worker_had_is_dealt_again() -> None:
+    workers, asked = [Fake("a", dies=1), Fake("b")], wanted(8)
+    found, lost = deal(workers, asked)
+    assert [t.seed for t in found] == [w.seed for w in asked]
+    assert all(t.failure is None for t in found)
+    assert sum(count for _, count in lost) > 0
+
+
+def test_a_task_that_kills_twice_is_not_dealt_a_third_time() -> None:
+    workers, quarantine = [Fake("a", poison=["t3"]), Fake("b", poison=["t3"])], Quarantine()
+    found, _ = deal(workers, wanted(8), quarantine=quarantine)
+    assert {t.task.id for t in found if t.failure} == {"t3"}
+    assert sum(worker.deaths for worker in workers) == 2
+    assert list(quarantine.tasks) == ["t3"]
+    deal(workers, wanted(8), quarantine=quarantine)
+    assert sum(worker.deaths for worker in workers) == 2
+
+
+def test_two_poisons_at_once_do_not_take_the_innocent_with_them() -> None:
+    workers = [Fake(name, poison=["t1", "t2"]) for name in "ab"]
+    found, _ = deal(workers, wanted(12), room=64)
+    assert {t.task.id for t in found if t.failure} == {"t1", "t2"}
+
+
+def test_nobody_to_deal_to_is_an_error_in_time() -> None:
+    with pytest.raises(InfrastructureFailure, match=r"no rollout worker for 0\.5 s"):
+        deal([], wanted(2))

@@ -1,0 +1,65 @@
+"""The same configuration in one process and over actors: the same tokens, the same losses, the same end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from tests.trainer.runs import metrics, rollouts
+from toolwright.trainer.loop import train
+from toolwright.trajectory import Trajectory
+
+from .clusters import PATIENT, configured, told
+from .conftest import Build
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+ALGORITHMS = {
+    "tool-using GRPO": ["algorithm=grpo", "algorithm.kl.where=loss"],
+    "PPO with critic": [
+        "algorithm=ppo",
+        "algorithm.kl.where=reward",
+        "update.minibatches=2",
+        "checkpoint.every=1",
+    ],
+}
+
+
+def essence(t: Trajectory) -> Any:
+    return (t.group, t.index, t.seed, t.segments, t.reward, t.reward_parts, t.counts, t.weights_version)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_same_numbers_as_in_one_process(algorithm: str, cluster: Any, tmp_path: Path) -> None:
+    own = [*ALGORITHMS[algorithm], "train.steps=4"]
+    here = train(configured(f"run.dir={tmp_path}", "run.name=here", *own), command=["toolwright"])
+    there = train(configured(f"run.dir={tmp_path}", "run.name=there", *PATIENT, *own), command=["toolwright"])
+    for mine, theirs in zip(told(metrics(here)), told(metrics(there)), strict=True):
+        assert mine.keys() == theirs.keys()
+        for key, value in mine.items():
+            assert theirs[key] == pytest.approx(value, abs=1e-6), (mine["step"], key)
+    for step, attempts in rollouts(here).items():
+        assert list(map(essence, attempts)) == list(map(essence, rollouts(there)[step]))
+        assert {t.weights_version for t in attempts} == {step - 1}
+    assert (here / "model/model.safetensors").read_bytes() == (there / "model/model.safetensors").read_bytes()
+
+
+def test_each_role_is_an_actor_of_its_own(build: Build) -> None:
+    trainer = build("algorithm=ppo", "algorithm.kl.where=reward")
+    seats = trainer.crew.seats  # type: ignore[attr-defined]
+    assert sorted(seats) == ["critic", "policy", "reference", "reward", "rollout-0"]
+    assert len({seat.identity.pid for seat in seats.values()}) == 5
+    assert all(ray.get_actor(f"{seat.run}/{name}", "toolwright") for name, seat in seats.items())
+
+
+def test_colocated_policy_and_engine_are_one_actor(build: Build, tmp_path: Path) -> None:
+    apart = build("runtime.placement.rollout.workers=2")
+    expected = [apart.learn(apart.sample(step), step) for step in (1, 2)]
+    apart.close()
+    together = build("runtime.placement.colocate=yes")
+    assert sorted(together.crew.seats) == ["policy", "reference", "reward"]  # type: ignore[attr-defined]
+    assert [together.learn(together.sample(step), step) for step in (1, 2)] == expected
+    assert together.crew.weights_version == 2

@@ -1,0 +1,121 @@
+"""Trajectories as columns: nothing is lost on the way, and nothing is fetched that nobody reads."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolwright.runtime import recording
+from toolwright.runtime.transport import SOURCES, Parcel, Shipment, Shipped, Told, pack, unpack
+from toolwright.trajectory import Failure, Segment, Task, Trajectory, load, save
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+tokens = st.lists(st.integers(0, 2**31 - 1), max_size=5)
+
+
+@st.composite
+def segments(draw: Any) -> Segment:
+    source = draw(st.sampled_from(SOURCES))
+    drawn = draw(tokens)
+    log_probs = [draw(finite) for _ in drawn] if source == "policy" else []
+    return Segment(
+        source,
+        drawn,
+        log_probs,
+        text=draw(st.text(max_size=8)),
+        reward=draw(st.none() | finite),
+        anchor=draw(st.none() | st.text(max_size=4)),
+        calls=draw(st.lists(st.just({"name": "echo", "seconds": 0.5}), max_size=2)),
+    )
+
+
+@st.composite
+def trajectories(draw: Any) -> Trajectory:
+    task = Task(draw(st.text(max_size=4)), [{"role": "user", "content": draw(st.text(max_size=4))}], 7)
+    failure = draw(st.none() | st.just(Failure("task", "no")))
+    made = Trajectory(task, "1.0.0", index=draw(st.integers(0, 9)), seed=draw(st.integers(0, 2**62)))
+    made.reward, made.failure = draw(st.none() | finite), failure
+    made.segments = draw(st.lists(segments(), max_size=4))
+    made.counts, made.stop = {"tool_calls": 2}, "eos"
+    return made
+
+
+@given(st.lists(trajectories(), max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_what_is_unpacked_is_what_was_packed(made: list[Trajectory]) -> None:
+    parcel = pack(made)
+    assert unpack(parcel) == made
+    chosen = list(range(len(made)))[::-2]
+    assert unpack(parcel, chosen) == [made[row] for row in chosen]
+
+
+def attempts(count: int = 6, length: int = 40) -> list[Trajectory]:
+    draw = random.Random(0)
+    made = []
+    for i in range(count):
+        task = Task(f"t{i // 2}", [{"role": "user", "content": "ü?"}], ground_truth=[1])
+        t = Trajectory(task, f"g{i // 2}", index=i % 2, seed=i)
+        t.append(Segment("prompt", [1, 2, 3], text="ü?"))
+        drawn = [float(np.float32(draw.uniform(-9, 0))) for _ in range(length)]
+        t.append(Segment("policy", [draw.randrange(9) for _ in drawn], drawn, text="said", anchor="s"))
+        t.append(Segment("tool", [5], text="done", calls=[{"name": "echo"}]))
+        t.counts, t.timings, t.stop = {"tool_calls": 1}, {"attempt_s": 0.5}, "eos"
+        made.append(t)
+    return made
+
+
+def shipped(made: list[Trajectory], shipment: Shipment) -> list[Shipped]:
+    return [
+        Shipped(
+            t.task, group=t.group, index=t.index, seed=t.seed, told=Told.of(t), shipment=shipment, row=row
+        )
+        for row, t in enumerate(made)
+    ]
+
+
+def test_the_driver_counts_and_selects_without_fetching() -> None:
+    def never(ref: Any) -> Parcel:
+        raise AssertionError("fetched")
+
+    made = attempts()
+    for mine, seen in zip(made, shipped(made, Shipment("ref", never)), strict=True):
+        for name in ("sampled_tokens", "turns", "stop", "counts", "timings", "failure", "weights_version"):
+            assert getattr(seen, name) == getattr(mine, name)
+
+
+def test_segments_are_fetched_when_they_are_read() -> None:
+    made = attempts()
+    parcel = pack(made)
+    seen = shipped(made, Shipment("ref", lambda ref: parcel))
+    assert [t.segments for t in seen] == [t.segments for t in made]
+    assert seen[0].response == made[0].response
+
+
+def test_a_step_is_recorded_as_a_process_alone_would(tmp_path: Path) -> None:
+    made = attempts()
+    parcels = [pack(made[:4]), pack(made[4:])]
+    seen: list[Trajectory] = []
+    for part, parcel in zip((made[:4], made[4:]), parcels, strict=True):
+        seen += shipped(part, Shipment("ref", lambda ref, parcel=parcel: parcel))
+    lost = Trajectory(Task("x", []), "g9", failure=Failure("task", "in quarantine"))
+    for t in (made, seen):
+        t[0].reward, t[0].reward_parts, t[1].failure = 1.0, {"acc": 1.0}, Failure("task", "no")
+    order = [5, 0, 3, 1, 4, 2]
+    save(tmp_path / "here", [lost, *(made[i] for i in order)])
+    recording.write(tmp_path / "there", [lost, *(seen[i] for i in order)])
+    here, there = load(tmp_path / "here"), load(tmp_path / "there")
+    for mine, theirs in zip(here, there, strict=True):
+        for field in fields(Trajectory):
+            assert getattr(mine, field.name) == getattr(theirs, field.name), field.name
+
+
+def test_columns_are_little_more_than_what_they_carry() -> None:
+    made = attempts(count=64, length=1000)
+    payload = sum(4 * len(t.tokens) + 4 * t.sampled_tokens + len(t.response.encode()) for t in made)
+    assert pack(made).nbytes <= 1.3 * payload

@@ -1,0 +1,513 @@
+"""Each role an actor of a Ray cluster; the driver holds names and references, what is large stays put."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import ray
+
+from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.runtime import placement, session
+from toolwright.runtime.crew import Incident
+from toolwright.runtime.dealing import Dealer, Quarantine, Worker, WorkerLost
+from toolwright.runtime.host import Rank
+from toolwright.runtime.placement import Post
+from toolwright.runtime.seats import Lost, LostData, Seat
+from toolwright.runtime.supervision import Supervisor
+from toolwright.runtime.timeline import Event
+from toolwright.runtime.transport import Array, Shipment, Shipped
+from toolwright.trajectory import Failure, Task, Trajectory
+
+if TYPE_CHECKING:
+    from toolwright.agents.rollout import Wanted
+    from toolwright.config import schema
+
+log = logging.getLogger(__name__)
+
+CLOSING_S = 15.0  # for a role to end what it started, before its process is ended
+LOOK_AGAIN_S = 0.2
+TELLING_S = 10.0  # for an actor to tell what it did in a step
+
+
+class RolloutWorker:
+    """A rollout role at its seat, as the dealer gives work to it."""
+
+    def __init__(self, crew: ClusterCrew, seat: Seat) -> None:
+        self.crew, self.seat = crew, seat
+
+    @property
+    def name(self) -> str:
+        return self.seat.name
+
+    async def attempt(self, wanted: Sequence[Wanted], temperature: float | None) -> list[Trajectory]:
+        seat, incarnation = self.seat, self.seat.incarnation
+        told_ref, body = seat.send("rollout", "run", list(wanted), temperature, returns=2)
+        try:
+            with seat.awaited(f"rollout.run of {len(wanted)} attempts"):
+                told = await seat.received(told_ref)
+        except Lost as error:
+            self.crew._replace(seat, incarnation, f"died: {error}")  # before it is dealt to again
+            raise WorkerLost(str(error)) from None
+        except asyncio.CancelledError:
+            ray.cancel(told_ref)
+            raise
+        shipment = Shipment(body, ray.get, asked=(wanted, temperature))
+        return [
+            Shipped(
+                one.task, group=one.group, index=one.index, seed=one.seed, told=t, shipment=shipment, row=row
+            )
+            for row, (one, t) in enumerate(zip(wanted, told, strict=True))
+        ]
+
+
+class ClusterCrew:
+    """`members` names the function that builds roles in a process; `brief` is what it builds them from."""
+
+    def __init__(self, brief: Any, config: schema.Config, roles: Sequence[str], *, members: str) -> None:
+        self.config, self.runtime = config, config.runtime
+        self.run = uuid.uuid4().hex[:8]
+        self.loop = asyncio.Runner()
+        self.roles, self.version, self.step = list(roles), 0, 0
+        self.quarantine = Quarantine()
+        self.seats: dict[str, Seat] = {}
+        self.workers: dict[str, RolloutWorker] = {}
+        self._found: list[Incident] = []
+        self._lock = threading.Lock()
+        self._publishing = threading.Lock()  # nobody goes to work with weights that are being replaced
+        self._groups: list[Any] = []
+        self._pool = ThreadPoolExecutor(16, thread_name_prefix="crew")
+        self._weights: Any = None
+        self._checksum = 0
+        self._numbers = 0
+        self._recording: Any = None
+        self.supervisor: Supervisor | None = None
+        self.session = session.Session(self.runtime, brief)
+        try:
+            self._open(members)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, members: str) -> None:
+        if self.runtime.placement.policy.ranks > 1:
+            raise UserError("runtime.placement.policy.ranks above 1 needs the sharded learner, not built yet")
+        self.session.open()
+        self._how = {"members": members, "brief": self.session.brief, "moved": self.session.moved}
+        nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        self.plan = placement.plan(self.runtime.placement, self.roles, nodes)
+        strategy = self.runtime.placement.strategy.upper()
+        self._seat(self.plan.fixed, self._reserve(self.plan.fixed, strategy))
+        if self.plan.workers:
+            self._seat(self.plan.workers, self._reserve(self.plan.workers, strategy))
+        self._use_first_nodes()
+        self._number_ranks()
+        # Reference and critic first: the learner is rehearsed with them in place.
+        order = sorted(self.seats.values(), key=lambda seat: "policy" in seat.post.roles)
+        futures = [self._pool.submit(seat.open) for seat in order]
+        for seat, future in zip(order, futures, strict=True):
+            try:
+                future.result()
+            except Lost as error:
+                raise UserError(f"{seat.name} could not start: {error}") from None
+        self._policy = next((s for s in self.seats.values() if "policy" in s.post.roles), None)
+        self.exact = bool(next(iter(self.workers.values())).seat.ask("rollout", "describe")["exact"])
+        self._parameters = self._policy.ask("policy", "describe")["parameters"] if self._policy else 0
+        if self._policy is not None:
+            self._publish(0)
+        self.supervisor = Supervisor(self.seats, self.runtime, self._replace)
+        self.supervisor.start()
+
+    def _number_ranks(self) -> None:
+        """The policy's processes are told which of them they are, and where the first can be met."""
+        ranks = [seat for seat in self.seats.values() if "policy" in seat.post.roles]
+        if len(ranks) > 1:
+            ranks[0].create()
+            master = ranks[0].meeting_place()
+            for index, seat in enumerate(ranks):
+                seat.rank = Rank(index, len(ranks), master)
+
+    # Who is there.
+
+    @property
+    def parameters(self) -> int:
+        return int(self._parameters)
+
+    @property
+    def weights_version(self) -> int:
+        return self.version
+
+    @property
+    def dashboard(self) -> str | None:
+        return self.session.dashboard
+
+    def _reserve(self, posts: Sequence[Post], strategy: str) -> Any:
+        group = ray.util.placement_group(
+            **placement.bundles(posts), strategy=strategy, name=f"toolwright/{self.run}/{posts[0].name}"
+        )
+        self._groups.append(group)
+        limit = self.runtime.start_timeout_s
+        if not group.wait(limit):
+            wanted = ", ".join(f"{post.name} {post.bundle}" for post in posts)
+            raise UserError(
+                f"the cluster has no room for {wanted} within runtime.start_timeout_s={limit:g} s; it has "
+                f"{ray.available_resources()} free: lower runtime.placement, or add nodes"
+            )
+        return group
+
+    def _seat(self, posts: Sequence[Post], group: Any = None, node: str | None = None) -> list[Seat]:
+        made = []
+        for index, post in enumerate(posts):
+            where = {"group": group, "bundle": index} if group is not None else {"node": node}
+            seat = Seat(self.run, post, self.runtime, **self._how, **where)
+            self.seats[post.name] = seat
+            made.append(seat)
+            if "rollout" in post.roles:
+                self.workers[post.name] = RolloutWorker(self, seat)
+        return made
+
+    def _use_new_nodes(self) -> list[Seat]:
+        """Without a fixed number of workers, every node with room for one gets what fits."""
+        post = self.plan.a_node
+        if post is None:
+            return []
+        served = {seat.node for seat in self.seats.values() if "rollout" in seat.post.roles}
+        made: list[Seat] = []
+        for node, free in session.free_by_node(post.labels).items():
+            if node in served:
+                continue
+            for _ in range(placement.fitting(post, free)):
+                made += self._seat([placement.named(post, self._numbers)], node=node)
+                self._numbers += 1
+        return made
+
+    def _use_first_nodes(self) -> None:
+        """Without a worker there is no run; what the one before has left may not be free yet."""
+        limit = time.monotonic() + self.runtime.start_timeout_s
+        while self.plan.a_node is not None and not self._use_new_nodes():
+            if time.monotonic() > limit:
+                raise UserError(
+                    f"no node has room for a rollout worker of {self.plan.a_node.bundle} within "
+                    f"runtime.start_timeout_s={self.runtime.start_timeout_s:g} s; lower "
+                    "runtime.placement.rollout, or add nodes"
+                )
+            time.sleep(LOOK_AGAIN_S)
+
+    def begin(self, step: int) -> None:
+        self.step = step
+        alive = session.alive_nodes()
+        for name, worker in list(self.workers.items()):
+            if worker.seat.node is not None and worker.seat.node not in alive:
+                del self.workers[name], self.seats[name]
+                worker.seat.leave()
+        for seat in self._use_new_nodes():
+            self._note(seat, "joined with a new node", "it samples from now on", died=False)
+            self._pool.submit(self._join, seat)
+
+    def _join(self, seat: Seat) -> None:
+        try:
+            seat.open(then=self._after_opening(), guard=self._publishing)
+        except Exception as error:
+            seat.leave()
+            self._note(seat, f"could not start: {error}", "the others go on without it", died=False)
+
+    def ready_workers(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.seat.ready]
+
+    # What a step asks for.
+
+    def check(self, tasks: Sequence[Task]) -> None:
+        self.seats["reward"].ask("reward", "check", list(tasks))
+
+    async def attempt(
+        self, wanted: Sequence[Wanted], *, temperature: float | None = None
+    ) -> list[Trajectory]:
+        dealer = Dealer(
+            self.ready_workers,
+            self.quarantine,
+            room=self.config.engine.slots,
+            lost=self._lost_attempts,
+            patience_s=self.runtime.start_timeout_s,
+        )
+        try:
+            return await dealer.deal(wanted, temperature)
+        except InfrastructureFailure as error:
+            raise UserError(str(error)) from error
+
+    def _lost_attempts(self, worker: Worker, count: int, reason: str) -> None:
+        seat = self.seats.get(worker.name)
+        done = f"{count} attempts are sampled again" if count else "its attempts are dropped"
+        if seat is not None:
+            self._note(seat, f"was lost with attempts at hand: {reason}", done, resampled=count, died=False)
+
+    async def score(self, trajectories: Sequence[Trajectory]) -> None:
+        by_parcel: dict[int, tuple[Shipment, list[Shipped]]] = {}
+        for t in trajectories:
+            if isinstance(t, Shipped) and t.failure is None:
+                by_parcel.setdefault(id(t.shipment), (t.shipment, []))[1].append(t)
+        await asyncio.gather(*(self._score(*one) for one in by_parcel.values()))
+
+    async def _score(self, shipment: Shipment, mine: Sequence[Shipped]) -> None:
+        seat = self.seats["reward"]
+        while True:
+            incarnation = seat.incarnation
+            try:
+                with seat.awaited(f"reward.score of {len(mine)} attempts"):
+                    verdicts = await seat.received(seat.send("reward", "score", shipment.ref))
+                break
+            except Lost as error:
+                self._replace(seat, incarnation, f"died: {error}")
+                await asyncio.get_running_loop().run_in_executor(self._pool, self._await_again, seat)
+            except LostData:
+                await self._sample_again(shipment)
+                await self.score(mine)
+                return
+        for t in mine:
+            t.reward, t.reward_parts, failure = verdicts[t.row]
+            t.failure = Failure(*failure) if failure else None
+
+    async def _sample_again(self, shipment: Shipment) -> None:
+        """A parcel went down with its node: the same seeds and weights give the same attempts."""
+        wanted, temperature = shipment.asked
+        found = await self.attempt(wanted, temperature=temperature)
+        for old in shipment.rows:
+            new = found[old.row]
+            if isinstance(new, Shipped):
+                old.moved_to(new)
+            else:
+                old.failure = new.failure
+        incident = Incident(
+            who="a node",
+            role="rollout",
+            what="was lost with attempts that it kept",
+            done=f"{len(found)} attempts are sampled again",
+            resampled=len(found),
+            died=False,
+        )
+        with self._lock:
+            self._found.append(incident)
+
+    def _await_again(self, seat: Seat) -> None:
+        seat.await_ready(self.runtime.start_timeout_s)
+
+    def learn(
+        self, trajectories: Sequence[Trajectory], step: int, *, baselines: Mapping[str, float]
+    ) -> dict[str, float]:
+        while True:
+            shipments, picks, rewards = _picked(trajectories)
+            refs = [shipment.ref for shipment in shipments]
+            try:
+                metrics: dict[str, float] = self._of_policy(
+                    "learn", step, self.exact, dict(baselines), picks, rewards, *refs
+                )
+                break
+            except LostData:
+                for shipment in shipments:
+                    if not _here(shipment.ref):
+                        self.loop.run(self._sample_again(shipment))
+        self._publish(step)
+        return metrics
+
+    def _of_policy(self, method: str, *arguments: Any, returns: int = 1) -> Any:
+        assert self._policy is not None
+        try:
+            return self._policy.ask("policy", method, *arguments, returns=returns)
+        except (Lost, InfrastructureFailure) as error:
+            told = "".join(f": {incident.line}" for incident in self._found if incident.died)
+            raise UserError(
+                f"the policy was lost in {method} ({error}){told}; what was learned since the last "
+                "checkpoint is gone: go on from there with run.resume=true"
+            ) from None
+
+    def _publish(self, version: int) -> None:
+        """One broadcast; every worker must answer with the checksum of what has arrived, in time."""
+        with self._publishing:
+            self._broadcast(version)
+
+    def _broadcast(self, version: int) -> None:
+        self.version = version
+        if self.plan.colocated:
+            assert self._policy is not None
+            self._policy.ask("rollout", "publish", version)
+            return
+        self._checksum, self._weights = self._of_policy("weights", version, returns=2)
+        waiting = [worker.seat for worker in self.workers.values() if worker.seat.ready]
+        sent = [(seat, seat.incarnation, seat.send("rollout", "load", self._weights)) for seat in waiting]
+        limit = time.monotonic() + self.runtime.publish_timeout_s
+        for seat, incarnation, ref in sent:
+            try:
+                self._compare(seat, seat.result(ref, max(0.0, limit - time.monotonic())))
+            except TimeoutError:
+                what = (
+                    f"did not take weights of version {version} within "
+                    f"runtime.publish_timeout_s={self.runtime.publish_timeout_s:g} s"
+                )
+                self._replace(seat, incarnation, what)
+            except Lost:
+                self._replace(seat, incarnation, f"was lost while it took weights of version {version}")
+
+    def _after_opening(self) -> Callable[[Seat], None]:
+        """What a rollout worker needs to know before it samples: the weights of now."""
+
+        def load(seat: Seat) -> None:
+            if self._weights is not None:
+                ref = seat.send("rollout", "load", self._weights, early=True)
+                self._compare(seat, seat.result(ref, self.runtime.publish_timeout_s))
+
+        return load
+
+    def _compare(self, seat: Seat, found: int) -> None:
+        if found != self._checksum:
+            raise InfrastructureFailure(
+                f"weights of version {self.version} arrived damaged in {seat.name}: their checksum is "
+                f"{found:x}, the policy's {self._checksum:x}"
+            )
+
+    # What is kept.
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        from toolwright.runtime.tensors import unpacked
+
+        plain, tensors = self._of_policy("state", returns=2)
+        return plain, unpacked(ray.get(tensors))
+
+    def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any], *, version: int) -> None:
+        from toolwright.runtime.tensors import packed
+
+        state = packed(dict(tensors))
+        if "reference" in self.seats and "reference" in state:
+            kept = ray.put(state["reference"])
+            self.seats["reference"].memory["state"] = lambda seat: seat.result(
+                seat.send("reference", "load_state_dict", kept, early=True), self.runtime.publish_timeout_s
+            )
+        self._of_policy("restore", dict(plain), ray.put(state))
+        self._publish(version)
+
+    def export(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self._of_policy("export").items():
+            content.tofile(folder / name)
+
+    def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
+        from toolwright.runtime.recording import write
+
+        write(path, trajectories)
+
+    def events(self) -> list[Event]:
+        """An actor that has died since takes what it did to its grave."""
+        refs = {ref: None for s in list(self.seats.values()) if s.ready for ref in [s.drain()] if ref}
+        done, _ = ray.wait(list(refs), num_returns=len(refs), timeout=TELLING_S) if refs else ([], [])
+        events: list[Event] = []
+        for ref in done:
+            try:
+                events += ray.get(ref)
+            except ray.exceptions.RayError:
+                continue
+        with self._lock:
+            self._found += [
+                Incident(event.who, "sandbox", f"saw that {event.died}", "it was started again")
+                for event in events
+                if event.died
+            ]
+        return sorted((e for e in events if not e.died), key=lambda event: event.started)
+
+    # When something goes wrong.
+
+    def incidents(self) -> list[Incident]:
+        with self._lock:
+            found, self._found = self._found, []
+        return found
+
+    def _note(
+        self, seat: Seat, what: str, done: str, *, resampled: int = 0, died: bool = True, stack: str = ""
+    ) -> None:
+        incident = Incident(
+            who=seat.described,
+            role=seat.post.roles[0],
+            what=what,
+            done=done,
+            resampled=resampled,
+            died=died,
+            stack=stack,
+        )
+        with self._lock:
+            self._found.append(incident)
+        log.warning("%s", incident.line)
+
+    def _replace(self, seat: Seat, incarnation: int, what: str, stack: str = "") -> None:
+        """A new process in place of one that died or has to; whoever notices first sees to it."""
+        if not seat.give_up(incarnation):
+            return
+        for_good = {"policy", "critic"} & set(seat.post.roles)
+        gone = seat.node is not None and seat.node not in session.alive_nodes()
+        done = "what it had learned is gone" if for_good else "it is replaced"
+        self._note(seat, what, "its node is gone as well" if gone else done, stack=stack)
+        seat.end()
+        if for_good or gone:
+            return
+        self._pool.submit(self._revive, seat)
+
+    def _revive(self, seat: Seat) -> None:
+        after = self._after_opening() if "rollout" in seat.post.roles else None
+        for _ in range(3):
+            try:
+                seat.open(then=after, guard=self._publishing)
+                return
+            except Lost as error:
+                self._note(seat, f"did not come back: {error}", "it is tried again")
+                seat.end()
+            except Exception as error:
+                self._note(seat, f"did not come back: {error}", "it is not tried again", died=False)
+                break
+        seat.leave()
+
+    def close(self) -> None:
+        if self.supervisor is not None:
+            self.supervisor.stop()
+        seats = list(self.seats.values())
+        refs = [ref for ref in (seat.farewell() for seat in seats if seat.ready) if ref is not None]
+        if refs:
+            ray.wait(refs, num_returns=len(refs), timeout=CLOSING_S)
+        for seat in seats:
+            seat.leave()
+        self._weights = None
+        for group in self._groups:
+            ray.util.remove_placement_group(group)
+        self._groups.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self.loop.close()
+        self.session.close()
+
+
+def _picked(trajectories: Sequence[Trajectory]) -> tuple[list[Shipment], Array, Array]:
+    """The parcels that these lie in; which parcel and row each is, in order; and their rewards."""
+    parcels: dict[int, int] = {}
+    shipments: list[Shipment] = []
+    picks = np.empty((len(trajectories), 2), dtype=np.int32)
+    rewards = np.empty(len(trajectories), dtype=np.float64)
+    for place, t in enumerate(trajectories):
+        if not isinstance(t, Shipped):
+            raise TypeError("a crew learns from attempts of its own workers")
+        if id(t.shipment) not in parcels:
+            parcels[id(t.shipment)] = len(shipments)
+            shipments.append(t.shipment)
+        picks[place] = parcels[id(t.shipment)], t.row
+        rewards[place] = t.reward or 0.0
+    return shipments, picks, rewards
+
+
+def _here(ref: Any) -> bool:
+    """Whether an object can still be had."""
+    try:
+        ray.get(ref)
+    except ray.exceptions.RayError:
+        return False
+    return True

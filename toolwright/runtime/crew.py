@@ -1,0 +1,96 @@
+"""The crew: the roles of one run, wherever they live, as the trainer speaks to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from toolwright.runtime.timeline import Event
+from toolwright.trajectory import Task, Trajectory
+
+if TYPE_CHECKING:
+    from toolwright.agents.rollout import Wanted
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something that went wrong and was survived: who, what happened, and what was done about it."""
+
+    who: str
+    role: str
+    what: str
+    done: str
+    resampled: int = 0  # attempts that were sampled again
+    died: bool = True
+    stack: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"{self.who} {self.what}; {self.done}"
+
+    def as_row(self, step: int) -> dict[str, Any]:
+        return {"step": step, **asdict(self)}
+
+
+class Crew(Protocol):
+    """Sampling is asynchronous and can be cancelled; the rest returns when it is done."""
+
+    loop: asyncio.Runner  # where `attempt` and `score` run
+
+    @property
+    def parameters(self) -> int: ...
+
+    @property
+    def weights_version(self) -> int: ...
+
+    @property
+    def dashboard(self) -> str | None: ...
+
+    def check(self, tasks: Sequence[Task]) -> None:
+        """A UserError for a ground truth that the reward cannot use."""
+        ...
+
+    def begin(self, step: int) -> None:
+        """Called before a step is sampled: who joined is put to use."""
+        ...
+
+    async def attempt(
+        self, wanted: Sequence[Wanted], *, temperature: float | None = None
+    ) -> list[Trajectory]:
+        """Every attempt, in order; one that cannot be used says so in its `failure`."""
+        ...
+
+    async def score(self, trajectories: Sequence[Trajectory]) -> None:
+        """Sets `reward` and `reward_parts`, or `failure`."""
+        ...
+
+    def learn(
+        self, trajectories: Sequence[Trajectory], step: int, *, baselines: Mapping[str, float]
+    ) -> dict[str, float]:
+        """One step's updates; every engine has the new weights when this returns."""
+        ...
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the next update depends on: plain values, and tensors."""
+        ...
+
+    def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any], *, version: int) -> None: ...
+
+    def export(self, folder: Path) -> None:
+        """The policy as an ordinary Hugging Face folder."""
+        ...
+
+    def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None: ...
+
+    def events(self) -> list[Event]:
+        """What the roles did since last asked."""
+        ...
+
+    def incidents(self) -> list[Incident]:
+        """What went wrong since last asked."""
+        ...
+
+    def close(self) -> None: ...

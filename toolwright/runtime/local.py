@@ -1,0 +1,98 @@
+"""Every role in this process: nothing is sent, nothing is copied, and a breakpoint anywhere works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolwright.runtime.crew import Incident
+from toolwright.runtime.timeline import Event, Stages
+from toolwright.trajectory import Task, Trajectory, save
+
+if TYPE_CHECKING:
+    from toolwright.agents.rollout import Wanted
+    from toolwright.trainer.members import Workplace
+
+
+class LocalCrew:
+    """The roles over one model: policy and engine use the very same tensors."""
+
+    def __init__(self, place: Workplace, *, learns: bool = True) -> None:
+        self.stages = Stages("local")
+        self.place, self.stack = place, ExitStack()
+        self.loop = asyncio.Runner()
+        self.stack.callback(self.loop.close)
+        try:
+            self.engine = place.engine
+            self.rollout = place.rollout(self.stack)
+            if learns:
+                self.learner = place.learner()
+            self.scorer = place.scorer()  # last: it may be a process of its own
+        except BaseException:
+            self.stack.close()
+            raise
+
+    @property
+    def parameters(self) -> int:
+        return sum(p.numel() for p in self.learner.policy.decoder.parameters())
+
+    @property
+    def weights_version(self) -> int:
+        return self.engine.weights_version
+
+    @property
+    def dashboard(self) -> str | None:
+        return None
+
+    def check(self, tasks: Sequence[Task]) -> None:
+        self.scorer.check(tasks)
+
+    def begin(self, step: int) -> None:
+        """Nothing changes between steps: there is only this process."""
+
+    async def attempt(
+        self, wanted: Sequence[Wanted], *, temperature: float | None = None
+    ) -> list[Trajectory]:
+        with self.stages.stage("rollout.run"):
+            return await self.rollout.run(wanted, temperature=temperature)
+
+    async def score(self, trajectories: Sequence[Trajectory]) -> None:
+        with self.stages.stage("reward.score"):
+            await self.scorer.score([t for t in trajectories if t.failure is None])
+
+    def learn(
+        self, trajectories: Sequence[Trajectory], step: int, *, baselines: Mapping[str, float]
+    ) -> dict[str, float]:
+        with self.stages.stage("policy.learn"):
+            metrics = self.learner.learn(trajectories, step, exact=self.engine.exact, baselines=baselines)
+        self.engine.publish(step)
+        return metrics
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self.learner.state()
+
+    def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any], *, version: int) -> None:
+        self.learner.restore(plain, tensors)
+        self.engine.publish(version)
+
+    def export(self, folder: Path) -> None:
+        self.place.export(folder)
+
+    def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
+        save(path, trajectories)
+
+    def events(self) -> list[Event]:
+        return self.stages.drain()
+
+    def incidents(self) -> list[Incident]:
+        told, self.place.survived[:] = list(self.place.survived), []
+        return [Incident("the run", "sandbox", what, "it was started again") for what in told]
+
+    def close(self) -> None:
+        self.scorer.close()  # first: the loop would wait for a score that hangs
+        self.loop.run(self.rollout.close())
+        self.loop.run(self.engine.close())
+        self.stack.close()

@@ -1,0 +1,113 @@
+"""Who runs where: from the placement block and what a cluster has to the bundles that Ray reserves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import floor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolwright.config import schema
+
+ROOM = 0.9  # of the processors; the rest is the driver's and Ray's own
+
+
+@dataclass(frozen=True)
+class Post:
+    """One actor to be: the roles it holds and what it reserves."""
+
+    name: str
+    roles: tuple[str, ...]
+    cpus: float
+    gpus: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        return {"CPU": self.cpus, **({"GPU": self.gpus} if self.gpus else {})}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`fixed` stay as they are; where `a_node` is given, every node that has room gets rollout workers."""
+
+    fixed: list[Post]
+    workers: list[Post]
+    a_node: Post | None
+
+    @property
+    def colocated(self) -> bool:
+        return any({"policy", "rollout"} <= set(post.roles) for post in self.fixed)
+
+
+def plan(config: schema.Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, float]]) -> Plan:
+    """`nodes`: the resources of each. The defaults:
+
+    - no GPU: every role an actor, one rollout worker a node, processors shared where they are few;
+    - one GPU: policy and engine in one process over the same weights; reference and critic beside them;
+    - several: the policy's ranks one each, shared with reference and critic; a rollout worker on each other.
+    """
+    gpus = sum(node.get("GPU", 0.0) for node in nodes)
+    asked = config.colocate == "yes" or (config.colocate == "auto" and gpus == 1)
+    together = asked and {"policy", "rollout"} <= set(roles)
+    frozen = [name for name in ("reference", "critic") if name in roles]
+    ranks = config.policy.ranks if "policy" in roles else 0
+    own_gpus = config.policy.gpus if config.policy.gpus is not None else min(gpus, 1.0)
+    # Reference and critic live on the policy's GPU: they work while it waits for them.
+    share = own_gpus / (1 + len(frozen)) if own_gpus <= 1 else own_gpus
+    share = floor(share * 100) / 100
+    workers = 0 if together else config.rollout.workers or max(1, len(nodes))
+    count = ranks + len(frozen) * max(1, ranks) + 1 + workers
+    cpu = _processors(nodes, count)
+    policy_cpu, rollout_cpu = config.policy.cpus or cpu, config.rollout.cpus or cpu
+    fixed = []
+    for rank in range(ranks):
+        held = ("policy", "rollout") if together else ("policy",)
+        fixed.append(Post(_numbered("policy", rank, ranks), held, policy_cpu, share, config.policy.labels))
+    fixed += [Post(name, (name,), policy_cpu, share, config.policy.labels) for name in frozen]
+    fixed.append(Post("reward", ("reward",), cpu))
+    if together or "rollout" not in roles:
+        return Plan(fixed, [], None)
+    worker_gpus = config.rollout.gpus
+    if worker_gpus is None:
+        worker_gpus = 1.0 if gpus > 1 else 0.0
+    worker = Post("rollout", ("rollout",), rollout_cpu, worker_gpus, config.rollout.labels)
+    if config.rollout.workers is None:
+        return Plan(fixed, [], worker)
+    many = config.rollout.workers
+    return Plan(fixed, [_named(worker, f"rollout-{i}") for i in range(many)], None)
+
+
+def fitting(post: Post, free: Mapping[str, float]) -> int:
+    """How many rollout workers a node of these free resources gets: one for each GPU, or a single one."""
+    if post.gpus:
+        return floor(free.get("GPU", 0.0) / post.gpus + 1e-6)
+    return int(free.get("CPU", 0.0) + 1e-6 >= post.cpus)
+
+
+def named(post: Post, number: int) -> Post:
+    return _named(post, f"rollout-{number}")
+
+
+def _processors(nodes: Sequence[Mapping[str, float]], actors: int) -> float:
+    """A whole one each where there are enough, else an equal share of what there is."""
+    there = sum(node.get("CPU", 0.0) for node in nodes)
+    least = min((node.get("CPU", 0.0) for node in nodes), default=1.0)
+    return max(0.01, min(1.0, floor(ROOM * there / actors * 100) / 100, floor(ROOM * least * 100) / 100))
+
+
+def _named(post: Post, name: str) -> Post:
+    return Post(name, post.roles, post.cpus, post.gpus, post.labels)
+
+
+def _numbered(name: str, index: int, count: int) -> str:
+    return name if count == 1 else f"{name}-{index}"
+
+
+def bundles(posts: Sequence[Post]) -> dict[str, Any]:
+    """The arguments of Ray's placement group for these."""
+    arguments: dict[str, Any] = {"bundles": [post.bundle for post in posts]}
+    if any(post.labels for post in posts):
+        arguments["bundle_label_selector"] = [dict(post.labels) for post in posts]
+    return arguments

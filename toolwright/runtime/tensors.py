@@ -1,0 +1,132 @@
+"""Tensors on their way: trees of them as arrays, batches, and weights as one flat array with a checksum."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from toolwright.batch import Batch
+from toolwright.failures import InfrastructureFailure
+
+Array = np.ndarray[Any, Any]
+CHECKED_AT_ONCE = 1 << 22  # numbers; bounds the memory that a checksum takes
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A tensor as an array of its bytes, which Ray sends and receives without a copy."""
+
+    array: Array
+    dtype: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Packed:
+        return cls(_bytes(tensor), str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+
+    def tensor(self) -> Tensor:
+        """A view of the received bytes: to be read, not written to."""
+        if not len(self.array):
+            return torch.empty(self.shape, dtype=getattr(torch, self.dtype))
+        return _from_bytes(self.array).view(getattr(torch, self.dtype)).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One publication: every tensor of a model end to end, in the order of its state."""
+
+    version: int
+    checksum: int
+    flat: Array  # [bytes] uint8
+
+
+def packed(tree: Any) -> Any:
+    """A tree of dicts, lists and plain values with its tensors packed."""
+    if isinstance(tree, Tensor):
+        return Packed.of(tree)
+    if isinstance(tree, Mapping):
+        return {key: packed(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(packed(value) for value in tree)
+    return tree
+
+
+def unpacked(tree: Any) -> Any:
+    if isinstance(tree, Packed):
+        return tree.tensor()
+    if isinstance(tree, Mapping):
+        return {key: unpacked(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(unpacked(value) for value in tree)
+    return tree
+
+
+def of_batch(batch: Batch) -> dict[str, Any]:
+    return packed({field.name: getattr(batch, field.name) for field in fields(batch)})
+
+
+def to_batch(data: Mapping[str, Any]) -> Batch:
+    return Batch(**unpacked(data))
+
+
+def publication(state: Mapping[str, Tensor], version: int) -> Weights:
+    tensors = list(_distinct(state))
+    flat = np.concatenate([_bytes(tensor) for tensor in tensors])
+    return Weights(version, checksum(tensors), flat)
+
+
+@torch.no_grad()
+def load(state: Mapping[str, Tensor], weights: Weights) -> int:
+    """Into the tensors themselves; the checksum is of what lies in them afterwards."""
+    tensors = list(_distinct(state))
+    expected = sum(tensor.nbytes for tensor in tensors)
+    if len(weights.flat) != expected:
+        raise InfrastructureFailure(
+            f"weights of version {weights.version} have {len(weights.flat):,} bytes, this model {expected:,}"
+        )
+    start, flat = 0, _from_bytes(weights.flat)
+    for tensor in tensors:
+        part = flat[start : start + tensor.nbytes]
+        if start % tensor.element_size():  # a view must be aligned; tensors of other types came before
+            part = part.clone()
+        tensor.copy_(part.view(tensor.dtype).reshape(tensor.shape))
+        start += tensor.nbytes
+    return checksum(tensors)
+
+
+@torch.no_grad()
+def checksum(tensors: Iterable[Tensor]) -> int:
+    """Σ place · bits, exact in integers and so the same on every device; notices what changed or moved."""
+    total = 0
+    for number, tensor in enumerate(tensors, start=1):
+        bits = tensor.detach().reshape(-1).view(torch.uint8 if tensor.nbytes % 4 else torch.int32)
+        for start in range(0, len(bits), CHECKED_AT_ONCE):
+            part = bits[start : start + CHECKED_AT_ONCE].long()
+            place = torch.arange(start + 1, start + 1 + len(part), device=part.device) % 65521
+            total += number * int((part * (place + 1)).sum())
+    return total % (1 << 63)
+
+
+def _distinct(state: Mapping[str, Tensor]) -> Iterable[Tensor]:
+    """Tied weights once."""
+    seen = set()
+    for tensor in state.values():
+        if tensor.data_ptr() not in seen or not tensor.numel():
+            seen.add(tensor.data_ptr())
+            yield tensor
+
+
+def _bytes(tensor: Tensor) -> Array:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _from_bytes(array: Array) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # received memory is read-only, and only read
+        return torch.from_numpy(array)

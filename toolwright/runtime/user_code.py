@@ -1,0 +1,164 @@
+"""A user's own code on every node: found by what the configuration names, sent along, importable on arrival.
+
+Three things may be named: a file (`path.py:name`), which reaches workers with the modules beside it; a module
+(`package.module:name`) that is not installed but lies in an editable checkout or on PYTHONPATH; and a file of
+tasks, whose folder may hold the modules that go with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "toolwright_user_code"
+FILE = re.compile(r"^(?P<path>[^\n]+\.py):(?P<name>\w+)$")
+MODULE = re.compile(r"^(?P<module>[A-Za-z_][\w.]*):(?P<name>\w+)$")
+MOST_BYTES = 64 << 20  # of one folder: code, not the data beside it
+
+
+def strings(tree: Any) -> Iterator[str]:
+    """Every string of a configuration, keys of open blocks included: `reward.parts` names scorers by key."""
+    if isinstance(tree, str):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from strings(key)
+            yield from strings(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from strings(value)
+
+
+def folders(trees: Any) -> list[Path]:
+    """Where the code that a configuration names lies, if that is not where packages are installed."""
+    found: dict[Path, None] = {}
+    for text in strings(trees):
+        if match := FILE.match(text):
+            path = Path(match["path"]).expanduser()
+            if path.is_file():
+                found[path.resolve().parent] = None
+        elif match := MODULE.match(text):
+            where = _checkout(match["module"])
+            if where is not None:
+                found[where] = None
+        elif text.endswith((".jsonl", ".parquet", ".json")) and Path(text).expanduser().is_file():
+            folder = Path(text).expanduser().resolve().parent
+            if any(folder.glob("*.py")):
+                found[folder] = None
+    return list(found)
+
+
+def absolute(tree: Any) -> Any:
+    """The same configuration with every path to code as seen from the root: workers stand elsewhere."""
+    if isinstance(tree, str):
+        match = FILE.match(tree)
+        if match and Path(match["path"]).expanduser().is_file():
+            return f"{Path(match['path']).expanduser().resolve()}:{match['name']}"
+        return tree
+    if isinstance(tree, Mapping):
+        return {absolute(key): absolute(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(absolute(value) for value in tree)
+    return tree
+
+
+def python_path() -> list[str]:
+    """The driver's own import path, less what every interpreter of this environment has anyway."""
+    own = {Path(place).resolve() for place in sysconfig.get_paths().values()}
+    entries = [Path(entry or os.getcwd()).resolve() for entry in sys.path]
+    kept = [e for e in entries if e.is_dir() and not any(e == o or e.is_relative_to(o) for o in own)]
+    return list(dict.fromkeys(map(str, [Path(__file__).resolve().parents[2], *kept])))
+
+
+def stage(found: list[Path], target: Path) -> dict[str, str]:
+    """Copies of these folders' Python code under `target`, to be sent along; where each of them went."""
+    moved = {}
+    for folder in found:
+        name = f"{folder.name}_{hashlib.sha1(str(folder).encode()).hexdigest()[:8]}"
+        _copy(folder, target / PACKAGE / name)
+        moved[str(folder)] = name
+    if moved:
+        (target / PACKAGE / "__init__.py").touch()
+    return moved
+
+
+def arrive(moved: Mapping[str, str]) -> dict[str, str]:
+    """In a worker: the folders' code can be imported. Returns where each of them is here."""
+    sent = importlib.util.find_spec(PACKAGE) if any(moved.values()) else None
+    root = Path(sent.origin or "").parent if sent else None
+    here = {}
+    for folder, name in moved.items():
+        place = str(root / name) if root and name else folder
+        here[folder] = place
+        if place not in sys.path:
+            sys.path.append(place)
+    return here
+
+
+def relocated(tree: Any, here: Mapping[str, str]) -> Any:
+    """What a role is told, with its files named where they are here."""
+    moves = {folder: place for folder, place in here.items() if folder != place}
+    if not moves:
+        return tree
+    return _relocated(tree, moves)
+
+
+def _relocated(tree: Any, moves: Mapping[str, str]) -> Any:
+    if isinstance(tree, str):
+        match = FILE.match(tree)
+        folder = str(Path(match["path"]).parent) if match else ""
+        return tree.replace(folder, moves[folder], 1) if folder in moves else tree
+    if hasattr(tree, "model_dump"):
+        return type(tree).model_validate(_relocated(tree.model_dump(), moves))
+    if is_dataclass(tree) and not isinstance(tree, type):
+        return replace(tree, **{f.name: _relocated(getattr(tree, f.name), moves) for f in fields(tree)})
+    if isinstance(tree, Mapping):
+        return {_relocated(key, moves): _relocated(value, moves) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_relocated(value, moves) for value in tree)
+    return tree
+
+
+def _checkout(module: str) -> Path | None:
+    """The folder to put on the path for this module; None if it is installed, or not there."""
+    top = module.partition(".")[0]
+    if top == "toolwright":
+        return None
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return None
+    origin = spec.origin if spec else None
+    places = list(spec.submodule_search_locations or []) if spec else []
+    if origin in ("built-in", "frozen") or not (origin or places):
+        return None
+    where = Path(places[0]).resolve().parent if places else Path(origin or "").resolve().parent
+    installed = {Path(place).resolve() for place in sysconfig.get_paths().values()}
+    return None if any(where == o or where.is_relative_to(o) for o in installed) else where
+
+
+def _copy(folder: Path, target: Path) -> None:
+    """Modules and packages that lie there; not the data, and not what only looks like code."""
+    spent = 0
+    for source in [*folder.glob("*.py"), *(p for p in folder.iterdir() if (p / "__init__.py").is_file())]:
+        if source.is_dir():
+            shutil.copytree(
+                source,
+                target / source.name,
+                ignore=shutil.ignore_patterns("__pycache__", ".*"),
+                dirs_exist_ok=True,
+            )
+            continue
+        spent += source.stat().st_size
+        if spent <= MOST_BYTES:
+            (target / source.name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target / source.name)

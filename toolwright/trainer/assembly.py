@@ -1,0 +1,54 @@
+"""From a configuration to a crew: the tasks that fit, what every role is told, and who is needed where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolwright import tasks as task_sets
+from toolwright.agents.rollout import most_turns
+from toolwright.config import schema
+from toolwright.runtime.crew import Crew
+from toolwright.tools.settings import Settings, settings_of
+from toolwright.trainer import roles
+from toolwright.trainer.members import Brief, Workplace, wanted_roles
+from toolwright.trajectory import Task
+
+
+@dataclass(frozen=True)
+class Prepared:
+    brief: Brief
+    train: list[Task]
+    held_out: list[Task]
+    skipped: int  # training prompts that are too long
+    skipped_held_out: int
+
+
+def prepare(config: schema.Config, tools: Settings | None = None) -> Prepared:
+    """`tools`: their settings; without it, as the configuration has them."""
+    tasks = task_sets.load(config.task, seed=config.run.seed)
+    tools = settings_of(config) if tools is None else tools
+    alphabet = roles.alphabet(tasks, tools)
+    limit = min(config.task.max_prompt_tokens, roles.context_of(config.model) - 1)
+    tokenizer = roles.build_tokenizer(config.model, alphabet)
+    train = roles.fitting(list(tasks.train), config.task, tokenizer, limit=limit)
+    held_out = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
+    turns = most_turns(config.rollout, tools, train)
+    return Prepared(
+        brief=Brief(config, tools, alphabet=alphabet, scorer=tasks.scorer, max_turns=turns),
+        train=train,
+        held_out=held_out,
+        skipped=len(tasks.train) - len(train),
+        skipped_held_out=len(tasks.held_out) - len(held_out),
+    )
+
+
+def assembled(brief: Brief, *, learns: bool = True) -> Crew:
+    """The crew of `runtime.name`; one that does not learn has no policy, reference and critic."""
+    if brief.config.runtime.name == "ray":
+        from toolwright.runtime.cluster import ClusterCrew
+
+        needed = wanted_roles(brief.config.algorithm) if learns else ["reward", "rollout"]
+        return ClusterCrew(brief, brief.config, needed, members="toolwright.trainer.members:members")
+    from toolwright.runtime.local import LocalCrew
+
+    return LocalCrew(Workplace(brief), learns=learns)
