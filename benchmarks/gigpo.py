@@ -2,17 +2,19 @@
 
     python benchmarks/gigpo.py [--seeds 3] [--steps 30] [--workers 2]
 
-A long walk with one reward at its end. Each seed has a level of its own, which the policy sees a place at a time
-(row, column, keys held) and has to learn by heart; the shortest way takes 8 to 11 moves, an attempt has 32. The warm
-start has learned from demonstrations in which nine moves of ten are random: it speaks the language and wanders.
+A long walk with one reward at its end. Each seed has a level of its own, which the policy sees a place at a
+time (row, column, keys held) and has to learn by heart; the shortest way takes 8 to 11 moves, an attempt
+has 32. The warm start has learned from demonstrations in which nine moves of ten are random: it speaks the
+language and wanders.
 
-Equal for both: model, warm start, levels, seeds, attempts a step (2 groups of 16), one update a step, token-mean, no
-reference, optimiser, and normalisation by the standard deviation, which is GRPO's own and GiGPO's
-`mean_std_norm`. GRPO's learning rate was tuned and GiGPO's with the same care, over {TUNED}; the best of each
-is used. GiGPO's step weight is the paper's 1, its discount the paper's 0.95; neither was tuned.
+Equal for both: model, warm start, levels, seeds, attempts a step (2 groups of 16), one update a step,
+token-mean, no reference, optimiser, and normalisation by the standard deviation, which is GRPO's own and
+GiGPO's `mean_std_norm`. GRPO's learning rate was tuned and GiGPO's with the same care, over {TUNED}; the
+best of each is used. GiGPO's step weight is the paper's 1, its discount the paper's 0.95; neither was
+tuned.
 
-What is compared is success, the share of sampled attempts that reach the goal: over the last fifth of the steps, and
-over all of them.
+What is compared is success, the share of sampled attempts that reach the goal: over the last fifth of the
+steps, and over all of them.
 """
 
 from __future__ import annotations
