@@ -171,7 +171,8 @@ def show(curves: list[dict[str, list[float]]], *, last: int) -> None:
     ahead = [row[2] - row[1] for row in rows]
     wins = sum(value > 0 for value in ahead)
     print(
-        f"GiGPO ahead by {statistics.fmean(ahead):.1f} points in the last fifth, on {wins} of {len(rows)} seeds"
+        f"GiGPO ahead by {statistics.fmean(ahead):.1f} points in the last fifth, "
+        f"on {wins} of {len(rows)} seeds"
     )
 
 
