@@ -40,8 +40,8 @@ class Gymnasium:
             raise UserError(
                 "environment 'gymnasium' needs Gymnasium: pip install 'toolwright[gymnasium]'"
             ) from None
-        mode = {"render_mode": "ansi"} if render else {}
-        self.env = gymnasium.make(id, **mode, **(kwargs or {}))
+        mode: dict[str, Any] = {"render_mode": "ansi"} if render else {}
+        self.env: Any = gymnasium.make(id, **mode, **(kwargs or {}))
         self.names = [name.lower() for name in actions]
         self.template, self.render, self.seed, self.success_reward = template, render, seed, success_reward
         self.total = 0.0
