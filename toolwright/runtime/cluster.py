@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import ray
@@ -102,12 +102,9 @@ class ClusterCrew:
             raise UserError("runtime.placement.policy.ranks above 1 needs the sharded learner, not built yet")
         self.session.open()
         self._how = {"members": members, "brief": self.session.brief, "moved": self.session.moved}
-        nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        self.plan = placement.plan(self.runtime.placement, self.roles, nodes)
-        strategy = self.runtime.placement.strategy.upper()
-        self._seat(self.plan.fixed, self._reserve(self.plan.fixed, strategy))
-        if self.plan.workers:
-            self._seat(self.plan.workers, self._reserve(self.plan.workers, strategy))
+        until = time.monotonic() + self.runtime.start_timeout_s
+        while not self._place(until):
+            pass
         self._use_first_nodes()
         self._number_ranks()
         # Reference and critic first: the learner is rehearsed with them in place.
@@ -149,19 +146,44 @@ class ClusterCrew:
     def dashboard(self) -> str | None:
         return self.session.dashboard
 
-    def _reserve(self, posts: Sequence[Post], strategy: str) -> Any:
-        group = ray.util.placement_group(
-            **placement.bundles(posts), strategy=strategy, name=f"toolwright/{self.run}/{posts[0].name}"
-        )
-        self._groups.append(group)
-        limit = self.runtime.start_timeout_s
-        if not group.wait(limit):
-            wanted = ", ".join(f"{post.name} {post.bundle}" for post in posts)
-            raise UserError(
-                f"the cluster has no room for {wanted} within runtime.start_timeout_s={limit:g} s; it has "
-                f"{ray.available_resources()} free: lower runtime.placement, or add nodes"
+    def _place(self, until: float) -> bool:
+        """Room for every post on the nodes that are there; False if one of them left meanwhile."""
+        there = session.alive_nodes()
+        nodes = [dict(node["Resources"]) for node in ray.nodes() if node["NodeID"] in there]
+        self.plan = placement.plan(self.runtime.placement, self.roles, nodes)
+        wanted = [posts for posts in (self.plan.fixed, self.plan.workers) if posts]
+        strategy = self.runtime.placement.strategy.upper()
+        for posts in wanted:
+            self._groups.append(
+                ray.util.placement_group(
+                    **placement.bundles(posts),
+                    strategy=strategy,
+                    name=f"toolwright/{self.run}/{posts[0].name}",
+                )
             )
-        return group
+        for posts, group in zip(wanted, self._groups, strict=True):
+            while not group.wait(LOOK_AGAIN_S):
+                if session.alive_nodes() != there:  # a node that dies is counted for some seconds more
+                    self._give_room_back()
+                    return False
+                if time.monotonic() > until:
+                    self._no_room(posts)
+        for posts, group in zip(wanted, self._groups, strict=True):
+            self._seat(posts, group)
+        return True
+
+    def _give_room_back(self) -> None:
+        for group in self._groups:
+            ray.util.remove_placement_group(group)
+        self._groups.clear()
+
+    def _no_room(self, posts: Sequence[Post]) -> NoReturn:
+        wanted = ", ".join(f"{post.name} {post.bundle}" for post in posts)
+        raise UserError(
+            f"the cluster has no room for {wanted} within "
+            f"runtime.start_timeout_s={self.runtime.start_timeout_s:g} s; it has "
+            f"{ray.available_resources()} free: lower runtime.placement, or add nodes"
+        )
 
     def _seat(self, posts: Sequence[Post], group: Any = None, node: str | None = None) -> list[Seat]:
         made = []
@@ -479,9 +501,7 @@ class ClusterCrew:
         for seat in seats:
             seat.leave()
         self._weights = None
-        for group in self._groups:
-            ray.util.remove_placement_group(group)
-        self._groups.clear()
+        self._give_room_back()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.loop.close()
         self.session.close()
