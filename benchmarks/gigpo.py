@@ -36,36 +36,37 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-RATES = {"grpo": "1e-3", "gigpo": "1e-3"}
+RATES = {"grpo": "2e-3", "gigpo": "2e-3"}
 TASK = (
     "task=gridworld",
     "task.params.view=place",
-    "task.params.width=5",
-    "task.params.height=3",
-    "task.params.min_steps=6",
-    "task.params.max_steps=8",
+    "task.params.width=8",
+    "task.params.height=4",
+    "task.params.doors=2",
+    "task.params.min_steps=13",
+    "task.params.max_steps=16",
     "task.train_size=1",
     "task.held_out_size=1",
 )
 MODEL = (
-    "model.layers=2",
+    "model.layers=1",
     "model.width=48",
     "model.heads=2",
     "model.kv_heads=2",
     "model.ffn=128",
-    "model.context=384",
+    "model.context=640",
     "run.threads=1",
 )
 EQUAL = (
     "rollout.prompts=2",
-    "rollout.samples=16",
-    "rollout.max_turns=30",
+    "rollout.samples=12",
+    "rollout.max_turns=60",
     "rollout.max_tokens=2",
     "algorithm.aggregate=token-mean",
     "algorithm.kl.where=none",
 )
 OWN = {"grpo": (), "gigpo": ("algorithm.params.gigpo.mode=mean_std_norm",)}
-DEMONSTRATIONS, TURNS_SHOWN, NOISE = 128, 20, 1.0
+DEMONSTRATIONS, TURNS_SHOWN, NOISE = 256, 40, 0.8
 
 
 def warm_start(folder: Path, seed: int, *, steps: int) -> Path:
@@ -85,7 +86,7 @@ def warm_start(folder: Path, seed: int, *, steps: int) -> Path:
     ]
     file = folder / "demonstrations.jsonl"
     file.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in shown))
-    own = [f"demonstrations={file}", f"steps={steps}", "batch=8", "optimizer.lr=3e-3", f"run.dir={folder}"]
+    own = [f"demonstrations={file}", f"steps={steps}", "batch=16", "optimizer.lr=1e-2", f"run.dir={folder}"]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         if main(["sft", *words, *MODEL, *own, "run.name=warm"]) != 0:
             raise SystemExit("the warm start failed")
@@ -122,8 +123,9 @@ def one_seed(seed: int, *, steps: int, warm_steps: int, rates: dict[str, str]) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warm-steps", type=int, default=60)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--warm-steps", type=int, default=250)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--grpo-lr", default=RATES["grpo"])
     parser.add_argument("--gigpo-lr", default=RATES["gigpo"])
@@ -134,7 +136,7 @@ def main() -> None:
     with ProcessPoolExecutor(asked.workers) as pool:
         running = [
             pool.submit(one_seed, seed, steps=asked.steps, warm_steps=asked.warm_steps, rates=rates)
-            for seed in range(asked.seeds)
+            for seed in range(asked.first_seed, asked.first_seed + asked.seeds)
         ]
         curves = [future.result() for future in running]
     show(curves, last=max(1, asked.steps // 5))
