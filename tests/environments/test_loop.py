@@ -103,7 +103,9 @@ class TestInvalidActions:
         level = "#####\n#@.*#\n#####"
         for trajectory in run("gridworld", count=4, level=level, view="signs"):
             assert trajectory.failure is None
-            faults = [s for s in trajectory.segments if s.source == "environment" and "is no move" in s.text]
+            faults = [
+                s for s in trajectory.segments if s.source == "environment" and "say u, d, l, r" in s.text
+            ]
             assert trajectory.counts["format_faults"] == len(faults) > 0
             assert trajectory.steps[0].anchor == trajectory.steps[1].anchor == "1,1 "
 

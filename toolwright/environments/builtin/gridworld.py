@@ -15,6 +15,7 @@ from toolwright.trajectory import Task
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 View = Literal["map", "words", "signs", "place"]
+TERSE = ("signs", "place")
 Place = tuple[int, int]
 State = tuple[Place, frozenset[str]]  # where you are, which keys you hold: all that ever changes
 
@@ -37,7 +38,7 @@ class GridWorld:
             raise UserError("a gridworld level needs one @ and a goal *")
         self.cells = {place: "." if mark == "@" else mark for place, mark in cells.items() if mark != "#"}
         self.state: State = here[0], frozenset()
-        self.actions = [name[0] for name in MOVES] if view in ("signs", "place") else list(MOVES)
+        self.actions = [name[0] for name in MOVES] if view in TERSE else list(MOVES)
 
     def reset(self, task: Task) -> Observation:
         return Observation(self._shown(), self.anchor)
@@ -46,7 +47,8 @@ class GridWorld:
         wanted = action.strip().lower()
         named = [name for name in MOVES if wanted in (name, name[0])]
         if not named:
-            raise InvalidAction(f"{wanted[:20]!r} is no move: say {', '.join(self.actions)}")
+            refused = "" if self.view in TERSE else f"{wanted[:20]!r} is no move: "
+            raise InvalidAction(f"{refused}say {', '.join(self.actions)}")
         self.state = self._moved(self.state, MOVES[named[0]])
         won = self.cells[self.state[0]] == "*"
         return Outcome(self._shown(), float(won), won, self.anchor, {"success": won})
