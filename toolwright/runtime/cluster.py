@@ -99,7 +99,7 @@ class ClusterCrew:
 
     def _open(self, members: str) -> None:
         if self.runtime.placement.policy.ranks > 1:
-            raise UserError("runtime.placement.policy.ranks above 1 needs the sharded learner, not built yet")
+            raise UserError("runtime.placement.policy.ranks above 1: roles in a cluster are not sharded yet")
         self.session.open()
         self._how = {"members": members, "brief": self.session.brief, "moved": self.session.moved}
         until = time.monotonic() + self.runtime.start_timeout_s
