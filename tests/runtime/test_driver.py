@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,8 @@ def driver(*line: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def descendants(pid: int) -> set[int]:
-    """Every process of the driver's: its children, and Ray's, which know its session."""
+def descendants(pid: int) -> set[tuple[int, str]]:
+    """Every process of the driver's, each with the moment it started: a number alone is soon another's."""
     found, todo = set(), [pid]
     while todo:
         parent = todo.pop()
@@ -64,25 +64,33 @@ def descendants(pid: int) -> set[int]:
                 continue
             found |= children
             todo += children
-    return found
+    return {(child, status[1]) for child in found if (status := state(child))}
 
 
-def alive(pids: set[int]) -> set[int]:
-    there = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if state != "Z":
-            there.add(pid)
+def state(pid: int) -> tuple[str, str] | None:
+    """Whether it sleeps, runs or is a zombie, and when it started; None of one that is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], fields[19]
+
+
+def alive(processes: set[tuple[int, str]]) -> dict[int, str]:
+    """Those still there, and what each of them is."""
+    there = {}
+    for pid, started in processes:
+        status = state(pid)
+        if status and status[0] != "Z" and status[1] == started:
+            with suppress(OSError):
+                there[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")[:120]
     return there
 
 
-def wait_until(condition: Any, what: str, limit_s: float = 240) -> None:
+def wait_until(condition: Any, what: str, limit_s: float = 240, told: Any = lambda: "") -> None:
     limit = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < limit, f"waited {limit_s} s for {what}"
+        assert time.monotonic() < limit, f"waited {limit_s} s for {what} {told()}"
         time.sleep(0.1)
 
 
@@ -130,7 +138,9 @@ def test_nothing_stays_behind_and_the_run_goes_on_exactly(number: int, tmp_path:
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
     assert process.returncode == (130 if number == signal.SIGINT else -number), out + err
-    wait_until(lambda: not alive(children), "the processes of the run to end", 60)
+    wait_until(
+        lambda: not alive(children), "the processes of the run to end", 60, told=lambda: alive(children)
+    )
     assert set(os.listdir("/dev/shm")) <= shared
     if number == signal.SIGKILL:
         done = metrics(run)[-1]["step"]

@@ -24,16 +24,6 @@ def mine(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def path() -> object:
-    before, modules = list(sys.path), set(sys.modules)
-    yield
-    sys.path[:] = before
-    for name in set(sys.modules) - modules:
-        if name in ("beside", "parts") or name.startswith("toolwright_user"):
-            del sys.modules[name]
-
-
 def test_files_modules_and_task_folders_are_found(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(mine)
     monkeypatch.syspath_prepend(str(mine))

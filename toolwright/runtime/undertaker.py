@@ -16,6 +16,7 @@ from contextlib import suppress
 
 MARK = "TOOLWRIGHT_RUN"
 GRACE_S = 3.0  # for Ray to do it itself
+INSISTENCE_S = 10.0  # a process that was just being started when its parent was killed comes to light later
 
 
 class Undertaker:
@@ -48,9 +49,12 @@ def main(mark: str) -> None:
     limit = time.monotonic() + GRACE_S
     while marked(mark) and time.monotonic() < limit:
         time.sleep(0.1)
-    for pid in marked(mark):
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+    limit = time.monotonic() + INSISTENCE_S
+    while (left := marked(mark)) and time.monotonic() < limit:
+        for pid in left:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
 
 
 if __name__ == "__main__" and len(sys.argv) == 2:
