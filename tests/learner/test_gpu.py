@@ -11,7 +11,7 @@ import torch
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Sampling
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native import NativeEngine, build
 from toolwright.learner.critic import Critic
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Frozen, Policy
@@ -61,7 +61,7 @@ def sample(engine: NativeEngine, count: int) -> Batch:
 @PRECISIONS
 def test_what_the_engine_recorded_is_about_what_the_learner_finds(dtype: torch.dtype, gap: float) -> None:
     policy = policy_of(dtype)
-    engine = NativeEngine(
+    engine = build(
         schema.Engine(slots=8, timeout_s=60),
         decoder=policy.decoder,
         tokenizer=tiny.characters(),

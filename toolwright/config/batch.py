@@ -20,7 +20,7 @@ def batch_line(config: Config) -> str:
         f" → {_count(update.epochs, 'epoch')} × {_count(update.minibatches, 'minibatch', 'minibatches')}"
         f" of {'' if even else '≤ '}{size:,}"
         f" → {_count(update.epochs * update.minibatches, 'update')} a step"
-        f"; micro-batches of ≤ {update.micro_tokens:,} tokens"
+        + (f"; micro-batches of ≤ {update.micro_tokens:,} tokens" if update.micro_tokens else "")
     )
 
 

@@ -50,7 +50,9 @@ class Run(Block):
         default=False, description="go on with the run of this name from its last checkpoint"
     )
     threads: int | None = Field(
-        default=None, ge=1, description="CPU threads for torch; null: one for a tiny model, else every core"
+        default=None,
+        ge=1,
+        description="CPU threads for torch; null: one for a tiny model or a GPU's, else every core",
     )
 
 
@@ -317,8 +319,10 @@ class Update(Block):
 
     epochs: PositiveInt = 1
     minibatches: PositiveInt = 1
-    micro_tokens: PositiveInt = Field(
-        default=16_384, description="tokens in one forward pass of a rank, padding counted"
+    micro_tokens: PositiveInt | None = Field(
+        default=None,
+        description="tokens in one forward pass of a rank, padding counted; null: 16,384 on a CPU, on a GPU "
+        "as many as its memory holds",
     )
     offload: bool = Field(
         default=False, description="sharded: weights and optimiser state rest in main memory between uses"

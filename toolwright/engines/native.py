@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from toolwright import kernels
 from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling, registry
@@ -47,6 +48,18 @@ class _Sequence:
 
 
 @registry.register("native")
+def build(
+    config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+) -> NativeEngine:
+    """On a GPU, in low precision, with kernels and graphs of its own."""
+    kind = NativeEngine
+    if decoder.device.type == "cuda" and dtype != torch.float32 and kernels.available():
+        from toolwright.kernels.graphs import GraphEngine
+
+        kind = GraphEngine
+    return kind(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
+
+
 class NativeEngine:
     """Slots that refill as sequences end; each turn advances by itself, none waits for its neighbours."""
 
@@ -58,14 +71,17 @@ class NativeEngine:
         self.exact = dtype == torch.float32  # in bfloat16 the two round in different places
         self.device = decoder.device
         self.context = decoder.shape.context
-        rows = max(config.slots, ROWS_AT_LEAST)
-        self.cache = SlotCache(decoder.shape, config.slots, rows=rows, dtype=dtype, device=self.device)
+        self.cache = self._make_cache(config.slots)
         self.waiting: deque[_Sequence] = deque()
         self.active: list[_Sequence] = []
         self.weights_version = 0
         self._pump: asyncio.Task[None] | None = None
         self._lanes: Lanes | None = None
         self._weights: Weights | None = None
+
+    def _make_cache(self, slots: int) -> SlotCache:
+        rows = max(slots, ROWS_AT_LEAST)
+        return SlotCache(self.decoder.shape, slots, rows=rows, dtype=self.dtype, device=self.device)
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
         if not prompt:

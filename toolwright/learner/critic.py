@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from toolwright.algorithms import value_loss
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.learner.budget import token_budget
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
@@ -45,7 +47,7 @@ class Critic:
         optimizer: schema.Optimizer,
         *,
         total_updates: int,
-        micro_tokens: int,
+        micro_tokens: int | None,
         clip: float,
         dtype: torch.dtype,
         ranks: Ranks = ALONE,
@@ -54,7 +56,11 @@ class Critic:
         self.model, self.ranks = ValueModel(policy), ranks
         ranks.shard(self.model, self.model.body, dtype=dtype)
         self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
-        self.micro_tokens, self.clip, self.dtype = micro_tokens, clip, dtype
+        self.asked_tokens, self.clip, self.dtype = micro_tokens, clip, dtype
+
+    @cached_property
+    def micro_tokens(self) -> int:
+        return token_budget(self.asked_tokens, self.model.body)
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:

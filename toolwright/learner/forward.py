@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from toolwright import kernels
 from toolwright.batch import Batch
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
@@ -50,6 +51,12 @@ def statistics(
 ) -> Statistics:
     chosen = states(decoder, batch)
     targets = batch.tokens[batch.actions].to(chosen.device)
+    if kernels.usable(chosen):
+        from toolwright.kernels.likelihood import likelihood
+
+        log_prob, entropy, square = likelihood(chosen, decoder.unembedding.weight, targets, temperature)
+        entropy = entropy if entropy_gradient else entropy.detach()
+        return Statistics(log_prob, entropy, square if squares else None)
     rows = max(1, LOGITS_AT_ONCE // decoder.shape.vocab)
 
     def of_chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.learner.budget import token_budget
 from toolwright.learner.forward import precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
@@ -29,20 +31,25 @@ class Frozen:
         decoder: Decoder,
         *,
         temperature: float,
-        micro_tokens: int,
+        micro_tokens: int | None,
         dtype: torch.dtype,
         ranks: Ranks = ALONE,
     ) -> None:
         self.decoder, self.ranks = decoder, ranks
-        self.temperature, self.micro_tokens, self.dtype = temperature, micro_tokens, dtype
+        self.temperature, self.asked_tokens, self.dtype = temperature, micro_tokens, dtype
         ranks.shard(decoder, decoder, dtype=dtype)
 
     @classmethod
     def copy_of(cls, policy: Policy) -> Frozen:
         decoder = copy.deepcopy(policy.decoder).requires_grad_(False)
         return cls(
-            decoder, temperature=policy.temperature, micro_tokens=policy.micro_tokens, dtype=policy.dtype
+            decoder, temperature=policy.temperature, micro_tokens=policy.asked_tokens, dtype=policy.dtype
         )
+
+    @cached_property
+    def micro_tokens(self) -> int:
+        """Found at the first pass, when everybody else has taken their memory."""
+        return token_budget(self.asked_tokens, self.decoder)
 
     @torch.no_grad()
     def statistics(self, batch: Batch, *, squares: bool = False) -> dict[str, Tensor]:
@@ -84,7 +91,7 @@ class Policy(Frozen):
         *,
         total_updates: int,
         temperature: float,
-        micro_tokens: int,
+        micro_tokens: int | None,
         dtype: torch.dtype,
         ranks: Ranks = ALONE,
     ) -> None:
@@ -96,12 +103,22 @@ class Policy(Frozen):
     def update(self, batch: Batch, objective: Objective) -> dict[str, float]:
         """One optimiser update. However the minibatch is split into parts and among ranks, the gradient is
         the same."""
+        while True:
+            try:
+                return self._update(batch, objective)
+            except torch.OutOfMemoryError:
+                if self.ranks.size > 1 or self.micro_tokens <= max(batch.lengths):
+                    raise
+            self.micro_tokens //= 2  # memory was needed elsewhere: the update again, in smaller parts
+            self.optimizer.inner.zero_grad()
+            torch.cuda.empty_cache()
+
+    def _update(self, batch: Batch, objective: Objective) -> dict[str, float]:
         totals = Totals.of(batch.mask)
         if objective.prepares:
             prepared = objective.prepare(batch, self.statistics(batch)["log_prob"])
             batch = replace(batch, columns={**batch.columns, **prepared})
-        sums: dict[str, float] = {}
-        highest = 0.0
+        measured: list[tuple[float, dict[str, Tensor]]] = []
         for part, weight in self.ranks.parts(batch, self.micro_tokens):
             part = part.to(self.decoder.device)
             with precision(self.decoder, self.dtype):
@@ -119,12 +136,18 @@ class Policy(Frozen):
                 "loss": loss.detach(),
                 "gap/abs_mean": difference.abs().sum() / totals.tokens,
                 "gap/kl": -difference.sum() / totals.tokens,
+                "gap/abs_max": difference.abs().max(),
             }
-            for name, value in metrics.items():
-                sums[name] = sums.get(name, 0.0) + weight * float(value)
-            highest = max(highest, float(difference.abs().max()))
-        sums = self.ranks.sums(sums)
-        return {**sums, "gap/abs_max": self.ranks.highest(highest), **self.optimizer.step()}
+            measured.append((weight, metrics))
+        moved = self.optimizer.step()
+        sums: dict[str, float] = {}
+        highest = 0.0
+        for weight, metrics in measured:  # looked at once there is nothing left for the device to wait for
+            values = dict(zip(metrics, torch.stack(list(metrics.values())).tolist(), strict=True))
+            highest = max(highest, values.pop("gap/abs_max"))
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0.0) + weight * value
+        return {**self.ranks.sums(sums), "gap/abs_max": self.ranks.highest(highest), **moved}
 
     def state_dict(self) -> dict[str, Any]:
         return self.ranks.state(self.decoder, self.optimizer)

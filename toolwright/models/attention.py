@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolwright import kernels
 from toolwright.models.blocks import LONGEST, BlockAttention, Span
 
 
@@ -82,6 +83,9 @@ class PackedAttention:
         wanted: Sequence[int] | None = None,
     ) -> None:
         self.rows, self.longest = len(lengths), max(wanted or lengths)
+        self.keys = list(wanted or lengths)  # of each row
+        common_of = [n for _, n in shared] if shared is not None else [0] * len(lengths)
+        self.queries = [max(0, keys - n) for keys, n in zip(self.keys, common_of, strict=True)]
         sizes = torch.tensor(lengths, device=device)
         starts = sizes.cumsum(0) - sizes
         row = torch.arange(self.rows, device=device).repeat_interleave(sizes)
@@ -104,6 +108,7 @@ class PackedAttention:
         self.even = len(self.kept) == self.rows * self.longest
         self.gather = self.where.new_zeros(self.rows * self.longest)
         there = position < last[row]
+        self.read = self.where[there]  # the states that rows look back on, row after row
         self.gather[(row * self.longest + position)[there]] = self.where[there]
         # What rows have in common once, and of each of them what comes after it.
         self.spans = [Span(starts, opening, last)]
@@ -111,16 +116,30 @@ class PackedAttention:
             self.spans.append(Span(starts[leads], torch.zeros_like(starts[leads]), opening[leads]))
         self.short = device.type == "cpu" and self.longest <= LONGEST
         self.blocks: BlockAttention | None = None  # made when the first layer tells of its heads
+        self.layout: Any = None  # of the flash kernel, likewise
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.short and q.dtype == torch.float32:
             if self.blocks is None:
                 self.blocks = BlockAttention(self.spans, self.where, q.shape[1], k.shape[1])
             return self.blocks(q, k, v)
+        if kernels.usable(q):
+            return self._flash(q, k, v)
         q, k, v = self._spread(q), self._spread(k), self._spread(v)
         k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
         out = attend(q, k, v, causal=True).transpose(1, 2).flatten(0, 1)
         return out if self.even else out.index_select(0, self.scatter)
+
+    def _flash(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Nothing is padded. What a row shares with another stands before its own keys, and its queries are
+        the last of it."""
+        from toolwright.kernels.flash import Layout, attend_packed
+
+        if self.layout is None:
+            self.layout = Layout.of(self.queries, self.keys, q.device)
+        if len(self.read) != len(k):
+            k, v = k.index_select(0, self.read), v.index_select(0, self.read)
+        return attend_packed(q, k, v, self.layout)
 
     def _spread(self, x: Tensor) -> Tensor:
         wide = x if self.even else x.index_select(0, self.gather)

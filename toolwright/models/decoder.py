@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from toolwright.models.layer import Attend, LayerWeights, layer
+from toolwright import kernels
+from toolwright.models.layer import Attend, LayerWeights, Split, layer, split_heads
 from toolwright.models.norm import rms_norm
 
 
@@ -154,18 +155,26 @@ class Decoder(nn.Module):
         """The learner's pass: layer by layer as modules, so that whoever holds their parameters elsewhere
         (`learner/sharding.py`) has a place to bring them."""
         x, turn = F.embedding(tokens, self.embedding.weight), self._turn(positions)
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         for module in self.layers:
             x = module(x, turn, attend)
         return rms_norm(x, self.norm, self.shape.norm_eps)
 
     def hidden(
-        self, tokens: Tensor, positions: Tensor, attend: Attend, *, weights: Weights | None = None
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        *,
+        weights: Weights | None = None,
+        split: Split = split_heads,
     ) -> Tensor:
         """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`: the engine's pass."""
         weights = weights or self.weights()
         x, turn = F.embedding(tokens, weights.embedding), self._turn(positions)
         for index, of_layer in enumerate(weights.layers):
-            x = layer(index, x, of_layer, turn, attend)
+            x = layer(index, x, of_layer, turn, attend, split)
         return rms_norm(x, weights.norm, self.shape.norm_eps)
 
     def _turn(self, positions: Tensor) -> Tensor:
@@ -174,6 +183,8 @@ class Decoder(nn.Module):
     def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
         """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""
         unembedding = weights.unembedding if weights else self.unembedding.weight.t()
+        if hidden.is_cuda and not torch.is_grad_enabled():
+            return kernels.wide(hidden, unembedding.to(hidden.dtype))
         return torch.mm(hidden, unembedding.to(hidden.dtype)).float()
 
 

@@ -8,9 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolwright import kernels
+
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(gate) · up, [tokens, 2 · ffn] -> [tokens, ffn]."""
+    if kernels.usable(gate_up):
+        from toolwright.kernels import gated
+
+        return gated.swiglu(gate_up)
     if torch.is_grad_enabled() and gate_up.requires_grad:
         out: Tensor = _SwiGLU.apply(gate_up)
         return out

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from toolwright import kernels
 from toolwright.models.gated import swiglu
 from toolwright.models.norm import rms_norm
 from toolwright.models.rotary import rotated
@@ -32,15 +33,38 @@ class LayerWeights(NamedTuple):
     norm_eps: float
 
 
-def layer(index: int, x: Tensor, w: LayerWeights, turn: Tensor, attend: Attend) -> Tensor:
-    """[tokens, width] -> [tokens, width]; `turn` is [tokens, 1, head_dim / 2], see `rotated`."""
-    h = rms_norm(x, w.attention_norm, w.norm_eps)
-    flat = torch.mm(h, w.qkv) if w.qkv_bias is None else torch.addmm(w.qkv_bias, h, w.qkv)
-    qkv = flat.view(len(x), w.heads + 2 * w.kv_heads, -1)
+# (layer, queries, keys and values as one product gives them, weights, turn) -> what `Attend` is given
+Split = Callable[[int, Tensor, LayerWeights, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+def split_heads(index: int, flat: Tensor, w: LayerWeights, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Heads apart; queries and keys normalised where the model does that, and turned."""
+    if kernels.usable(flat):
+        from toolwright.kernels import heads
+
+        return heads.split_heads(flat, w.qk_norm, w.norm_eps, turn, w.heads, w.kv_heads)
+    qkv = flat.view(len(flat), w.heads + 2 * w.kv_heads, -1)
     qk, v = qkv.split_with_sizes((w.heads + w.kv_heads, w.kv_heads), dim=1)
     if w.qk_norm is not None:
         qk = rms_norm(qk, w.qk_norm, w.norm_eps)
     q, k = rotated(qk, turn).to(v.dtype).split_with_sizes((w.heads, w.kv_heads), dim=1)
-    x = torch.addmm(x, attend(index, q, k, v).flatten(1), w.out)
+    return q, k, v
+
+
+def layer(
+    index: int, x: Tensor, w: LayerWeights, turn: Tensor, attend: Attend, split: Split = split_heads
+) -> Tensor:
+    """[tokens, width] -> [tokens, width]; `turn` is [tokens, 1, head_dim / 2], see `rotated`."""
+    h = rms_norm(x, w.attention_norm, w.norm_eps)
+    flat = torch.mm(h, w.qkv) if w.qkv_bias is None else torch.addmm(w.qkv_bias, h, w.qkv)
+    q, k, v = split(index, flat, w, turn)
+    x = _added(x, attend(index, q, k, v).flatten(1), w.out)
     h = rms_norm(x, w.ffn_norm, w.norm_eps)
-    return torch.addmm(x, swiglu(torch.mm(h, w.gate_up)), w.down)
+    return _added(x, swiglu(torch.mm(h, w.gate_up)), w.down)
+
+
+def _added(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """x + y · weight, into x where that is the engine's own: a copy takes as long as a small product."""
+    if x.is_cuda and x.dtype == weight.dtype and not torch.is_grad_enabled():
+        return x.addmm_(y, weight)
+    return torch.addmm(x, y, weight)

@@ -28,10 +28,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def use_processor(run: schema.Run, decoder: Decoder) -> None:
-    """Threads that pay: a tiny model's products are over before a second thread has woken up."""
+    """Threads that pay: a tiny model's products are over before a second thread has woken up, and beside a
+    GPU there is nothing larger."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    tiny = sum(p.numel() for p in decoder.parameters()) < TINY_PARAMETERS
-    torch.set_num_threads(run.threads or (1 if tiny else usable))
+    small = decoder.device.type != "cpu" or sum(p.numel() for p in decoder.parameters()) < TINY_PARAMETERS
+    torch.set_num_threads(run.threads or (1 if small else usable))
     _keep_freed_memory()
 
 

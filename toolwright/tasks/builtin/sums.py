@@ -24,6 +24,13 @@ FORMS = (
     ("Multiply {a} by {b}.", "{a}*{b}"),
 )
 
+# Shown before the question, as a small model must be that has never seen a tool.
+EXAMPLES = (
+    ("What is 12 plus 30?", "print(12+30)", "42"),
+    ("Multiply 40 by 11.", "print(40*11)", "440"),
+    ("Take 15 from 90.", "print(90-15)", "75"),
+)
+
 
 @TASKS.register("sums")
 def sums(
@@ -35,12 +42,15 @@ def sums(
     max_operand: Annotated[int, Field(le=10**9)] = 999,
     guess_rate: ErrorRate = 0.0,
     error_rate: ErrorRate = 0.0,
+    examples: Annotated[int, Field(ge=0, le=len(EXAMPLES))] = 0,
 ) -> TaskSet:
     """Harder with larger operands. Of the demonstrations, `guess_rate` answer without the tool, which is
-    wrong, and `error_rate` of the others hand it a wrong operator."""
+    wrong, and `error_rate` of the others hand it a wrong operator. `examples` of calls in tags stand before
+    the question."""
     if max_operand <= min_operand:
         raise UserError(f"task.params.max_operand={max_operand} must be above min_operand={min_operand}")
     values = max_operand - min_operand + 1
+    shown = [message for example in EXAMPLES[:examples] for message in _shown(*example)]
 
     def task(form: int, index: int) -> Task:
         first, second = divmod(index, values)
@@ -49,7 +59,7 @@ def sums(
         )
         return Task(
             id=f"sums:{question}",
-            prompt=[{"role": "user", "content": question}],
+            prompt=[*shown, {"role": "user", "content": question}],
             ground_truth=str(_worth(expression)),
             data_source="sums",
             extra_info={"expression": expression},
@@ -75,6 +85,11 @@ def sums(
         alphabet=string.printable[:95] + "\n",
         demonstrate=demonstrate,
     )
+
+
+def _shown(question: str, code: str, printed: str) -> list[dict[str, str]]:
+    answer = f"<tool>{code}</tool><result>{printed}</result>{printed}"
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
 def _calling(code: str, printed: str) -> list[dict[str, Any]]:

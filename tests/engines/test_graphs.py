@@ -1,0 +1,166 @@
+"""The native engine's graphs on a GPU: the same contract, many rows at once, ends found on the device."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+from toolwright.batch import Batch
+from toolwright.config import schema
+from toolwright.engines import Completion, Sampling
+from toolwright.engines.native import NativeEngine, build
+from toolwright.failures import UserError
+from toolwright.learner.policy import Frozen
+from toolwright.trajectory import Segment, Task, Trajectory
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+BF16 = torch.bfloat16
+
+
+def engine_of(slots: int = 16, *, ends: bool = False, **changes: Any) -> NativeEngine:
+    decoder = tiny.decoder(**{"context": 256, "head_dim": 16, **changes}).cuda()
+    config = schema.Engine(slots=slots, timeout_s=60)
+    return build(config, decoder=decoder, tokenizer=tiny.characters(ends=ends), dtype=BF16)
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+async def many(engine: NativeEngine, prompts: list[list[int]], **settings: Any) -> list[Completion]:
+    return await asyncio.gather(
+        *(
+            engine.generate(prompt, Sampling(seed=i, **settings), attempt=str(i))
+            for i, prompt in enumerate(prompts)
+        )
+    )
+
+
+def learned(engine: NativeEngine, prompts: list[list[int]], answers: list[Completion], heat: float) -> Any:
+    """(what the engine says of its tokens, what the learner says of them)"""
+    made = []
+    for i, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        trajectory = Trajectory(Task(str(i), []), group=str(i), index=0)
+        trajectory.append(Segment("prompt", prompt))
+        trajectory.append(Segment("policy", answer.tokens, answer.log_probs))
+        made.append(trajectory)
+    batch = Batch.pack(made)
+    frozen = Frozen(engine.decoder, temperature=heat, micro_tokens=4096, dtype=BF16)
+    return batch.columns["sampled_log_prob"], frozen.statistics(batch)["log_prob"]
+
+
+def prompts_of(count: int) -> list[list[int]]:
+    return [[3 + (i * 7 + j * j) % 15 for j in range(1 + i % 23)] for i in range(count)]
+
+
+@pytest.mark.parametrize("kind", tiny.SHAPES)
+@pytest.mark.parametrize("heat", [1.0, 0.6])
+def test_log_probabilities_are_the_learners(kind: str, heat: float) -> None:
+    engine = engine_of(slots=40, **{**tiny.SHAPES[kind], "head_dim": 16})
+    prompts = prompts_of(100)  # more than there are slots
+    answers = run(many(engine, prompts, max_tokens=40, temperature=heat))
+    assert {len(answer.tokens) for answer in answers} == {40}
+    mine, theirs = learned(engine, prompts, answers, heat)
+    assert float((mine - theirs).abs().mean()) < 0.02
+    assert float((mine - theirs).abs().max()) < 0.6
+
+
+def test_a_group_shares_its_prompt_and_an_attempt_its_turns() -> None:
+    engine = engine_of()
+    prompt = prompts_of(20)[19]
+
+    async def turns(number: int) -> tuple[list[int], list[float]]:
+        tokens, said = list(prompt), []
+        for turn in range(3):
+            answer = await engine.generate(
+                tokens, Sampling(seed=number, max_tokens=5 + number), attempt=str(number)
+            )
+            tokens = [*tokens, *answer.tokens]
+            said += [*answer.log_probs]
+            if turn < 2:
+                tokens += [7, 8, 9]
+                said += [0.0] * 3
+        engine.release(str(number))
+        return tokens, said
+
+    async def all_of_them() -> list[Any]:
+        return await asyncio.gather(*(turns(i) for i in range(8)))
+
+    for tokens, said in run(all_of_them()):
+        answer = Completion(tokens[len(prompt) :], said, "", "length", 0)
+        mine, theirs = learned(engine, [prompt], [answer], 1.0)
+        sampled = mine != 0
+        assert float((mine - theirs)[sampled].abs().max()) < 0.6
+    assert sorted(engine.cache.free) == list(range(16))
+
+
+def test_greedy_top_k_and_seeds() -> None:
+    engine = engine_of()
+    prompts = prompts_of(16)
+    greedy = run(many(engine, prompts, max_tokens=20, temperature=0.0))
+    narrow = run(many(engine, prompts, max_tokens=20, top_k=1))
+    assert [a.tokens for a in greedy] == [a.tokens for a in narrow]
+    once, again = (run(many(engine, prompts, max_tokens=20)) for _ in range(2))
+    assert [a.tokens for a in once] == [a.tokens for a in again]
+    nucleus = run(many(engine, prompts, max_tokens=20, top_p=0.9))
+    mine, theirs = learned(engine, prompts, nucleus, 1.0)
+    assert float((mine - theirs).abs().mean()) < 0.02
+
+
+def test_ends_and_stops() -> None:
+    engine = engine_of(ends=True)
+    prompts = prompts_of(64)
+    answers = run(many(engine, prompts, max_tokens=60, temperature=1.5))
+    for answer in answers:
+        ended = [t in engine.tokenizer.end_tokens for t in answer.tokens]
+        assert not any(ended[:-1])
+        assert answer.stop == ("eos" if ended[-1] else "length")
+        assert len(answer.tokens) == len(answer.log_probs) <= 60
+    assert {"eos", "length"} == {answer.stop for answer in answers}
+    stopped = run(many(engine, prompts, max_tokens=60, stop=("1", "+=")))
+    for answer in stopped:
+        assert answer.stop != "stop" or ("1" in answer.text) != ("+=" in answer.text)
+        assert "1" not in answer.text[:-1]
+    assert "stop" in {answer.stop for answer in stopped}
+
+
+def test_a_publication_changes_what_is_said_and_a_cancelled_turn_frees_its_slot() -> None:
+    engine = engine_of()
+    prompts = prompts_of(8)
+    before = run(many(engine, prompts, max_tokens=20, temperature=0.0))
+    with torch.no_grad():
+        for parameter in engine.decoder.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    engine.publish(1)
+    after = run(many(engine, prompts, max_tokens=20, temperature=0.0))
+    assert [a.tokens for a in before] != [a.tokens for a in after]
+    assert {a.weights_version for a in after} == {1}
+
+    async def cancelled() -> None:
+        turn = asyncio.create_task(engine.generate(prompts[0], Sampling(max_tokens=200), attempt="x"))
+        await asyncio.sleep(0.05)
+        turn.cancel()
+        await engine.generate(prompts[1], Sampling(max_tokens=30), attempt="y")
+
+    run(cancelled())
+    engine.release("y")
+    assert (
+        sorted(engine.cache.free) == list(range(16))
+        or len(engine.cache.parked) + len(engine.cache.free) == 16
+    )
+
+
+def test_more_than_there_is_memory_for_is_fewer_slots_or_said() -> None:
+    engine = engine_of(slots=4096, context=1 << 17)
+    assert 1 <= engine.cache.slots < 4096
+    del engine
+    with pytest.raises(UserError, match=r"lower model\.context"):
+        engine_of(context=1 << 24, layers=16, heads=16, kv_heads=16, width=256)

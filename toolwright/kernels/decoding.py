@@ -1,0 +1,154 @@
+"""One new token for each of many sequences: its keys and values put in their place, and its attention.
+
+Sequences lie in slots of a cache [slots, kv_heads, context, size]; `slots` [rows] says in which, and
+`positions` [rows] which token of the sequence is the new one.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+KEYS = 64  # looked at together
+SPLIT_FROM = 1024  # tokens of context, from which on a few long sequences are cut among multiprocessors
+MOST_SPLITS = 8
+FULL = 264  # programs that fill a GPU: two for a multiprocessor
+
+
+@triton.jit
+def _place(
+    qkv, weight, turns, positions, slots, q, keys, values, eps, slot_stride, head_stride,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, PADDED: tl.constexpr, SIZE: tl.constexpr,
+    NORM: tl.constexpr,
+):  # fmt: skip
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = tl.arange(0, PADDED)
+    inside = column < SIZE
+    source = qkv + (row * (HEADS + 2 * KV_HEADS) + head) * SIZE + column
+    value = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    position = tl.load(positions + row)
+    cell = tl.load(slots + row).to(tl.int64) * slot_stride + position * SIZE + column
+    if head >= HEADS + KV_HEADS:
+        target = values + cell + (head - HEADS - KV_HEADS) * head_stride
+        tl.store(target, value.to(values.dtype.element_ty), mask=inside)
+    else:
+        if NORM:
+            scale = tl.rsqrt(tl.sum(value * value) / SIZE + eps)
+            value = (
+                value * scale * tl.load(weight + head * SIZE + column, mask=inside, other=0.0).to(tl.float32)
+            )
+        angle = tl.load(turns + position * SIZE + column, mask=inside, other=0.0)
+        real, imaginary = tl.split(tl.reshape(angle, (PADDED // 2, 2)))
+        even, odd = tl.split(tl.reshape(value, (PADDED // 2, 2)))
+        turned = tl.join(even * real - odd * imaginary, even * imaginary + odd * real)
+        turned = tl.reshape(turned, (PADDED,)).to(q.dtype.element_ty)
+        if head < HEADS:
+            target = q + (row * HEADS + head) * SIZE + column
+        else:
+            target = keys + cell + (head - HEADS) * head_stride
+        tl.store(target, turned, mask=inside)
+
+
+@triton.jit
+def _attend(
+    q, keys, values, positions, slots, out, highest_of, total_of, scale, slot_stride, head_stride,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SHARE: tl.constexpr, WIDE: tl.constexpr,
+    SIZE: tl.constexpr, PADDED: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """The SHARE query heads of one key-value head, rows of a small matrix; online softmax over keys."""
+    row, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
+    length = tl.load(positions + row) + 1
+    base = tl.load(slots + row).to(tl.int64) * slot_stride + kv_head * head_stride
+    member, column, key = tl.arange(0, WIDE), tl.arange(0, PADDED), tl.arange(0, KEYS)
+    head = kv_head * SHARE + member
+    of_query = (member < SHARE)[:, None] & (column < SIZE)[None, :]
+    query = tl.load(q + (row * HEADS + head)[:, None] * SIZE + column[None, :], mask=of_query, other=0.0)
+    highest = tl.full((WIDE,), float("-inf"), dtype=tl.float32)
+    total = tl.zeros((WIDE,), dtype=tl.float32)
+    sum_ = tl.zeros((WIDE, PADDED), dtype=tl.float32)
+    blocks = tl.cdiv(length, KEYS)
+    share = tl.cdiv(blocks, SPLITS)
+    for block in range(split * share, tl.minimum(blocks, (split + 1) * share)):
+        place = block * KEYS + key
+        there = (place < length)[:, None] & (column < SIZE)[None, :]
+        cell = base + place[:, None] * SIZE + column[None, :]
+        k = tl.load(keys + cell, mask=there, other=0.0)
+        scores = tl.dot(query, tl.trans(k)) * scale
+        scores = tl.where((place < length)[None, :], scores, float("-inf"))
+        above = tl.maximum(highest, tl.max(scores, axis=1))
+        shrink = tl.exp2(highest - above)
+        p = tl.exp2(scores - above[:, None])
+        total = total * shrink + tl.sum(p, axis=1)
+        v = tl.load(values + cell, mask=there, other=0.0)
+        sum_ = sum_ * shrink[:, None] + tl.dot(p.to(v.dtype), v)
+        highest = above
+    if SPLITS == 1:
+        target = out + (row * HEADS + head)[:, None] * SIZE + column[None, :]
+        tl.store(target, (sum_ / total[:, None]).to(out.dtype.element_ty), mask=of_query)
+    else:
+        part = (row * HEADS + head) * SPLITS + split
+        tl.store(highest_of + part, highest, mask=member < SHARE)
+        tl.store(total_of + part, total, mask=member < SHARE)
+        tl.store(out + part[:, None] * SIZE + column[None, :], sum_, mask=of_query)
+
+
+@triton.jit
+def _join(parts, highest_of, total_of, out, SIZE: tl.constexpr, PADDED: tl.constexpr, SPLITS: tl.constexpr):
+    head = tl.program_id(0).to(tl.int64)
+    split, column = tl.arange(0, SPLITS), tl.arange(0, PADDED)
+    inside = (column < SIZE)[None, :] & (split >= 0)[:, None]
+    highest = tl.load(highest_of + head * SPLITS + split)
+    weight = tl.exp2(highest - tl.max(highest))
+    total = tl.sum(weight * tl.load(total_of + head * SPLITS + split))
+    part = tl.load(parts + (head * SPLITS + split)[:, None] * SIZE + column[None, :], mask=inside, other=0.0)
+    sum_ = tl.sum(part * weight[:, None], axis=0)
+    tl.store(out + head * SIZE + column, (sum_ / total).to(out.dtype.element_ty), mask=column < SIZE)
+
+
+def place(
+    qkv: Tensor, weight: Tensor | None, eps: float, turns: Tensor, positions: Tensor, slots: Tensor,
+    keys: Tensor, values: Tensor, heads: int,
+) -> Tensor:  # fmt: skip
+    """Queries [rows, heads, size], turned; keys and values are in the cache. `turns` [context, size / 2]."""
+    kv_heads, size = keys.shape[1], keys.shape[3]
+    q = qkv.new_empty(len(qkv), heads, size)
+    _place[(len(qkv), heads + 2 * kv_heads)](
+        qkv, qkv if weight is None else weight, torch.view_as_real(turns), positions, slots, q, keys, values,
+        eps, keys.stride(0), keys.stride(1), HEADS=heads, KV_HEADS=kv_heads,
+        PADDED=triton.next_power_of_2(size), SIZE=size, NORM=weight is not None, num_warps=1,
+    )  # fmt: skip
+    return q
+
+
+def splits(rows: int, kv_heads: int, context: int) -> int:
+    """Into how many parts the keys of a sequence are cut: a power of two."""
+    if context < SPLIT_FROM:
+        return 1
+    wanted = max(1, min(MOST_SPLITS, FULL // (rows * kv_heads)))
+    return 1 << (wanted.bit_length() - 1)
+
+
+def attend(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor, slots: Tensor) -> Tensor:
+    """[rows, heads, size]: each row's query over the tokens of its slot up to its position."""
+    rows, heads, size = q.shape
+    kv_heads, context = keys.shape[1], keys.shape[2]
+    parts = splits(rows, kv_heads, context)
+    padded = max(16, triton.next_power_of_2(size))
+    out, target = torch.empty_like(q), q
+    highest = total = positions  # written only where there are parts
+    if parts > 1:
+        target = torch.empty(rows, heads, parts, size, dtype=torch.float32, device=q.device)
+        highest, total = torch.empty(2, rows, heads, parts, dtype=torch.float32, device=q.device)
+    _attend[(rows, kv_heads, parts)](
+        q, keys, values, positions, slots, out if parts == 1 else target, highest, total,
+        size**-0.5 * 1.4426950408889634, keys.stride(0), keys.stride(1), HEADS=heads, KV_HEADS=kv_heads,
+        SHARE=heads // kv_heads, WIDE=max(16, triton.next_power_of_2(heads // kv_heads)), SIZE=size,
+        PADDED=padded, KEYS=KEYS, SPLITS=parts, num_warps=4,
+    )  # fmt: skip
+    if parts > 1:
+        _join[(rows * heads,)](
+            target, highest, total, out, SIZE=size, PADDED=padded, SPLITS=parts, num_warps=1
+        )
+    return out

@@ -1,0 +1,355 @@
+"""The native engine on a GPU: decoding as replayed graphs, sampling and ends found without asking the host.
+
+A step of all rows is one graph, made once for each of a few numbers of rows and replayed. Rows stand in any
+slots; whoever ends stands still until the host looks, once in a chunk of steps, and refills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toolwright.config import schema
+from toolwright.engines.cache import SlotCache
+from toolwright.engines.native import NativeEngine, _Sequence
+from toolwright.failures import UserError
+from toolwright.kernels.decoding import attend, place
+from toolwright.kernels.flash import Layout, attend_packed
+from toolwright.kernels.sampling import Rows, draw, filtered
+from toolwright.models.decoder import Decoder, Shape, Weights
+from toolwright.models.layer import LayerWeights
+from toolwright.models.tokenizer import Tokenizer
+
+CHUNK = 16  # steps between two looks of the host
+SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)  # rows of a graph
+CACHE_SHARE = 0.4  # of the memory that is free; the rest is the learner's
+STILL_GOING = 0.6  # of a chunk's rows, for the next to be worth starting before the host has looked
+POLL_S = 0.0003
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Steps that the device is at, and where their draws will be: [steps, rows] each."""
+
+    sequences: list[_Sequence]
+    graph: torch.cuda.CUDAGraph
+    steps: int
+    left: int  # of the row that had most, before these steps
+    drawn: Tensor
+    log_probs: Tensor
+    done: torch.cuda.Event
+
+
+class GraphEngine(NativeEngine):
+    def __init__(
+        self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+    ) -> None:
+        super().__init__(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
+        slots = self.cache.slots
+        sizes = [size for size in SIZES if size < slots]
+        self.sizes = [*sizes, next((size for size in SIZES if size >= slots), slots)]
+        self.scratch = slots  # the slot of rows that are nobody's
+        most, device = self.sizes[-1], self.device
+        ends = sorted(tokenizer.end_tokens) or [-1]
+        integers = torch.zeros(5, most, dtype=torch.int64, device=device)
+        self.state = integers  # written by the host in one go
+        self.slots = integers[4]
+        self.heat = torch.zeros(3, most, dtype=torch.float32, device=device)
+        self.rows = Rows(
+            tokens=integers[0],
+            positions=integers[1],
+            left=integers[2],
+            seeds=integers[3],
+            temperature=self.heat[0],
+            ends=torch.tensor(ends, device=device),
+            step=torch.zeros(1, dtype=torch.int64, device=device),
+            drawn=torch.empty(CHUNK, most, dtype=torch.int64, device=device),
+            log_probs=torch.empty(CHUNK, most, dtype=torch.float32, device=device),
+        )
+        self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._copies: Weights | None = None
+        self._closing: dict[tuple[str, ...], frozenset[int] | None] = {}
+
+    def _make_cache(self, slots: int) -> SlotCache:
+        """As many slots as fit: who finds none free waits for one."""
+        size = slot_bytes(self.decoder.shape, self.dtype)
+        free = torch.cuda.mem_get_info(self.device)[0]
+        fitting = min(slots, int(free * CACHE_SHARE) // size - 1)
+        if fitting < 1:
+            raise UserError(
+                f"the cache of one sequence of model.context={self.context} tokens takes "
+                f"{size / 2**30:.1f} GiB, and {free * CACHE_SHARE / 2**30:.1f} GiB of the GPU are there for "
+                "caches; lower model.context"
+            )
+        return SlotCache(self.decoder.shape, fitting, rows=fitting + 1, dtype=self.dtype, device=self.device)
+
+    async def _run(self) -> None:
+        """While the host reads what one chunk has drawn, the device is at the next: whoever has ended there
+        stands still, and what is drawn of a turn that the host has ended is thrown away."""
+        flying: Chunk | None = None
+        try:
+            while self.waiting or self.active or flying:
+                if flying is None:
+                    self._drop_cancelled()
+                    self._admit()
+                    flying = self._launch() if self.active else None
+                ahead = self._launch(after=flying) if flying and self._worthwhile(flying) else None
+                if flying is not None:
+                    await self._collect(flying)
+                flying = ahead
+                await asyncio.sleep(0)  # let agents read what ended, call tools, and ask for more
+        except Exception as error:
+            self._fail(error)
+
+    @torch.inference_mode()
+    def _prefill(self, families: list[list[_Sequence]]) -> None:
+        """Prompts laid end to end, without padding; what is cached already is looked back on."""
+        leaders = [family[0] for family in families]
+        extend = PackedExtend(
+            self.cache,
+            [leader.slot for leader in leaders],
+            [leader.cached for leader in leaders],
+            [len(leader.tokens) for leader in leaders],
+        )
+        tokens = [token for leader in leaders for token in leader.tokens[leader.cached :]]
+        weights = self._laid_out()
+        given = torch.tensor(tokens, device=self.device)
+        hidden = self.decoder.hidden(given, extend.positions, extend, weights=weights)
+        logits = self.decoder.head(hidden.index_select(0, extend.layout.queries[1:] - 1), weights=weights)
+        members = [member for family in families for member in family]
+        for family in families:
+            for member in family[1:]:
+                self.cache.copy(family[0].slot, member.slot, len(member.tokens))
+        of_family = [i for i, family in enumerate(families) for _ in family]
+        rows = self._stand(members)
+        self._draw(
+            logits.index_select(0, torch.tensor(of_family, device=self.device)), rows, _filters(members)
+        )
+        drawn, log_probs = (x[:1, : len(members)].tolist() for x in (self.rows.drawn, self.rows.log_probs))
+        self.active += self._given(members, drawn, log_probs)
+
+    @torch.inference_mode()
+    def _launch(self, after: Chunk | None = None) -> Chunk:
+        """A chunk of steps for all active sequences, or one more for those of the chunk before."""
+        if after is None:
+            self._laid_out()
+            sequences, filters = list(self.active), _filters(self.active)
+            size = next(size for size in self.sizes if size >= len(sequences))
+            graph = self._graphs.get((size, filters)) or self._capture(size, filters)
+            self._stand(sequences, size)
+            left = max(self._left(sequence) for sequence in sequences)
+        else:
+            sequences, graph, left = after.sequences, after.graph, after.left - after.steps
+            self.rows.step.zero_()
+        steps = min(CHUNK, left)
+        for _ in range(steps):
+            graph.replay()
+        count = len(sequences)
+        drawn = self.rows.drawn[:steps, :count].to("cpu", non_blocking=True)
+        log_probs = self.rows.log_probs[:steps, :count].to("cpu", non_blocking=True)
+        done = torch.cuda.Event()
+        done.record()
+        return Chunk(sequences, graph, steps, left, drawn, log_probs, done)
+
+    def _worthwhile(self, flying: Chunk) -> bool:
+        """Whether to go on with the same rows: most of them still do, and nobody waits for one."""
+        going = sum(not sequence.done.done() for sequence in flying.sequences)
+        room = self.waiting and (self.cache.free or self.cache.parked)
+        return flying.left > flying.steps and not room and going > STILL_GOING * len(flying.sequences)
+
+    async def _collect(self, chunk: Chunk) -> None:
+        while not chunk.done.query():
+            await asyncio.sleep(POLL_S)
+        before = set(map(id, self.active))
+        sequences = [s if id(s) in before else None for s in chunk.sequences]
+        self.active = self._given(sequences, chunk.drawn.tolist(), chunk.log_probs.tolist())
+
+    def _left(self, sequence: _Sequence) -> int:
+        """Tokens it may still draw."""
+        drawn = len(sequence.log_probs)
+        return min(sequence.sampling.max_tokens - drawn, self.context - len(sequence.tokens))
+
+    def _stand(self, sequences: Sequence[_Sequence], size: int | None = None) -> Rows:
+        """The first rows stand for these sequences, and up to `size` for nobody."""
+        size = size or len(sequences)
+        idle = [0] * (size - len(sequences))
+        numbers = [
+            [s.tokens[-1] for s in sequences] + idle,
+            [len(s.tokens) - 1 for s in sequences] + idle,
+            [self._left(s) for s in sequences] + idle,
+            [s.sampling.seed % 2**63 for s in sequences] + idle,
+            [s.slot for s in sequences] + [self.scratch] * len(idle),
+        ]
+        heat = [
+            [s.sampling.temperature for s in sequences] + idle,
+            [s.sampling.top_p for s in sequences] + [1] * len(idle),
+            [float(s.sampling.top_k) for s in sequences] + idle,
+        ]
+        self.state[:, :size] = torch.tensor(numbers, dtype=torch.int64).to(self.device)
+        self.heat[:, :size] = torch.tensor(heat, dtype=torch.float32).to(self.device)
+        self.rows.step.zero_()
+        return self.rows[:size]
+
+    def _given(
+        self, sequences: Sequence[_Sequence | None], drawn: list[list[int]], log_probs: list[list[float]]
+    ) -> list[_Sequence]:
+        """Their rows' draws go to the sequences; those that end are answered, the others returned. None
+        stands for one that was over already."""
+        going_on = []
+        of_rows = zip(*drawn, strict=True), zip(*log_probs, strict=True)
+        for sequence, tokens, likely in zip(sequences, *of_rows, strict=True):
+            if sequence is None:
+                continue
+            stop = self._take(sequence, tokens, likely)
+            sequence.cached = len(sequence.tokens) - 1
+            if stop is None:
+                going_on.append(sequence)
+            else:
+                self._finish(sequence, stop)
+        return going_on
+
+    def _take(self, sequence: _Sequence, drawn: Sequence[int], log_probs: Sequence[float]) -> str | None:
+        """Appends what was drawn, up to where the turn ends; -1: the row stood still from there on."""
+        if drawn[-1] < 0:
+            drawn = drawn[: drawn.index(-1)]
+        closing = self._closing_tokens(sequence.sampling.stop)
+        for token, log_prob in zip(drawn, log_probs, strict=False):
+            sequence.tokens.append(token)
+            sequence.log_probs.append(log_prob)
+            if closing is None or token in closing:
+                stop = self._stop(sequence, token)
+                if stop is not None:
+                    return stop
+        return self._stop(sequence, sequence.tokens[-1])
+
+    def _closing_tokens(self, stops: tuple[str, ...]) -> frozenset[int] | None:
+        """The tokens that can complete one of these strings; None: any may."""
+        if stops not in self._closing:
+            last = {text[-1] for text in stops}
+            plain = all(mark.isascii() and mark.isprintable() and not mark.isspace() for mark in last)
+            texts = ((i, self.tokenizer.decode([i])) for i in range(self.tokenizer.size)) if plain else ()
+            found = frozenset(i for i, text in texts if any(mark in text for mark in last))
+            self._closing[stops] = found if plain else None
+        return self._closing[stops]
+
+    def _capture(self, size: int, filters: bool) -> torch.cuda.CUDAGraph:
+        """A step of `size` rows, done once for nobody so that every kernel is there, then recorded."""
+        self._stand([], size)
+        rows = self.rows[:size]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._step(rows, filters)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            self._step(rows, filters)
+        self._graphs[size, filters] = graph
+        return graph
+
+    def _step(self, rows: Rows, filters: bool) -> None:
+        weights = self._copies
+        assert weights is not None
+        slots, positions = self.slots[: len(rows.tokens)], rows.positions
+
+        def put(index: int, flat: Tensor, w: LayerWeights, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            keys, values = self.cache.keys[index], self.cache.values[index]
+            turns = self.decoder.turns
+            q = place(flat, w.qk_norm, w.norm_eps, turns, positions, slots, keys, values, w.heads)
+            return q, keys, values
+
+        def look(index: int, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return attend(q, keys, values, positions, slots)
+
+        hidden = self.decoder.hidden(rows.tokens, positions, look, weights=weights, split=put)
+        self._draw(self.decoder.head(hidden, weights=weights), rows, filters)
+
+    def _draw(self, logits: Tensor, rows: Rows, filters: bool) -> None:
+        if filters:
+            top_p, top_k = self.heat[1:, : len(logits), None]
+            draw(filtered(logits, rows.temperature, top_p, top_k), rows, whole=logits)
+        else:
+            draw(logits, rows)
+
+    def _laid_out(self) -> Weights:
+        """Copies in the engine's precision, always in the same place: graphs know no other."""
+        if self._weights is None:
+            self._weights = current = self.decoder.weights(torch.t)
+            with torch.no_grad():
+                if self._copies is None:
+                    self._copies = _mapped(current, self._copied)
+                else:
+                    torch._foreach_copy_(_tensors(self._copies), _tensors(current))
+        assert self._copies is not None
+        return self._copies
+
+    def _copied(self, name: str, weight: Tensor) -> Tensor:
+        """Gains of norms stay as precise as the learner has them."""
+        return weight.clone() if "norm" in name else weight.to(self.dtype, copy=True)
+
+
+class PackedExtend:
+    """New tokens of some slots, laid end to end: written to the cache, looking back on what is there."""
+
+    def __init__(
+        self, cache: SlotCache, slots: Sequence[int], starts: Sequence[int], lengths: Sequence[int]
+    ) -> None:
+        device = cache.keys.device
+        fresh = [length - start for start, length in zip(starts, lengths, strict=True)]
+        self.cache, self.layout = cache, Layout.of(fresh, lengths, device)
+        self.slots, self.positions = _cells(slots, starts, lengths, device)
+        self.back = None if not any(starts) else _cells(slots, [0] * len(slots), lengths, device)
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        keys[self.slots, :, self.positions] = k
+        values[self.slots, :, self.positions] = v
+        if self.back is not None:
+            slots, positions = self.back
+            k, v = keys[slots, :, positions], values[slots, :, positions]
+        return attend_packed(q, k, v, self.layout)
+
+
+def _cells(
+    slots: Sequence[int], starts: Sequence[int], ends: Sequence[int], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Slot and position of every token from `starts` to `ends`."""
+    spans = list(zip(slots, starts, ends, strict=True))
+    slot = [slot for slot, start, end in spans for _ in range(start, end)]
+    position = [place for _, start, end in spans for place in range(start, end)]
+    of_each = torch.tensor([slot, position], device=device)
+    return of_each[0], of_each[1]
+
+
+def slot_bytes(shape: Shape, dtype: torch.dtype) -> int:
+    """Keys and values of one sequence as long as the model allows."""
+    return 2 * shape.layers * shape.kv_heads * shape.head_dim * shape.context * dtype.itemsize
+
+
+def _filters(sequences: Sequence[_Sequence]) -> bool:
+    return any(s.sampling.top_p < 1 or s.sampling.top_k > 0 for s in sequences)
+
+
+def _mapped(tree: Any, change: Callable[[str, Tensor], Any], name: str = "") -> Any:
+    """The same weights with every tensor changed, by its name."""
+    if isinstance(tree, Tensor):
+        return change(name, tree)
+    if isinstance(tree, list):
+        return [_mapped(x, change) for x in tree]
+    if isinstance(tree, LayerWeights):
+        return LayerWeights(**{key: _mapped(x, change, key) for key, x in tree._asdict().items()})
+    if isinstance(tree, Weights):
+        return Weights(**{f.name: _mapped(getattr(tree, f.name), change, f.name) for f in fields(tree)})
+    return tree
+
+
+def _tensors(weights: Weights) -> list[Tensor]:
+    found: list[Tensor] = []
+    _mapped(weights, lambda _, x: found.append(x))
+    return found

@@ -1,0 +1,36 @@
+"""How many tokens go through one pass: what is asked for, or what the memory of the GPU has room for."""
+
+from __future__ import annotations
+
+import torch
+
+from toolwright.models.decoder import Decoder, Shape
+
+ON_A_CPU = 16_384
+LEAST, MOST = 2_048, 131_072
+SHARE = 0.6  # of the memory that is free once optimiser and gradients have theirs
+HEAD_BYTES = 12 << 30  # logits of a chunk, and what becomes of them
+
+
+def token_budget(asked: int | None, decoder: Decoder) -> int:
+    """Rounded down to a power of two, so that a run sees few different sizes."""
+    if asked is not None:
+        return asked
+    device = decoder.device
+    if device.type != "cuda":
+        return ON_A_CPU
+    free = torch.cuda.mem_get_info(device)[0]
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    parameters = [p for p in decoder.parameters() if p.requires_grad]
+    kept = sum(12 * p.numel() for p in parameters if p.grad is None)  # a gradient and two moments to come
+    room = max(0, free - kept - HEAD_BYTES) * SHARE
+    tokens = int(room / token_bytes(decoder.shape))
+    return max(LEAST, min(MOST, 1 << max(tokens, 1).bit_length() - 1))
+
+
+def token_bytes(shape: Shape) -> int:
+    """What a token leaves behind for the way back, in two bytes a number: before and after each norm, its
+    heads before and after their turn, what it attended to, gate and up and their product."""
+    heads = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+    of_layer = 5 * shape.width + 2 * heads + shape.heads * shape.head_dim + 3 * shape.ffn
+    return 2 * (shape.layers * of_layer + 4 * shape.width)
