@@ -1,11 +1,14 @@
 """Seconds a GRPO step, and from the command to the first finished step, beside TRL on one CPU thread.
 
-    python benchmarks/step_cpu.py --trl-python PATH [--json FILE]
+    python benchmarks/step_cpu.py --trl-python PATH [--smollm2 FOLDER] [--json FILE]
 
 The work: steps of 2 prompts × 8 samples × 64 new tokens with a decoder of 1M parameters (in the shape of
 Qwen 3: 5 layers, width 128, 4 heads that share 2 key-value heads; a token a character), one optimiser update
 a step. Both sides run as their users run them: `python -m toolwright train …`, and `trl_step.py`, the least
 script around TRL's GRPOTrainer with its plain `generate`.
+
+With `--smollm2`, a Hugging Face folder of SmolLM2-135M, a second table: 1 prompt × 8 samples × 64 new tokens
+with its real weights, two threads on either side. All that is said below holds there as well.
 
 Equal on both sides:
 - the weights and the tokenizer, a Hugging Face folder that Toolwright writes once; the prompts, all of one
@@ -14,8 +17,8 @@ Equal on both sides:
   the vocabulary, so both look for it and neither can draw it. The benchmark checks that this held;
 - GRPO: no KL and no reference model, clip 0.2, scores over the group's deviation, each answer weighing the
   same, fused AdamW with the same settings, gradients clipped at norm 1;
-- float32, one thread (OMP, MKL and torch), passive waiting, no network, no evaluation, no checkpoint before
-  the end, output not to a terminal.
+- float32, one thread (OMP, MKL and torch; two for SmolLM2), passive waiting, no network, no evaluation, no
+  checkpoint before the end, output not to a terminal.
 Not equal, in TRL's favour: its gradient checkpointing (on by default), its periodic logging and the rounding
 up of its tensors' lengths are off, which makes it faster; Toolwright writes its metrics and each step's
 rollouts as it always does.
@@ -35,6 +38,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
 import os
 import platform
 import statistics
@@ -51,11 +55,8 @@ import step_work
 
 HERE = Path(__file__).resolve().parent
 TRL = "1.16.0"
-STEP_TARGET, FIRST_TARGET = 0.4, 1.0  # as parts of TRL's
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
+STEP_TARGETS, FIRST_TARGET = {step_work.SMALL: 0.4, step_work.SMOLLM2: 0.6}, 1.0  # as parts of TRL's
+ENVIRONMENT = {
     "OMP_WAIT_POLICY": "passive",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
@@ -66,15 +67,23 @@ OURS, THEIRS = "toolwright", "trl"
 
 def main() -> None:
     options = arguments()
-    with tempfile.TemporaryDirectory(prefix="step_cpu_") as folder:
-        bench = Bench(Path(folder), options.trl_python)
-        load = os.getloadavg()[0]
-        first = bench.first_steps(options.rounds)
-        turns = bench.turns(options.rounds, options.turns, warm_up=options.warm_up)
-        result = bench.result(first, turns, load=load)
-    print(table(result))
+    results = {}
+    if not options.only_smollm2:
+        with tempfile.TemporaryDirectory(prefix="step_cpu_") as folder:
+            model = Path(folder) / "model"
+            make_model(model)
+            bench = Bench(step_work.SMALL, Path(folder), model, options.trl_python)
+            results[bench.kind] = bench.measure(options.rounds, options.turns, warm_up=options.warm_up)
+            print(table(results[bench.kind]))
+    if options.smollm2 is not None:
+        with tempfile.TemporaryDirectory(prefix="step_cpu_") as folder:
+            model = Path(folder) / "model"
+            endless(options.smollm2, model)
+            bench = Bench(step_work.SMOLLM2, Path(folder), model, options.trl_python)
+            results[bench.kind] = bench.measure(1, options.smollm2_turns, warm_up=1)
+            print(table(results[bench.kind]))
     if options.json:
-        options.json.write_text(json.dumps(result, indent=2) + "\n")
+        options.json.write_text(json.dumps(results, indent=2) + "\n")
 
 
 def arguments() -> argparse.Namespace:
@@ -83,6 +92,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="processes of each side, of either kind (3)")
     parser.add_argument("--turns", type=int, default=24, help="steps timed in each process (24)")
     parser.add_argument("--warm-up", type=int, default=4, help="steps before these, not counted (4)")
+    parser.add_argument("--smollm2", type=Path, metavar="FOLDER", help="SmolLM2-135M: measure that as well")
+    parser.add_argument("--smollm2-turns", type=int, default=4, help="steps of it timed on each side (4)")
+    parser.add_argument("--only-smollm2", action="store_true", help="leave the small model out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there as well")
     options = parser.parse_args()
     if options.trl_python is None and importlib.util.find_spec("trl") is not None:
@@ -98,20 +110,28 @@ def arguments() -> argparse.Namespace:
 class Bench:
     """The commands of both sides, and what becomes of them."""
 
-    def __init__(self, folder: Path, trl_python: str | None) -> None:
-        self.folder, self.trl_python = folder, trl_python
+    def __init__(self, kind: str, folder: Path, model: Path, trl_python: str | None) -> None:
+        self.kind, self.work = kind, step_work.WORKS[kind]
+        self.folder, self.model, self.trl_python = folder, model, trl_python
         self.sides = [OURS, THEIRS] if trl_python else [OURS]
-        self.model = folder / "model"
-        self.parameters = make_model(self.model)
+        threads = dict.fromkeys(
+            ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(self.work.threads)
+        )
+        self.environment = {**os.environ, **ENVIRONMENT, **threads, step_work.KIND: kind}
         self.runs = 0
         self.parts: dict[str, list[float]] = {"update": [], "record": []}
+
+    def measure(self, rounds: int, turns: int, *, warm_up: int) -> dict[str, Any]:
+        load = os.getloadavg()[0]
+        first = self.first_steps(rounds)
+        return self.result(first, self.turns(rounds, turns, warm_up=warm_up), load=load)
 
     def first_steps(self, rounds: int) -> dict[str, list[float]]:
         """Seconds to the first finished step, side by side name."""
         found: dict[str, list[float]] = {side: [] for side in self.sides}
         for number in range(-1, rounds):
             for side in _in_turn(self.sides, number):
-                seconds = until_first_step(self._command(side, self._work(side), steps=1))
+                seconds = until_first_step(self._command(side, self._work(side), steps=1), self.environment)
                 if number >= 0:
                     found[side].append(seconds)
                     say(f"first step {number + 1}/{rounds}  {side:<10}  {seconds:.2f} s")
@@ -123,7 +143,10 @@ class Bench:
         for number in range(rounds):
             works = {side: self._work(side) for side in self.sides}
             steps = warm_up + turns + 1
-            players = {side: Player(self._command(side, work, steps), work) for side, work in works.items()}
+            players = {
+                side: Player(self._command(side, work, steps), work, self.environment)
+                for side, work in works.items()
+            }
             try:
                 took = play(players, warm_up + turns)
             finally:
@@ -164,17 +187,18 @@ class Bench:
             "ratio": ratio,
             "parts_s": {"sample": medians[OURS]["step_s"] - sum(parts.values()), **parts},
             "work": {
-                "prompts": step_work.PROMPTS,
-                "samples": step_work.SAMPLES,
-                "new_tokens": step_work.NEW_TOKENS,
-                "parameters": self.parameters,
+                "prompts": self.work.prompts,
+                "samples": self.work.samples,
+                "new_tokens": self.work.new_tokens,
+                "parameters": parameters_of(self.model),
+                "target": STEP_TARGETS[self.kind],
             },
             "versions": {
                 OURS: versions(sys.executable, "toolwright", "torch"),
                 THEIRS: self.trl_python and versions(self.trl_python, "trl", "transformers", "torch"),
             },
             "machine": machine(),
-            "threads": 1,
+            "threads": self.work.threads,
             "load": {"before": load, "after": os.getloadavg()[0]},
             "measured": measured,
         }
@@ -194,16 +218,16 @@ class Bench:
             "task.name": f"{HERE / 'step_work.py'}:tasks",
             "model.path": self.model,
             "model.device": "cpu",
-            "rollout.prompts": step_work.PROMPTS,
-            "rollout.samples": step_work.SAMPLES,
-            "rollout.max_tokens": step_work.NEW_TOKENS,
+            "rollout.prompts": self.work.prompts,
+            "rollout.samples": self.work.samples,
+            "rollout.max_tokens": self.work.new_tokens,
             "update.policy.lr": step_work.LEARNING_RATE,
             "update.policy.betas": list(step_work.BETAS),
             "update.policy.max_grad_norm": step_work.MAX_GRAD_NORM,
             "train.steps": steps,
             "run.dir": work.parent,
             "run.name": work.name,
-            "run.threads": 1,
+            "run.threads": self.work.threads,
         }
         words = [f"{key}={value}" for key, value in settings.items()]
         return [sys.executable, "-m", "toolwright", "train", "algorithm=grpo", *words]
@@ -215,8 +239,8 @@ class Bench:
     def _read_ours(self, work: Path, *, skip: int) -> None:
         rows = [json.loads(line) for line in (work / "metrics.jsonl").read_text().splitlines()]
         lengths = {row["response/tokens_mean"] for row in rows}
-        if lengths != {step_work.NEW_TOKENS}:
-            raise SystemExit(f"toolwright: answers of {lengths} tokens, expected {step_work.NEW_TOKENS}")
+        if lengths != {self.work.new_tokens}:
+            raise SystemExit(f"toolwright: answers of {lengths} tokens, expected {self.work.new_tokens}")
         for part, values in self.parts.items():
             values += [row[f"time/{part}_s"] for row in rows[skip:]]
 
@@ -224,14 +248,14 @@ class Bench:
 class Player:
     """A process that does one step whenever it is told to, and sleeps in between."""
 
-    def __init__(self, command: Sequence[str], work: Path) -> None:
+    def __init__(self, command: Sequence[str], work: Path, environment: dict[str, str]) -> None:
         self.command, self.log = command, work.with_suffix(".log")
         hear, to = os.pipe()
         back, self._turn = os.pipe()
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 command,
-                env={**os.environ, **ONE_THREAD, step_work.TURNS: f"{to},{back}"},
+                env={**environment, step_work.TURNS: f"{to},{back}"},
                 pass_fds=(to, back),
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -273,8 +297,8 @@ def play(players: dict[str, Player], turns: int) -> dict[str, list[tuple[float, 
     return took
 
 
-def make_model(folder: Path) -> int:
-    """An ordinary Hugging Face folder whose end token cannot be drawn. Returns how many parameters it has."""
+def make_model(folder: Path) -> None:
+    """An ordinary Hugging Face folder whose end token cannot be drawn."""
     from toolwright.config.schema import Model
     from toolwright.models import huggingface
     from toolwright.trainer.roles import build_model
@@ -286,16 +310,40 @@ def make_model(folder: Path) -> int:
     del tokenizer.config["eos_token"]
     huggingface.save(decoder, folder)
     tokenizer.save(folder)
-    return sum(parameter.numel() for parameter in decoder.parameters())
 
 
-def until_first_step(command: Sequence[str]) -> float:
+def endless(source: Path, folder: Path) -> None:
+    """The same for a folder from the hub: its weights, and an end token that cannot be drawn."""
+    folder.mkdir()
+    for path in source.iterdir():
+        if path.name not in ("config.json", "generation_config.json", "tokenizer_config.json"):
+            (folder / path.name).symlink_to(path.resolve())
+    config = json.loads((source / "config.json").read_text())
+    config["eos_token_id"] = config["vocab_size"]
+    (folder / "config.json").write_text(json.dumps(config))
+    tokenizer = json.loads((source / "tokenizer_config.json").read_text())
+    tokenizer.pop("eos_token", None)
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+
+
+def parameters_of(folder: Path) -> int:
+    from safetensors import safe_open
+
+    count = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as weights:
+            names = weights.keys()
+            count += sum(math.prod(weights.get_slice(name).get_shape()) for name in names)
+    return count
+
+
+def until_first_step(command: Sequence[str], environment: dict[str, str]) -> float:
     """Runs the command to its end. Seconds from its start until it says that step 1 is finished."""
     first, lines = None, []
     started = time.perf_counter()
     with subprocess.Popen(
         command,
-        env={**os.environ, **ONE_THREAD},
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -337,7 +385,7 @@ def table(result: dict[str, Any]) -> str:
     ours, theirs, work = result[OURS], result.get(THEIRS), result["work"]
     rows = [("", "toolwright", "TRL", "ratio", "target")]
     for key, label, target in (
-        ("step_s", "seconds a step", f"<= {STEP_TARGET:.2f}"),
+        ("step_s", "seconds a step", f"<= {work['target']:.2f}"),
         ("step_cpu_s", "  of the processor", ""),
         ("first_step_s", "seconds to the first finished step", f"<= {FIRST_TARGET:.2f}"),
     ):
@@ -354,7 +402,7 @@ def table(result: dict[str, Any]) -> str:
         f"TRL       {_listed(result['versions'][THEIRS])}"
         if theirs
         else f"TRL       not measured: pip install trl=={TRL}, here or where --trl-python points",
-        f"machine   {result['machine']}; {result['threads']} thread each; "
+        f"machine   {result['machine']}; {result['threads']} thread(s) each; "
         f"load {result['load']['before']:.2f} before, {result['load']['after']:.2f} after",
     ]
     return "\n".join(lines)

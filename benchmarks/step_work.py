@@ -9,13 +9,34 @@ import os
 import string
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toolwright.tasks import TaskSet
 
-PROMPTS, SAMPLES, NEW_TOKENS = 2, 8, 64
-SEQUENCES = PROMPTS * SAMPLES
+
+@dataclass(frozen=True)
+class Work:
+    prompts: int
+    threads: int
+    samples: int = 8
+    new_tokens: int = 64
+
+    @property
+    def sequences(self) -> int:
+        return self.prompts * self.samples
+
+
+SMALL, SMOLLM2 = "small", "smollm2"
+WORKS = {SMALL: Work(prompts=2, threads=1), SMOLLM2: Work(prompts=1, threads=2)}
+KIND = "STEP_WORK"  # which of them a process is to do
+
+
+def work() -> Work:
+    return WORKS[os.environ.get(KIND, SMALL)]
+
+
 LEARNING_RATE, BETAS, CLIP, MAX_GRAD_NORM = 1e-5, (0.9, 0.95), 0.2, 1.0
 ALPHABET = string.ascii_letters + string.digits + string.punctuation + " "
 QUESTIONS = [f"Write numbers, no words {n:03d}" for n in range(256)]  # all of one length: nothing is padded
@@ -28,10 +49,10 @@ _began: tuple[float, float] | None = None
 
 def reward(completions: Sequence[Any], **columns: Any) -> list[float]:
     """The share of digits. Called once a step on either side, so this is also where steps are told apart."""
-    if len(completions) == SEQUENCES and TURNS in os.environ:
+    if len(completions) == work().sequences and TURNS in os.environ:
         _end_turn(*map(int, os.environ[TURNS].split(",")))
     texts = [answer if isinstance(answer, str) else answer[0]["content"] for answer in completions]
-    return [sum(map(str.isdigit, text)) / NEW_TOKENS for text in texts]
+    return [sum(map(str.isdigit, text)) / len(text or " ") for text in texts]
 
 
 def _end_turn(to: int, back: int) -> None:

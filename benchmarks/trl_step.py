@@ -33,22 +33,24 @@ class Announce(TrainerCallback):
 
 
 def reward(completions: list[Any], completion_ids: list[list[int]], **columns: Any) -> list[float]:
-    if {len(ids) for ids in completion_ids} != {step_work.NEW_TOKENS}:
-        raise ValueError(f"expected answers of {step_work.NEW_TOKENS} tokens, found {completion_ids}")
+    work = step_work.work()
+    if {len(ids) for ids in completion_ids} != {work.new_tokens}:
+        raise ValueError(f"expected answers of {work.new_tokens} tokens, found {completion_ids}")
     return step_work.reward(completions)
 
 
 def main(model_folder: str, steps: int, working_folder: str) -> None:
+    work = step_work.work()
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
     # An end token beyond the model's vocabulary: it is looked for, and never drawn, as on our side.
     tokenizer.add_special_tokens({"eos_token": "<|never|>"})
     config = GRPOConfig(
         output_dir=working_folder,
         max_steps=steps,
-        per_device_train_batch_size=step_work.SEQUENCES,
+        per_device_train_batch_size=work.sequences,
         gradient_accumulation_steps=1,
-        num_generations=step_work.SAMPLES,
-        max_completion_length=step_work.NEW_TOKENS,
+        num_generations=work.samples,
+        max_completion_length=work.new_tokens,
         pad_to_multiple_of=None,
         beta=0.0,
         epsilon=step_work.CLIP,

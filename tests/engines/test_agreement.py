@@ -82,6 +82,36 @@ def test_engine_and_learner_agree_while_training_at_a_high_rate(
     assert max(moved) > 0.05, "the weights have really changed"
 
 
+@pytest.mark.parametrize("heads", [{"heads": 4, "kv_heads": 4}, {"heads": 6, "kv_heads": 2, "head_dim": 16}])
+def test_long_prompts_and_short_ones_side_by_side_agree(heads: dict[str, int]) -> None:
+    """Across the lengths at which products are cut, and at which the learner changes its way."""
+    model = tiny.decoder(**heads, context=900)
+    engine = make("native", model, TOKENIZER, slots=8)
+
+    async def answer(length: int) -> Trajectory:
+        trajectory = Trajectory(Task(str(length), []), group=str(length))
+        sampling = Sampling(max_tokens=12, seed=length)
+        attempt = Attempt(trajectory, engine, TOKENIZER, sampling, max_turns=1)
+        attempt.prompt([{"role": "user", "content": "123+4=5 "[: 1 + length % 8] * length}])
+        await attempt.act()
+        return trajectory
+
+    async def all_of_them() -> list[Trajectory]:
+        return await asyncio.gather(*map(answer, (1, 14, 31, 49, 63, 65, 126, 99)))
+
+    answers = asyncio.run(all_of_them())
+    policy = Policy(
+        model,
+        schema.Optimizer(),
+        total_updates=1,
+        temperature=1.0,
+        micro_tokens=2000,
+        dtype=torch.float32,
+    )
+    assert gap(policy, Batch.pack(answers)) <= 1e-6
+    assert max(gap(policy, Batch.pack([one])) for one in answers) <= 1e-6, "each by itself"
+
+
 def test_a_stale_cache_would_be_noticed() -> None:
     """The test above can fail: without publishing, a conversation goes on with the old weights' keys."""
     model = tiny.decoder(context=128)

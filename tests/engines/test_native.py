@@ -30,13 +30,13 @@ def engine_of(model: Decoder, **settings: Any) -> NativeEngine:
 
 def watch(model: Decoder, seen: Callable[[Tensor], None]) -> Decoder:
     """`seen` is told of the tokens of every pass, before it."""
-    plain = model.hidden
+    plain = model.entered
 
-    def hidden(tokens: Tensor, positions: Tensor, attend: Any, **rest: Any) -> Tensor:
+    def entered(tokens: Tensor, positions: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor]:
         seen(tokens)
-        return plain(tokens, positions, attend, **rest)
+        return plain(tokens, positions, embedding)
 
-    model.hidden = hidden  # type: ignore[method-assign]
+    model.entered = entered  # type: ignore[method-assign]
     return model
 
 

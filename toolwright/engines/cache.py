@@ -6,11 +6,14 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from toolwright.models.attention import attend, repeat_heads, working_type
+from toolwright.models.attention import in_order, ordered, repeat_heads
+from toolwright.models.blocks import aligned, attended
 from toolwright.models.decoder import Shape
 
 
@@ -22,6 +25,15 @@ class Parked:
     tokens: list[int]  # whose keys and values the slot holds
 
 
+class LayerCache(NamedTuple):
+    """The first slots' share of a layer, with the keys as columns: to write to, and as matrices to read."""
+
+    keys: Tensor  # [slots, kv_heads, dim, room]
+    values: Tensor  # [slots, kv_heads, room, dim]
+    all_keys: Tensor  # [slots × kv_heads, dim, room]
+    all_values: Tensor
+
+
 class SlotCache:
     """Keys and values of `slots` sequences. A slot is free, in use, or parked for its attempt's next turn."""
 
@@ -29,12 +41,14 @@ class SlotCache:
         self, shape: Shape, slots: int, *, rows: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         """`rows` of memory, of which the first `slots` are given out."""
-        # Kept in the type that attention works in, so that nothing is converted at each step.
-        dtype = working_type(dtype, device)
-        size = (shape.layers, rows, shape.kv_heads, shape.context, shape.head_dim)
-        self.keys = torch.zeros(size, dtype=dtype, device=device)
+        room = aligned(shape.context)
+        size = (shape.layers, rows, shape.kv_heads, room, shape.head_dim)
         self.values = torch.zeros(size, dtype=dtype, device=device)
-        self.slots = slots
+        self.keys = torch.zeros_like(self.values)
+        if ordered(self.keys):  # there a product of few queries wants each number of all keys side by side
+            self.keys = self.keys.view(*size[:3], shape.head_dim, room).transpose(3, 4)
+        self.slots, self.context = slots, shape.context
+        self._layers: dict[int, list[LayerCache]] = {}
         self.free = list(range(slots))  # a heap: the lowest slot first, so that those in use stay together
         self.parked: OrderedDict[str, Parked] = OrderedDict()
 
@@ -72,6 +86,15 @@ class SlotCache:
         self.parked.clear()
         self.free = list(range(self.slots))
 
+    def layers(self, slots: int) -> list[LayerCache]:
+        """Views of the first `slots`, made once."""
+        if slots not in self._layers:
+            pairs = [
+                (k[:slots].transpose(2, 3), v[:slots]) for k, v in zip(self.keys, self.values, strict=True)
+            ]
+            self._layers[slots] = [LayerCache(k, v, k.flatten(0, 1), v.flatten(0, 1)) for k, v in pairs]
+        return self._layers[slots]
+
     def copy(self, source: int, target: int, length: int) -> None:
         self.keys[:, target, :, :length] = self.keys[:, source, :, :length]
         self.values[:, target, :, :length] = self.values[:, source, :, :length]
@@ -90,23 +113,29 @@ class ExtendAttention:
     def __init__(self, cache: SlotCache, slots: Tensor, positions: Tensor) -> None:
         self.cache, self.slots = cache, slots
         self.count, self.width = positions.shape
-        last = cache.keys.shape[3] - 1
-        self.positions = positions.clamp(max=last)  # padding may run past the end; nobody reads it there
-        self.seen = int(self.positions.max()) + 1
+        self.positions = positions.clamp(
+            max=cache.context - 1
+        )  # padding may run past the end; nobody reads it there
+        self.seen = aligned(int(self.positions.max()) + 1)
         self.mask = torch.arange(self.seen, device=positions.device) <= self.positions[:, None, :, None]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         queries = q.view(self.count, self.width, *q.shape[1:]).transpose(1, 2)
-        keys = self._written(self.cache.keys[layer], k, queries.shape[1])
-        values = self._written(self.cache.values[layer], v, queries.shape[1])
-        return attend(queries, keys, values, mask=self.mask).transpose(1, 2).flatten(0, 1)
+        keys, values = self._written(self.cache.keys[layer], k), self._written(self.cache.values[layer], v)
+        if ordered(q):
+            out = in_order(queries, keys.transpose(2, 3).contiguous(), values, self.positions)
+        else:
+            heads = queries.shape[1]
+            keys, values = repeat_heads(keys, heads), repeat_heads(values, heads)
+            out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=self.mask)
+        return out.transpose(1, 2).flatten(0, 1)
 
-    def _written(self, store: Tensor, fresh: Tensor, heads: int) -> Tensor:
+    def _written(self, store: Tensor, fresh: Tensor) -> Tensor:
         """Keep the new ones; return all that the slots hold, old and new."""
         store[self.slots[:, None], :, self.positions] = fresh.view(
             self.count, self.width, *fresh.shape[1:]
         ).to(store.dtype)
-        return repeat_heads(store[self.slots, :, : self.seen], heads)
+        return store[self.slots, :, : self.seen]
 
 
 class DecodeAttention:
@@ -117,39 +146,42 @@ class DecodeAttention:
 
     def __init__(self, cache: SlotCache, positions: Tensor, moving: Tensor, seen: int) -> None:
         """`positions` [slots] of the tokens to come, of which those that are `moving` go on."""
-        layers, _, heads, self.context, dim = cache.keys.shape
-        self.rows, self.scale, self.seen = len(positions) * heads, dim**-0.5, seen
-        # A row for each slot and key-value head, seen through the cache without a copy.
-        shape = (layers, -1, self.context, dim)
-        self.keys, self.values = cache.keys.view(shape).unbind(), cache.values.view(shape).unbind()
-        self.positions, self.moving = positions, moving
-        self.step = moving.repeat_interleave(heads)
-        self.position = positions.repeat_interleave(heads)[:, None]
-        first = torch.arange(self.rows, device=positions.device) * self.context
-        self.place = first + self.position[:, 0]  # where in all the keys of a layer the new one goes
-        self.column = torch.arange(self.context, device=positions.device)
-        self.hidden = torch.tensor(float("-inf"), dtype=cache.keys.dtype, device=positions.device)
-        self.shown = torch.zeros_like(self.hidden)
-        self._look()
+        _, _, heads, room, dim = cache.keys.shape
+        self.positions, self.moving, self.seen, self.scale = positions, moving, seen, dim**-0.5
+        self.layers, self.matrices = cache.layers(len(positions)), (len(positions) * heads, -1, dim)
+        self.window, self.views = 0, list[tuple[Tensor, Tensor, Tensor]]()
+        place = positions[:, None, None, None]  # where the new ones go; moves as the positions do
+        self.key_place, self.value_place = place.expand(-1, heads, dim, 1), place.expand(-1, heads, 1, dim)
+        column = torch.arange(room, device=positions.device)
+        bias = torch.zeros(len(positions), room, dtype=cache.keys.dtype, device=positions.device)
+        bias.masked_fill_(column > positions[:, None], float("-inf"))
+        self.bias = bias.repeat_interleave(heads, 0)[:, None]
+        self.last = positions.repeat_interleave(heads)[:, None, None]
+        self.step = moving.repeat_interleave(heads)[:, None, None]
 
     def advance(self) -> None:
         self.positions += self.moving
-        self.position += self.step[:, None]
-        self.place += self.step
+        self.last += self.step
+        self.bias.scatter_(2, self.last, 0.0)
         self.seen += 1
-        self._look()
-
-    def _look(self) -> None:
-        self.bias = torch.where(self.column[: self.seen] > self.position, self.hidden, self.shown)[:, None]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        keys, values, dim = self.keys[layer], self.values[layer], q.shape[2]
-        keys.view(-1, dim).index_copy_(0, self.place, k.to(keys.dtype).reshape(-1, dim))
-        values.view(-1, dim).index_copy_(0, self.place, v.to(values.dtype).reshape(-1, dim))
+        of_layer, dtype = self.layers[layer], self.bias.dtype
+        if q.dtype != dtype:
+            return self(layer, q.to(dtype), k.to(dtype), v.to(dtype)).to(q.dtype)
+        of_layer.keys.scatter_(3, self.key_place, k.unsqueeze(3))
+        of_layer.values.scatter_(2, self.value_place, v.unsqueeze(2))
         # The query heads that share a key-value head stand where a sequence of queries would. With so few
         # queries plain products are faster than the fused kernel.
-        queries = q.to(keys.dtype).reshape(self.rows, -1, dim)
-        seen = keys[: self.rows, : self.seen].transpose(1, 2)
-        scores = torch.baddbmm(self.bias, queries, seen, alpha=self.scale)
-        out = torch.bmm(scores.softmax(-1), values[: self.rows, : self.seen])
-        return out.to(q.dtype).view(q.shape)
+        queries = (q * self.scale).view(self.matrices)
+        keys, values, bias = self._seen()[layer]
+        return attended(queries, keys, values, bias)[0].view(q.shape)
+
+    def _seen(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Of each layer, what there is to look at; the same for as many tokens as are aligned."""
+        if self.window < self.seen:
+            self.window = size = aligned(self.seen)
+            bias = self.bias.narrow(2, 0, size)
+            pairs = ((one.all_keys, one.all_values) for one in self.layers)
+            self.views = [(k.narrow(2, 0, size), v.narrow(1, 0, size), bias) for k, v in pairs]
+        return self.views

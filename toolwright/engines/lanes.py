@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -10,7 +10,9 @@ from torch import Tensor
 from toolwright.engines import Sampling
 from toolwright.engines.cache import DecodeAttention, SlotCache
 from toolwright.engines.sampler import Sampler
-from toolwright.models.decoder import Decoder, Weights
+from toolwright.models.layer import Attend
+
+Forward = Callable[[Tensor, Tensor, Attend], Tensor]  # tokens, positions -> logits
 
 
 class Lanes:
@@ -44,11 +46,10 @@ class Lanes:
         self.slots = None if full else torch.tensor(slots, device=device)
         self.sampler = Sampler(sampling, [len(known) for known in tokens])
 
-    def step(self, decoder: Decoder, weights: Weights) -> tuple[Tensor, Tensor]:
+    def step(self, logits_of: Forward) -> tuple[Tensor, Tensor]:
         """The next token of each sequence, and its log-probability."""
         attend = self.attend
-        hidden = decoder.hidden(self.tokens, attend.positions, attend, weights=weights)
-        logits = decoder.head(hidden, weights=weights)
+        logits = logits_of(self.tokens, attend.positions, attend)
         if self.slots is None:
             self.tokens, log_probs = self.sampler(logits)
             drawn = self.tokens

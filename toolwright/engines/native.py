@@ -15,7 +15,8 @@ from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling, registry
 from toolwright.engines.cache import ExtendAttention, SlotCache
-from toolwright.engines.lanes import Lanes
+from toolwright.engines.decoding import InPlace
+from toolwright.engines.lanes import Forward, Lanes
 from toolwright.engines.sampler import Sampler
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.models.decoder import Decoder, Weights
@@ -70,6 +71,7 @@ class NativeEngine:
         self.dtype = dtype
         self.exact = dtype == torch.float32  # in bfloat16 the two round in different places
         self.device = decoder.device
+        self._written_in_place = type(decoder) is Decoder and self.device.type == "cpu" and self.exact
         self.context = decoder.shape.context
         self.cache = self._make_cache(config.slots)
         self.waiting: deque[_Sequence] = deque()
@@ -78,6 +80,7 @@ class NativeEngine:
         self._pump: asyncio.Task[None] | None = None
         self._lanes: Lanes | None = None
         self._weights: Weights | None = None
+        self._in_place: InPlace | None = None
 
     def _make_cache(self, slots: int) -> SlotCache:
         rows = max(slots, ROWS_AT_LEAST)
@@ -105,7 +108,7 @@ class NativeEngine:
     def publish(self, version: int) -> None:
         """The weights are the learner's own tensors: there is old cache to forget, nothing to wait for."""
         self.weights_version = version
-        self._weights = None
+        self._weights = self._in_place = None
         self.cache.forget()
 
     async def close(self) -> None:
@@ -212,7 +215,7 @@ class NativeEngine:
                 rows=ROWS_AT_LEAST,
             )
         with self._precision():
-            drawn = self._lanes.step(self.decoder, self._laid_out())
+            drawn = self._lanes.step(self._forward())
         for sequence in self.active:
             sequence.cached = len(sequence.tokens)
         going_on = self._record(self.active, *drawn)
@@ -278,11 +281,21 @@ class NativeEngine:
     def _precision(self) -> torch.autocast:
         return autocast(self.device, self.dtype)
 
+    def _forward(self) -> Forward:
+        """A pass over one token a row."""
+        weights = self._laid_out()
+        if not self._written_in_place:
+            return lambda tokens, positions, attend: self.decoder.head(
+                self.decoder.hidden(tokens, positions, attend, weights=weights), weights=weights
+            )
+        if self._in_place is None:
+            self._in_place = InPlace(self.decoder, weights)
+        return self._in_place
+
     def _laid_out(self) -> Weights:
         """On a CPU, copies in the order that products of few rows read them in, at nearly twice the speed."""
         if self._weights is None:
-            copied = self.device.type == "cpu" and self.dtype == torch.float32
-            self._weights = self.decoder.weights(_transposed if copied else torch.t)
+            self._weights = self.decoder.weights(_transposed if self._written_in_place else torch.t)
         return self._weights
 
 

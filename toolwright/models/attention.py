@@ -1,9 +1,8 @@
-"""Attention as learner and engine both compute it, precise enough that their numbers agree.
+"""Attention as learner and engine both compute it, in one order, so that their numbers agree.
 
-On a CPU, float32 attention works in float64 inside and is rounded once at the end. Sums over keys are the one
-place where the learner, which sees whole sequences, and the engine, which sees one token at a time, add up in
-different orders; a trained network amplifies that difference a hundredfold. Rounded from float64 the results
-are the same numbers, and the log-probabilities of both agree to the last bit.
+Sums over keys are the one place where the learner, which sees whole sequences, and the engine, which sees one
+token at a time, would add up in different orders; a trained network amplifies that difference a hundredfold.
+On a CPU, in float32, both therefore take the steps of `in_order`, and agree to the last bit.
 """
 
 from __future__ import annotations
@@ -16,46 +15,74 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from toolwright import kernels
-from toolwright.models.blocks import LONGEST, BlockAttention, Span
+from toolwright.models.blocks import LONGEST, BlockAttention, Span, aligned, attended
+
+QUERIES_AT_ONCE = 128  # of a long sequence: bounds the memory of its scores
 
 
-def working_type(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    return torch.float64 if device.type == "cpu" and dtype == torch.float32 else dtype
+def ordered(x: Tensor) -> bool:
+    """Whether the order of sums is kept: elsewhere learner and engine differ by more than that anyway."""
+    return x.device.type == "cpu" and x.dtype == torch.float32
 
 
-def attend(
+def in_order(
     q: Tensor,  # [rows, heads, queries, dim]
-    k: Tensor,  # [rows, heads, keys, dim]
-    v: Tensor,
-    *,
-    mask: Tensor | None = None,
-    causal: bool = False,
+    k: Tensor,  # [rows, kv_heads, dim, keys]: keys a multiple of `ALIGNED`
+    v: Tensor,  # [rows, kv_heads, keys, dim]
+    positions: Tensor,  # [rows or 1, queries]: the last key that each query sees
 ) -> Tensor:
-    """Softmax attention in the type of `q`."""
-    work = working_type(q.dtype, q.device)
-    if work == q.dtype:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
-    if causal and torch.is_grad_enabled() and q.requires_grad:
-        out: Tensor = _PreciseCausal.apply(q, k, v)
+    """Softmax attention, [rows, heads, queries, dim]."""
+    rows, heads, count, dim = q.shape
+    kv_heads = k.shape[1]
+    k, v = k.flatten(0, 1), v.flatten(0, 1)
+    scaled = (q * dim**-0.5).reshape(rows * kv_heads, heads // kv_heads, count, dim)
+    pieces = []
+    for part, seen_by in zip(
+        scaled.split(QUERIES_AT_ONCE, dim=2), positions.split(QUERIES_AT_ONCE, dim=1), strict=True
+    ):
+        seen = aligned(int(seen_by.max()) + 1)
+        later = torch.arange(seen) > seen_by[:, None, :, None]  # [rows or 1, 1, queries, seen]
+        bias = torch.zeros(later.shape).masked_fill_(later, float("-inf"))
+        bias = bias.expand(rows, heads, -1, -1).reshape(rows * kv_heads, -1, seen)
+        out, _ = attended(part.flatten(1, 2), k[:, :, :seen], v[:, :seen], bias)
+        pieces.append(out.view(part.shape))
+    out = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=2)
+    return out.view(q.shape)
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """[rows, heads, tokens, dim] and [rows, kv_heads, tokens, dim] -> [rows, heads, tokens, dim]."""
+    if not ordered(q):
+        k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    if torch.is_grad_enabled() and q.requires_grad:
+        out: Tensor = _OrderedCausal.apply(q, k, v)
         return out
-    out = F.scaled_dot_product_attention(q.to(work), k.to(work), v.to(work), attn_mask=mask, is_causal=causal)
-    return out.to(q.dtype)
+    return _ordered_causal(q, k, v)
 
 
-class _PreciseCausal(torch.autograd.Function):
-    """Forward in float64; the way back, on whose last bits nothing depends, in float32 at twice the speed."""
+def _ordered_causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    count = q.shape[2]
+    missing = aligned(count) - count
+    keys, values = F.pad(k, (0, 0, 0, missing)).transpose(2, 3).contiguous(), F.pad(v, (0, 0, 0, missing))
+    return in_order(q, keys, values, torch.arange(count)[None])
+
+
+class _OrderedCausal(torch.autograd.Function):
+    """Forward in order; the way back, on whose last bits nothing depends, by the fused kernel, which keeps
+    no probabilities."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         ctx.save_for_backward(q, k, v)
-        out = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
-        return out.to(q.dtype)
+        return _ordered_causal(q, k, v)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
         with torch.enable_grad():
             q, k, v = (x.detach().requires_grad_() for x in ctx.saved_tensors)
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            keys, values = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+            out = F.scaled_dot_product_attention(q, keys, values, is_causal=True)
         return torch.autograd.grad(out, (q, k, v), gradients[0])
 
 
@@ -126,8 +153,7 @@ class PackedAttention:
         if kernels.usable(q):
             return self._flash(q, k, v)
         q, k, v = self._spread(q), self._spread(k), self._spread(v)
-        k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
-        out = attend(q, k, v, causal=True).transpose(1, 2).flatten(0, 1)
+        out = causal(q, k, v).transpose(1, 2).flatten(0, 1)
         return out if self.even else out.index_select(0, self.scatter)
 
     def _flash(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

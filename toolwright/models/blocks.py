@@ -14,6 +14,41 @@ from torch import Tensor
 LONGEST = 512  # tokens: a token's probabilities then take no more memory than the rest that it leaves behind
 
 
+# Matrix products add up in the order of their inner dimension where that is not too long, there is more than
+# one row, and the whole is not so small that another kernel takes it; zeros after the end change nothing. A
+# softmax adds up in lanes of sixteen. So neither depends on how many queries and keys there are.
+ALIGNED, KEYS_AT_ONCE, ROWS_AT_LEAST, PRODUCTS_AT_LEAST = 16, 256, 2, 400
+
+
+def aligned(keys: int) -> int:
+    return -(-keys // ALIGNED) * ALIGNED
+
+
+def attended(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """What each query gathers, [batch, rows, dim], and its probabilities, [batch, rows, aligned].
+
+    Scaled queries are [batch, rows, dim], keys [batch, dim, aligned], values [batch, aligned, dim]."""
+    rows = queries.shape[1]
+    least = max(ROWS_AT_LEAST, -(-PRODUCTS_AT_LEAST // (keys.shape[1] * keys.shape[2])))
+    if 0 < rows < least:
+        several = queries.repeat(1, -(-least // rows), 1)
+        shown = bias if bias.shape[1] == 1 else bias.repeat(1, -(-least // rows), 1)
+        out, probability = attended(several, keys, values, shown)
+        return out[:, :rows].contiguous(), probability[:, :rows].contiguous()
+    probability = torch.bmm(queries, keys).add_(bias).softmax(-1)
+    return gathered(probability, values), probability
+
+
+def gathered(probability: Tensor, values: Tensor) -> Tensor:
+    if values.shape[1] <= KEYS_AT_ONCE:
+        return torch.bmm(probability, values)
+    out = torch.bmm(probability[:, :, :KEYS_AT_ONCE], values[:, :KEYS_AT_ONCE])
+    for start in range(KEYS_AT_ONCE, values.shape[1], KEYS_AT_ONCE):
+        part = slice(start, start + KEYS_AT_ONCE)
+        out.baddbmm_(probability[:, :, part], values[:, part])
+    return out
+
+
 class Span(NamedTuple):
     """Rows [rows] of packed tokens: where each begins, its first query, and how many tokens it has."""
 
@@ -29,7 +64,7 @@ class Block:
         """`where` the state of every packed token is, among those computed."""
         starts, offsets, lengths = (column[:, None] for column in span)
         query = offsets + torch.arange(int((lengths - offsets).max()))  # [rows, most]
-        key = torch.arange(int(lengths.max()))
+        key = torch.arange(aligned(int(lengths.max())))
         absent = query >= lengths
         self.batch, self.padded = len(starts) * kv_heads, bool(absent.any())
         self.absent = absent[:, None].expand(-1, heads, -1).flatten()
@@ -38,7 +73,7 @@ class Block:
         self.keys = _of_heads(where[(starts + key).masked_fill_(key >= lengths, 0)], kv_heads)
         alike = bool((offsets == offsets[0]).all())
         later = key > query[: 1 if alike else None, :, None]
-        bias = torch.zeros(later.shape, dtype=torch.float64).masked_fill_(later, float("-inf"))
+        bias = torch.zeros(later.shape).masked_fill_(later, float("-inf"))
         bias = bias.repeat(1, heads // kv_heads, 1).repeat_interleave(1 if alike else kv_heads, 0)
         self.bias = bias.expand(self.batch, -1, -1)
 
@@ -73,29 +108,24 @@ class BlockAttention:
         return (flat[0] if len(flat) == 1 else torch.cat(flat)).index_select(0, self.place).view(shape)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> list[tuple[Tensor, ...]]:
-        """(result, queries, keys, values, probabilities) of each block, computed in float64."""
+        """(result, scaled queries, keys, values, probabilities) of each block."""
         done: list[tuple[Tensor, ...]] = []
         for block in self.blocks:
             queries, keys, values = (
                 block.split(x, index) for x, index in ((q, block.queries), (k, block.keys), (v, block.keys))
             )
-            wide = keys.double().transpose(1, 2)
-            scores = torch.baddbmm(block.bias, queries.double(), wide, alpha=q.shape[2] ** -0.5)
-            probability = scores.softmax(-1)
-            out = torch.bmm(probability, values.double()).to(q.dtype)
+            queries.mul_(q.shape[2] ** -0.5)
+            out, probability = attended(queries, keys.transpose(1, 2).contiguous(), values, block.bias)
             done.append((out, queries, keys, values, probability))
         return done
 
 
 class _Blocks(torch.autograd.Function):
-    """Forward in float64; the way back, on whose last bits nothing depends, in float32."""
-
     @staticmethod
     def forward(ctx: Any, attention: BlockAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         done = attention.forward(q, k, v)
         ctx.attention, ctx.shapes = attention, (q.shape, k.shape)
-        kept = [(queries, keys, values, p.to(q.dtype)) for _, queries, keys, values, p in done]
-        ctx.save_for_backward(*(x for block in kept for x in block))
+        ctx.save_for_backward(*(x for block in done for x in block[1:]))
         return attention.join([out for out, *_ in done], q.shape)
 
     @staticmethod
@@ -113,7 +143,7 @@ class _Blocks(torch.autograd.Function):
             of_p = torch.bmm(gradient, v.transpose(1, 2))
             scores = torch.ops.aten._softmax_backward_data(of_p, p, -1, p.dtype)
             of_queries.append(torch.baddbmm(q, scores, k, beta=0, alpha=scale))
-            keys = torch.baddbmm(k, scores.transpose(1, 2), q, beta=0, alpha=scale)
+            keys = torch.bmm(scores.transpose(1, 2), q)
             of_keys.index_add_(0, block.keys, keys.view(-1, shape[2]))
             of_values.index_add_(0, block.keys, values.view(-1, shape[2]))
         return None, attention.join(of_queries, shape), of_keys.view(kv_shape), of_values.view(kv_shape)

@@ -154,7 +154,7 @@ class Decoder(nn.Module):
     def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """The learner's pass: layer by layer as modules, so that whoever holds their parameters elsewhere
         (`learner/sharding.py`) has a place to bring them."""
-        x, turn = F.embedding(tokens, self.embedding.weight), self._turn(positions)
+        x, turn = self.entered(tokens, positions, self.embedding.weight)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         for module in self.layers:
@@ -172,13 +172,14 @@ class Decoder(nn.Module):
     ) -> Tensor:
         """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`: the engine's pass."""
         weights = weights or self.weights()
-        x, turn = F.embedding(tokens, weights.embedding), self._turn(positions)
+        x, turn = self.entered(tokens, positions, weights.embedding)
         for index, of_layer in enumerate(weights.layers):
             x = layer(index, x, of_layer, turn, attend, split)
         return rms_norm(x, weights.norm, self.shape.norm_eps)
 
-    def _turn(self, positions: Tensor) -> Tensor:
-        return self.turns.index_select(0, positions)[:, None]
+    def entered(self, tokens: Tensor, positions: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor]:
+        """What every pass begins with: the tokens' states, and how far each turns."""
+        return F.embedding(tokens, embedding), self.turns.index_select(0, positions)[:, None]
 
     def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
         """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""

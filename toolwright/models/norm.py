@@ -23,39 +23,43 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         out: Tensor = _RMSNorm.apply(x, weight, eps)
         return out
-    return (x / _rms(x, eps)).mul_(weight)
+    return (x / _length(x, eps)).mul_(gain(weight))
 
 
-def _rms(x: Tensor, eps: float) -> Tensor:
-    """√(mean(x²) + ε) as hypot(‖x‖, √(dε)) / √d: two kernels instead of five."""
-    size = x.shape[-1]
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.hypot(length, _constant((size * eps) ** 0.5)).mul_(size**-0.5)
+def gain(weight: Tensor) -> Tensor:
+    """x / √(mean(x²) + ε) = √d x / √(‖x‖² + dε): the root goes with the weight, which is smaller than x."""
+    return weight * weight.shape[-1] ** 0.5
 
 
 @lru_cache
-def _constant(value: float) -> Tensor:
-    return torch.tensor(value)
+def floor(size: int, eps: float) -> Tensor:
+    """√(dε), which a length's hypotenuse is taken with."""
+    return torch.tensor((size * eps) ** 0.5)
+
+
+def _length(x: Tensor, eps: float) -> Tensor:
+    """√(‖x‖² + dε) in two kernels."""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(floor(x.shape[-1], eps))
 
 
 class _RMSNorm(torch.autograd.Function):
-    """With x̂ = x / rms:  ∂x = (ĝ − x̂ mean(ĝ x̂)) / rms  where ĝ = g · weight, and ∂weight = Σ g x̂."""
+    """With u = x / length:  ∂x = (ĝ − u Σ ĝ u) / length  where ĝ = g · gain, and ∂weight = √d Σ g u."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        rms = _rms(x, eps)
-        scaled = x / rms
-        ctx.save_for_backward(scaled, rms, weight)
-        return scaled * weight
+        length, scale = _length(x, eps), gain(weight)
+        unit = x / length
+        ctx.save_for_backward(unit, length, scale)
+        return unit * scale
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        scaled, rms, weight = ctx.saved_tensors
+        unit, length, scale = ctx.saved_tensors
         gradient = gradients[0]
-        product = gradient * scaled
-        of_weight = product.flatten(0, -weight.dim() - 1).sum(0)
-        if weight.dim() == 1 and product.dim() == 2:
-            along = product.mv(weight / -len(weight))[:, None]
+        product = gradient * unit
+        of_weight = gain(product.flatten(0, -scale.dim() - 1).sum(0))
+        if scale.dim() == 1 and product.dim() == 2:
+            along = product.mv(scale)[:, None]
         else:
-            along = product.mul_(weight).mean(-1, keepdim=True).neg_()
-        return (gradient * weight).addcmul_(scaled, along).div_(rms), of_weight, None
+            along = product.mul_(scale).sum(-1, keepdim=True)
+        return (gradient * scale).addcmul_(unit, along, value=-1).div_(length), of_weight, None

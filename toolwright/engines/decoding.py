@@ -1,0 +1,94 @@
+"""The engine's pass over a token a row on a CPU: what `Decoder.hidden` and `head` do, written in place.
+
+For a small model a pass is some hundred small kernels, and half of what each takes goes into making its
+result and the views of it. Here they are made once. Every kernel does what its counterpart in
+`models/layer.py` does, in the same order, so the numbers are the learner's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from toolwright.models.decoder import Decoder, Shape, Weights
+from toolwright.models.layer import Attend, LayerWeights
+from toolwright.models.norm import floor, gain
+
+silu = torch.ops.aten.silu.out  # torch.nn.functional has no form that writes elsewhere
+
+
+class Norm:
+    """The norm of a buffer, written to another, or where it is."""
+
+    def __init__(self, source: Tensor, target: Tensor, eps: float) -> None:
+        self.source, self.target = source, target
+        self.length = torch.empty(*source.shape[:-1], 1)
+        self.floor = floor(source.shape[-1], eps)
+
+    def __call__(self, gain: Tensor) -> Tensor:
+        torch.linalg.vector_norm(self.source, dim=-1, keepdim=True, out=self.length)
+        return torch.div(self.source, self.length.hypot_(self.floor), out=self.target).mul_(gain)
+
+
+class Workspace:
+    """The states of `rows` tokens on their way through a layer, and the views of them that kernels take."""
+
+    def __init__(self, shape: Shape, rows: int) -> None:
+        heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
+        self.x, normed = torch.empty(rows, shape.width), torch.empty(rows, shape.width)
+        self.norm = Norm(self.x, normed, shape.norm_eps)
+        self.qkv = torch.empty(rows, (heads + 2 * kv_heads) * dim)
+        qk, self.v = self.qkv.view(rows, -1, dim).split((heads + kv_heads, kv_heads), dim=1)
+        self.qk_norm = Norm(qk, qk, shape.norm_eps)
+        self.turning = qk.view(torch.complex64)
+        self.q, self.k = qk.split((heads, kv_heads), dim=1)
+        self.gate_up, self.active = torch.empty(rows, 2 * shape.ffn), torch.empty(rows, shape.ffn)
+        self.gate, self.up = self.gate_up.chunk(2, dim=1)
+
+
+class Gains(NamedTuple):
+    """Of a layer's norms, made once a publication."""
+
+    attention: Tensor
+    qk: Tensor | None
+    ffn: Tensor
+
+    @classmethod
+    def of(cls, w: LayerWeights) -> Gains:
+        qk = None if w.qk_norm is None else gain(w.qk_norm)
+        return cls(gain(w.attention_norm), qk, gain(w.ffn_norm))
+
+
+class InPlace:
+    """A decoder with one publication's weights, and a workspace for each number of rows."""
+
+    def __init__(self, decoder: Decoder, weights: Weights) -> None:
+        self.decoder, self.weights = decoder, weights
+        self.gains = [Gains.of(one) for one in weights.layers]
+        self.gain = gain(weights.norm)
+        self.spaces: dict[int, Workspace] = {}
+
+    def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """[tokens], [tokens] -> logits [tokens, vocab]."""
+        weights = self.weights
+        space = self.spaces.get(len(tokens))
+        if space is None:
+            space = self.spaces[len(tokens)] = Workspace(self.decoder.shape, len(tokens))
+        states, turn = self.decoder.entered(tokens, positions, weights.embedding)
+        x = space.x.copy_(states)
+        for index, (w, gains) in enumerate(zip(weights.layers, self.gains, strict=True)):
+            h = space.norm(gains.attention)
+            if w.qkv_bias is None:
+                torch.mm(h, w.qkv, out=space.qkv)
+            else:
+                torch.addmm(w.qkv_bias, h, w.qkv, out=space.qkv)
+            if gains.qk is not None:
+                space.qk_norm(gains.qk)
+            space.turning.mul_(turn)
+            x.addmm_(attend(index, space.q, space.k, space.v).reshape(len(x), -1), w.out)
+            torch.mm(space.norm(gains.ffn), w.gate_up, out=space.gate_up)
+            silu(space.gate, out=space.active)
+            x.addmm_(space.active.mul_(space.up), w.down)
+        return torch.mm(space.norm(self.gain), weights.unembedding)
