@@ -108,6 +108,14 @@ class ExtendAttention:
         ).to(store.dtype)
         return repeat_heads(store[self.slots, :, : self.seen], heads)
 
+    def together(self, x: Tensor) -> Tensor:
+        """[tokens, 1, dim] -> [slots, seen, 1, dim]: as `PackedAttention`, `x` kept in place of keys."""
+        return self._written(self.cache.keys[0], x, 1).transpose(1, 2)
+
+    def apart(self, states: Tensor) -> Tensor:
+        row = torch.arange(self.count, device=states.device)[:, None]
+        return states[row, self.positions].flatten(0, 1)
+
 
 class DecodeAttention:
     """One new token for each of the first slots; nothing is gathered, idle slots ride along.
@@ -153,3 +161,14 @@ class DecodeAttention:
         scores = torch.baddbmm(self.bias, queries, seen, alpha=self.scale)
         out = torch.bmm(scores.softmax(-1), values[: self.rows, : self.seen])
         return out.to(q.dtype).view(q.shape)
+
+    def together(self, x: Tensor) -> Tensor:
+        """[slots, 1, dim] -> [slots, seen, 1, dim]: as `PackedAttention`, `x` kept in place of keys."""
+        keys = self.keys[0]
+        keys.view(-1, x.shape[2]).index_copy_(0, self.place, x[:, 0].to(keys.dtype))
+        return keys[: self.rows, : self.seen, None]
+
+    def apart(self, states: Tensor) -> Tensor:
+        # An idle row may stand beyond what is seen; nobody asks what it says.
+        place = self.positions.clamp(max=self.seen - 1)
+        return states[torch.arange(len(states), device=states.device), place]
