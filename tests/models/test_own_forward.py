@@ -1,4 +1,4 @@
-"""Architectures that are not ours: their own forward gives their own numbers, learned from and sampled from."""
+"""Architectures that are not ours: by their own forward they learn, sample, and keep their own numbers."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ class NativeEngine:
     ) -> None:
         self.decoder, self.tokenizer, self.timeout_s = decoder, tokenizer, config.timeout_s
         self.dtype = dtype
-        self.exact = dtype == torch.float32  # in bfloat16 the two round in different places
+        # In bfloat16 the two round in different places.
+        self.exact = dtype == torch.float32 and decoder.exact
         self.device = decoder.device
         self.context = decoder.shape.context
         rows = max(config.slots, ROWS_AT_LEAST)

@@ -127,7 +127,7 @@ class PackedAttention:
         return wide.view(self.rows, self.longest, *x.shape[1:]).transpose(1, 2)
 
     def together(self, x: Tensor) -> Tensor:
-        """[tokens, heads, dim] -> [rows, longest, heads, dim]: whole sequences, for a model that wants those."""
+        """[tokens, heads, dim] -> [rows, longest, heads, dim]: whole sequences, where a model wants those."""
         return self._spread(x).transpose(1, 2)
 
     def apart(self, states: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ def attach(decoder: Decoder, adapter: Adapter, modules: Sequence[str], *, seed: 
 
 
 def matched(decoder: Decoder, targets: str | Sequence[str]) -> list[str]:
-    """Of the matrices that can be adapted, those that `targets` name as in peft: whole names or their ends."""
+    """Of the matrices that can be adapted, those that are named as in peft: in full, or by their ends."""
     known = decoder.adaptable()
     if targets == "all-linear":
         return known

@@ -1,4 +1,4 @@
-"""How far each pair of numbers turns at each position: plain rotary positions, and those stretched further."""
+"""How far each pair of numbers turns at each position: rotary positions, plain and stretched."""
 
 from __future__ import annotations
 

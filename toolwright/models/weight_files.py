@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,16 @@ def files(folder: Path) -> list[Path]:
         others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UserError(f"{folder} is not a whole model folder: {missing[0]} is missing{others}")
     return [folder / name for name in names]
+
+
+def parameters(folder: Path) -> int:
+    """How many numbers there are in all, read from the headers."""
+    count = 0
+    for path in files(folder):
+        check(path)
+        with _readable(path), safe_open(path, framework="pt") as opened:
+            count += sum(math.prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118
+    return count
 
 
 def check(path: Path) -> None:

@@ -22,7 +22,6 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner.forward import precision, statistics
 from toolwright.learner.optimizer import Optimizer
-from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.progress import Progress
@@ -108,7 +107,7 @@ def _steps(
                 metrics.update(judge.held_out())
             folder.metrics.append(step, metrics)
             progress.step(step, metrics)
-        folder.save_model(lambda fresh: _export(decoder, tokenizer, fresh))
+        folder.save_model(lambda fresh: roles.export(decoder, tokenizer, fresh))
         write_report(folder.path)
     print(closing_table(folder.path))
     interrupt.leave()
@@ -132,11 +131,6 @@ class Student:
             loss.backward()
             loss_sum += float(loss.detach())
         return {"policy/loss": loss_sum, **{f"policy/{k}": v for k, v in self.optimizer.step().items()}}
-
-
-def _export(decoder: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
-    huggingface.save(decoder, folder)
-    tokenizer.save(folder)
 
 
 def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:
