@@ -100,8 +100,14 @@ class Adapted(nn.Module):
         self.inner, self.low = inner, low
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = functional_call(self.inner, {"weight": self.low(self.inner.weight)}, (x,))
+        out: Tensor = functional_call(self.inner, {"weight": self.weight}, (x,))
         return out
+
+    @property
+    def weight(self) -> Tensor:
+        """Some models ask a layer for its weight: of what type it is, say."""
+        whole: Tensor = self.low(self.inner.weight)
+        return whole
 
 
 def attach(decoder: Decoder, adapter: Adapter, modules: Sequence[str], *, seed: int) -> None:

@@ -196,7 +196,7 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
 
 
 def read_shape(folder: Path, *, context: int | None = None) -> Shape:
-    """What the configuration tells; the heads are known once the model is loaded."""
+    """What the configuration tells; how the model's heads really are is known once it is loaded."""
     transformers = _transformers()
     try:
         config = transformers.AutoConfig.from_pretrained(folder)
@@ -253,21 +253,22 @@ def _handed(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
 
 def _whole(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
     """Given whole sequences. Of each token its digits are kept, as if they were the keys of one layer."""
-    return OwnForward(model, replace(shape, layers=1, head_dim=DIGITS), None)
+    return OwnForward(model, replace(shape, layers=1, heads=1, kv_heads=1, head_dim=DIGITS), None)
 
 
 def _shape(config: Any, context: int | None) -> Shape:
     text = config.get_text_config()
     limit = int(getattr(text, "max_position_embeddings", None) or context or 2048)
+    heads = int(getattr(text, "num_attention_heads", None) or 1)
     return Shape(
         vocab=text.vocab_size,
         layers=text.num_hidden_layers,
         width=text.hidden_size,
-        heads=1,
-        kv_heads=1,
+        heads=heads,
+        kv_heads=int(getattr(text, "num_key_value_heads", None) or heads),
         ffn=0,
         context=min(limit, context or limit),
-        head_dim=1,
+        head_dim=int(getattr(text, "head_dim", None) or text.hidden_size // heads),
         tied=bool(getattr(text, "tie_word_embeddings", False)),
         family=config.model_type,
     )

@@ -31,7 +31,7 @@ from toolwright.rewards import Scorer
 from toolwright.tasks import TaskSet
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, served, settings_of
-from toolwright.trainer import roles
+from toolwright.trainer import memory, roles
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
@@ -59,6 +59,8 @@ def _train(
     tasks = task_sets.load(config.task, seed=config.run.seed)
     conversations = _conversations(config, tasks)
     alphabet = roles.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
+    tried = config.rollout.model_copy(update={"max_tokens": 1})
+    memory.check(schema.Config(run=config.run, task=config.task, model=config.model, rollout=tried))
     decoder, tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
     roles.use_processor(config.run, decoder)
     judge = Judge(config, decoder, tokenizer, tasks, tools)
