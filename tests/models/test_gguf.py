@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tokenizers import pre_tokenizers
 from torch import Tensor
 
 from toolwright.failures import UserError
@@ -26,8 +27,8 @@ CHATML = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-ALPHABET = sorted(transformers.convert_slow_tokenizer.bytes_to_unicode().values())
-TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *ALPHABET]
+WORDS = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "the"]
+TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *WORDS]
 NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
@@ -92,7 +93,7 @@ def write(model: Any, path: Path) -> Path:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
     writer.add_token_list(TOKENS)
-    writer.add_token_types([3] * 3 + [1] * len(ALPHABET))
+    writer.add_token_types([3] * 3 + [1] * len(WORDS))
     writer.add_token_merges(["t h", "th e"])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)

