@@ -21,6 +21,7 @@ from toolwright.learner.policy import Policy
 from toolwright.models import huggingface
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
+from toolwright.models.precision import autocast
 from toolwright.trajectory import Segment, Task, Trajectory
 
 TOKENIZER = tiny.characters(ends=False)
@@ -178,3 +179,13 @@ def test_layers_computed_again_on_the_way_back_give_the_same_gradient(kind: str,
         gradients.append([p.grad for p in decoder.parameters() if p.grad is not None])
     for kept, again in zip(*gradients, strict=True):
         torch.testing.assert_close(kept, again)
+
+
+def test_bfloat16_is_close(kind: str, folder: Path) -> None:
+    decoder = huggingface.load(folder, context=48)
+    exact = packed_logits(decoder, some_rows())
+    with autocast(torch.device("cpu"), torch.bfloat16):
+        rounded = packed_logits(decoder, some_rows())
+    for one, other in zip(exact, rounded, strict=True):
+        assert other.dtype == torch.float32
+        assert 0 < float((one - other).abs().mean()) < 0.1 * float(one.std())

@@ -59,7 +59,8 @@ class Handed:
         stretch = 1.0 if scaling is None else scaling * math.sqrt(q.shape[3])
         if not math.isclose(stretch, 1.0):
             q = q * stretch
-        q, k, v = (x[0].transpose(0, 1).contiguous() for x in (q, k, v))
+        # In lower precision some leave what they have turned by its position in float32.
+        q, k, v = (x[0].transpose(0, 1).to(v.dtype).contiguous() for x in (q, k, v))
         return self.attend(layer, q, k, v)[None]
 
 
