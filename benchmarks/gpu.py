@@ -3,8 +3,8 @@
     python benchmarks/gpu.py --model FOLDER [--json FILE] [--only SECTIONS] [--no-peers]
 
 FOLDER holds SmolLM2-135M-Instruct (`toolwright model get smollm2-135m`). Peers that are installed are run
-beside, each in a process of its own: transformers' `generate`, vLLM, TRL, TRL with vLLM in the same process. A
-figure is the median of repeated runs; what is done for the first time is not counted. Sections:
+beside, each in a process of its own: transformers' `generate`, vLLM, TRL, TRL with vLLM in the same process.
+A figure is the median of repeated runs; what is done for the first time is not counted. Sections:
 
 - generation: so many sequences × 256 tokens, no sequence may end before; prompts of 32 tokens, all different
 - step: GRPO, 64 prompts × 8 samples × at most 256 tokens, sums of two-digit numbers, one update; how many

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,19 @@ class TestTheModel:
 
     def test_an_architecture_of_another_family(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.update(model_type="mamba"))
-        message = complaint(huggingface.load, folder)
-        assert "holds a 'mamba' model; supported: llama, mistral, qwen2, qwen3" in message
+        message = complaint(partial(huggingface.load, fast=True), folder)
+        assert "it is a 'mamba' model, and the fast path knows llama, mistral, qwen2, qwen3" in message
+        assert "model.fast=auto runs it by its own forward" in message
+
+    def test_an_architecture_that_nobody_knows(self, folder: Path) -> None:
+        change(folder / "config.json", lambda config: config.update(model_type="abacus"))
+        message = complaint(huggingface.read_shape, folder)
+        assert "holds a 'abacus' model, which transformers" in message
+
+    def test_a_model_that_writes_nothing(self, folder: Path) -> None:
+        change(folder / "config.json", lambda config: config.update(model_type="vit"))
+        message = complaint(huggingface.read_shape, folder)
+        assert "holds a 'vit' model, which is no causal language model" in message
 
     def test_a_config_that_does_not_say_how_wide_it_is(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.pop("hidden_size"))

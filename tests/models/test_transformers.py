@@ -35,6 +35,13 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16}
+LONG = {
+    "short_factor": [1.0] * 4,
+    "long_factor": [2.0] * 4,
+    "original_max_position_embeddings": 32,
+    "factor": 2.0,
+}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama tied": ("Llama", {"tie_word_embeddings": True}),
@@ -42,9 +49,23 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama grouped and tied": ("Llama", {"num_key_value_heads": 1, "tie_word_embeddings": True}),
     "llama 3.1 rope": ("Llama", {"rope_parameters": LLAMA3, "num_key_value_heads": 2}),
     "linear rope": ("Llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}}),
+    "dynamic rope": (
+        "Llama",
+        {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+    ),
+    "yarn rope": ("Llama", {"rope_parameters": YARN}),
+    "yarn rope, its length given": ("Qwen2", {"rope_parameters": {**YARN, "attention_factor": 1.3}}),
+    "yarn rope of two scales": (
+        "Qwen3",
+        {
+            "rope_parameters": {**YARN, "mscale": 1.2, "mscale_all_dim": 0.7, "truncate": False},
+            "head_dim": 16,
+        },
+    ),
     "mistral": ("Mistral", {"num_key_value_heads": 2, "head_dim": 16}),
     "mistral without a window": ("Mistral", {"sliding_window": None}),
     "qwen2": ("Qwen2", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    "qwen2 with heads of their own size": ("Qwen2", {"head_dim": 16, "tie_word_embeddings": False}),
     "qwen3": ("Qwen3", {"num_key_value_heads": 2, "head_dim": 16, "rope_parameters": {"rope_theta": 1e6}}),
 }
 TOKENS = torch.randint(0, 40, (2, 48), generator=torch.Generator().manual_seed(0))
@@ -160,31 +181,45 @@ def test_a_shorter_context_changes_nothing_within_it_and_is_not_saved(tmp_path: 
     assert huggingface.read_shape(tmp_path / "ours").context == 64
 
 
-class TestVariantsThatWouldBeWrong:
-    """What would load and compute something else is refused."""
+VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "biases that have no place here": ("llama", {"attention_bias": True}, "it has attention_bias"),
+    "another activation": ("llama", {"hidden_act": "gelu"}, "its activation is 'gelu'"),
+    "a window": ("mistral", {"sliding_window": 20}, "its attention reaches only 20 tokens back"),
+    "a rope that is not known": (
+        "llama",
+        {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, **LONG}},
+        "its rope scaling is 'longrope'",
+    ),
+}
 
-    def test_biases_that_have_no_place_here(self, tmp_path: Path) -> None:
-        random_model("llama", attention_bias=True).save_pretrained(tmp_path)
-        with pytest.raises(UserError, match=r"a plain llama model does not: .*o_proj\.bias"):
-            huggingface.load(tmp_path)
 
-    def test_another_activation(self, tmp_path: Path) -> None:
-        random_model("llama", hidden_act="gelu").save_pretrained(tmp_path)
-        with pytest.raises(UserError, match="its activation is 'gelu'; only silu is supported"):
-            huggingface.load(tmp_path)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_that_would_come_out_wrong_runs_by_its_own_forward(variant: str, tmp_path: Path) -> None:
+    kind, changes, reason = VARIANTS[variant]
+    model = random_model(kind, **changes)
+    model.save_pretrained(tmp_path)
+    decoder = huggingface.load(tmp_path)
+    assert not decoder.fast
+    assert_same(ours(decoder), theirs(model))
+    with pytest.raises(UserError, match=r"model\.fast=yes: .*") as refused:
+        huggingface.load(tmp_path, fast=True)
+    assert reason in str(refused.value)
 
-    def test_a_sliding_window_shorter_than_the_context(self, tmp_path: Path) -> None:
-        model = random_model("mistral", sliding_window=48)
-        model.save_pretrained(tmp_path)
-        with pytest.raises(UserError, match=r"set model\.context to 48 or less"):
-            huggingface.load(tmp_path)
-        assert_same(ours(huggingface.load(tmp_path, context=48)), theirs(model))
 
-    def test_a_rope_that_is_not_known(self, tmp_path: Path) -> None:
-        rope = {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4}
-        random_model("llama", rope_parameters=rope).save_pretrained(tmp_path)
-        with pytest.raises(UserError, match="rope scaling 'yarn' is not supported; known: linear, llama3"):
-            huggingface.load(tmp_path)
+def test_a_window_as_long_as_the_context_makes_no_difference(tmp_path: Path) -> None:
+    model = random_model("mistral", sliding_window=48)
+    model.save_pretrained(tmp_path)
+    decoder = huggingface.load(tmp_path, context=48)
+    assert decoder.fast
+    assert_same(ours(decoder), theirs(model))
+
+
+def test_what_could_be_fast_can_be_asked_to_run_by_its_own_forward(tmp_path: Path) -> None:
+    model = random_model("qwen3")
+    model.save_pretrained(tmp_path)
+    decoder = huggingface.load(tmp_path, fast=False)
+    assert not decoder.fast
+    assert_same(ours(decoder), theirs(model))
 
 
 class TestTheCharacterTokenizer:

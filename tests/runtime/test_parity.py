@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import string
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
+import tiny
 
 from tests.trainer.runs import metrics, rollouts
+from toolwright.models import huggingface
+from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer.loop import train
 from toolwright.trajectory import Trajectory
 
@@ -63,3 +67,18 @@ def test_colocated_policy_and_engine_are_one_actor(build: Build, tmp_path: Path)
     assert sorted(together.crew.seats) == ["policy", "reference", "reward"]  # type: ignore[attr-defined]
     assert [together.learn(together.sample(step), step) for step in (1, 2)] == expected
     assert together.crew.weights_version == 2
+
+
+def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build, tmp_path: Path) -> None:
+    decoder = tiny.decoder(vocab=Tokenizer.characters(string.printable).size, context=32)
+    huggingface.save(decoder, tmp_path)
+    Tokenizer.characters(string.printable).save(tmp_path)
+    lora = [f"model.path={tmp_path}", "model.lora.rank=2", "algorithm.kl.where=loss"]
+    trainer = build(*lora)
+    seats = trainer.crew.seats  # type: ignore[attr-defined]
+    assert sorted(seats) == ["policy", "reward", "rollout-0"]
+    metrics = [trainer.learn(trainer.sample(step), step) for step in (1, 2)]
+    assert metrics[1]["gap/abs_max"] <= 1e-5, "what was published is what the learner has"
+    assert metrics[1]["reference/kl"] > 0
+    _, published = seats["policy"].ask("policy", "weights", 2, returns=2)
+    assert ray.get(published).flat.nbytes < 4 * sum(p.numel() for p in decoder.parameters()) / 2

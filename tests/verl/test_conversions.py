@@ -182,6 +182,14 @@ def test_search_goes_before_tools_before_a_single_turn(line: Line, words: list[s
     assert line(*words).value("rollout.agent") == agent
 
 
+def test_an_adapter_is_learned_where_verl_learns_one(line: Line) -> None:
+    model = "actor_rollout_ref.model"
+    made = line(f"{model}.lora_rank=8", f"{model}.target_modules=[q_proj,v_proj]")
+    assert made.problems == []
+    assert (made.value("model.lora.rank"), made.value("model.lora.alpha")) == (8, 16.0)
+    assert made.value("model.lora.targets") == ["q_proj", "v_proj"]
+
+
 def test_a_gpu_keeps_verls_precision(line: Line) -> None:
     one = Machine(devices=1, engines=frozenset({"native"}))
     assert line("trainer.n_gpus_per_node=1", machine=one).value("model.dtype") == "bfloat16"

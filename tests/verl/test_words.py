@@ -72,7 +72,7 @@ def test_a_key_of_ours_has_the_last_word(line: Line) -> None:
         ("data.train_batch_size=many", "expected a positive integer"),
         ("trainer.n_gpus_per_node=many", "of the wrong type"),
         # Without an equivalent, and something else would be learned.
-        ("actor_rollout_ref.model.lora_rank=8", "lora_rank=8: has no equivalent: LoRA"),
+        ("actor_rollout_ref.model.exclude_modules=[lm_head]", "name those that are adapted instead"),
         ("algorithm.use_pf_ppo=True", "there is no PF-PPO"),
         ("reward_model.enable=True", "there is no reward model"),
         ("data.truncation=left", "prompts are never cut"),

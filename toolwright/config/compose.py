@@ -146,8 +146,12 @@ class Loader(ConfigLoaderImpl):
         layers = [replace(layer, label=named.get(layer.config, layer.label)) for layer in layers]
         if self.source.command == "eval" and not given.states("model.path"):
             # What is judged is what the run has learned, not what it began with.
-            tree["model"] = {**tree["model"], "path": str(_model_of(folder))}
-            layers.append(Layer(RESUMED, f"run {shown(folder)}", {"model": {"path": tree["model"]["path"]}}))
+            learned = {
+                "path": str(_model_of(folder)),
+                "lora": {**tree["model"].get("lora", {}), "path": None},
+            }
+            tree["model"] = {**tree["model"], **learned}
+            layers.append(Layer(RESUMED, f"run {shown(folder)}", {"model": {"path": learned["path"]}}))
         return tree, layers
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:

@@ -76,12 +76,32 @@ class TaskSet(Block):
     long_prompts: Literal["skip", "error"] = Field(default="skip", description="what to do with a longer one")
 
 
+class LoRA(Block):
+    """An adapter that is learned in place of the weights themselves."""
+
+    rank: PositiveInt | None = Field(
+        default=None, description="of its matrices; null: all weights are learned"
+    )
+    alpha: PositiveFloat = Field(default=32.0, description="what it adds is scaled by alpha / rank")
+    targets: str | list[str] = Field(
+        default="all-linear",
+        description="matrices that have one, as the hub names them: [q_proj,v_proj]",
+    )
+    path: str | None = Field(default=None, description="an adapter folder as peft writes it, to go on from")
+
+
 class Model(Block):
     """The policy: a Hugging Face folder, or a fresh decoder of this shape."""
 
     path: str | None = Field(
-        default=None, description="a Hugging Face folder; null: random weights of the shape below"
+        default=None,
+        description="a Hugging Face folder, or an adapter's; null: random weights of the shape below",
     )
+    fast: Literal["auto", "yes", "no"] = Field(
+        default="auto",
+        description="by our own layers (Llama, Mistral, Qwen) or by its own forward; auto: as it fits",
+    )
+    lora: LoRA = LoRA()
     layers: PositiveInt = 3
     width: PositiveInt = 96
     heads: PositiveInt = 4
@@ -106,6 +126,11 @@ class Model(Block):
             raise ValueError(f"model.width={self.width} must be a multiple of 2 × model.heads={self.heads}")
         if self.heads % self.kv_heads:
             raise ValueError(f"model.heads={self.heads} must be a multiple of model.kv_heads={self.kv_heads}")
+        adapter = "rank" if self.lora.rank else "path" if self.lora.path else None
+        if adapter and self.path is None:
+            raise ValueError(
+                f"model.lora.{adapter}={getattr(self.lora, adapter)} adapts a model: set model.path as well"
+            )
         return self
 
 

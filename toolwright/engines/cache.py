@@ -113,10 +113,10 @@ class ExtendAttention:
     def __init__(self, cache: SlotCache, slots: Tensor, positions: Tensor) -> None:
         self.cache, self.slots = cache, slots
         self.count, self.width = positions.shape
-        self.positions = positions.clamp(
-            max=cache.context - 1
-        )  # padding may run past the end; nobody reads it there
-        self.seen = aligned(int(self.positions.max()) + 1)
+        # Padding may run past the end; nobody reads it there.
+        self.positions = positions.clamp(max=cache.context - 1)
+        self.last = int(self.positions.max()) + 1
+        self.seen = aligned(self.last)
         self.mask = torch.arange(self.seen, device=positions.device) <= self.positions[:, None, :, None]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -136,6 +136,14 @@ class ExtendAttention:
             self.count, self.width, *fresh.shape[1:]
         ).to(store.dtype)
         return store[self.slots, :, : self.seen]
+
+    def together(self, x: Tensor) -> Tensor:
+        """[tokens, 1, dim] -> [slots, seen, 1, dim]: as `PackedAttention`, `x` kept in place of keys."""
+        return self._written(self.cache.keys[0], x)[:, :, : self.last].transpose(1, 2)
+
+    def apart(self, states: Tensor) -> Tensor:
+        row = torch.arange(self.count, device=states.device)[:, None]
+        return states[row, self.positions].flatten(0, 1)
 
 
 class DecodeAttention:
@@ -185,3 +193,14 @@ class DecodeAttention:
             pairs = ((one.all_keys, one.all_values) for one in self.layers)
             self.views = [(k.narrow(2, 0, size), v.narrow(1, 0, size), bias) for k, v in pairs]
         return self.views
+
+    def together(self, x: Tensor) -> Tensor:
+        """[slots, 1, dim] -> [slots, seen, 1, dim]: as `PackedAttention`, `x` kept in place of keys."""
+        keys = self.layers[0].keys
+        keys.scatter_(3, self.key_place, x.to(keys.dtype).unsqueeze(3))
+        return keys.narrow(3, 0, self.seen).permute(0, 3, 1, 2)
+
+    def apart(self, states: Tensor) -> Tensor:
+        # An idle row may stand beyond what is seen; nobody asks what it says.
+        place = self.positions.clamp(max=self.seen - 1)
+        return states[torch.arange(len(states), device=states.device), place]

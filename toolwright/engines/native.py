@@ -54,7 +54,8 @@ def build(
 ) -> NativeEngine:
     """On a GPU, in low precision, with kernels and graphs of its own."""
     kind = NativeEngine
-    if decoder.device.type == "cuda" and dtype != torch.float32 and kernels.available():
+    low = decoder.device.type == "cuda" and dtype != torch.float32
+    if low and decoder.fast and decoder.shape.head_dim % 8 == 0 and kernels.available():
         from toolwright.kernels.graphs import GraphEngine
 
         kind = GraphEngine
@@ -69,7 +70,8 @@ class NativeEngine:
     ) -> None:
         self.decoder, self.tokenizer, self.timeout_s = decoder, tokenizer, config.timeout_s
         self.dtype = dtype
-        self.exact = dtype == torch.float32  # in bfloat16 the two round in different places
+        # In bfloat16 the two round in different places.
+        self.exact = dtype == torch.float32 and decoder.exact
         self.device = decoder.device
         self._written_in_place = type(decoder) is Decoder and self.device.type == "cpu" and self.exact
         self.context = decoder.shape.context

@@ -51,7 +51,7 @@ def statistics(
 ) -> Statistics:
     chosen = states(decoder, batch)
     targets = batch.tokens[batch.actions].to(chosen.device)
-    if kernels.usable(chosen):
+    if decoder.fast and kernels.usable(chosen):
         from toolwright.kernels.likelihood import likelihood
 
         log_prob, entropy, square = likelihood(chosen, decoder.unembedding.weight, targets, temperature)

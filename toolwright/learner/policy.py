@@ -19,7 +19,7 @@ from toolwright.learner.forward import precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
-from toolwright.models import huggingface
+from toolwright.models import adapter_folder, huggingface
 from toolwright.models.decoder import Decoder
 
 
@@ -71,10 +71,11 @@ class Frozen:
         return self.ranks.weights(self.decoder)
 
     def export(self, folder: Path) -> None:
-        """The model of a Hugging Face folder. All ranks call it, and the first writes."""
+        """The model of a Hugging Face folder, or the adapter's. All ranks call it, and the first writes."""
         state = self.weights()
         if self.ranks.rank == 0:
-            huggingface.save(self.decoder, folder, state=state)
+            save = huggingface.save if self.decoder.adapter is None else adapter_folder.save
+            save(self.decoder, folder, state=state)
 
     def state_dict(self) -> dict[str, Any]:
         return self.ranks.state(self.decoder, None)
@@ -154,3 +155,22 @@ class Policy(Frozen):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.ranks.restore(self.decoder, self.optimizer, state)
+
+
+class Underneath:
+    """The policy without its adapter: a reference that has no weights of its own to keep."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def statistics(self, batch: Batch) -> dict[str, Tensor]:
+        adapter = self.policy.decoder.adapter
+        assert adapter is not None
+        with adapter.off():
+            return self.policy.statistics(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Its base is a folder's, and does not change."""

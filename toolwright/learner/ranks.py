@@ -57,12 +57,16 @@ class Ranks:
     def state(self, module: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:
         """What the next update depends on, by the names of parameters: the same tree for any number of
         ranks."""
-        if optimizer is None:
-            return {"model": module.state_dict()}
-        return {"model": module.state_dict(), "optimizer": optimizer.state_dict()}
+        state = module.learned_state() if isinstance(module, Decoder) else module.state_dict()
+        return (
+            {"model": state} if optimizer is None else {"model": state, "optimizer": optimizer.state_dict()}
+        )
 
     def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
-        module.load_state_dict(state["model"])
+        if isinstance(module, Decoder):
+            module.load_learned(state["model"])
+        else:
+            module.load_state_dict(state["model"])
         if optimizer is not None:
             optimizer.load_state_dict(state["optimizer"])
 

@@ -170,3 +170,11 @@ class PackedAttention:
     def _spread(self, x: Tensor) -> Tensor:
         wide = x if self.even else x.index_select(0, self.gather)
         return wide.view(self.rows, self.longest, *x.shape[1:]).transpose(1, 2)
+
+    def together(self, x: Tensor) -> Tensor:
+        """[tokens, heads, dim] -> [rows, longest, heads, dim]: whole sequences, where a model wants those."""
+        return self._spread(x).transpose(1, 2)
+
+    def apart(self, states: Tensor) -> Tensor:
+        """[rows, longest, …] -> [tokens, …] of those that were given."""
+        return states.flatten(0, 1).index_select(0, self.scatter)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,18 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from toolwright import kernels
+from toolwright.models import lora
 from toolwright.models.layer import Attend, LayerWeights, Split, layer, split_heads
 from toolwright.models.norm import rms_norm
+from toolwright.models.rope import turns
+
+# Our fused matrices, and what the hub calls the pieces of each.
+PIECES = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ class Layer(nn.Module):
         if shape.qk_norm:
             self.q_norm = nn.Parameter(torch.ones(shape.head_dim))
             self.k_norm = nn.Parameter(torch.ones(shape.head_dim))
+        self.adapters = nn.ModuleDict()  # by the matrix that each is of
 
     def forward(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
         if self.recompute and torch.is_grad_enabled():
@@ -91,21 +102,37 @@ class Layer(nn.Module):
             qk_norm = torch.cat((self.q_norm.expand(s.heads, -1), self.k_norm.expand(s.kv_heads, -1)))
         return LayerWeights(
             attention_norm=self.attention_norm,
-            qkv=arrange(self.qkv.weight),
+            qkv=arrange(self._matrix("qkv")),
             qkv_bias=self.qkv.bias,
             qk_norm=qk_norm,
-            out=arrange(self.out.weight),
+            out=arrange(self._matrix("out")),
             ffn_norm=self.ffn_norm,
-            gate_up=arrange(self.gate_up.weight),
-            down=arrange(self.down.weight),
+            gate_up=arrange(self._matrix("gate_up")),
+            down=arrange(self._matrix("down")),
             heads=s.heads,
             kv_heads=s.kv_heads,
             norm_eps=s.norm_eps,
         )
 
+    def _matrix(self, name: str) -> Tensor:
+        weight: Tensor = getattr(self, name).weight
+        return self.adapters[name](weight) if name in self.adapters else weight
+
+    def pieces(self, name: str) -> list[tuple[str, int]]:
+        """Of one of our matrices: what the hub calls each, and its rows."""
+        s = self.shape
+        q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
+        rows = {"qkv": (q, kv, kv), "out": (s.width,), "gate_up": (s.ffn, s.ffn), "down": (s.width,)}[name]
+        names = [f"model.layers.{self.index}.{piece}" for piece in PIECES[name]]
+        return list(zip(names, rows, strict=True))
+
 
 class Decoder(nn.Module):
     """Token ids to hidden states; `head` turns those into logits where they are wanted, and only there."""
+
+    fast = True  # not so a model that comes with a forward of its own
+    exact = True  # whether a token's numbers are the same alone and among others
+    adapter: lora.Adapter | None = None
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -188,30 +215,38 @@ class Decoder(nn.Module):
             return kernels.wide(hidden, unembedding.to(hidden.dtype))
         return torch.mm(hidden, unembedding.to(hidden.dtype)).float()
 
+    def adaptable(self) -> list[str]:
+        """The matrices that an adapter can be of, as the hub calls them."""
+        return [name for one in self._layers for matrix in PIECES for name, _ in one.pieces(matrix)]
 
-def turns(shape: Shape) -> Tensor:
-    """exp(i · position · frequency), [context, head_dim / 2]."""
-    frequency = shape.rope_theta ** -(
-        torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
-    )
-    frequency = _scale(frequency, shape.rope_scaling)
-    angle = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequency)
-    return torch.polar(torch.ones_like(angle), angle).to(torch.complex64)
+    def adapt(self, adapter: lora.Adapter, wanted: Collection[str]) -> Iterator[lora.LowRank]:
+        """Room for an adapter of these."""
+        for one in self._layers:
+            for matrix in PIECES:
+                start, pieces = 0, []
+                for name, rows in one.pieces(matrix):
+                    turned = name.endswith(("q_proj", "k_proj"))
+                    pieces.append(lora.Piece(name, start, rows, name in wanted, turned))
+                    start += rows
+                if any(piece.adapted for piece in pieces):
+                    like = getattr(one, matrix).weight
+                    one.adapters[matrix] = low = lora.LowRank(adapter, pieces, like, transposed=False)
+                    yield low
 
+    def matrix_of(self, adapter: str) -> str:
+        """The name of the parameter that the low-rank matrix of this name is added to."""
+        return adapter.replace(".adapters.", ".") + ".weight"
 
-def _scale(frequency: Tensor, scaling: dict[str, Any] | None) -> Tensor:
-    kind = (scaling or {}).get("rope_type", "default")
-    if scaling is None or kind == "default":
-        return frequency
-    if kind == "linear":
-        return frequency / scaling["factor"]
-    if kind != "llama3":
-        raise ValueError(
-            f"rope scaling {kind!r} is not known to the fast path; known: default, linear, llama3"
-        )
-    # Llama 3.1: keep high frequencies, divide low ones by the factor, and blend in between.
-    wavelength = 2 * math.pi / frequency
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    blend = (scaling["original_max_position_embeddings"] / wavelength - low) / (high - low)
-    blend = blend.clamp(0, 1)
-    return (1 - blend) * frequency / scaling["factor"] + blend * frequency
+    def learned_state(self) -> dict[str, Tensor]:
+        """What training changes: that of the adapter where there is one, else everything."""
+        return self.state_dict() if self.adapter is None else lora.learned(self)
+
+    def load_learned(self, state: Mapping[str, Tensor]) -> None:
+        if self.adapter is None:
+            self.load_state_dict(state)
+        else:
+            lora.restore(self, state)
+
+    @property
+    def _layers(self) -> list[Layer]:
+        return [one for one in self.layers if isinstance(one, Layer)]

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from toolwright.failures import UserError
+from toolwright.models import lora
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.folder import read_json
+from toolwright.models.rope import KNOWN as rope_kinds
+from toolwright.models.weight_files import read_weights
 
 # family -> what its configuration does not say: (query-key-value bias, query-key norm)
 FAMILIES = {
@@ -39,11 +41,16 @@ KEPT = (
 )
 
 
-def load(folder: Path, *, context: int | None = None) -> Decoder:
-    """A decoder with the folder's weights. `context` cuts the tables for positions that are never used."""
-    shape = read_shape(folder, context=context)
+def load(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Decoder:
+    """A decoder with the folder's weights. `context` cuts the tables for positions that are never used.
+    `fast`: by our own layers or by the model's own forward; None: the former where they compute the same."""
+    if not _is_fast(folder, context, fast):
+        from toolwright.models import own_forward
+
+        return own_forward.load(folder, context=context)
+    shape = _fast_shape(folder, context)
     decoder = Decoder(shape)
-    state = from_hub(_read_weights(folder), shape, folder)
+    state = from_hub(read_weights(folder), shape, folder)
     for name, parameter in decoder.state_dict().items():
         if state[name].shape != parameter.shape:
             raise UserError(
@@ -55,46 +62,83 @@ def load(folder: Path, *, context: int | None = None) -> Decoder:
 
 
 def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
-    """config.json and model.safetensors, as `transformers` and vLLM read them. `state`: the weights of a
-    decoder that has only a part of them."""
+    """config.json and model.safetensors, as `transformers` and vLLM read them; an adapter is added to what
+    it adapts. `state`: the weights of a decoder that has only a part of them."""
     folder.mkdir(parents=True, exist_ok=True)
+    if state is None:
+        state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
+    if not decoder.fast:
+        from toolwright.models.own_forward import OwnForward
+
+        assert isinstance(decoder, OwnForward)
+        decoder.save(folder, state=state)
+        return
     (folder / "config.json").write_text(json.dumps(to_config(decoder.shape), indent=2) + "\n")
-    found = to_hub(decoder.shape, decoder.state_dict() if state is None else state)
-    weights = {name: tensor.detach().contiguous().cpu() for name, tensor in found.items()}
+    weights = {name: t.detach().contiguous().cpu() for name, t in to_hub(decoder.shape, state).items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def read_shape(folder: Path, *, context: int | None = None) -> Shape:
+def read_shape(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Shape:
+    """What `load` would give, as far as config.json tells."""
+    if _is_fast(folder, context, fast):
+        return _fast_shape(folder, context)
+    from toolwright.models import own_forward
+
+    return own_forward.read_shape(folder, context=context)
+
+
+def slow_because(folder: Path, *, context: int | None = None) -> str | None:
+    """Why our own layers would not compute what this model does; None if they do."""
+    config = read_config(folder)
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        return f"it is a {family!r} model, and the fast path knows {', '.join(sorted(FAMILIES))}"
+    activation = config.get("hidden_act") or "silu"
+    if activation not in ("silu", "swish"):
+        return f"its activation is {activation!r}, and the fast path has silu"
+    biased = [key for key in ("attention_bias", "mlp_bias") if config.get(key) and family != "qwen2"]
+    if biased:
+        return f"it has {biased[0]}, which the fast path has no place for"
+    limit = int(config.get("max_position_embeddings", 2048))
+    slides = config.get("use_sliding_window", family == "mistral")
+    window = config.get("sliding_window", 4096 if family == "mistral" else None) if slides else None
+    if window is not None and window < min(limit, context or limit):
+        return (
+            f"its attention reaches only {window} tokens back; with model.context={window} or less, where "
+            "that makes no difference, it is fast"
+        )
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    scaling = rope.get("rope_type", rope.get("type", "default"))
+    if scaling not in rope_kinds:
+        return f"its rope scaling is {scaling!r}, and the fast path knows {', '.join(rope_kinds)}"
+    if rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) != 1.0:
+        return "only a part of its heads has rotary positions"
+    return None
+
+
+def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json")
-    config = read_json(path)
-    family = config.get("model_type")
-    if family not in FAMILIES:
-        raise UserError(f"{folder} holds a {family!r} model; supported: {', '.join(sorted(FAMILIES))}")
-    try:
-        shape = _shape_of(config, family, context)
-    except KeyError as error:
-        raise UserError(f"{path} does not say {error.args[0]}") from None
-    _refuse_what_would_be_wrong(config, shape, folder)
-    return shape
+    return read_json(path)
 
 
-def _refuse_what_would_be_wrong(config: dict[str, Any], shape: Shape, folder: Path) -> None:
-    """Variants of the family that this decoder would run, and get wrong without a word."""
-    activation = config.get("hidden_act") or "silu"
-    if activation not in ("silu", "swish"):
-        raise UserError(f"{folder}: its activation is {activation!r}; only silu is supported")
-    slides = config.get("use_sliding_window", shape.family == "mistral")
-    window = config.get("sliding_window") if slides else None
-    if window is not None and window < shape.context:
+def _is_fast(folder: Path, context: int | None, fast: bool | None) -> bool:
+    reason = slow_because(folder, context=context)
+    if fast and reason:
         raise UserError(
-            f"{folder}: its attention reaches only {window} tokens back, which is not supported; "
-            f"set model.context to {window} or less, where that makes no difference"
+            f"model.fast=yes: {folder} cannot take the fast path: {reason}; model.fast=auto runs it by its "
+            "own forward, which is slower"
         )
-    scaling = (shape.rope_scaling or {}).get("rope_type", "default")
-    if scaling not in ("default", "linear", "llama3"):
-        raise UserError(f"{folder}: rope scaling {scaling!r} is not supported; known: linear, llama3")
+    return reason is None if fast is None else fast
+
+
+def _fast_shape(folder: Path, context: int | None) -> Shape:
+    config = read_config(folder)
+    try:
+        return _shape_of(config, config["model_type"], context)
+    except KeyError as error:
+        raise UserError(f"{folder / 'config.json'} does not say {error.args[0]}") from None
 
 
 def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape:
@@ -104,6 +148,9 @@ def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape
         ("rope_type" if key == "type" else key): value for key, value in rope.items() if key != "rope_theta"
     }
     limit = int(config.get("max_position_embeddings", 2048))
+    if scaling.get("rope_type") == "yarn":
+        original = config.get("original_max_position_embeddings", limit)
+        scaling.setdefault("original_max_position_embeddings", original)
     return Shape(
         vocab=config["vocab_size"],
         layers=config["num_hidden_layers"],
@@ -117,7 +164,7 @@ def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape
         norm_eps=config.get("rms_norm_eps", 1e-6),
         rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10_000.0,
         rope_scaling=scaling if scaling.get("rope_type", "default") != "default" else None,
-        qkv_bias=bool(config.get("attention_bias", qkv_bias)) if family != "qwen2" else True,
+        qkv_bias=qkv_bias,
         qk_norm=qk_norm,
         family=family,
         extra={key: config[key] for key in KEPT if key in config} | {"max_position_embeddings": limit},
@@ -142,27 +189,10 @@ def to_config(shape: Shape) -> dict[str, Any]:
         "rope_parameters": rope,
         "rope_theta": shape.rope_theta,
         "tie_word_embeddings": shape.tied,
-        "attention_bias": shape.qkv_bias and shape.family != "qwen2",
+        "attention_bias": False,
         "torch_dtype": "float32",
         **shape.extra,
     }
-
-
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(read_json(index).get("weight_map", {}).values()))
-    else:
-        names = ["model.safetensors"]
-    weights: dict[str, Tensor] = {}
-    for name in names:
-        if not (folder / name).is_file():
-            raise UserError(f"{folder} is not a whole model folder: {name} is missing")
-        try:
-            weights.update(load_file(folder / name))
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"{folder / name} cannot be read as safetensors: {error}") from None
-    return weights
 
 
 def _names(layer: int) -> dict[str, tuple[str, ...]]:

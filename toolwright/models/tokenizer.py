@@ -27,6 +27,14 @@ CHARACTER_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+OWN_CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": END,
+    "pad_token": PAD,
+    "additional_special_tokens": list(ROLES),
+    "clean_up_tokenization_spaces": False,
+    "chat_template": CHARACTER_TEMPLATE,
+}
 FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -71,18 +79,19 @@ class Tokenizer:
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         backend.decoder = decoders.Fuse()
         backend.add_special_tokens(specials)
-        return cls(
-            backend,
-            {
-                "tokenizer_class": "PreTrainedTokenizerFast",
-                "eos_token": END,
-                "pad_token": PAD,
-                "unk_token": UNKNOWN,
-                "additional_special_tokens": list(ROLES),
-                "clean_up_tokenization_spaces": False,
-                "chat_template": CHARACTER_TEMPLATE,
-            },
-        )
+        return cls(backend, {**OWN_CONFIG, "unk_token": UNKNOWN})
+
+    @classmethod
+    def bytes(cls) -> Tokenizer:
+        """One token a byte, so that there is nothing it cannot write; roles and ends as in `characters`."""
+        specials = [PAD, END, *ROLES]
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        vocab = {token: index for index, token in enumerate([*specials, *alphabet])}
+        backend = Backend(models.BPE(vocab, []))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = decoders.ByteLevel()
+        backend.add_special_tokens(specials)
+        return cls(backend, dict(OWN_CONFIG))
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -130,6 +139,12 @@ class Tokenizer:
         name = name["content"] if isinstance(name, dict) else name
         own = self.backend.token_to_id(name) if name else None
         return own if own is not None else min(self.end_tokens)
+
+    @property
+    def pad(self) -> int | None:
+        name = self.config.get("pad_token")
+        name = name["content"] if isinstance(name, dict) else name
+        return self.backend.token_to_id(name) if name else None
 
     def encode(self, text: str) -> list[int]:
         """The text opens a sequence, and special tokens written in it are meant."""

@@ -114,9 +114,12 @@ def free_by_node(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
 def _from_the_root(tree: dict[str, Any]) -> dict[str, Any]:
     """Paths that workers read, as seen from the root."""
     model = tree["model"]
-    if model["path"]:
-        model = {**model, "path": str(Path(model["path"]).expanduser().resolve())}
-    return {**tree, "model": model}
+    lora = {**model["lora"], "path": _resolved(model["lora"]["path"])}
+    return {**tree, "model": {**model, "path": _resolved(model["path"]), "lora": lora}}
+
+
+def _resolved(path: str | None) -> str | None:
+    return str(Path(path).expanduser().resolve()) if path else path
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from toolwright.agents.rollout import most_turns
 from toolwright.config import schema
 from toolwright.runtime.crew import Crew
 from toolwright.tools.settings import Settings, settings_of
-from toolwright.trainer import roles
+from toolwright.trainer import memory, roles
 from toolwright.trainer.members import Brief, Workplace, wanted_roles
 from toolwright.trajectory import Task
 
@@ -47,8 +47,9 @@ def assembled(brief: Brief, *, learns: bool = True) -> Crew:
     if brief.config.runtime.name == "ray":
         from toolwright.runtime.cluster import ClusterCrew
 
-        needed = wanted_roles(brief.config.algorithm) if learns else ["reward", "rollout"]
+        needed = wanted_roles(brief.config) if learns else ["reward", "rollout"]
         return ClusterCrew(brief, brief.config, needed, members="toolwright.trainer.members:members")
     from toolwright.runtime.local import LocalCrew
 
+    memory.check(brief.config, learns=learns)
     return LocalCrew(Workplace(brief), learns=learns)

@@ -15,7 +15,7 @@ from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
-from toolwright.learner.policy import Frozen, Policy
+from toolwright.learner.policy import Frozen, Policy, Underneath
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.trainer import roles
@@ -97,8 +97,9 @@ class Learner:
             raise UserError("update.offload is of a learner over ranks, and this one is a single process")
         self.skips = 0
         # First the copies: once the policy is sharded there is no whole to be copied.
-        self.reference = self.critic = None
-        if wants_reference(algorithm):
+        self.reference: Reference | None = None
+        self.critic: Values | None = None
+        if wants_reference(algorithm) and decoder.adapter is None:
             self.reference = reference or build_reference(config, copy.deepcopy(decoder), ranks)
         if wants_critic(algorithm):
             self.critic = critic or build_critic(config, decoder, ranks)
@@ -111,6 +112,8 @@ class Learner:
             dtype=roles.DTYPES[config.model.dtype],
             ranks=ranks,
         )
+        if wants_reference(algorithm) and decoder.adapter is not None:
+            self.reference = Underneath(self.policy)
         self.objective = Objective(algorithm, norm_tokens=config.rollout.max_tokens * max_turns)
         self.credit = Credit(config, self.policy, self.reference, self.critic)
         rehearse(config, self.credit, self.objective)

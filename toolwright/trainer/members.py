@@ -17,7 +17,6 @@ from toolwright.agents.rollout import Rollout, Wanted
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Engine
-from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.rewards import Scorer
@@ -88,10 +87,8 @@ class Workplace:
         return Learner(self.config, self.model[0], max_turns=self.brief.max_turns, **given)
 
     def export(self, folder: Path) -> None:
-        """As `transformers` and vLLM read it."""
-        decoder, tokenizer = self.model
-        huggingface.save(decoder, folder)
-        tokenizer.save(folder)
+        """As `transformers`, peft and vLLM read it."""
+        roles.export(*self.model, folder)
 
 
 class RolloutRole:
@@ -109,7 +106,7 @@ class RolloutRole:
 
     def load(self, weights: tensors.Weights) -> int:
         """The published weights in place of the present ones; the checksum of what lies there now."""
-        found = tensors.load(self.place.model[0].state_dict(), weights)
+        found = tensors.load(self.place.model[0].learned_state(), weights)
         self.engine.publish(weights.version)
         return found
 
@@ -157,7 +154,7 @@ class PolicyRole:
     def __init__(self, place: Workplace, colleagues: Colleagues) -> None:
         algorithm = place.config.algorithm
         given: dict[str, Any] = {}
-        if wants_reference(algorithm):
+        if "reference" in wanted_roles(place.config):
             given["reference"] = DistantReference(colleagues("reference"))
         if wants_critic(algorithm):
             given["critic"] = DistantCritic(colleagues("critic"))
@@ -184,7 +181,7 @@ class PolicyRole:
         return self.learner.learn(trajectories, step, exact=exact, baselines=baselines)
 
     def weights(self, version: int) -> tuple[int, tensors.Weights]:
-        published = tensors.publication(self.learner.policy.decoder.state_dict(), version)
+        published = tensors.publication(self.learner.policy.decoder.learned_state(), version)
         return published.checksum, published
 
     def state(self) -> tuple[dict[str, Any], Any]:
@@ -282,7 +279,8 @@ def members(names: Sequence[str], brief: Brief, colleagues: Colleagues, rank: Ra
     return {name: ROLES[name](place, colleagues) for name in names}
 
 
-def wanted_roles(algorithm: schema.Algorithm) -> list[str]:
-    """What a run with this algorithm needs."""
-    extra = [("reference", wants_reference(algorithm)), ("critic", wants_critic(algorithm))]
+def wanted_roles(config: schema.Config) -> list[str]:
+    """What a run needs by its algorithm. The policy's adapter turned off is a reference already."""
+    reference = wants_reference(config.algorithm) and not roles.adapts(config.model)
+    extra = [("reference", reference), ("critic", wants_critic(config.algorithm))]
     return ["policy", *(name for name, wanted in extra if wanted), "reward", "rollout"]

@@ -16,7 +16,7 @@ from toolwright.agents.rollout import seed_of
 from toolwright.config import schema
 from toolwright.engines import Engine
 from toolwright.failures import UserError
-from toolwright.models import huggingface
+from toolwright.models import adapter_folder, huggingface, lora, template_check
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
@@ -24,6 +24,7 @@ from toolwright.trajectory import Task
 
 TINY_PARAMETERS = 4_000_000
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+FAST = {"auto": None, "yes": True, "no": False}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -62,13 +63,14 @@ def pick_device(name: str) -> torch.device:
 def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Decoder, Tokenizer]:
     """The policy's decoder and tokenizer: a Hugging Face folder's, or fresh, a token a character."""
     if config.path is not None:
-        folder = _folder(config)
-        decoder = huggingface.load(folder, context=config.context)
-        tokenizer = Tokenizer.load(folder)
+        base, _ = folders(config)
+        tokenizer = build_tokenizer(config, alphabet)
+        decoder = huggingface.load(base, context=config.context, fast=FAST[config.fast])
         if tokenizer.size > decoder.shape.vocab:
             raise UserError(
-                f"{folder}: its tokenizer knows {tokenizer.size} tokens, its model only {decoder.shape.vocab}"
+                f"{base}: its tokenizer knows {tokenizer.size} tokens, its model only {decoder.shape.vocab}"
             )
+        _adapt(decoder, config, seed=seed)
     else:
         tokenizer = Tokenizer.characters(alphabet)
         shape = Shape(
@@ -99,21 +101,76 @@ def build_tokenizer(config: schema.Model, alphabet: str) -> Tokenizer:
     """What `build_model` gives beside the decoder, without building that."""
     if config.path is None:
         return Tokenizer.characters(alphabet)
-    return Tokenizer.load(_folder(config))
+    base, adapter = folders(config)
+    own = adapter is not None and (adapter / "tokenizer.json").is_file()
+    tokenizer = Tokenizer.load(adapter if own and adapter else base)
+    template_check.check(tokenizer)
+    return tokenizer
 
 
 def context_of(config: schema.Model) -> int:
     """The longest sequence of the model, read rather than built."""
     if config.path is None:
         return config.context
-    return huggingface.read_shape(_folder(config), context=config.context).context
+    base, _ = folders(config)
+    return huggingface.read_shape(base, context=config.context, fast=FAST[config.fast]).context
 
 
-def _folder(config: schema.Model) -> Path:
-    folder = Path(config.path or "").expanduser()
+def folders(config: schema.Model) -> tuple[Path, Path | None]:
+    """Of the model, and of its adapter; `model.path` may name the adapter alone, which knows its base."""
+    folder, adapter = _folder("model.path", config.path), config.lora.path
+    alone = adapter_folder.is_adapter(folder)
+    if alone and adapter is not None:
+        raise UserError(
+            f"model.path={folder} is an adapter, and model.lora.path={adapter} another: set one of them"
+        )
+    if alone:
+        return adapter_folder.base_of(folder), folder
+    return folder, None if adapter is None else _folder("model.lora.path", adapter)
+
+
+def adapts(config: schema.Model) -> bool:
+    """Whether an adapter is learned, and not the model itself."""
+    return config.path is not None and (config.lora.rank is not None or folders(config)[1] is not None)
+
+
+def _folder(key: str, path: str | None) -> Path:
+    folder = Path(path or "").expanduser()
     if not folder.is_dir():
-        raise UserError(f"model.path={config.path} is not a folder")
+        raise UserError(f"{key}={path} is not a folder")
     return folder
+
+
+def _adapt(decoder: Decoder, config: schema.Model, *, seed: int) -> None:
+    """The adapter that is asked for: one that is there, or a new one."""
+    base, adapter = folders(config)
+    rank, targets = config.lora.rank, config.lora.targets
+    if adapter is not None:
+        adapter_folder.load(decoder, adapter, base=base.resolve())
+        found = decoder.adapter
+        if rank is not None and found is not None and found.rank != rank:
+            raise UserError(f"model.lora.rank={rank}, but the adapter in {adapter} is of rank {found.rank}")
+    elif rank is not None:
+        modules = lora.matched(decoder, targets)
+        if not modules:
+            known = sorted({name.rpartition(".")[2] for name in decoder.adaptable()})
+            raise UserError(
+                f"model.lora.targets={targets}: {base} has no such matrices; it has {', '.join(known)}"
+            )
+        new = lora.Adapter(rank, config.lora.alpha, config.lora.alpha / rank, base=str(base.resolve()))
+        lora.attach(decoder, new, modules, seed=seed_of(seed, "adapter"))
+
+
+def export(
+    decoder: Decoder, tokenizer: Tokenizer, folder: Path, *, state: dict[str, Any] | None = None
+) -> None:
+    """What was learned, as `transformers` or peft and vLLM read it. `state`: the weights, where the decoder
+    has only a part of them."""
+    if decoder.adapter is None:
+        huggingface.save(decoder, folder, state=state)
+    else:
+        adapter_folder.save(decoder, folder, state=state)
+    tokenizer.save(folder)
 
 
 def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> Engine:

@@ -22,7 +22,6 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner.forward import precision, statistics
 from toolwright.learner.optimizer import Optimizer
-from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.progress import Progress
@@ -32,7 +31,7 @@ from toolwright.rewards import Scorer
 from toolwright.tasks import TaskSet
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, served, settings_of
-from toolwright.trainer import roles
+from toolwright.trainer import memory, roles
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
@@ -60,6 +59,8 @@ def _train(
     tasks = task_sets.load(config.task, seed=config.run.seed)
     conversations = _conversations(config, tasks)
     alphabet = roles.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
+    tried = config.rollout.model_copy(update={"max_tokens": 1})
+    memory.check(schema.Config(run=config.run, task=config.task, model=config.model, rollout=tried))
     decoder, tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
     roles.use_processor(config.run, decoder)
     judge = Judge(config, decoder, tokenizer, tasks, tools)
@@ -108,7 +109,7 @@ def _steps(
                 metrics.update(judge.held_out())
             folder.metrics.append(step, metrics)
             progress.step(step, metrics)
-        folder.save_model(lambda fresh: _export(decoder, tokenizer, fresh))
+        folder.save_model(lambda fresh: roles.export(decoder, tokenizer, fresh))
         write_report(folder.path)
     print(closing_table(folder.path))
     interrupt.leave()
@@ -132,11 +133,6 @@ class Student:
             loss.backward()
             loss_sum += float(loss.detach())
         return {"policy/loss": loss_sum, **{f"policy/{k}": v for k, v in self.optimizer.step().items()}}
-
-
-def _export(decoder: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
-    huggingface.save(decoder, folder)
-    tokenizer.save(folder)
 
 
 def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:

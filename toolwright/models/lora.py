@@ -1,0 +1,164 @@
+"""LoRA (arXiv 2106.09685): W + α/r · B A, only B and A learned; on disk as peft writes it.
+
+The sum is formed before it is multiplied with, by the learner in every pass and by the engine once a
+publication: both then multiply with the very same numbers, and generation is as fast as without an adapter.
+With the adapter off the decoder is the base, so that a reference needs no weights of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+if TYPE_CHECKING:
+    from toolwright.models.decoder import Decoder
+
+
+@dataclass
+class Adapter:
+    """What a decoder's low-rank matrices have in common."""
+
+    rank: int
+    alpha: float
+    scale: float  # α / r, or α / √r
+    base: str = ""  # the folder of the model that it was made for
+    on: bool = True
+    extra: dict[str, Any] = field(default_factory=dict)  # of its configuration, to be kept on saving
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Within, the decoder is the base."""
+        before, self.on = self.on, False
+        try:
+            yield
+        finally:
+            self.on = before
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a matrix that are a matrix of their own on the hub."""
+
+    module: str  # its name there
+    start: int
+    rows: int
+    adapted: bool = True
+    turned: bool = False  # queries or keys, whose rows are in another order there
+
+
+class LowRank(nn.Module):
+    """One matrix's share of an adapter: A and B for each of its pieces that is adapted."""
+
+    def __init__(self, adapter: Adapter, pieces: Sequence[Piece], like: Tensor, *, transposed: bool) -> None:
+        """`like` is the matrix, [out, in], or [in, out] where it is `transposed`."""
+        super().__init__()
+        self.adapter, self.pieces, self.transposed = adapter, pieces, transposed
+        columns = like.shape[0 if transposed else 1]
+        adapted = [piece for piece in pieces if piece.adapted]
+        self.a = nn.ParameterList(like.new_zeros(adapter.rank, columns) for _ in adapted)
+        self.b = nn.ParameterList(like.new_zeros(piece.rows, adapter.rank) for piece in adapted)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """B is zero, so that the policy begins as the base; A as peft draws it."""
+        with torch.no_grad():
+            for a in self.a:
+                bound = 1 / math.sqrt(a.shape[1])
+                drawn = torch.empty(a.shape).uniform_(-bound, bound, generator=generator)
+                a.copy_(drawn)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The matrix as it is to be used."""
+        if not self.adapter.on:
+            return weight
+        rows = weight.t() if self.transposed else weight
+        low = zip(self.a, self.b, strict=True)
+        sums = []
+        # The products would round what is added to what it is added to, were they in less than float32.
+        with torch.autocast(weight.device.type, enabled=False):
+            for piece in self.pieces:
+                part = rows[piece.start : piece.start + piece.rows]
+                if piece.adapted:
+                    a, b = next(low)
+                    part = torch.addmm(part, b, a, alpha=self.adapter.scale)
+                sums.append(part)
+        whole = sums[0] if len(sums) == 1 else torch.cat(sums)
+        return whole.t() if self.transposed else whole
+
+
+class Adapted(nn.Module):
+    """A linear layer of another's model with an adapter beside it."""
+
+    def __init__(self, inner: nn.Module, low: LowRank) -> None:
+        super().__init__()
+        self.inner, self.low = inner, low
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = functional_call(self.inner, {"weight": self.weight}, (x,))
+        return out
+
+    @property
+    def weight(self) -> Tensor:
+        """Some models ask a layer for its weight: of what type it is, say."""
+        whole: Tensor = self.low(self.inner.weight)
+        return whole
+
+
+def attach(decoder: Decoder, adapter: Adapter, modules: Sequence[str], *, seed: int) -> None:
+    """Adapters for these matrices, by their names on the hub; all else is frozen."""
+    decoder.requires_grad_(False)
+    decoder.adapter = adapter
+    wanted, generator = set(modules), torch.Generator().manual_seed(seed)
+    for low in decoder.adapt(adapter, wanted):
+        low.initialise(generator)
+
+
+def matched(decoder: Decoder, targets: str | Sequence[str]) -> list[str]:
+    """Of the matrices that can be adapted, those that are named as in peft: in full, or by their ends."""
+    known = decoder.adaptable()
+    if targets == "all-linear":
+        return known
+    names = [targets] if isinstance(targets, str) else list(targets)
+    return [one for one in known if any(one == name or one.endswith(f".{name}") for name in names)]
+
+
+def parts(decoder: Decoder) -> Iterator[tuple[str, LowRank]]:
+    for name, module in decoder.named_modules():
+        if isinstance(module, LowRank):
+            yield name, module
+
+
+def learned(decoder: Decoder) -> dict[str, Tensor]:
+    """What of the decoder's state is the adapter's."""
+    prefixes = tuple(f"{name}." for name, _ in parts(decoder))
+    return {name: tensor for name, tensor in decoder.state_dict().items() if name.startswith(prefixes)}
+
+
+@torch.no_grad()
+def folded(decoder: Decoder) -> dict[str, Tensor]:
+    """The decoder's state as if it had no adapter, with what that adds added."""
+    mine = learned(decoder)
+    state = {name: tensor for name, tensor in decoder.state_dict().items() if name not in mine}
+    for name, low in parts(decoder):
+        path = decoder.matrix_of(name)
+        state[path] = low(state[path])
+    return {name.replace(".inner.", "."): tensor for name, tensor in state.items()}
+
+
+def restore(decoder: Decoder, state: Mapping[str, Tensor]) -> None:
+    """An adapter's state into its decoder."""
+    mine = learned(decoder)
+    strange = sorted(mine.keys() ^ state.keys())
+    if strange:
+        raise ValueError(f"it has another adapter: {strange[0]} is not in both")
+    with torch.no_grad():
+        for name, tensor in mine.items():
+            if tensor.shape != state[name].shape:
+                raise ValueError(f"{name} is of another rank or model")
+            tensor.copy_(state[name])

@@ -1,0 +1,91 @@
+"""Models of random weights: any architecture, any size, with a tokenizer that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolwright.failures import UserError
+from toolwright.models.folder import read_json
+from toolwright.models.known import KNOWN
+from toolwright.models.tokenizer import Tokenizer
+
+
+def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path | None, seed: int) -> int:
+    """`like` is a known model's name, a model folder or an architecture; `changes` are to its config.json.
+    Without a tokenizer it gets that of the folder it is like, or one of bytes. Returns how many parameters
+    it has."""
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    source = Path(like).expanduser()
+    if tokenizer is None and (source / "tokenizer.json").is_file():
+        tokenizer = source
+    words = Tokenizer.load(tokenizer) if tokenizer else Tokenizer.bytes()
+    settings = {**_settings(like, source), **changes}
+    settings.setdefault("vocab_size", words.size)
+    if settings["vocab_size"] < words.size:
+        raise UserError(
+            f"vocab_size={settings['vocab_size']} is too few for {words.size} tokens of its tokenizer"
+        )
+    specials = {"eos_token_id": words.end, "pad_token_id": words.pad, "bos_token_id": None}
+    config = _config(str(settings.pop("model_type", like)), {**settings, **specials}, changes)
+    torch.manual_seed(seed)
+    try:
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    except Exception as error:
+        raise UserError(f"no {config.model_type} model can be made of these settings: {error}") from None
+    model.save_pretrained(folder)
+    words.save(folder)
+    return sum(p.numel() for p in model.parameters())
+
+
+def _settings(like: str, folder: Path) -> dict[str, Any]:
+    if like in KNOWN:
+        return dict(KNOWN[like].config)
+    if folder.is_dir():
+        config = read_json(folder / "config.json")
+        if not config:
+            raise UserError(f"{folder} is not a model folder: it has no config.json")
+        return {
+            key: value
+            for key, value in config.items()
+            if key not in ("architectures", "dtype", "torch_dtype")
+        }
+    return {}
+
+
+def _config(family: str, settings: dict[str, Any], changes: Mapping[str, Any]) -> Any:
+    import transformers
+
+    try:
+        default = transformers.AutoConfig.for_model(family)
+    except (ValueError, KeyError):
+        names = ", ".join([*KNOWN, "llama", "mistral", "qwen2", "qwen3", "gpt2", "gemma"])
+        raise UserError(
+            f"{family!r} is no architecture that transformers knows, no folder and no known model; "
+            f"for instance: {names}"
+        ) from None
+    strange = [key for key in changes if not hasattr(default, key)]
+    if strange:
+        raise UserError(
+            f"a {family} model has no {strange[0]}; its config.json has {', '.join(_sizes(default))}"
+        )
+    heads, shared = settings.get("num_attention_heads"), settings.get("num_key_value_heads")
+    if heads is not None and shared is None and hasattr(default, "num_key_value_heads"):
+        settings["num_key_value_heads"] = heads  # the architecture's default goes with its own heads
+    try:
+        return type(default)(**settings)
+    except Exception as error:
+        raise UserError(f"no {family} model can be made of these settings: {error}") from None
+
+
+def _sizes(config: Any) -> list[str]:
+    known = [*config.attribute_map, *config.to_dict()]
+    return sorted(
+        {key for key in known if key.startswith(("num_", "hidden", "inter", "n_", "vocab", "max_p"))}
+    )

@@ -1,0 +1,344 @@
+"""Any other causal language model of `transformers`, run by its own forward behind the decoder's interface.
+
+Most of them let their attention be handed in, as our own decoder does: then packed sequences, caches and
+slots work as they do for it. Whether a model's numbers stay its own that way is tried when it is loaded, on
+two sequences laid end to end. One that fails (attention that reaches only so far, a state that is carried
+from token to token, …) is given whole sequences instead, for every new token anew: slow, and right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from toolwright.failures import UserError
+from toolwright.models import lora, weight_files
+from toolwright.models.attention import PackedAttention
+from toolwright.models.decoder import Decoder, Shape, Weights
+from toolwright.models.folder import read_json
+from toolwright.models.layer import Attend, Split, split_heads
+
+HANDED = "toolwright"  # our attention's name among those of `transformers`
+PROBE = (13, 7)  # tokens of the sequences on which a model is tried
+# Keys of a configuration that say how many tokens back some layer looks: too few to notice on a probe.
+REACHES = (
+    "sliding_window",
+    "attention_chunk_size",
+    "window_size",
+    "local_attention_window",
+    "attention_window",
+)
+DIGITS = 4  # a token id in bytes, which every type of number holds exactly
+
+
+class Unfit(Exception):
+    """This model's attention cannot be handed in."""
+
+
+class Handed:
+    """What a model's attention layers do at present, and the heads that they have."""
+
+    attend: Attend
+    heads: tuple[int, int, int] | None = None  # of queries, of keys, and the size of one
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scaling: float | None) -> Tensor:
+        """[1, heads, tokens, dim] each -> [1, tokens, heads, dim]"""
+        heads = (q.shape[1], k.shape[1], q.shape[3])
+        if self.heads not in (None, heads) or v.shape != k.shape:
+            raise Unfit("its layers have different heads")
+        self.heads = heads
+        stretch = 1.0 if scaling is None else scaling * math.sqrt(q.shape[3])
+        if not math.isclose(stretch, 1.0):
+            q = q * stretch
+        # In lower precision some leave what they have turned by its position in float32.
+        q, k, v = (x[0].transpose(0, 1).to(v.dtype).contiguous() for x in (q, k, v))
+        return self.attend(layer, q, k, v)[None]
+
+
+def attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
+    scaling: float | None = None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """As `transformers` calls it. What `more` holds beyond this is noticed by the probe."""
+    if more.get("softcap") is not None or more.get("s_aux") is not None:
+        raise Unfit("its attention is not a plain softmax")
+    return module.toolwright(module.layer_idx, query, key, value, scaling), None
+
+
+class OwnForward(Decoder):
+    """A decoder by its interface alone: its body and its head are the model's."""
+
+    fast = False
+
+    def __init__(self, model: Any, shape: Shape, handed: Handed | None) -> None:
+        nn.Module.__init__(self)
+        self.model, self.shape, self.handed = model, shape, handed
+        # Whole sequences of other lengths side by side add up in another order.
+        self.exact = handed is not None
+
+    @property
+    def device(self) -> torch.device:
+        found: torch.device = self.model.device
+        return found
+
+    @property
+    def layers(self) -> nn.ModuleList:  # type: ignore[override]
+        return _layers(self.model)
+
+    @property
+    def unembedding(self) -> Any:  # type: ignore[override]
+        return self.model.get_output_embeddings()
+
+    def recomputing(self, recompute: bool) -> OwnForward:
+        for layer in self.layers:
+            layer.__dict__.pop("forward", None)
+            if recompute:
+                layer.forward = partial(
+                    checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False
+                )
+        return self
+
+    def initialise(self, seed: int) -> OwnForward:
+        raise NotImplementedError("a model with a forward of its own is initialised by `model init`")
+
+    def weights(self, arrange: Callable[[Tensor], Tensor] = torch.t) -> Weights:
+        """It reads them where they are."""
+        nothing = torch.empty(0)
+        return Weights(nothing, [], nothing, nothing)
+
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        if self.handed is None:
+            return self._whole(tokens, attend)
+        self.handed.attend = attend
+        out = _body(self.model)(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
+        hidden: Tensor = out[0][0]
+        return hidden
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        *,
+        weights: Weights | None = None,
+        split: Split = split_heads,
+    ) -> Tensor:
+        return self(tokens, positions, attend)
+
+    def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
+        """By the model's own forward around a body that gives back what it is handed: some scale or cap."""
+        with _standing_in(_body(self.model), hidden[None]):
+            one = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
+            logits: Tensor = self.model(input_ids=one, use_cache=False).logits[0]
+        return logits.float()
+
+    def _whole(self, tokens: Tensor, attend: Any) -> Tensor:
+        """The cache holds tokens rather than keys: it gives back the sequences that they are of."""
+        place = 256 ** torch.arange(DIGITS, device=tokens.device)
+        digits = (tokens[:, None] // place) % 256
+        rows = (attend.together(digits[:, None].float())[:, :, 0].long() * place).sum(-1)
+        states: Tensor = _body(self.model)(input_ids=rows, use_cache=False)[0]
+        found: Tensor = attend.apart(states)
+        return found
+
+    def save(self, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
+        found = self.state_dict() if state is None else state
+        whole = {name.removeprefix("model."): tensor.detach().cpu() for name, tensor in found.items()}
+        self.model.save_pretrained(folder, state_dict=whole)
+
+    def adaptable(self) -> list[str]:
+        head = self.unembedding
+        return [
+            name.removesuffix(".inner")
+            for name, module in self.model.named_modules()
+            if _is_linear(module) and module is not head
+        ]
+
+    def adapt(self, adapter: lora.Adapter, wanted: Collection[str]) -> Iterator[lora.LowRank]:
+        for name in [name for name in self.adaptable() if name in wanted]:
+            inner = self.model.get_submodule(name)
+            transposed = not isinstance(inner, nn.Linear)
+            rows = inner.weight.shape[1 if transposed else 0]
+            low = lora.LowRank(adapter, [lora.Piece(name, 0, rows)], inner.weight, transposed=transposed)
+            parent, _, last = name.rpartition(".")
+            setattr(self.model.get_submodule(parent), last, lora.Adapted(inner, low))
+            yield low
+
+    def matrix_of(self, adapter: str) -> str:
+        return adapter.removesuffix(".low") + ".inner.weight"
+
+
+def load(folder: Path, *, context: int | None = None) -> OwnForward:
+    """The folder's weights in a model of `transformers`."""
+    files = weight_files.files(folder)
+    for path in files:
+        weight_files.check(path)
+    transformers = _transformers()
+    try:
+        model, told = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True
+        )
+    except Exception as error:  # whatever a configuration can make a stranger's code do
+        raise UserError(f"transformers cannot load {folder}: {_first_line(error)}") from None
+    if told["missing_keys"]:
+        raise UserError(f"{folder} is incomplete: it has no tensor {min(told['missing_keys'])}")
+    if told["mismatched_keys"]:
+        raise UserError(
+            f"{folder}: its weights do not fit its config.json: {min(told['mismatched_keys'])[0]}"
+        )
+    return wrapped(model, context=context)
+
+
+def read_shape(folder: Path, *, context: int | None = None) -> Shape:
+    """What the configuration tells; how the model's heads really are is known once it is loaded."""
+    transformers = _transformers()
+    try:
+        config = transformers.AutoConfig.from_pretrained(folder)
+    except Exception as error:
+        kind = read_json(folder / "config.json").get("model_type")
+        raise UserError(
+            f"{folder} holds a {kind!r} model, which transformers {transformers.__version__} cannot read: "
+            f"{_first_line(error)}"
+        ) from None
+    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
+        raise UserError(f"{folder} holds a {config.model_type!r} model, which is no causal language model")
+    return _shape(config, context)
+
+
+@torch.no_grad()
+def wrapped(model: Any, *, context: int | None = None) -> OwnForward:
+    """A model behind the decoder's interface: the first way to run it that leaves its numbers alone, tried on
+    two sequences end to end against its own forward on each of them."""
+    model.eval()
+    shape, before = _shape(model.config, context), model.config._attn_implementation
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(0, shape.vocab, (n,), generator=generator) for n in PROBE]
+    rows = [row[: shape.context].to(model.device) for row in rows]
+    alone = torch.cat([model(input_ids=row[None], use_cache=False).logits[0] for row in rows])
+    for build in (_handed, _whole):
+        try:
+            decoder = build(model, shape, rows)
+            attend = PackedAttention([len(row) for row in rows], model.device)
+            together = decoder.head(decoder(torch.cat(rows), attend.positions, attend))
+        except Exception:  # a model that was not made for it may fail in any way
+            together = torch.empty(0)
+        if together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-3, atol=1e-3):
+            return decoder
+        model.set_attn_implementation(before)
+    raise UserError(
+        f"a {model.config.model_type!r} model gives other numbers by its parts than as a whole: its hidden "
+        "states and its logits cannot be told apart from outside"
+    )
+
+
+def _handed(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
+    """Its attention handed in. Its heads are known once it has run."""
+    handed = Handed()
+    model.set_attn_implementation(HANDED)
+    if model.config._attn_implementation != HANDED or _reach(model.config) < shape.context:
+        raise Unfit("its attention cannot be chosen, or looks less far than ours")
+    for module in model.modules():
+        module.toolwright = handed
+    attend = PackedAttention([len(rows[0])], model.device)
+    OwnForward(model, shape, handed)(rows[0], attend.positions, attend)
+    heads, kv_heads, head_dim = handed.heads or (0, 0, 0)
+    return OwnForward(model, replace(shape, heads=heads, kv_heads=kv_heads, head_dim=head_dim), handed)
+
+
+def _whole(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
+    """Given whole sequences. Of each token its digits are kept, as if they were the keys of one layer."""
+    return OwnForward(model, replace(shape, layers=1, heads=1, kv_heads=1, head_dim=DIGITS), None)
+
+
+def _shape(config: Any, context: int | None) -> Shape:
+    text = config.get_text_config()
+    limit = int(getattr(text, "max_position_embeddings", None) or context or 2048)
+    heads = int(getattr(text, "num_attention_heads", None) or 1)
+    return Shape(
+        vocab=text.vocab_size,
+        layers=text.num_hidden_layers,
+        width=text.hidden_size,
+        heads=heads,
+        kv_heads=int(getattr(text, "num_key_value_heads", None) or heads),
+        ffn=0,
+        context=min(limit, context or limit),
+        head_dim=int(getattr(text, "head_dim", None) or text.hidden_size // heads),
+        tied=bool(getattr(text, "tie_word_embeddings", False)),
+        family=config.model_type,
+    )
+
+
+def _reach(config: Any) -> float:
+    """How many tokens back the layer with the shortest sight looks."""
+    text = config.get_text_config()
+    if getattr(text, "use_sliding_window", True) is False:
+        return math.inf
+    found = [getattr(text, key, None) for key in REACHES]
+    return min((float(reach) for reach in found if isinstance(reach, int)), default=math.inf)
+
+
+def _body(model: Any) -> Any:
+    """What its forward puts the head on."""
+    found = model.get_decoder()
+    return model.base_model if found is None or found is model else found
+
+
+def _layers(model: Any) -> nn.ModuleList:
+    """The longest list of modules in it."""
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return max(lists, key=len, default=nn.ModuleList())
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """A matrix: torch's own, or GPT-2's, which has it the other way round."""
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+class _States(tuple[Tensor]):
+    """What a body gives back, with nothing in it but its last states."""
+
+    @property
+    def last_hidden_state(self) -> Tensor:
+        return self[0]
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+@contextmanager
+def _standing_in(body: Any, states: Tensor) -> Iterator[None]:
+    body.forward = lambda *_, **__: _States((states,))
+    try:
+        yield
+    finally:
+        del body.forward
+
+
+def _transformers() -> Any:
+    """Imported where it is needed: it takes a second."""
+    import transformers
+    from transformers.modeling_utils import AttentionInterface
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    AttentionInterface.register(HANDED, attention)
+    return transformers
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,53 @@
+"""What a model folder holds, in a few lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from toolwright.models import adapter_folder, huggingface, template_check, weight_files
+from toolwright.models.folder import read_json
+from toolwright.models.tokenizer import Tokenizer
+
+GIB = 1 << 30
+
+
+def describe(folder: Path, *, context: int | None = None) -> list[tuple[str, str]]:
+    """(what, how it is); raises a UserError for a folder that is damaged."""
+    if adapter_folder.is_adapter(folder):
+        return _of_adapter(folder)
+    shape = huggingface.read_shape(folder, context=context)
+    count = weight_files.parameters(folder)
+    reason = huggingface.slow_because(folder, context=context)
+    tokenizer = Tokenizer.load(folder)
+    template_check.check(tokenizer)
+    ends = ", ".join(tokenizer.end_marks)
+    rows = [("architecture", shape.family), ("parameters", f"{count:,}")]
+    if reason is None:
+        heads = f"{shape.heads} heads of {shape.head_dim}, {shape.kv_heads} for keys and values"
+        rows.append(("shape", f"{shape.layers} layers, {shape.width} wide, {heads}"))
+    chat = "with" if tokenizer.config.get("chat_template") else "without"
+    return [
+        *rows,
+        ("context", f"{shape.context:,} tokens"),
+        ("vocabulary", f"{shape.vocab:,}, of which the tokenizer knows {tokenizer.size:,}"),
+        ("chat", f"{chat} a template; a turn ends with {ends}"),
+        ("fast path", "yes" if reason is None else f"no: {reason}"),
+        ("to sample", f"{4 * count / GIB:.2f} GiB in float32, and the cache"),
+        (
+            "to learn",
+            f"{16 * count / GIB:.2f} GiB: weights, gradients and optimiser; {4 * count / GIB:.2f} with LoRA",
+        ),
+    ]
+
+
+def _of_adapter(folder: Path) -> list[tuple[str, str]]:
+    config = read_json(folder / adapter_folder.CONFIG)
+    tensors = weight_files.read_file(folder / adapter_folder.WEIGHTS)
+    targets = config.get("target_modules")
+    named = ", ".join(sorted(targets)) if isinstance(targets, list) else str(targets)
+    return [
+        ("adapter", f"LoRA of rank {config.get('r')}, alpha {config.get('lora_alpha'):g}"),
+        ("parameters", f"{sum(tensor.numel() for tensor in tensors.values()):,}"),
+        ("adapts", named),
+        ("base", str(config.get("base_model_name_or_path"))),
+    ]

@@ -1,0 +1,47 @@
+"""Whether a tokenizer has the special tokens that its chat template writes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from toolwright.failures import UserError
+from toolwright.models.chat import ASKED, PROBE
+from toolwright.models.tokenizer import Tokenizer
+
+NAMED = ("bos_token", "eos_token", "pad_token")
+MARK = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|</s>")
+
+
+def check(tokenizer: Tokenizer) -> None:
+    """A UserError that names what is missing. That there is no template is told where one is needed."""
+    where = f"the tokenizer{f' in {tokenizer.source}' if tokenizer.source else ''}"
+    for name in NAMED:
+        token = tokenizer.config.get(name)
+        token = token.get("content") if isinstance(token, dict) else token
+        if token and tokenizer.backend.token_to_id(token) is None:
+            raise UserError(f"{where} names {token!r} as its {name} and has no such token in tokenizer.json")
+    if not tokenizer.config.get("chat_template"):
+        return
+    chat = tokenizer.chat
+    for name in NAMED:
+        if name not in chat.specials and PROBE in _written(tokenizer, name):
+            raise UserError(
+                f"{where} has no {name}, which its chat template writes: name one in tokenizer_config.json"
+            )
+    closing = MARK.findall(chat.closing)
+    if closing and tokenizer.backend.token_to_id(closing[-1]) is None:
+        raise UserError(
+            f"the chat template ends a turn with {closing[-1]!r}, and {where} has no such token: no turn "
+            "could ever end; add it to the tokenizer, or use the template that the model was trained with"
+        )
+
+
+def _written(tokenizer: Tokenizer, name: str) -> str:
+    """A conversation in which a special token of this name would be seen."""
+    said = [ASKED, {"role": "assistant", "content": "!"}]
+    probe: dict[str, Any] = {name: PROBE}
+    try:
+        return tokenizer.chat.render(said, generate=False, **probe)
+    except UserError:
+        return ""  # a template that takes no such conversation says so when it is used

@@ -1,0 +1,32 @@
+"""A run's checkpoint as a Hugging Face folder, be it of one process or of all ranks of a learner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from toolwright.failures import UserError
+from toolwright.models import adapter_folder, huggingface
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.trainer import checkpoints, roles
+
+
+def from_checkpoint(checkpoint: Path, folder: Path, *, like: Path | None = None) -> None:
+    """`like` has the shape and the tokenizer; without it, the run's own `model/`. An adapter's checkpoint
+    becomes an adapter's folder."""
+    if not (checkpoint / checkpoints.STATE).is_file():
+        raise UserError(f"{checkpoint} is not a checkpoint: it has no {checkpoints.STATE}")
+    like = like or checkpoint.resolve().parents[1] / "model"
+    if not like.is_dir():
+        raise UserError(f"{like} is not a folder; name one of the same model with --like")
+    _, tensors = checkpoints.load(checkpoint)
+    adapts = adapter_folder.is_adapter(like)
+    base = adapter_folder.base_of(like) if adapts else like
+    decoder = huggingface.load(base)
+    if adapts:
+        adapter_folder.load(decoder, like, base=base)
+    try:
+        decoder.load_learned(tensors["policy"]["model"])
+    except (KeyError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"the checkpoint {checkpoint} is of another model than {like}: {reason}") from None
+    roles.export(decoder, Tokenizer.load(like), folder)

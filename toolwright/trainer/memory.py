@@ -1,0 +1,136 @@
+"""What a run will need of a device's memory, counted before anything is loaded, against what is free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.models import huggingface, weight_files
+from toolwright.models.decoder import Decoder, Shape
+from toolwright.trainer import roles
+from toolwright.trainer.learning import wants_critic, wants_reference
+
+GIB = 1 << 30
+WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes of a parameter in float32, of its gradient, of AdamW's two
+ADAPTED = 12  # an adapter has rank × (in + out) parameters a matrix: about this many for each of its width
+
+
+@dataclass(frozen=True)
+class Plan:
+    parts: dict[
+        str, int
+    ]  # bytes by what they are for; what a pass leaves behind for the way back is not in it
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {size / GIB:.1f}" for name, size in self.parts.items() if size >= GIB / 20)
+
+
+def plan(config: schema.Config, *, learns: bool = True) -> Plan:
+    """Of a run in one process."""
+    model = config.model
+    shape, count = _measured(model)
+    adapts = roles.adapts(model)
+    trained = (model.lora.rank or 8) * shape.layers * shape.width * ADAPTED if adapts else count
+    parts = {"weights": WEIGHT * count}
+    if learns:
+        parts["gradients"] = GRADIENT * trained
+        parts["optimiser"] = MOMENTS * trained
+        if wants_reference(config.algorithm) and not adapts:
+            parts["reference"] = WEIGHT * count
+        if wants_critic(config.algorithm):
+            parts["critic"] = WEIGHT * count + (GRADIENT + MOMENTS) * trained
+    if config.engine.name == "native":
+        device = roles.pick_device(model.device)
+        if device.type == "cpu" and model.dtype == "float32":
+            parts["weights laid out for the engine"] = WEIGHT * count
+        parts[f"cache of {_rows(config, learns)} × {shape.context} tokens"] = _cache(config, shape, learns)
+    return Plan(parts)
+
+
+def check(config: schema.Config, *, learns: bool = True) -> None:
+    """A UserError for a run that there is no room for."""
+    needed, device = plan(config, learns=learns), roles.pick_device(config.model.device)
+    there = free(device)
+    if needed.total <= there:
+        return
+    learned = "" if roles.adapts(config.model) else ", or learn an adapter with model.lora.rank=16"
+    raise UserError(
+        f"this run needs {needed.total / GIB:.1f} GiB of memory, and {there / GIB:.1f} are free on {device}: "
+        f"{needed}; lower engine.slots or model.context{learned}"
+    )
+
+
+def free(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return min(_of_machine(), _of_group())
+
+
+def _measured(model: schema.Model) -> tuple[Shape, int]:
+    """The shape and the number of parameters, from what is written rather than loaded."""
+    if model.path is not None:
+        base, _ = roles.folders(model)
+        shape = huggingface.read_shape(base, context=model.context, fast=roles.FAST[model.fast])
+        return shape, weight_files.parameters(base)
+    head_dim = model.width // model.heads
+    # A character-level vocabulary is some hundred tokens, next to nothing.
+    shape = Shape(
+        vocab=128,
+        layers=model.layers,
+        width=model.width,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        ffn=model.ffn,
+        context=1,
+        head_dim=head_dim,
+    )
+    with torch.device("meta"):
+        count = sum(p.numel() for p in Decoder(shape).parameters())
+    return Shape(**{**vars(shape), "context": model.context}), count
+
+
+def _rows(config: schema.Config, learns: bool) -> int:
+    """Slots that will be in use: memory that nobody writes to is not taken."""
+    tried = config.task.held_out_size * config.eval.samples
+    sampled = config.rollout.prompts * config.rollout.samples if learns else 0
+    return min(config.engine.slots, max(tried, sampled))
+
+
+def _cache(config: schema.Config, shape: Shape, learns: bool) -> int:
+    """Keys and values. On a GPU the engine cuts them to what is free itself."""
+    device = roles.pick_device(config.model.device)
+    dtype = roles.DTYPES[config.model.dtype]
+    rows = _rows(config, learns) if device.type == "cpu" else 1
+    tokens = rows * shape.context
+    return 2 * tokens * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+
+
+def _of_machine() -> int:
+    """What the kernel would give without swapping."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 1 << 62  # not Linux: unknown
+
+
+def _of_group() -> int:
+    """What the control group, a container say, leaves of its limit."""
+    root = Path("/sys/fs/cgroup")
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            return int((root / limit).read_text()) - int((root / used).read_text())
+        except (OSError, ValueError):
+            continue  # no such file, or "max"
+    return 1 << 62
