@@ -68,12 +68,12 @@ class StubServer:
         return web.json_response({"choices": [self._choice(said, sampling)]})
 
     def _choice(self, said: Completion, sampling: Sampling) -> dict[str, Any]:
-        likeliest = -0.5 / sampling.temperature if self.temperature_counts and sampling.temperature else -0.5
+        likeliest = -0.1 * (sampling.temperature if self.temperature_counts else 1.0)
         names = [f"token_id:{token}" if self.ids == "name" else "x" for token in said.tokens]
         told = {
             "tokens": names,
             "token_logprobs": said.log_probs,
-            "top_logprobs": [{"x": max(likeliest, *said.log_probs) if not self.temperature_counts else -0.01 * sampling.temperature}],
+            "top_logprobs": [{"x": likeliest}],
         }
         own = {"token_ids": said.tokens} if self.ids == "field" else {}
         return {"text": said.text, "logprobs": told, **own}

@@ -24,7 +24,7 @@ T = TypeVar("T")
 PAUSE_S = 0.5  # before the first retry, doubled each time
 ASKED_AT_START_S = 30.0
 WARM, HOT = 1.0, 2.0  # temperatures that tell by their difference what a server's log-probabilities are
-WITHOUT_EXTENSION = (
+NO_WEIGHTS = (
     "it takes no weights: start vLLM's server with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls "
     "toolwright.engines.vllm_worker.WorkerExtension, or use engine=vllm"
 )
@@ -69,21 +69,17 @@ class HttpEngine:
         self._thread.start()
         try:
             self.context = min(decoder.shape.context, self._meet())
-            self.takes_weights, self.whole = self._extended(), True
+            self.takes_weights = self._extended()
             if self.takes_weights:
                 self.publish(0)
-            self._probe()
+            self.at_temperature = self._probe()
         except BaseException:
             self._end()
             raise
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
         check_prompt(prompt, context=self.context, attempt=attempt)
-        if not self.whole and (sampling.temperature not in (0.0, 1.0)):
-            raise UserError(
-                f"{self.url} gives log-probabilities before the temperature, so rollout.temperature="
-                f"{sampling.temperature:g} cannot be learned from; set it to 1, or {WITHOUT_EXTENSION}"
-            )
+        self._check(sampling)
         body = {
             "prompt": list(prompt),
             "max_tokens": min(sampling.max_tokens, self.context - len(prompt)),
@@ -119,7 +115,7 @@ class HttpEngine:
 
     def publish(self, version: int) -> None:
         if not self.takes_weights:
-            raise UserError(f"engine.url={self.url}: {WITHOUT_EXTENSION}")
+            raise UserError(f"engine.url={self.url}: {NO_WEIGHTS}")
         weights = named_weights(self.decoder, self.dtype)
         with Parcel({name: tensor.cpu() for name, tensor in weights.items()}) as parcel:
             sent = checksum(parcel.weights)
@@ -154,8 +150,8 @@ class HttpEngine:
             return False
         return bool(told["results"])
 
-    def _probe(self) -> None:
-        """That tokens come as ids, and what their log-probabilities are."""
+    def _probe(self) -> bool:
+        """That tokens come as ids; whether their log-probabilities are those at the temperature."""
         prompt = [min(self.tokenizer.end, self.decoder.shape.vocab - 1)]
         likeliest = []
         for temperature in (WARM, HOT):
@@ -164,7 +160,26 @@ class HttpEngine:
                 likeliest.append(self._run(self._complete(body), ASKED_AT_START_S).likeliest)
             except Refused as error:
                 raise UserError(f"{self.url} is no server for this engine: it answers {error}") from None
-        self.whole = abs(likeliest[0] - likeliest[1]) > 1e-4
+        return abs(likeliest[0] - likeliest[1]) > 1e-4
+
+    def _check(self, sampling: Sampling) -> None:
+        """Log-probabilities must be those of the whole distribution at the temperature. With our extension
+        they are; servers give them before the temperature, or after it and the filters."""
+        if self.takes_weights or not sampling.temperature:
+            return
+        before = not self.at_temperature and sampling.temperature != 1
+        wrong = {
+            f"rollout.temperature={sampling.temperature:g}": before,
+            f"rollout.top_k={sampling.top_k}": self.at_temperature and sampling.top_k,
+            f"rollout.top_p={sampling.top_p:g}": self.at_temperature and sampling.top_p < 1,
+        }
+        for setting, found in wrong.items():
+            if found:
+                when = "before the temperature" if before else "after the filters"
+                raise UserError(
+                    f"{self.url} gives log-probabilities {when}, so {setting} cannot be learned from; leave "
+                    "it at its default, or take a server with Toolwright's extension (docs/engines.md)"
+                )
 
     # How it is asked.
 
@@ -246,7 +261,7 @@ def _answered(url: str, choice: dict[str, Any]) -> Answered:
             "not what was sampled. A server must honour return_token_ids, as vLLM's does"
         )
     first = (told.get("top_logprobs") or [None])[0] or {}
-    return Answered(list(tokens), [float(p) for p in log_probs], max([*first.values(), log_probs[0]]))
+    return Answered(list(tokens), [float(p) for p in log_probs], max(first.values(), default=log_probs[0]))
 
 
 def _params(params: dict[str, Any]) -> tuple[dict[str, str], str | None, int]:
