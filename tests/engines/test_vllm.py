@@ -37,6 +37,14 @@ def test_without_the_package_it_is_said_where_to_find_it() -> None:
         VllmEngine(schema.Engine(name="vllm"), decoder=tiny.decoder(), tokenizer=ENDLESS, dtype=torch.float32)
 
 
+@pytest.mark.vllm
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here")
+def test_an_argument_that_vllm_does_not_have_is_refused_at_the_start() -> None:
+    config = schema.Engine(name="vllm", params={"max_num_seq": 3})
+    with pytest.raises(UserError, match=r"engine\.params\.max_num_seq: vLLM has no such .* 'max_num_seqs'"):
+        VllmEngine(config, decoder=tiny.decoder(), tokenizer=ENDLESS, dtype=torch.float32)
+
+
 @pytest.fixture(scope="module")
 def model() -> Decoder:
     """Output layer and embedding are one tensor, which vLLM's kernels for a CPU have two copies of."""

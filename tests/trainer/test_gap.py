@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from toolwright.trainer.gap import GapAlarm
 
 from . import runs
+from .apart import OFF
 from .conftest import Build
+
+HERE = Path(__file__).resolve().parent
 
 
 def heard(*gaps: float, limit: float = 0.1) -> list[bool]:
@@ -36,16 +40,19 @@ def test_what_is_told_names_engine_key_and_numbers() -> None:
     )
 
 
-def test_a_run_tells_it_in_metrics_log_and_report(tmp_path: Path) -> None:
-    run = runs.trained(
-        tmp_path, "algorithm.correction.alarm=1e-30", "update.policy.lr=1e-30", "run.name=apart"
-    )
-    rows = runs.metrics(run)
-    alarmed = [row["step"] for row in rows if row.get("gap/alarm")]
+@pytest.mark.parametrize("alarm", [0.1, 0.5])
+def test_a_run_tells_it_in_metrics_log_and_report(tmp_path: Path, alarm: float) -> None:
+    engine = f"engine.name={HERE}/apart.py:Apart"
+    run = runs.trained(tmp_path, engine, f"algorithm.correction.alarm={alarm}")
+    rows = [row for row in runs.metrics(run) if row["step"] > 0]
     log, report = (run / "log.txt").read_text(), (run / "report.html").read_text()
-    assert ("engine and learner were far apart" in report) == bool(alarmed)
-    for step in alarmed:
-        assert f"step {step}: the native engine's log-probabilities are" in log
+    told = alarm < OFF
+    assert [row["gap/alarm"] for row in rows] == [float(told)] * 2
+    assert ("step 2: the " in log) == told
+    assert ("engine and learner were far apart in 2 steps: 1, 2" in report) == told
+    for row in rows:
+        assert row["gap/abs_mean"] == pytest.approx(OFF, abs=1e-4)
+        assert row["correction/weight_mean"] == pytest.approx(math.exp(OFF), rel=1e-3), "corrected, too"
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,10 @@ class Parcel:
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.weights = dict(weights)  # kept: a handle is good only while its memory is
         self.folder: Path | None = None
-        if next(iter(self.weights.values())).is_cuda:
-            self.note = json.dumps({"handles": _handles(self.weights)})
+        device = next(iter(self.weights.values())).device
+        if device.type == "cuda":
+            owner = str(torch.cuda.get_device_properties(device).uuid)
+            self.note = json.dumps({"handles": _handles(self.weights), "gpu": owner})
         else:
             self.note = json.dumps({"file": str(self._written())})
 
@@ -65,8 +67,8 @@ def received(note: str) -> dict[str, Tensor]:
     """What a parcel's note leads to, in the process that was told of it."""
     where = json.loads(note)
     if "handles" in where:
-        rebuilt = pickle.loads(base64.b64decode(where["handles"]))
-        return {name: build(*arguments) for name, (build, arguments) in rebuilt.items()}
+        handles, device = pickle.loads(base64.b64decode(where["handles"])), _numbered(where["gpu"])
+        return {name: _opened(build, arguments, device) for name, (build, arguments) in handles.items()}
     from safetensors.torch import load_file
 
     return load_file(where["file"])
@@ -76,6 +78,19 @@ def _handles(weights: Mapping[str, Tensor]) -> str:
     from torch.multiprocessing.reductions import reduce_tensor
 
     return base64.b64encode(pickle.dumps({n: reduce_tensor(t) for n, t in weights.items()})).decode()
+
+
+def _opened(build: Any, arguments: tuple[Any, ...], device: int) -> Tensor:
+    """A handle tells its GPU by the number that the sender has for it, in the seventh place."""
+    return build(*arguments[:6], device, *arguments[7:])
+
+
+def _numbered(gpu: str) -> int:
+    """Which of the GPUs that this process sees it is."""
+    for number in range(torch.cuda.device_count()):
+        if str(torch.cuda.get_device_properties(number).uuid) == gpu:
+            return number
+    raise InfrastructureFailure(f"weights lie on GPU {gpu}, which is not among those of the engine's process")
 
 
 @torch.no_grad()

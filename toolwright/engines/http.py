@@ -73,6 +73,9 @@ class HttpEngine:
             if self.takes_weights:
                 self.publish(0)
             self.at_temperature = self._probe()
+        except InfrastructureFailure as error:  # nothing has begun that could be tried again elsewhere
+            self._end()
+            raise UserError(f"engine.url={config.url}: {error}") from None
         except BaseException:
             self._end()
             raise

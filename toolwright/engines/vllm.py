@@ -116,9 +116,11 @@ def start(config: schema.Engine, decoder: Decoder, tokenizer: Tokenizer, dtype: 
         **config.params,
     }
     settings = {"arguments": arguments, "environment": _environment()}
-    return EngineProcess(
-        "the vllm engine", "toolwright.engines.vllm_main", settings, limit_s=config.timeout_s, folder=folder
-    )
+    who, module = "the vllm engine", "toolwright.engines.vllm_main"
+    try:
+        return EngineProcess(who, module, settings, limit_s=config.timeout_s, folder=folder)
+    except InfrastructureFailure as error:  # nothing has begun that could be tried again elsewhere
+        raise UserError(f"engine.name=vllm: {error}") from None
 
 
 def _of_device(config: schema.Engine, decoder: Decoder, dtype: torch.dtype) -> dict[str, Any]:

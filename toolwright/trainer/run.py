@@ -14,6 +14,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
+from toolwright.registry import short_name
 from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
 from toolwright.trainer.gap import GapAlarm
@@ -33,7 +34,7 @@ class Run:
         self.config, self.trainer, self.folder = config, trainer, folder
         title = f"{config.algorithm.name} on {config.task.name}"
         self.progress = Progress(config.train.steps, title=title)
-        self.gap = GapAlarm(config.algorithm.correction.alarm, engine=config.engine.name)
+        self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
         self.saved = self.exported = -1
 
     def go(self, command: Sequence[str]) -> None:
