@@ -51,7 +51,7 @@ class WorkerExtension:
         return ["toolwright"]
 
 
-def _lay_out_again(model: torch.nn.Module) -> None:
+def _lay_out_again(model: Any) -> None:
     """On a CPU, products read copies laid out for them. vLLM makes new ones of what it loaded, and forgets an
     output layer that is tied to the embedding and has no tensor of its own."""
     for module in model.modules():
