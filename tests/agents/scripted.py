@@ -15,6 +15,7 @@ class ScriptedEngine:
     """Stops as engines do: at an end token, behind a stop string, or where the limit is."""
 
     exact = True
+    takes_weights = True
     weights_version = 0
 
     def __init__(self, tokenizer: Tokenizer, script: Script, *, context: int = 100_000) -> None:
@@ -42,6 +43,8 @@ class ScriptedEngine:
         return Completion(given, [-0.5] * len(given), self.tokenizer.decode(given), stop, 0)
 
     def release(self, attempt: str) -> None: ...
+
+    def rest(self) -> None: ...
 
     def publish(self, version: int) -> None: ...
 

@@ -10,6 +10,8 @@ from typing import Any
 from toolwright.config import schema
 from toolwright.config.compose import Source, resolve
 from toolwright.observe.metrics import Metrics
+from toolwright.tasks import TaskSet
+from toolwright.tasks import load as load_task_set
 from toolwright.trainer.loop import train
 from toolwright.trajectory import Trajectory, load
 
@@ -41,6 +43,10 @@ def configured(*own: str, task: str = "letters") -> schema.Config:
     config = resolve(Source(), words(*own, task=task)).config
     assert isinstance(config, schema.Config)
     return config
+
+
+def load_tasks(config: schema.Config) -> TaskSet:
+    return load_task_set(config.task, seed=config.run.seed)
 
 
 def trained(runs: Path, *own: str, task: str = "letters") -> Path:

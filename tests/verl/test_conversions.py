@@ -196,6 +196,15 @@ def test_a_gpu_keeps_verls_precision(line: Line) -> None:
     assert line().value("model.dtype") == "float32"
 
 
+def test_what_vllm_has_is_passed_on_to_it(line: Line) -> None:
+    with_vllm = Machine(devices=2, engines=frozenset({"native", "vllm"}))
+    words = [f"{ROLLOUT}tensor_model_parallel_size=4", f"{ROLLOUT}gpu_memory_utilization=0.6"]
+    made = line(f"{ROLLOUT}name=vllm", *words, machine=with_vllm)
+    assert made.value("engine.tensor_parallel_size") == 2, "no more than there are"
+    assert made.value("engine.params.gpu_memory_utilization") == 0.6
+    assert any("has one device" in note for note in line(*words).notes)
+
+
 def test_vllm_is_used_where_it_is(line: Line) -> None:
     with_vllm = Machine(devices=1, engines=frozenset({"native", "vllm"}))
     assert line(f"{ROLLOUT}name=vllm", machine=with_vllm).value("engine.name") == "vllm"

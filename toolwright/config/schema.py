@@ -141,7 +141,14 @@ class Engine(Block):
         default="native", description="a registered engine"
     )
     slots: PositiveInt = Field(default=128, description="sequences generated side by side")
-    timeout_s: PositiveFloat = Field(default=600.0, description="the longest one generation may take")
+    timeout_s: PositiveFloat = Field(
+        default=600.0, description="the longest one generation may take; start and new weights likewise"
+    )
+    url: str | None = Field(default=None, description="`http`: where the server is, http://host:port")
+    tensor_parallel_size: PositiveInt = Field(default=1, description="`vllm`: GPUs that share one model")
+    params: dict[str, Any] = Field(
+        default={}, description="`vllm`: further arguments of its engine; `http`: api_key_env, model, retries"
+    )
 
 
 class Rollout(Block):
@@ -278,11 +285,17 @@ class Selection(Block):
 class Correction(Block):
     """Importance weights for the gap between sampling and training probabilities."""
 
-    mode: Literal["none", "truncate", "mask"] = "none"
+    mode: Literal["auto", "none", "truncate", "mask"] = Field(
+        default="auto", description="auto: truncate, unless the engine is native"
+    )
     level: Literal["token", "sequence"] = "token"
     low: float = Field(default=0.0, ge=0, description="mask: weights below it are dropped")
     high: PositiveFloat = Field(
         default=2.0, description="truncate: the cap; mask: weights above it are dropped"
+    )
+    alarm: PositiveFloat = Field(
+        default=0.05,
+        description="warn of a step whose mean |Δ log-probability| is above it, or far above earlier ones",
     )
 
     @model_validator(mode="after")

@@ -43,6 +43,7 @@ class Engine(Protocol):
     """Tokens in, tokens out. `exact` engines give the learner's own log-probabilities."""
 
     exact: bool
+    takes_weights: bool  # whether `publish` can reach it: without that, nothing can be trained
     weights_version: int
     context: int  # the longest sequence it can hold
 
@@ -52,6 +53,10 @@ class Engine(Protocol):
 
     def release(self, attempt: str) -> None:
         """The attempt is over; its cache may go."""
+        ...
+
+    def rest(self) -> None:
+        """Until the next publication nothing is asked: memory that the learner could use is given back."""
         ...
 
     def publish(self, version: int) -> None:

@@ -65,6 +65,8 @@ def build(
 class NativeEngine:
     """Slots that refill as sequences end; each turn advances by itself, none waits for its neighbours."""
 
+    takes_weights = True
+
     def __init__(
         self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> None:
@@ -106,6 +108,9 @@ class NativeEngine:
 
     def release(self, attempt: str) -> None:
         self.cache.release(attempt)
+
+    def rest(self) -> None:
+        """Its weights are the learner's, and its cache is needed again at once."""
 
     def publish(self, version: int) -> None:
         """The weights are the learner's own tensors: there is old cache to forget, nothing to wait for."""

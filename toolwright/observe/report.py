@@ -96,10 +96,11 @@ def _warnings(rows: Sequence[Row]) -> str:
     for row in rows:
         for key in row.get("nonfinite", ()):
             steps.setdefault(str(key), []).append(row["step"])
-    return "".join(
-        f'<p class="warn">{escape(visible(key))} was not finite in {_steps(found)}</p>'
-        for key, found in steps.items()
-    )
+    lines = [f"{visible(key)} was not finite in {_steps(found)}" for key, found in steps.items()]
+    apart = [row["step"] for row in rows if row.get("gap/alarm")]
+    if apart:
+        lines.append(f"engine and learner were far apart in {_steps(apart)}: see the engine–learner gap")
+    return "".join(f'<p class="warn">{escape(line)}</p>' for line in lines)
 
 
 def _incidents(run: Path) -> str:

@@ -119,6 +119,7 @@ class ClusterCrew:
         self.exact = bool(next(iter(self.workers.values())).seat.ask("rollout", "describe")["exact"])
         self._parameters = self._policy.ask("policy", "describe")["parameters"] if self._policy else 0
         if self._policy is not None:
+            next(iter(self.workers.values())).seat.ask("rollout", "check_engine")
             self._publish(0)
         self.supervisor = Supervisor(self.seats, self.runtime, self._replace)
         self.supervisor.start()
@@ -323,6 +324,8 @@ class ClusterCrew:
     def learn(
         self, trajectories: Sequence[Trajectory], step: int, *, baselines: Mapping[str, float]
     ) -> dict[str, float]:
+        if self.plan.colocated and self._policy is not None:
+            self._policy.ask("rollout", "rest")
         while True:
             shipments, picks, rewards = _picked(trajectories)
             refs = [shipment.ref for shipment in shipments]

@@ -29,6 +29,7 @@ class LocalCrew:
             self.engine = place.engine
             self.rollout = place.rollout(self.stack)
             if learns:
+                place.check_engine()
                 self.learner = place.learner()
             self.scorer = place.scorer()  # last: it may be a process of its own
         except BaseException:
@@ -66,6 +67,7 @@ class LocalCrew:
     def learn(
         self, trajectories: Sequence[Trajectory], step: int, *, baselines: Mapping[str, float]
     ) -> dict[str, float]:
+        self.engine.rest()
         with self.stages.stage("policy.learn"):
             metrics = self.learner.learn(trajectories, step, exact=self.engine.exact, baselines=baselines)
         self.engine.publish(step)

@@ -37,6 +37,10 @@ class Credit:
             gamma=algorithm.gamma, lam=algorithm.lam, normalize_by_std=algorithm.normalize_by_std
         )
         self.params = {**common, **algorithm.params.get(algorithm.adv_estimator, {})}
+        # Only the native engine computes as the learner does; any other is another program.
+        usual = "none" if self.config.engine.name == "native" else "truncate"
+        chosen = algorithm.correction.mode
+        self.correction = usual if chosen == "auto" else chosen
 
     def learner_pass(self, *, exact: bool) -> bool:
         """Whether the learner must score what was sampled before the first update.
@@ -50,7 +54,7 @@ class Credit:
             "sum_pi_squared" in self.needs
             or "old_log_prob" in self.needs
             or config.algorithm.kl.where == "reward"
-            or config.algorithm.correction.mode != "none"
+            or self.correction != "none"
         )
         return "sum_pi_squared" in self.needs or (not exact and (several or asked))
 
@@ -79,7 +83,7 @@ class Credit:
         rewards = batch.rewards([t.reward or 0.0 for t in trajectories])
         if self.config.algorithm.kl.where == "reward":
             rewards, metrics["reference/kl"] = self._penalised(batch, rewards, kl_coef)
-        if self.config.algorithm.correction.mode != "none":
+        if self.correction != "none":
             metrics.update(self._correct(batch))
         given, returned = self.estimate(batch, rewards, trajectories, baselines)
         batch.columns["advantages"], batch.columns["returns"] = batch.flat(given), batch.flat(returned)
@@ -94,7 +98,7 @@ class Credit:
     def _correct(self, batch: Batch) -> dict[str, float]:
         c = self.config.algorithm.correction
         weights, metrics = correction.compute(
-            mode=c.mode,
+            mode=self.correction,
             old_log_prob=batch.padded("old_log_prob"),
             sampled_log_prob=batch.padded("sampled_log_prob"),
             mask=batch.mask,

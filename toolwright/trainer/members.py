@@ -17,6 +17,7 @@ from toolwright.agents.rollout import Rollout, Wanted
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Engine
+from toolwright.failures import UserError
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.rewards import Scorer
@@ -74,6 +75,14 @@ class Workplace:
     def engine(self) -> Engine:
         return roles.build_engine(self.config, *self.model)
 
+    def check_engine(self) -> None:
+        """Before anything is learned that nobody could be told of."""
+        if not self.engine.takes_weights:
+            raise UserError(
+                f"engine.name={self.config.engine.name}: its server takes no weights, so it can evaluate and "
+                "collect attempts, and cannot train; docs/engines.md says how a server is made to"
+            )
+
     def rollout(self, stack: ExitStack) -> Rollout:
         """`stack` ends the servers that tools needed."""
         tools = stack.enter_context(served(self.brief.tools, died=self.survived.append))
@@ -109,6 +118,13 @@ class RolloutRole:
         found = tensors.load(self.place.model[0].learned_state(), weights)
         self.engine.publish(weights.version)
         return found
+
+    def check_engine(self) -> None:
+        self.place.check_engine()
+
+    def rest(self) -> None:
+        """For an engine that shares its device with the policy, while that learns."""
+        self.engine.rest()
 
     def publish(self, version: int) -> None:
         """For an engine that stands on the learner's own tensors."""

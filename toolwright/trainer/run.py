@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from toolwright.config import schema
@@ -14,8 +14,10 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
+from toolwright.registry import short_name
 from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
+from toolwright.trainer.gap import GapAlarm
 from toolwright.trainer.interrupt import Interrupt, Stopped
 from toolwright.trainer.measures import of_sample
 from toolwright.trainer.run_folder import RunFolder
@@ -32,6 +34,7 @@ class Run:
         self.config, self.trainer, self.folder = config, trainer, folder
         title = f"{config.algorithm.name} on {config.task.name}"
         self.progress = Progress(config.train.steps, title=title)
+        self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
         self.saved = self.exported = -1
 
     def go(self, command: Sequence[str]) -> None:
@@ -85,6 +88,7 @@ class Run:
         if sampled.groups:
             with self.progress.stage("update"):
                 metrics.update(trainer.learn(sampled, step))
+            metrics["gap/alarm"] = self._watch_gap(step, metrics)
         trainer.step_done = step
         every = self.config.eval.every
         due = step == self.config.train.steps or (every and step % every == 0)
@@ -113,6 +117,12 @@ class Run:
             "runtime/deaths": sum(incident.died for incident in incidents),
             "runtime/resampled": sum(incident.resampled for incident in incidents),
         }
+
+    def _watch_gap(self, step: int, metrics: Mapping[str, float]) -> float:
+        warning = self.gap.heard(metrics["gap/abs_mean"])
+        if warning:
+            self._say(f"step {step}: {warning}")
+        return float(bool(warning))
 
     def _report_failures(self, step: int, sampled: Sampled) -> None:
         messages = sampled.failures

@@ -24,6 +24,7 @@ ROLLOUT = "actor_rollout_ref.rollout."
 NAME, TOP_K, GREEDY = f"{ROLLOUT}name", f"{ROLLOUT}top_k", f"{ROLLOUT}do_sample"
 PROMPT, RESPONSE, LONGEST = f"{ROLLOUT}prompt_length", f"{ROLLOUT}response_length", f"{ROLLOUT}max_model_len"
 JUDGED = f"{ROLLOUT}val_kwargs."
+SPLIT, MEMORY = f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}gpu_memory_utilization"
 # Forks name their rollouts after the engine beneath; `hf` generates with the trained model, as ours does.
 ENGINES = {"hf": "native", "vllm_with_search": "vllm", "vllm_with_tool": "vllm", "sglang_async": "sglang"}
 
@@ -43,6 +44,25 @@ def engine(asked: Asked) -> Iterator[Outcome]:
             f"{asked.shown(NAME)}: {missing}; leave it out for the native engine, or let --fit choose that"
         )
     yield Setting("engine.name", name, (NAME,))
+
+
+def of_vllm(asked: Asked) -> Iterator[Outcome]:
+    """What only vLLM's engine has, where it is the one that is used."""
+    name = ENGINES.get(asked[NAME], asked[NAME])
+    if name != "vllm" or name not in asked.machine.engines:
+        for key, instead in (
+            (MEMORY, "takes what its slots need: `engine.slots`"),
+            (SPLIT, "has one device"),
+        ):
+            if asked.says(key):
+                yield Note(f"{asked.shown(key)}: not used; the native engine {instead}")
+        return
+    if asked.says(SPLIT):
+        most = max(asked.machine.devices, 1)
+        split = min(asked.number(SPLIT), most) if asked.fit else asked.number(SPLIT)
+        yield Setting("engine.tensor_parallel_size", split, (SPLIT,))
+    if asked.says(MEMORY):
+        yield Setting("engine.params.gpu_memory_utilization", float(asked[MEMORY]), (MEMORY,))
 
 
 def sampling(asked: Asked) -> Iterator[Outcome]:
@@ -126,7 +146,8 @@ ROWS: list[Row] = [
     refused(f"{ROLLOUT}enable_rollout_routing_replay", "there are no mixtures of experts"),
     unused(f"{ROLLOUT}moe_load_balance_metrics_interval", "there are no mixtures of experts"),
     refused(f"{ROLLOUT}chat_scheduler", "write an agent of your own: `rollout.agent=path.py:name`"),
-    unused(f"{ROLLOUT}gpu_memory_utilization", "the native engine takes what its slots need: `engine.slots`"),
+    part(MEMORY, "engine.params", "`vllm`; the native engine takes what its slots need", of_vllm),
+    part(SPLIT, "engine.tensor_parallel_size", "`vllm`; the native engine has one device", of_vllm),
     *(
         unused(f"{ROLLOUT}{key}", ENGINE)
         for key in (
@@ -150,7 +171,6 @@ ROWS: list[Row] = [
         for key in (
             "nnodes",
             "n_gpus_per_node",
-            "tensor_model_parallel_size",
             "data_parallel_size",
             "expert_parallel_size",
             "pipeline_model_parallel_size",

@@ -1,0 +1,55 @@
+"""Weights on their way to another process: what arrives is what was sent, or it is noticed."""
+
+from __future__ import annotations
+
+import pytest
+import tiny
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolwright.engines.delivery import Parcel, bit_sum, checksum, compare, named_weights, received
+from toolwright.failures import InfrastructureFailure
+
+KINDS = [torch.float32, torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("kind", tiny.SHAPES)
+def test_what_arrives_is_what_was_sent(kind: str, dtype: torch.dtype) -> None:
+    weights = named_weights(tiny.decoder(**tiny.SHAPES[kind]), dtype)
+    with Parcel(weights) as parcel:
+        found = received(parcel.note)
+        assert found.keys() == weights.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in weights.items())
+        assert checksum(found) == checksum(weights)
+
+
+@given(place=st.integers(0, 63), other=st.integers(0, 63), bit=st.integers(0, 15))
+def test_a_changed_bit_and_two_swapped_numbers_are_noticed(place: int, other: int, bit: int) -> None:
+    for dtype in KINDS:
+        sent = torch.randn(64, generator=torch.Generator().manual_seed(place)).to(dtype)
+        changed, swapped = sent.clone(), sent.clone()
+        changed.view(torch.int16)[place] ^= 1 << bit if bit < 15 else -(1 << 15)
+        swapped[place], swapped[other] = sent[other], sent[place]
+        assert checksum({"a": changed}) != checksum({"a": sent})
+        assert (checksum({"a": swapped}) == checksum({"a": sent})) == torch.equal(swapped, sent)
+
+
+def test_tensors_laid_end_to_end_have_the_sum_of_theirs() -> None:
+    parts = [torch.randn(size, 5) for size in (3, 1, 7)]
+    assert bit_sum(torch.cat(parts)) == sum(map(bit_sum, parts))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"checksum": "12", "differing": []}, "version 3 arrived damaged in worker 1 of it"),
+        ({"checksum": "11", "differing": ["lm_head.weight"]}, "still computes with others: lm_head.weight"),
+    ],
+)
+def test_every_worker_must_have_them(answer: dict[str, object], told: str) -> None:
+    right = {"checksum": "11", "differing": []}
+    compare("it", 3, sent=11, answers=[right, right])
+    with pytest.raises(InfrastructureFailure, match=told):
+        compare("it", 3, sent=11, answers=[right, answer])

@@ -1,0 +1,103 @@
+"""Ten steps of SmolLM2-135M's shape, with two layers, on each engine: sampling and learning stay in step."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from trainer import runs
+from trainer.conftest import registry  # noqa: F401
+
+from toolwright.failures import UserError
+from toolwright.models.huggingface import read_shape
+from toolwright.trainer.roles import build_model
+
+from .conftest import make
+from .served import Server
+from .stub_server import StubServer
+
+SHAPE = {"layers": 2, "width": 576, "heads": 9, "kv_heads": 3, "ffn": 1536, "qk_norm": "false", "context": 64}
+STEPS = 10
+WORDS = [
+    *(f"model.{name}={value}" for name, value in SHAPE.items()),
+    f"train.steps={STEPS}",
+    "rollout.prompts=8",
+    "rollout.samples=8",
+    "engine.slots=64",
+    "update.policy.lr=1e-3",
+]
+
+
+def trained(folder: Path, engine: str, *own: str) -> list[dict[str, float]]:
+    run = runs.trained(folder, f"engine.name={engine}", *WORDS, *own)
+    shape = read_shape(run / "model")
+    assert (shape.layers, shape.width, shape.kv_heads, shape.tied) == (2, 576, 3, True)
+    versions = {t.weights_version for attempts in runs.rollouts(run).values() for t in attempts}
+    assert versions == set(range(STEPS)), "each step samples with what the one before has learned"
+    assert "engine and learner were far apart" not in (run / "report.html").read_text()
+    return [row for row in runs.metrics(run) if row["step"] > 0]
+
+
+def sane(rows: list[dict[str, float]], *, near: float) -> None:
+    assert [row["weights_version"] for row in rows] == list(range(1, STEPS + 1))
+    for row in rows:
+        assert math.isfinite(row["policy/loss"])
+        assert row["policy/skipped"] == 0
+        assert row["gap/abs_max"] <= near
+        assert row["gap/alarm"] == 0
+    late = sum(row["reward/mean"] for row in rows[-3:]) / 3
+    assert late > rows[0]["reward/mean"] + 0.1
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    """A model of the run's shape, and none of its weights."""
+    pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm` installs it")
+    config = runs.configured(*WORDS)
+    task = runs.load_tasks(config)
+    decoder, tokenizer = build_model(config.model, task.alphabet, seed=99)
+    return Server(tmp_path / "served", decoder, tokenizer)
+
+
+class TestTenSteps:
+    def test_native(self, tmp_path: Path) -> None:
+        rows = trained(tmp_path, "native")
+        sane(rows, near=1e-5)
+        assert not any(name.startswith("correction/") for name in rows[0])
+
+    @pytest.mark.vllm
+    @pytest.mark.xdist_group("training on vllm")
+    def test_vllm(self, tmp_path: Path) -> None:
+        pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm` installs it")
+        rows = trained(tmp_path, "vllm")
+        sane(rows, near=1e-3)
+        assert all(row["correction/weight_mean"] == pytest.approx(1, abs=1e-3) for row in rows)
+
+    @pytest.mark.vllm
+    @pytest.mark.xdist_group("training on http")
+    def test_http(self, tmp_path: Path, server: Server) -> None:
+        with server:
+            rows = trained(tmp_path, "http", f"engine.url={server.url}")
+        sane(rows, near=1e-3)
+        assert all(row["correction/weight_mean"] == pytest.approx(1, abs=1e-3) for row in rows)
+
+
+class TestAServerThatTakesNoWeights:
+    @pytest.fixture
+    def stub(self) -> StubServer:
+        config = runs.configured()
+        decoder, tokenizer = build_model(config.model, runs.load_tasks(config).alphabet, seed=0)
+        return StubServer(make("native", decoder, tokenizer))
+
+    def test_nothing_is_trained_with_it(self, tmp_path: Path, stub: StubServer) -> None:
+        with stub, pytest.raises(UserError, match=r"takes no weights, so it can evaluate .* cannot train"):
+            runs.trained(tmp_path, "engine.name=http", f"engine.url={stub.url}")
+        assert not list(tmp_path.glob("*/metrics.jsonl"))
+
+    def test_it_evaluates(self, stub: StubServer) -> None:
+        from toolwright.trainer.evaluation import evaluate
+
+        with stub:
+            config = runs.configured("engine.name=http", f"engine.url={stub.url}")
+            assert evaluate(config, command=[])["held_out/attempts"] == 8
