@@ -76,6 +76,16 @@ class Slow(Caller):
         await super().attempt(attempt)
 
 
+class Uneven(Caller):
+    """As many turns as the task's digit says: attempts of very different lengths."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        attempt.prompt(attempt.task.prompt)
+        for turn in range(1 + int(attempt.task.id[1])):
+            said = await attempt.act(anchor=str(turn))
+            attempt.observe(said.text, source="tool")
+
+
 class Coder(Caller):
     """Has its letter printed by a program in the sandbox."""
 
@@ -94,6 +104,11 @@ class Coder(Caller):
 @SCORERS.register("echoes")
 def share_right(turns: list[str], ground_truth: str) -> float:
     return sum(said[:1] == ground_truth for said in turns) / 2
+
+
+def varied(solution_str: str) -> float:
+    """A reward that differs from attempt to attempt, whatever the policy can do."""
+    return sum(map(ord, solution_str)) % 7 / 7
 
 
 def tasks(*, seed: int, held_out_size: int) -> TaskSet:

@@ -78,7 +78,7 @@ class Actor(Host):
 
     async def meeting_place(self) -> str:
         """For the first of a role's ranks."""
-        return free_address()
+        return free_address(ray.util.get_node_ip_address())
 
     def _colleague(self, role: str) -> Colleague:
         return Colleague(self._run, role, self.stages, self._limit_s)
@@ -186,7 +186,7 @@ class Seat:
                 self.last = None
                 self._ready.set()
         except TimeoutError:
-            raise Lost(f"it did not start within runtime.start_timeout_s={limit:g} s") from None
+            raise Lost(f"{self.name} did not start within runtime.start_timeout_s={limit:g} s") from None
 
     def create(self) -> None:
         """A process that holds nothing yet; `open` makes one where there is none."""
@@ -194,7 +194,11 @@ class Seat:
             self._handle, self._fresh = self._created(), True
 
     def meeting_place(self) -> str:
-        return str(self.result(self._handle.meeting_place.remote(), self.config.start_timeout_s))
+        limit = self.config.start_timeout_s
+        try:
+            return str(self.result(self._handle.meeting_place.remote(), limit))
+        except TimeoutError:
+            raise Lost(f"{self.name} did not start within runtime.start_timeout_s={limit:g} s") from None
 
     def _created(self) -> Any:
         post, give_up = self.post, time.monotonic() + NAME_FREE_S
@@ -295,6 +299,7 @@ class Seat:
 
     def end(self) -> None:
         """The process is gone afterwards, even one that is frozen and hears nothing."""
+        self._fresh = False
         if self._handle is None:
             return
         with suppress(Exception):

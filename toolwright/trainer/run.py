@@ -14,6 +14,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
+from toolwright.runtime.crew import LearnerLost
 from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
 from toolwright.trainer.interrupt import Interrupt, Stopped
@@ -33,6 +34,7 @@ class Run:
         title = f"{config.algorithm.name} on {config.task.name}"
         self.progress = Progress(config.train.steps, title=title)
         self.saved = self.exported = -1
+        self.returns: list[int] = []  # to which step, since it was another
 
     def go(self, command: Sequence[str]) -> None:
         found = self._resume()
@@ -43,14 +45,45 @@ class Run:
         with self.progress, Interrupt() as interrupt, self.folder.while_there_is_room(then=then):
             self._announce()
             try:
-                self._steps(interrupt)
+                self._all_steps(interrupt)
             except Stopped:
                 self._checkpoint()
+                self.trainer.crew.settle()
                 self._say(f"stopped at step {self.trainer.step_done}; {then}")
+            except LearnerLost as error:
+                raise UserError(f"{error}; {then}") from None
             write_report(self.folder.path)
         print(sample_attempts(self.folder.path))
         print(closing_table(self.folder.path))
         interrupt.leave()
+
+    def _all_steps(self, interrupt: Interrupt) -> None:
+        """Back to the last checkpoint whenever what learns is lost, as often as that is allowed."""
+        lost: LearnerLost | None = None
+        while True:
+            try:
+                if lost is not None:
+                    self._go_back(lost)
+                self._steps(interrupt)
+                return
+            except LearnerLost as error:
+                lost = error
+
+    def _go_back(self, lost: LearnerLost) -> None:
+        found = checkpoints.latest(self.folder.checkpoints)
+        most, step = self.config.runtime.learner_restarts, checkpoints.step_of(found) if found else 0
+        self.returns = [*self.returns, step] if step in self.returns else [step]
+        where = f"the checkpoint of step {step}" if found else "the beginning"
+        if len(self.returns) > most:
+            raise LearnerLost(
+                f"{lost}; it is not tried again from {where} after runtime.learner_restarts={most} times"
+            )
+        self._say(f"step {self.trainer.step_done + 1}: {lost}; the run goes back to {where}")
+        self.trainer.renew()
+        if found is not None:
+            self.trainer.restore(found)
+        self.saved, self.exported = step if found else -1, -1
+        self.folder.rewind(step or -1)
 
     def _steps(self, interrupt: Interrupt) -> None:
         trainer, last = self.trainer, self.config.train.steps
@@ -65,6 +98,7 @@ class Run:
                 self._checkpoint()
             interrupt.check()
         self._checkpoint()
+        trainer.crew.settle()
 
     def _step(self, step: int, interrupt: Interrupt) -> None:
         trainer, started = self.trainer, time.perf_counter()
@@ -80,6 +114,7 @@ class Run:
             trainer.order.restore(before)
             if trainer.step_done:  # what was learned so far is not lost
                 self._checkpoint()
+                trainer.crew.settle()
             raise
         metrics = of_sample(sampled)
         if sampled.groups:
@@ -164,9 +199,7 @@ class Run:
         trainer = self.trainer
         with self.progress.stage("checkpoint"):
             if self.saved != trainer.step_done:
-                plain, tensors = trainer.state()
-                keep = self.config.checkpoint.keep
-                checkpoints.save(self.folder.checkpoints, trainer.step_done, plain, tensors, keep=keep)
+                trainer.save(self.folder.checkpoints, keep=self.config.checkpoint.keep)
             if self.exported != trainer.step_done:
                 self.folder.save_model(trainer.crew.export)
         self.saved = self.exported = trainer.step_done
@@ -178,11 +211,10 @@ class Run:
         found = checkpoints.latest(self.folder.checkpoints)
         if found is None:
             return -1  # killed before its first checkpoint: begin again from the same seed
-        plain, tensors = checkpoints.load(found)
-        self.trainer.restore(plain, tensors)
-        self.saved = plain["step"]
+        self.trainer.restore(found)
+        self.saved = self.trainer.step_done
         # Step 0 is only an evaluation, and is done again; `model/` may be older than the checkpoint.
-        return plain["step"] or -1
+        return self.saved or -1
 
     def _resumption(self) -> str:
         run = self.config.run
