@@ -45,27 +45,6 @@ class Caller:
         await attempt.act(anchor="after")
 
 
-class Deadly(Caller):
-    """As long as the note of that name exists, whoever attempts the task of the same name dies."""
-
-    async def attempt(self, attempt: Attempt) -> None:
-        if (Path(os.environ["DEADLY"]) / attempt.task.id).exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-        await super().attempt(attempt)
-
-
-class Stuck(Caller):
-    """Blocks its whole process the first time that any of them is used."""
-
-    async def attempt(self, attempt: Attempt) -> None:
-        try:
-            (Path(os.environ["DEADLY"]) / "stuck").touch(exist_ok=False)
-        except FileExistsError:
-            await super().attempt(attempt)
-        else:
-            hangs_here()
-
-
 def hangs_here() -> None:
     time.sleep(600)
 
@@ -74,6 +53,22 @@ class Slow(Caller):
     async def attempt(self, attempt: Attempt) -> None:
         time.sleep(0.02)
         await super().attempt(attempt)
+
+
+class Troubled(Slow):
+    """Does what the notes in a folder say: whoever attempts the task that a note is named after dies; the
+    first that finds the note `stuck` takes it away and blocks its whole process."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        notes = Path(os.environ["DEADLY"])
+        if (notes / attempt.task.id).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            (notes / "stuck").unlink()
+        except FileNotFoundError:
+            await super().attempt(attempt)
+        else:
+            hangs_here()
 
 
 class Uneven(Caller):

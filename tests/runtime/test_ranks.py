@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +17,7 @@ import pytest
 from tests.trainer.runs import metrics, rollouts
 from toolwright.failures import UserError
 from toolwright.trainer import checkpoints
-from toolwright.trainer.loop import train
+from toolwright.trainer.loop import Trainer, train
 
 from .clusters import HERE, PATIENT, configured, told
 
@@ -57,6 +63,31 @@ def assert_same(found: Path, wanted: Path) -> None:
             assert theirs[key] == pytest.approx(value, abs=1e-5, rel=1e-5), (mine["step"], key)
 
 
+@contextmanager
+def killing(name: str, *, step: int) -> Iterator[list[str]]:
+    """kill -9 of an actor while this step is learned; who it was."""
+    learn, killed = Trainer.learn, []
+
+    def dying(trainer: Trainer, sampled: Any, now: int) -> dict[str, float]:
+        if now == step and not killed:
+            seat = trainer.crew.seats[name]  # type: ignore[attr-defined]
+            killed.append(seat.described)
+            threading.Timer(0.02, os.kill, (seat.identity.pid, signal.SIGKILL)).start()
+        return learn(trainer, sampled, now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "learn", dying)
+        yield killed
+
+
+def assert_told(found: Path, killed: list[str], *, step: int) -> None:
+    noted = [json.loads(line) for line in (found / "incidents.jsonl").read_text().splitlines()]
+    assert [row["who"] for row in noted if row["died"]] == killed
+    assert killed[0] in (found / "report.html").read_text()
+    assert sum(row["runtime/deaths"] for row in metrics(found)[1:]) == 1
+    assert f"the run goes back to the checkpoint of step {step}" in (found / "log.txt").read_text()
+
+
 class TestPPO:
     @pytest.fixture(scope="class")
     def here(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -80,16 +111,23 @@ class TestPPO:
     def test_it_goes_on_over_three_ranks(self, here: Path, there: Path) -> None:
         assert_same(resumed(there, 3, "three", *ranks(3), *PPO), here)
 
-    def test_it_goes_on_over_one(self, here: Path, there: Path) -> None:
-        assert_same(resumed(there, 3, "one", *ranks(1), *PPO), here)
+    def test_it_goes_on_over_one_though_the_critic_dies(self, here: Path, there: Path) -> None:
+        with killing("critic", step=5) as killed:
+            found = resumed(there, 3, "one", *ranks(1), *PPO)
+        assert_same(found, here)
+        assert_told(found, killed, step=4)
 
     def test_it_goes_on_in_one_process(self, here: Path, there: Path) -> None:
         assert_same(resumed(there, 3, "alone", "runtime.name=local", *PPO), here)
 
 
 def test_a_run_of_one_process_goes_on_over_two_ranks(cluster: Any, tmp_path: Path) -> None:
+    """And through the death of one of them in mid-step: from the last checkpoint, which they wrote."""
     here = run(tmp_path, "here", *GRPO)
-    assert_same(resumed(here, 1, "there", *ranks(2), *GRPO), here)
+    with killing("policy-1", step=4) as killed:
+        found = resumed(here, 1, "there", *ranks(2), *GRPO)
+    assert_same(found, here)
+    assert_told(found, killed, step=3)
 
 
 def test_an_engine_cannot_stand_on_sharded_weights() -> None:

@@ -14,7 +14,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
-from toolwright.runtime.crew import LearnerLost
+from toolwright.runtime.crew import Incident, LearnerLost
 from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
 from toolwright.trainer.interrupt import Interrupt, Stopped
@@ -35,6 +35,7 @@ class Run:
         self.progress = Progress(config.train.steps, title=title)
         self.saved = self.exported = -1
         self.returns: list[int] = []  # to which step, since it was another
+        self.untold: list[Incident] = []  # in the metrics: of steps that were not ended
 
     def go(self, command: Sequence[str]) -> None:
         found = self._resume()
@@ -47,15 +48,19 @@ class Run:
             try:
                 self._all_steps(interrupt)
             except Stopped:
-                self._checkpoint()
-                self.trainer.crew.settle()
-                self._say(f"stopped at step {self.trainer.step_done}; {then}")
-            except LearnerLost as error:
-                raise UserError(f"{error}; {then}") from None
+                self._stop(then)
             write_report(self.folder.path)
         print(sample_attempts(self.folder.path))
         print(closing_table(self.folder.path))
         interrupt.leave()
+
+    def _stop(self, then: str) -> None:
+        try:
+            self._checkpoint()
+            self.trainer.crew.settle()
+        except LearnerLost as error:
+            raise UserError(f"{error}; what it learned since the last checkpoint is gone; {then}") from None
+        self._say(f"stopped at step {self.trainer.step_done}; {then}")
 
     def _all_steps(self, interrupt: Interrupt) -> None:
         """Back to the last checkpoint whenever what learns is lost, as often as that is allowed."""
@@ -70,15 +75,18 @@ class Run:
                 lost = error
 
     def _go_back(self, lost: LearnerLost) -> None:
+        under_way = self.trainer.step_done + 1
+        self.untold += self._incidents(under_way)
         found = checkpoints.latest(self.folder.checkpoints)
         most, step = self.config.runtime.learner_restarts, checkpoints.step_of(found) if found else 0
         self.returns = [*self.returns, step] if step in self.returns else [step]
         where = f"the checkpoint of step {step}" if found else "the beginning"
         if len(self.returns) > most:
-            raise LearnerLost(
-                f"{lost}; it is not tried again from {where} after runtime.learner_restarts={most} times"
+            raise UserError(
+                f"{lost}; it is not tried again from {where} after runtime.learner_restarts={most} times; "
+                f"go on with: {self._resumption()}"
             )
-        self._say(f"step {self.trainer.step_done + 1}: {lost}; the run goes back to {where}")
+        self._say(f"step {under_way}: {lost}; the run goes back to {where}")
         self.trainer.renew()
         if found is not None:
             self.trainer.restore(found)
@@ -138,16 +146,22 @@ class Run:
 
     def _of_runtime(self, step: int) -> dict[str, float]:
         """What the crew did and survived in this step, told where it is looked for."""
-        events, incidents = self.trainer.crew.events(), self.trainer.crew.incidents()
+        events = self.trainer.crew.events()
         self.folder.timeline.append(step, events)
-        for incident in incidents:
-            self.folder.note(step, incident)
-            self._say(f"step {step}: {incident.line}")
+        incidents = [*self.untold, *self._incidents(step)]
+        self.untold = []
         return {
             **use(events),
             "runtime/deaths": sum(incident.died for incident in incidents),
             "runtime/resampled": sum(incident.resampled for incident in incidents),
         }
+
+    def _incidents(self, step: int) -> list[Incident]:
+        found = self.trainer.crew.incidents()
+        for incident in found:
+            self.folder.note(step, incident)
+            self._say(f"step {step}: {incident.line}")
+        return found
 
     def _report_failures(self, step: int, sampled: Sampled) -> None:
         messages = sampled.failures
@@ -211,7 +225,10 @@ class Run:
         found = checkpoints.latest(self.folder.checkpoints)
         if found is None:
             return -1  # killed before its first checkpoint: begin again from the same seed
-        self.trainer.restore(found)
+        try:
+            self.trainer.restore(found)
+        except LearnerLost as error:
+            raise UserError(f"the run could not go on from {found}: {error}") from None
         self.saved = self.trainer.step_done
         # Step 0 is only an evaluation, and is done again; `model/` may be older than the checkpoint.
         return self.saved or -1
