@@ -22,7 +22,7 @@ from toolwright.runtime.dealing import Dealer, Quarantine, Worker, WorkerLost
 from toolwright.runtime.learners import ROLES, Learners
 from toolwright.runtime.placement import Post
 from toolwright.runtime.publication import Publication
-from toolwright.runtime.seats import Lost, LostData, Seat
+from toolwright.runtime.seats import Lost, LostData, Seat, open_all
 from toolwright.runtime.supervision import Supervisor
 from toolwright.runtime.tensors import packed, unpacked
 from toolwright.runtime.timeline import Event
@@ -112,15 +112,13 @@ class ClusterCrew:
         )
         try:
             self.learners.number()
-            futures = [self._pool.submit(seat.open) for seat in self.seats.values()]
-            for future in futures:
-                future.result()
+            open_all(self.seats.values(), self._pool)
             self.exact = bool(next(iter(self.workers.values())).seat.ask("rollout", "describe")["exact"])
             if self.learners.ranks:
                 self._parameters = int(self.learners.ask("describe")["parameters"])
                 self._publish(0)
         except (Lost, LearnerLost) as error:
-            raise UserError(f"the run could not start: {error}") from None
+            raise UserError(str(error)) from None
         self.supervisor = Supervisor(self.seats, self.runtime, self._replace)
         self.supervisor.start()
 

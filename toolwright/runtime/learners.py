@@ -18,9 +18,11 @@ import ray
 from toolwright.failures import InfrastructureFailure
 from toolwright.runtime.crew import LearnerLost
 from toolwright.runtime.host import Rank
-from toolwright.runtime.seats import Lost, LostData, Seat
+from toolwright.runtime.seats import Lost, LostData, Seat, open_all
 
 ROLES = {"policy", "critic"}  # what is lost with them cannot be asked of anybody else
+
+PULSE_S = 5.0  # for one that lives to say so
 
 Replace = Callable[[Seat, int, str], None]
 
@@ -50,9 +52,7 @@ class Learners:
         self._end()
         try:
             self.number()
-            opened = [pool.submit(seat.open) for seat in self.seats]
-            for future in opened:
-                future.result()
+            open_all(self.seats, pool)
         except Lost as error:
             raise self._lost(f"what learns did not come back: {error}") from None
 
@@ -74,9 +74,6 @@ class Learners:
             try:
                 answers = self._gathered(refs, limit_s)
             except Lost as error:
-                for seat, incarnation, ref in zip(self.ranks, incarnations, refs, strict=True):
-                    if _gone(ref):
-                        self.replace(seat, incarnation, f"died in {method}: {error}")
                 raise self._lost(f"the policy was lost in {method}: {error}") from None
             except InfrastructureFailure as error:
                 raise self._lost(f"the policy cannot go on with {method}: {error}") from None
@@ -118,6 +115,13 @@ class Learners:
         return [self.ranks[0].result(ref) for ref in refs]
 
     def _lost(self, what: str) -> LearnerLost:
+        """Whoever is no more is named; the others are only ended."""
+        asked = [(seat, seat.incarnation, seat.pulse()) for seat in self.seats if seat.ready]
+        if asked:
+            ray.wait([ref for *_, ref in asked], num_returns=len(asked), timeout=PULSE_S)
+        for seat, incarnation, ref in asked:
+            if _gone(ref):
+                self.replace(seat, incarnation, f"died; {what}")
         self._end()
         return LearnerLost(what)
 

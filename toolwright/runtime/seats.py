@@ -8,7 +8,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +187,7 @@ class Seat:
                 self.last = None
                 self._ready.set()
         except TimeoutError:
-            raise Lost(f"{self.name} did not start within runtime.start_timeout_s={limit:g} s") from None
+            raise Lost(f"it did not start within runtime.start_timeout_s={limit:g} s") from None
 
     def create(self) -> None:
         """A process that holds nothing yet; `open` makes one where there is none."""
@@ -320,6 +321,16 @@ class Seat:
         self._ready.set()  # whoever waits for it hears that it has left
         self._ready.clear()
         self.end()
+
+
+def open_all(seats: Iterable[Seat], pool: Executor) -> None:
+    """All at once, since ranks wait for each other; what goes wrong first is raised."""
+    opened = {pool.submit(seat.open): seat for seat in seats}
+    for future in as_completed(opened):
+        try:
+            future.result()
+        except Lost as error:
+            raise Lost(f"{opened[future].name} could not start: {error}") from None
 
 
 def kill(pid: int, when_born: str) -> None:
