@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from toolwright.config.compose import Source, resolve
 from toolwright.engines import Completion, Sampling
 from toolwright.runtime.timeline import Event
-from toolwright.runtime.transport import unpack
 from toolwright.tasks import TaskSet
 from toolwright.trainer import members as roles
 from toolwright.trajectory import Task
@@ -64,8 +63,8 @@ class Instant:
 
 
 class OpensOnly(roles.PolicyRole):
-    def learn(self, *arguments: Any) -> dict[str, float]:
-        return {"policy/loss": float(sum(len(unpack(parcel)) for parcel in arguments[5:]))}
+    def learn(self, step: int, exact: bool, baselines: dict[str, float]) -> dict[str, float]:
+        return {"policy/loss": float(len(self._taken))}
 
 
 def members(names: Sequence[str], brief: Any, colleagues: Any, rank: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -147,6 +147,13 @@ def load(path: Path) -> list[Trajectory]:
     import pyarrow.parquet as pq
 
     return [_from_row(row) for row in pq.read_table(path).to_pylist()]
+
+
+Arrived = Callable[[Sequence[Trajectory]], None]  # hears of attempts as they come in
+
+
+def unheard(trajectories: Sequence[Trajectory]) -> None:
+    """For whoever asks for attempts and waits for all of them."""
 
 
 def as_groups(trajectories: Iterable[Trajectory]) -> list[Group]:

@@ -45,27 +45,6 @@ class Caller:
         await attempt.act(anchor="after")
 
 
-class Deadly(Caller):
-    """As long as the note of that name exists, whoever attempts the task of the same name dies."""
-
-    async def attempt(self, attempt: Attempt) -> None:
-        if (Path(os.environ["DEADLY"]) / attempt.task.id).exists():
-            os.kill(os.getpid(), signal.SIGKILL)
-        await super().attempt(attempt)
-
-
-class Stuck(Caller):
-    """Blocks its whole process the first time that any of them is used."""
-
-    async def attempt(self, attempt: Attempt) -> None:
-        try:
-            (Path(os.environ["DEADLY"]) / "stuck").touch(exist_ok=False)
-        except FileExistsError:
-            await super().attempt(attempt)
-        else:
-            hangs_here()
-
-
 def hangs_here() -> None:
     time.sleep(600)
 
@@ -74,6 +53,32 @@ class Slow(Caller):
     async def attempt(self, attempt: Attempt) -> None:
         time.sleep(0.02)
         await super().attempt(attempt)
+
+
+class Troubled(Slow):
+    """Does what the notes in a folder say: whoever attempts the task that a note is named after dies; the
+    first that finds the note `stuck` takes it away and blocks its whole process."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        notes = Path(os.environ["DEADLY"])
+        if (notes / attempt.task.id).exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            (notes / "stuck").unlink()
+        except FileNotFoundError:
+            await super().attempt(attempt)
+        else:
+            hangs_here()
+
+
+class Uneven(Caller):
+    """As many turns as the task's digit says: attempts of very different lengths."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        attempt.prompt(attempt.task.prompt)
+        for turn in range(1 + int(attempt.task.id[1])):
+            said = await attempt.act(anchor=str(turn))
+            attempt.observe(said.text, source="tool")
 
 
 class Coder(Caller):
@@ -94,6 +99,11 @@ class Coder(Caller):
 @SCORERS.register("echoes")
 def share_right(turns: list[str], ground_truth: str) -> float:
     return sum(said[:1] == ground_truth for said in turns) / 2
+
+
+def varied(solution_str: str) -> float:
+    """A reward that differs from attempt to attempt, whatever the policy can do."""
+    return sum(map(ord, solution_str)) % 7 / 7
 
 
 def tasks(*, seed: int, held_out_size: int) -> TaskSet:

@@ -30,9 +30,8 @@ def test_only_configuration_trajectories_tensors_and_metrics_cross(
     own = ["algorithm=ppo", "algorithm.kl.where=reward", "train.steps=2", "checkpoint.every=1"]
     config = configured(f"run.dir={tmp_path}", "run.name=x", *PATIENT, *own)
     train(config, command=["toolwright"])
-    resumed = configured(
-        f"run.dir={tmp_path}", "run.name=x", *PATIENT, *own, "train.steps=3", "run.resume=true"
-    )
+    over_ranks = ["runtime.placement.policy.ranks=2", "train.steps=3", "run.resume=true"]
+    resumed = configured(f"run.dir={tmp_path}", "run.name=x", *PATIENT, *own, *over_ranks)
     train(resumed, command=["toolwright"])
 
 

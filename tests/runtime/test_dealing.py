@@ -65,6 +65,23 @@ def test_no_group_is_split() -> None:
             assert all(chunk.count(task) == 3 for task in chunk)
 
 
+def test_whole_groups_are_told_of_as_they_come() -> None:
+    heard: list[list[str]] = []
+    workers = [Fake("a", dies=1), Fake("b")]
+    dealer = Dealer(
+        lambda: workers,
+        Quarantine(),
+        room=8,
+        lost=lambda worker, count, reason: None,
+        patience_s=0.5,
+    )
+    asked = wanted(16)
+    asyncio.run(dealer.deal(asked, None, lambda found: heard.append([t.group for t in found])))
+    assert len(heard) > 1
+    assert sorted(group for groups in heard for group in groups) == sorted(one.group for one in asked)
+    assert all(groups.count(group) == 2 for groups in heard for group in groups)
+
+
 def test_what_a_dead_worker_had_is_dealt_again() -> None:
     workers, asked = [Fake("a", dies=1), Fake("b")], wanted(8)
     found, lost = deal(workers, asked)

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.xdist_group("ray")
 
 # `-m toolwright` would find whichever checkout is installed; this one is meant.
 START = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from toolwright.cli import main; sys.exit(main())"
+KL = "algorithm.kl.where=loss"
 REWARD = """\
 import beside
 
@@ -31,14 +32,27 @@ def score(solution_str, ground_truth):
     where = beside.__file__
     return {"score": float(solution_str[:1] == ground_truth), "sent": float(where.startswith(%r) is False)}
 """
+TOOL = """\
+from herald.words import same
+
+
+def echo(text: str) -> str:
+    \"\"\"Says what it is told.
+
+    Args:
+        text: what to say
+    \"\"\"
+    return same(text) + "!"
+"""
 
 
 @contextmanager
-def driver(*line: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """From a foreign directory, with nothing on PYTHONPATH."""
+def driver(*line: str, cwd: Path, site: Path | None = None) -> Iterator[subprocess.Popen[str]]:
+    """From a foreign directory, with nothing on PYTHONPATH. `site`: where it has packages of its own."""
+    start = f"import site; site.addsitedir({str(site)!r}); {START}" if site else START
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "RAY_ADDRESS")}
     process = subprocess.Popen(
-        [sys.executable, "-c", START, *line],
+        [sys.executable, "-c", start, *line],
         cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,
@@ -104,28 +118,45 @@ def mine(tmp_path: Path) -> Path:
     return folder
 
 
-def test_user_code_reaches_workers_from_a_foreign_directory(mine: Path, tmp_path: Path) -> None:
-    own = words(*PATIENT, "run.name=x", f"reward.function={mine}/reward.py:score", "train.steps=1")
-    (tmp_path / "elsewhere").mkdir()
-    with driver("train", *own, cwd=tmp_path / "elsewhere") as process:
-        out, err = process.communicate(timeout=400)
-    assert process.returncode == 0, out + err
-    assert [row["step"] for row in metrics(tmp_path / "elsewhere/runs/x")] == [0, 1]
+def editable(folder: Path) -> Path:
+    """A place for packages, in which one is installed in editable mode: a line that names its checkout."""
+    source, site = folder / "checkout/src/herald", folder / "site"
+    source.mkdir(parents=True)
+    site.mkdir()
+    (source / "__init__.py").write_text("")
+    (source / "words.py").write_text("def same(text):\n    return text\n")
+    (source / "tools.py").write_text(TOOL)
+    (site / "herald.pth").write_text(f"{source.parent}\n")
+    return site
 
 
 def test_user_code_is_sent_to_a_cluster_that_is_joined(cluster: Any, mine: Path, tmp_path: Path) -> None:
-    own = words(*PATIENT, "run.name=x", f"reward.function={mine}/reward.py:score", "train.steps=1")
+    """A reward file with the module beside it, and a tool of a package that only the driver has installed."""
+    site = editable(tmp_path)
+    own = words(
+        *PATIENT,
+        "run.name=x",
+        f"reward.function={mine}/reward.py:score",
+        "tools.echo.path=herald.tools:echo",
+        f"runtime.address={cluster.address}",
+        "train.steps=1",
+    )
     (tmp_path / "elsewhere").mkdir()
-    with driver("train", *own, f"runtime.address={cluster.address}", cwd=tmp_path / "elsewhere") as process:
+    with driver("train", *own, cwd=tmp_path / "elsewhere", site=site) as process:
         out, err = process.communicate(timeout=400)
     assert process.returncode == 0, out + err
-    row = metrics(tmp_path / "elsewhere/runs/x")[1]
-    assert row["reward/sent"] == 1.0, "the module was imported from the driver's folder"
+    run = tmp_path / "elsewhere/runs/x"
+    assert metrics(run)[1]["reward/sent"] == 1.0, "the module was imported from the driver's folder"
+    said = [segment.text for t in rollouts(run)[1] for segment in t.segments if segment.source == "tool"]
+    assert len(said) == 16
+    assert all(text.endswith("!") for text in said), said
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_stays_behind_and_the_run_goes_on_exactly(number: int, tmp_path: Path) -> None:
-    own = words(*PATIENT, "run.name=x", "checkpoint.every=1", "train.steps=60", "algorithm.kl.where=loss")
+def test_nothing_stays_behind_and_the_run_goes_on_exactly(number: int, mine: Path, tmp_path: Path) -> None:
+    """From a foreign directory, with a user's reward that workers of the run's own cluster have to find."""
+    reward = f"reward.function={mine}/reward.py:score"
+    own = words(*PATIENT, "run.name=x", "checkpoint.every=1", "train.steps=60", KL, reward)
     run = tmp_path / "runs/x"
     shared = set(os.listdir("/dev/shm"))
     with driver("train", *own, cwd=tmp_path) as process:
@@ -138,22 +169,16 @@ def test_nothing_stays_behind_and_the_run_goes_on_exactly(number: int, tmp_path:
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
     assert process.returncode == (130 if number == signal.SIGINT else -number), out + err
-    wait_until(
-        lambda: not alive(children), "the processes of the run to end", 60, told=lambda: alive(children)
-    )
+    wait_until(lambda: not alive(children), "the run's processes to end", 120, told=lambda: alive(children))
     assert set(os.listdir("/dev/shm")) <= shared
     if number == signal.SIGKILL:
         done = metrics(run)[-1]["step"]
         steps = f"train.steps={done + 2}"
-        with driver(
-            "train", "run.name=x", "run.resume=true", steps, "runtime.name=local", cwd=tmp_path
-        ) as process:
+        with driver("train", "run.name=x", "run.resume=true", steps, cwd=tmp_path) as process:
             out, err = process.communicate(timeout=400)
         assert process.returncode == 0, out + err
-        whole = train(
-            configured(f"run.dir={tmp_path}", "run.name=whole", "algorithm.kl.where=loss", steps),
-            command=["toolwright"],
-        )
-        for mine, theirs in zip(told(metrics(whole)), told(metrics(run)), strict=True):
-            assert theirs == pytest.approx(mine, abs=1e-6)
+        own = [f"run.dir={tmp_path}", "run.name=whole", KL, reward, steps]
+        whole = train(configured(*own), command=["toolwright"])
+        for mine_, theirs in zip(told(metrics(whole)), told(metrics(run)), strict=True):
+            assert theirs == pytest.approx(mine_, abs=1e-6)
         assert sorted(rollouts(whole)) == sorted(rollouts(run))

@@ -1,122 +1,219 @@
-"""Workers that die, freeze or lie: the step completes, every group is whole, and what happened is told."""
+"""Actors that die, freeze or lie: the step completes, every group is whole, and what happened is told.
+
+One run for all of it: what a test breaks is whole again when the next begins.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolwright.failures import InfrastructureFailure
+from tests.trainer.runs import metrics
+from toolwright.failures import UserError
+from toolwright.runtime.crew import Incident
 from toolwright.runtime.seats import Seat
+from toolwright.trainer.loop import Trainer
+from toolwright.trainer.run import Run
+from toolwright.trainer.run_folder import RunFolder
 
-from .clusters import HERE
-from .conftest import Build
+from .clusters import HERE, PATIENT, configured
 
 pytestmark = pytest.mark.xdist_group("ray")
 
-SLOW = f"rollout.agent={HERE}/echoes.py:Slow"
+OWN = [
+    f"rollout.agent={HERE}/echoes.py:Troubled",
+    "runtime.placement.rollout.workers=2",
+    "algorithm=grpo",
+    "algorithm.kl.where=loss",
+]
 
 
-def seats(trainer: Any) -> dict[str, Seat]:
-    found: dict[str, Seat] = trainer.crew.seats
-    return found
+class Patient:
+    """A run under treatment."""
+
+    def __init__(self) -> None:
+        self.trainer = Trainer(configured(*PATIENT, *OWN))
+        self.crew: Any = self.trainer.crew
+        self.steps = count(1)
+
+    @property
+    def seats(self) -> dict[str, Seat]:
+        found: dict[str, Seat] = self.crew.seats
+        return found
+
+    def pid(self, name: str) -> int:
+        who = self.seats[name].identity
+        assert who is not None
+        return who.pid
+
+    def kill(self, name: str, number: int = signal.SIGKILL, after_s: float = 0.15) -> int:
+        """While something is under way; the process that it was."""
+        doomed = self.pid(name)
+        threading.Timer(after_s, os.kill, (doomed, number)).start()
+        return doomed
+
+    def well(self) -> None:
+        limit = time.monotonic() + 240
+        while not all(seat.ready for seat in self.seats.values()):
+            assert time.monotonic() < limit, "not all actors have come back"
+            time.sleep(0.1)
+        self.crew.incidents()
+
+    @contextmanager
+    def watched(self, **limits: float) -> Iterator[None]:
+        """Under a watch with other limits than a busy machine needs."""
+        watch = self.crew.supervisor
+        before, watch.config = watch.config, watch.config.model_copy(update=limits)
+        try:
+            yield
+        finally:
+            watch.config = before
+
+    def deaths(self) -> list[Incident]:
+        return [incident for incident in self.crew.incidents() if incident.died]
 
 
-def pid(seat: Seat) -> int:
-    assert seat.identity is not None
-    return seat.identity.pid
+@pytest.fixture(scope="module")
+def sick(cluster: Any) -> Iterator[Patient]:
+    made = Patient()
+    yield made
+    made.trainer.close()
 
 
-def shortly(seat: Seat, number: int, after_s: float = 0.15) -> threading.Timer:
-    timer = threading.Timer(after_s, os.kill, (pid(seat), number))
-    timer.start()
-    return timer
+@pytest.fixture
+def patient(sick: Patient) -> Patient:
+    sick.well()
+    return sick
 
 
-def test_a_dead_rollout_workers_attempts_are_sampled_again(build: Build) -> None:
-    trainer = build("runtime.placement.rollout.workers=2", SLOW)
-    undisturbed = [t.segments for t in trainer.sample(1).attempts]
-    trainer.order.restore({**trainer.order.state(), "position": 0, "epoch": 0})
-    shortly(seats(trainer)["rollout-0"], signal.SIGKILL)
-    disturbed = trainer.sample(1)
+def test_a_dead_rollout_workers_attempts_are_sampled_again(patient: Patient) -> None:
+    trainer, step = patient.trainer, next(patient.steps)
+    before = trainer.order.state()
+    undisturbed = [t.segments for t in trainer.sample(step).attempts]
+    trainer.order.restore(before)
+    patient.kill("rollout-0")
+    disturbed = trainer.sample(step)
     assert [t.segments for t in disturbed.attempts] == undisturbed
     assert all(group.complete for group in disturbed.groups)
-    found = trainer.crew.incidents()
+    found = patient.crew.incidents()
     assert any(i.died and i.role == "rollout" for i in found), found
     assert sum(i.resampled for i in found) > 0
 
 
 @pytest.mark.parametrize("role", ["reward", "reference"])
-def test_a_dead_reward_or_reference_is_replaced_and_asked_again(build: Build, role: str) -> None:
-    trainer = build("algorithm=grpo", "algorithm.kl.where=loss")
-    trainer.learn(trainer.sample(1), 1)
-    seat = seats(trainer)[role]
-    before = pid(seat)
+def test_a_dead_reward_or_reference_is_replaced_and_asked_again(patient: Patient, role: str) -> None:
+    trainer, step, before = patient.trainer, next(patient.steps), patient.pid(role)
     os.kill(before, signal.SIGKILL)
-    second = trainer.learn(trainer.sample(2), 2)
-    assert pid(seat) != before
-    assert second["reference/kl"] >= 0
-    assert [i.role for i in trainer.crew.incidents() if i.died] == [role]
+    metrics = trainer.learn(trainer.sample(step), step)
+    assert patient.pid(role) != before
+    assert metrics["reference/kl"] >= 0
+    assert [i.role for i in patient.deaths()] == [role]
 
 
-def test_a_frozen_worker_is_named_in_time_and_replaced(build: Build) -> None:
-    trainer = build("runtime.placement.rollout.workers=2", "runtime.heartbeat_timeout_s=6", SLOW)
-    seat = seats(trainer)["rollout-1"]
-    frozen, started = pid(seat), time.monotonic()
-    shortly(seat, signal.SIGSTOP)
-    sampled = trainer.sample(1)
-    took = time.monotonic() - started
-    assert all(group.complete for group in sampled.groups)
+def test_a_frozen_worker_is_named_in_time_and_replaced(patient: Patient) -> None:
+    started = time.monotonic()
+    with patient.watched(heartbeat_timeout_s=6):
+        frozen = patient.kill("rollout-1", signal.SIGSTOP)
+        sampled = patient.trainer.sample(next(patient.steps))
+    assert time.monotonic() - started < 60
     assert len(sampled.groups) == 4
-    found = [i for i in trainer.crew.incidents() if i.died]
-    assert [i.who.split()[0] for i in found] == ["rollout-1"]
-    assert f"pid {frozen}" in found[0].who
-    assert "has not answered for runtime.heartbeat_timeout_s=6 s" in found[0].what
-    assert "rollout.run of 4 attempts" in found[0].what
-    assert took < 60
+    assert all(group.complete for group in sampled.groups)
+    (found,) = patient.deaths()
+    assert found.who.startswith(f"rollout-1 (pid {frozen} on ")
+    assert "has not answered for runtime.heartbeat_timeout_s=6 s" in found.what
+    assert "rollout.run of 4 attempts" in found.what
     with pytest.raises(ProcessLookupError):
         os.kill(frozen, 0)
 
 
-def test_a_task_that_kills_its_worker_twice_is_kept_from_others(build: Build, deadly: Path) -> None:
-    trainer = build(
-        f"rollout.agent={HERE}/echoes.py:Deadly",
-        "runtime.placement.rollout.workers=2",
-        "rollout.prompts=8",
-    )
-    poison = trainer.train_tasks[trainer.order._indices[0]].id
+def test_a_stuck_actor_is_named_with_its_stage_and_stack(patient: Patient, deadly: Path) -> None:
+    (deadly / "stuck").touch()
+    with patient.watched(stage_timeout_s=4):
+        sampled = patient.trainer.sample(next(patient.steps))
+    assert len(sampled.groups) == 4
+    stuck = patient.deaths()[0]
+    assert "has been in rollout.run for" in stuck.what
+    assert "hangs_here" in stuck.stack
+
+
+def test_a_publication_that_does_not_arrive_is_an_incident_within_its_limit(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer, step = patient.trainer, next(patient.steps)
+    sampled = trainer.sample(step)
+    deaf = patient.pid("rollout-1")
+    monkeypatch.setattr(patient.crew.publication, "limit_s", 5.0)
+    os.kill(deaf, signal.SIGSTOP)
+    started = time.monotonic()
+    trainer.learn(sampled, step)
+    assert time.monotonic() - started < 60
+    monkeypatch.undo()
+    (found,) = patient.deaths()
+    assert f"pid {deaf}" in found.who
+    assert f"did not take weights of version {step} within runtime.publish_timeout_s=5 s" in found.what
+    patient.well()
+    described = [patient.seats[name].ask("rollout", "describe") for name in ("rollout-0", "rollout-1")]
+    assert [one["weights_version"] for one in described] == [step, step]
+
+
+def test_weights_that_arrive_damaged_end_the_run(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
+    learners = patient.crew.learners
+    ask = learners.ask
+
+    def wrong(method: str, *arguments: Any, **how: Any) -> Any:
+        checksum, weights = ask(method, *arguments, **how)
+        return checksum + 1, weights
+
+    monkeypatch.setattr(learners, "ask", wrong)
+    with pytest.raises(UserError, match="weights of version 77 arrived damaged in rollout-0"):
+        patient.crew._publish(77)
+
+
+def test_a_task_that_kills_its_worker_twice_is_kept_from_others(patient: Patient, deadly: Path) -> None:
+    trainer = patient.trainer
+    order = trainer.order.state()
+    poison = trainer.train_tasks[trainer.order.take(1)[0]].id
+    trainer.order.restore(order)
     (deadly / poison).touch()
     try:
-        sampled = trainer.sample(1)
+        sampled = trainer.sample(next(patient.steps))
     finally:
         (deadly / poison).unlink()
     assert sampled.dropped == 1
-    assert len(sampled.groups) == 7
+    assert len(sampled.groups) == 3
     assert all(f"task {poison} is in quarantine" in message for message in sampled.failures)
-    assert sum(i.died for i in trainer.crew.incidents()) == 2
+    assert len(patient.deaths()) == 2
+    patient.crew.quarantine.tasks.clear()
 
 
-def test_weights_that_arrive_damaged_are_an_error(build: Build) -> None:
-    trainer = build()
-    trainer.crew._compare(seats(trainer)["rollout-0"], trainer.crew._checksum)  # type: ignore[attr-defined]
-    with pytest.raises(InfrastructureFailure, match="weights of version 0 arrived damaged in rollout-0"):
-        trainer.crew._compare(seats(trainer)["rollout-0"], 1)  # type: ignore[attr-defined]
+def test_a_policy_that_dies_again_and_again_is_given_up(patient: Patient, tmp_path: Path) -> None:
+    """Without a checkpoint the run begins again, as often as it may; then it says how to go on."""
+    trainer, learn = patient.trainer, patient.trainer.learn
 
+    def dying(sampled: Any, step: int) -> dict[str, float]:
+        found = learn(sampled, step)
+        if step == 2:
+            patient.kill("policy", after_s=0)
+        return found
 
-def test_a_stuck_actor_is_named_with_its_stage_and_stack(build: Build) -> None:
-    trainer = build(
-        "runtime.placement.rollout.workers=2",
-        "runtime.stage_timeout_s=4",
-        f"rollout.agent={HERE}/echoes.py:Stuck",
-    )
-    sampled = trainer.sample(1)
-    assert len(sampled.groups) == 4
-    stuck = [i for i in trainer.crew.incidents() if i.died]
-    assert stuck
-    assert "has been in rollout.run for" in stuck[0].what
-    assert "hangs_here" in stuck[0].stack
+    own = [*PATIENT, *OWN, f"run.dir={tmp_path}", "run.name=x", "runtime.learner_restarts=1"]
+    config = configured(*own)
+    trainer.learn = dying  # type: ignore[method-assign]
+    folder = RunFolder.claim(config.run, made_of=["x"])
+    with pytest.raises(UserError, match=r"policy was lost in .*learner_restarts=1 times; go on with: toolw"):
+        Run(config, trainer, folder).go(["toolwright"])
+    assert [row["step"] for row in metrics(folder.path)] == [0, 1, 2]
+    noted = [json.loads(line) for line in (folder.path / "incidents.jsonl").read_text().splitlines()]
+    died = [(row["role"], row["done"]) for row in noted if row["died"]]
+    assert died == [("policy", "the run goes back to its last checkpoint")] * 2
+    assert "the run goes back to the beginning" in (folder.path / "log.txt").read_text()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from toolwright.config.schema import Placement, Ranks, Workers
-from toolwright.runtime.placement import Post, fitting, plan
+from toolwright.runtime.placement import Plan, Post, fitting, plan
 
 PPO = ["policy", "reference", "critic", "reward", "rollout"]
 
@@ -44,6 +46,56 @@ def test_every_node_of_many_gets_a_worker() -> None:
     assert made.fixed[0].cpus == 1
 
 
+def filled(nodes: int, made: Plan) -> list[tuple[int, int]]:
+    """Of each node of eight GPUs: those that ranks have, packed, and the rollout workers on the others."""
+    ranks, found = sum(post.gpus for post in made.fixed), []
+    for _ in range(nodes):
+        here = min(8, ceil(ranks))
+        ranks -= min(8, ranks)
+        assert made.a_node is not None
+        found.append((here, fitting(made.a_node, {"CPU": 32.0, "GPU": 8.0 - here})))
+    return found
+
+
+def test_gpus_of_one_node_and_of_two() -> None:
+    """Every GPU is given out once: a whole one to each rank, or shared by those that wait for each other."""
+    node = {"CPU": 64.0, "GPU": 8.0}
+    for nodes, ranks, wanted in [
+        (1, 1, [(1, 7)]),
+        (1, 4, [(4, 4)]),
+        (2, 1, [(1, 7), (0, 8)]),
+        (2, 8, [(8, 0), (0, 8)]),
+        (2, 12, [(8, 0), (4, 4)]),
+    ]:
+        made = plan(Placement(policy=Ranks(ranks=ranks)), PPO, [node] * nodes)
+        assert not made.colocated
+        learns = [post for post in made.fixed if post.name != "reward"]
+        if ranks == 1:
+            assert [post.gpus for post in learns] == [0.33, 0.33, 0.33]
+        else:
+            assert [post.gpus for post in learns] == [1.0] * ranks
+            assert names(made.fixed) == [*(f"policy-{i}" for i in range(ranks)), "reward"]
+        assert next(post for post in made.fixed if post.name == "reward").bundle == {"CPU": 1.0}
+        assert filled(nodes, made) == wanted
+
+
+def test_one_gpu_is_shared_by_whole_processes_that_stay_within_it() -> None:
+    made = plan(Placement(), PPO, [{"CPU": 8.0, "GPU": 1.0}])
+    assert {post.name: post.gpus for post in made.fixed} == {
+        "policy": 0.33,
+        "reference": 0.33,
+        "critic": 0.33,
+        "reward": 0.0,
+    }
+
+
+def test_one_gpu_and_two_ranks_are_more_than_there_is() -> None:
+    """Ray is asked for two, so that the run says what it lacks and does not start on half of it."""
+    made = plan(Placement(policy=Ranks(ranks=2)), PPO, [{"CPU": 8.0, "GPU": 1.0}])
+    assert [post.gpus for post in made.fixed] == [1.0, 1.0, 0.0]
+    assert not made.colocated
+
+
 def test_what_is_said_wins() -> None:
     said = Placement(
         policy=Ranks(ranks=2, gpus=1, labels={"gpu": "h200"}),
@@ -51,7 +103,7 @@ def test_what_is_said_wins() -> None:
         colocate="no",
     )
     made = plan(said, ["policy", "reference", "reward", "rollout"], [{"CPU": 32.0, "GPU": 8.0}])
-    assert names(made.fixed) == ["policy-0", "policy-1", "reference", "reward"]
+    assert names(made.fixed) == ["policy-0", "policy-1", "reward"]
     assert made.fixed[0].labels == {"gpu": "h200"}
     assert names(made.workers) == ["rollout-0", "rollout-1", "rollout-2"]
     assert made.workers[0].bundle == {"CPU": 2.0, "GPU": 0.5}

@@ -14,7 +14,7 @@ from toolwright.runtime.host import Rank
 from toolwright.runtime.tensors import Packed, Weights
 from toolwright.runtime.transport import Parcel, Told
 from toolwright.trainer import members as real
-from toolwright.trainer.members import Brief, Colleagues
+from toolwright.trainer.brief import Brief, Colleagues
 from toolwright.trajectory import Task
 
 PLAIN = (str, bytes, int, float, bool, type(None))

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from toolwright.algorithms import advantages
 
-STEP = 16  # attempts of a step; an evaluation and a rehearsal have fewer
-steps = 0
+GROUP, STEP = 4, 16  # attempts at a task, and of a step; an evaluation and a rehearsal have others
+scored = 0
 
 
 def score(completions: Sequence[str], **columns: Any) -> list[float]:
     """Hangs in the second step."""
-    global steps
-    steps += len(completions) == STEP
-    if steps == 2:
+    global scored
+    scored += len(completions) if len(completions) == GROUP else 0
+    if scored > STEP:
         _rest("hangs", 600)
     return [float(len(set(answer))) for answer in completions]
 

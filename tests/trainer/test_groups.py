@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -53,6 +54,18 @@ def test_what_infrastructure_lost_is_sampled_again_from_the_same_seed(build: Bui
     lost_once = build(f"rollout.agent={FRAGILE}:LostOnce").sample(1)
     assert lost_once.failed == lost_once.dropped == 0
     assert [t.tokens for t in lost_once.trajectories] == [t.tokens for t in careful.trajectories]
+
+
+def test_a_group_is_scored_while_others_are_sampled(build: Build, tmp_path: Path) -> None:
+    """The first group waits for another's score; the order in which they came leaves no trace."""
+    file = shutil.copy(HERE / "overlap.py", tmp_path)
+    reward = f"reward.function={file}:score"
+    in_turn = build(reward).sample(1)
+    (tmp_path / "scored").unlink()
+    overlapping = build(reward, f"rollout.agent={file}:Patient", "rollout.timeout_s=60").sample(1)
+    assert overlapping.failed == 0
+    assert [t.reward for t in overlapping.attempts] == [t.reward for t in in_turn.attempts]
+    assert all(4 <= (t.reward or 0) < 5 for t in in_turn.attempts)
 
 
 def test_a_step_in_which_every_group_fails_stops_the_run_and_keeps_what_was_learned(

@@ -81,7 +81,7 @@ def last_step(run: Path) -> int:
 
 def test_ctrl_c_while_sampling_is_answered_at_once_though_a_reward_hangs(tmp_path: Path, slow: Path) -> None:
     """What was sampled of this step is forgotten, and the order of tasks is as before it."""
-    own = (f"reward.function={slow}:score", "reward.timeout_s=300")
+    own = (f"reward.function={slow}:score", "reward.timeout_s=300", "reward.workers=1")
     with running("train", *words(*LONG, *own), cwd=tmp_path) as process:
         wait_until((tmp_path / "hangs").exists, "the reward to hang")
         workers = children(process.pid)

@@ -233,8 +233,8 @@ def test_a_restored_trainer_takes_the_very_next_step(tmp_path: Path) -> None:
     try:
         first.learn(first.sample(1), 1)
         first.step_done = 1
-        checkpoints.save(tmp_path, 1, *first.state(), keep=1)
-        second.restore(*checkpoints.load(tmp_path / "step_1"))
+        first.save(tmp_path, keep=1)
+        second.restore(tmp_path / "step_1")
         assert json.dumps(first.learn(first.sample(2), 2)) == json.dumps(second.learn(second.sample(2), 2))
     finally:
         first.close()

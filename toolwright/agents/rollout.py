@@ -20,7 +20,7 @@ from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tools.toolbox import Toolbox
-from toolwright.trajectory import Failure, Task, Trajectory
+from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,18 @@ class Rollout:
         """Closes the tools, in the loop that used them."""
         await self.tools.close()
 
-    async def run(self, wanted: Sequence[Wanted], *, temperature: float | None = None) -> list[Trajectory]:
-        """Every attempt, in order. One that cannot be used says so in its `failure`; a bug is raised."""
+    async def run(
+        self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
+    ) -> list[Trajectory]:
+        """Every attempt, in order. One that cannot be used says so in its `failure`; a bug is raised.
+        `arrived` hears of each group when it is whole."""
         sampling = self.sampling if temperature is None else replace(self.sampling, temperature=temperature)
         tasks = [asyncio.create_task(self._persist(one, sampling)) for one in wanted]
+        groups: dict[str, list[asyncio.Task[Trajectory]]] = {}
+        for one, task in zip(wanted, tasks, strict=True):
+            groups.setdefault(one.group, []).append(task)
+        for of_one in groups.values():
+            _tell(of_one, arrived)
         try:
             return await asyncio.gather(*tasks)
         finally:
@@ -147,6 +155,21 @@ class Rollout:
             await self.tools.end(attempt.id)
         trajectory.timings["attempt_s"] = time.perf_counter() - started
         return trajectory
+
+
+def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: Arrived) -> None:
+    """Once the last of a group is there, unless one of them raised something."""
+    left = len(group)
+
+    def ended(task: asyncio.Task[Trajectory]) -> None:
+        nonlocal left
+        if not task.cancelled() and task.exception() is None:
+            left -= 1
+            if not left:
+                arrived([task.result() for task in group])
+
+    for task in group:
+        task.add_done_callback(ended)
 
 
 def most_turns(config: schema.Rollout, tools: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task]) -> int:

@@ -386,7 +386,9 @@ class Checkpoint(Block):
 class Ranks(Block):
     """The policy's place; reference and critic are placed alike."""
 
-    ranks: PositiveInt = Field(default=1, description="processes that share the policy's work")
+    ranks: PositiveInt = Field(
+        default=1, description="processes that policy, reference and critic are sharded over"
+    )
     cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
     gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
     labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
@@ -416,6 +418,15 @@ class Placement(Block):
         default="pack", description="on as few nodes as possible, or as many"
     )
 
+    @model_validator(mode="after")
+    def _combinations(self) -> Placement:
+        if self.colocate == "yes" and self.policy.ranks > 1:
+            raise ValueError(
+                f"colocate=yes with policy.ranks={self.policy.ranks}: an engine cannot stand on weights that "
+                "are sharded; set colocate=no, or one rank"
+            )
+        return self
+
 
 class Runtime(Block):
     """In which process each role lives."""
@@ -436,6 +447,9 @@ class Runtime(Block):
     )
     stage_timeout_s: PositiveFloat = Field(
         default=3600.0, description="the longest an actor may stay in one stage"
+    )
+    learner_restarts: int = Field(
+        default=3, ge=0, description="how often the same checkpoint is gone back to when policy or critic die"
     )
 
 

@@ -51,16 +51,14 @@ class Ranks:
         return value
 
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
-        """The whole of every tensor, by name; on rank 0, and nothing elsewhere."""
-        return module.state_dict()
+        """The whole of every tensor that is learned, by name; on rank 0, and nothing elsewhere."""
+        return learned(module)
 
     def state(self, module: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:
         """What the next update depends on, by the names of parameters: the same tree for any number of
         ranks."""
-        state = module.learned_state() if isinstance(module, Decoder) else module.state_dict()
-        return (
-            {"model": state} if optimizer is None else {"model": state, "optimizer": optimizer.state_dict()}
-        )
+        state = {"model": learned(module)}
+        return state if optimizer is None else {**state, "optimizer": optimizer.state_dict()}
 
     def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
         if isinstance(module, Decoder):
@@ -69,6 +67,10 @@ class Ranks:
             module.load_state_dict(state["model"])
         if optimizer is not None:
             optimizer.load_state_dict(state["optimizer"])
+
+
+def learned(module: nn.Module) -> dict[str, Tensor]:
+    return module.learned_state() if isinstance(module, Decoder) else module.state_dict()
 
 
 ALONE = Ranks()

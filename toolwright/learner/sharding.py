@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from toolwright.batch import Batch
 from toolwright.learner.optimizer import Optimizer
-from toolwright.learner.ranks import Part, Ranks
+from toolwright.learner.ranks import Part, Ranks, learned
 from toolwright.learner.shares import plan
 from toolwright.models.decoder import Decoder
 
@@ -121,7 +121,10 @@ class Group(Ranks):
         """One tensor after the other, so that no rank but the first ever holds more than one whole."""
         found: dict[int, Tensor] = {}  # tied weights are gathered once, and stay one tensor
         whole: dict[str, Tensor] = {}
+        wanted = learned(module)
         for name, tensor in module.state_dict(keep_vars=True).items():
+            if name not in wanted:
+                continue
             if id(tensor) not in found:
                 full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
                 found[id(tensor)] = full.detach().cpu() if self.rank == 0 else torch.empty(0)

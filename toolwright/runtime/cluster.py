@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,15 +17,18 @@ import ray
 
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.runtime import placement, session
-from toolwright.runtime.crew import Incident
+from toolwright.runtime.crew import Incident, LearnerLost
 from toolwright.runtime.dealing import Dealer, Quarantine, Worker, WorkerLost
-from toolwright.runtime.host import Rank
+from toolwright.runtime.learners import ROLES, Learners
 from toolwright.runtime.placement import Post
-from toolwright.runtime.seats import Lost, LostData, Seat
+from toolwright.runtime.publication import Publication
+from toolwright.runtime.seats import Lost, LostData, Seat, open_all
 from toolwright.runtime.supervision import Supervisor
+from toolwright.runtime.tensors import packed, unpacked
 from toolwright.runtime.timeline import Event
 from toolwright.runtime.transport import Array, Shipment, Shipped
-from toolwright.trajectory import Failure, Task, Trajectory
+from toolwright.trainer import checkpoints
+from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import Wanted
@@ -36,6 +39,7 @@ log = logging.getLogger(__name__)
 CLOSING_S = 15.0  # for a role to end what it started, before its process is ended
 LOOK_AGAIN_S = 0.2
 TELLING_S = 10.0  # for an actor to tell what it did in a step
+MOST_THREADS = 1024  # made as they are needed: all ranks have to be started at once
 
 
 class RolloutWorker:
@@ -56,6 +60,8 @@ class RolloutWorker:
                 told = await seat.received(told_ref)
         except Lost as error:
             self.crew._replace(seat, incarnation, f"died: {error}")  # before it is dealt to again
+            if ROLES & set(seat.post.roles):
+                raise LearnerLost(f"{seat.name} was lost, and the engine with it: {error}") from None
             raise WorkerLost(str(error)) from None
         except asyncio.CancelledError:
             ray.cancel(told_ref)
@@ -76,19 +82,16 @@ class ClusterCrew:
         self.config, self.runtime = config, config.runtime
         self.run = uuid.uuid4().hex[:8]
         self.loop = asyncio.Runner()
-        self.roles, self.version, self.step = list(roles), 0, 0
+        self.roles, self.step = list(roles), 0
         self.quarantine = Quarantine()
         self.seats: dict[str, Seat] = {}
         self.workers: dict[str, RolloutWorker] = {}
         self._found: list[Incident] = []
         self._lock = threading.Lock()
-        self._publishing = threading.Lock()  # nobody goes to work with weights that are being replaced
         self._groups: list[Any] = []
-        self._pool = ThreadPoolExecutor(16, thread_name_prefix="crew")
-        self._weights: Any = None
-        self._checksum = 0
-        self._numbers = 0
-        self._recording: Any = None
+        self._pool = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="crew")
+        self.publication = Publication(self.runtime, self._replace)
+        self._numbers = self._parameters = 0
         self.supervisor: Supervisor | None = None
         self.session = session.Session(self.runtime, brief)
         try:
@@ -98,50 +101,37 @@ class ClusterCrew:
             raise
 
     def _open(self, members: str) -> None:
-        if self.runtime.placement.policy.ranks > 1:
-            raise UserError("runtime.placement.policy.ranks above 1: roles in a cluster are not sharded yet")
         self.session.open()
         self._how = {"members": members, "brief": self.session.brief, "moved": self.session.moved}
         until = time.monotonic() + self.runtime.start_timeout_s
         while not self._place(until):
             pass
         self._use_first_nodes()
-        self._number_ranks()
-        # Reference and critic first: the learner is rehearsed with them in place.
-        order = sorted(self.seats.values(), key=lambda seat: "policy" in seat.post.roles)
-        futures = [self._pool.submit(seat.open) for seat in order]
-        for seat, future in zip(order, futures, strict=True):
-            try:
-                future.result()
-            except Lost as error:
-                raise UserError(f"{seat.name} could not start: {error}") from None
-        self._policy = next((s for s in self.seats.values() if "policy" in s.post.roles), None)
-        self.exact = bool(next(iter(self.workers.values())).seat.ask("rollout", "describe")["exact"])
-        self._parameters = self._policy.ask("policy", "describe")["parameters"] if self._policy else 0
-        if self._policy is not None:
-            next(iter(self.workers.values())).seat.ask("rollout", "check_engine")
-            self._publish(0)
+        self.learners = Learners(
+            list(self.seats.values()), patience_s=self.runtime.heartbeat_timeout_s, replace=self._replace
+        )
+        try:
+            self.learners.number()
+            open_all(self.seats.values(), self._pool)
+            self.exact = bool(next(iter(self.workers.values())).seat.ask("rollout", "describe")["exact"])
+            if self.learners.ranks:
+                self._parameters = int(self.learners.ask("describe")["parameters"])
+                next(iter(self.workers.values())).seat.ask("rollout", "check_engine")
+                self._publish(0)
+        except (Lost, LearnerLost) as error:
+            raise UserError(str(error)) from None
         self.supervisor = Supervisor(self.seats, self.runtime, self._replace)
         self.supervisor.start()
-
-    def _number_ranks(self) -> None:
-        """The policy's processes are told which of them they are, and where the first can be met."""
-        ranks = [seat for seat in self.seats.values() if "policy" in seat.post.roles]
-        if len(ranks) > 1:
-            ranks[0].create()
-            master = ranks[0].meeting_place()
-            for index, seat in enumerate(ranks):
-                seat.rank = Rank(index, len(ranks), master)
 
     # Who is there.
 
     @property
     def parameters(self) -> int:
-        return int(self._parameters)
+        return self._parameters
 
     @property
     def weights_version(self) -> int:
-        return self.version
+        return self.publication.version
 
     @property
     def dashboard(self) -> str | None:
@@ -237,12 +227,14 @@ class ClusterCrew:
 
     def _join(self, seat: Seat) -> None:
         try:
-            seat.open(then=self._after_opening(), guard=self._publishing)
+            seat.open(then=self.publication.tell, guard=self.publication.lock)
         except Exception as error:
             seat.leave()
             self._note(seat, f"could not start: {error}", "the others go on without it", died=False)
 
     def ready_workers(self) -> list[Worker]:
+        if self.plan.colocated and not self.learners.ranks[0].ready:
+            raise LearnerLost("the policy was lost, and the engine with it")
         return [worker for worker in self.workers.values() if worker.seat.ready]
 
     # What a step asks for.
@@ -251,7 +243,7 @@ class ClusterCrew:
         self.seats["reward"].ask("reward", "check", list(tasks))
 
     async def attempt(
-        self, wanted: Sequence[Wanted], *, temperature: float | None = None
+        self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
     ) -> list[Trajectory]:
         dealer = Dealer(
             self.ready_workers,
@@ -261,7 +253,7 @@ class ClusterCrew:
             patience_s=self.runtime.start_timeout_s,
         )
         try:
-            return await dealer.deal(wanted, temperature)
+            return await dealer.deal(wanted, temperature, arrived)
         except InfrastructureFailure as error:
             raise UserError(str(error)) from error
 
@@ -324,101 +316,69 @@ class ClusterCrew:
     def learn(
         self, trajectories: Sequence[Trajectory], step: int, *, baselines: Mapping[str, float]
     ) -> dict[str, float]:
-        if self.plan.colocated and self._policy is not None:
-            self._policy.ask("rollout", "rest")
+        if self.plan.colocated and self.learners.ranks:
+            self.learners.ranks[0].ask("rollout", "rest")
         while True:
             shipments, picks, rewards = _picked(trajectories)
-            refs = [shipment.ref for shipment in shipments]
             try:
-                metrics: dict[str, float] = self._of_policy(
-                    "learn", step, self.exact, dict(baselines), picks, rewards, *refs
-                )
+                self.learners.ask("take", picks, rewards, *(shipment.ref for shipment in shipments))
                 break
             except LostData:
                 for shipment in shipments:
                     if not _here(shipment.ref):
                         self.loop.run(self._sample_again(shipment))
+        metrics: dict[str, float] = self.learners.ask("learn", step, self.exact, dict(baselines))
         self._publish(step)
         return metrics
 
-    def _of_policy(self, method: str, *arguments: Any, returns: int = 1) -> Any:
-        assert self._policy is not None
-        try:
-            return self._policy.ask("policy", method, *arguments, returns=returns)
-        except (Lost, InfrastructureFailure) as error:
-            told = "".join(f": {incident.line}" for incident in self._found if incident.died)
-            raise UserError(
-                f"the policy was lost in {method} ({error}){told}; what was learned since the last "
-                "checkpoint is gone: go on from there with run.resume=true"
-            ) from None
-
     def _publish(self, version: int) -> None:
-        """One broadcast; every worker must answer with the checksum of what has arrived, in time."""
-        with self._publishing:
-            self._broadcast(version)
-
-    def _broadcast(self, version: int) -> None:
-        self.version = version
         if self.plan.colocated:
-            assert self._policy is not None
-            self._policy.ask("rollout", "publish", version)
-            return
-        self._checksum, self._weights = self._of_policy("weights", version, returns=2)
-        waiting = [worker.seat for worker in self.workers.values() if worker.seat.ready]
-        sent = [(seat, seat.incarnation, seat.send("rollout", "load", self._weights)) for seat in waiting]
-        limit = time.monotonic() + self.runtime.publish_timeout_s
-        for seat, incarnation, ref in sent:
-            try:
-                self._compare(seat, seat.result(ref, max(0.0, limit - time.monotonic())))
-            except TimeoutError:
-                what = (
-                    f"did not take weights of version {version} within "
-                    f"runtime.publish_timeout_s={self.runtime.publish_timeout_s:g} s"
-                )
-                self._replace(seat, incarnation, what)
-            except Lost:
-                self._replace(seat, incarnation, f"was lost while it took weights of version {version}")
-
-    def _after_opening(self) -> Callable[[Seat], None]:
-        """What a rollout worker needs to know before it samples: the weights of now."""
-
-        def load(seat: Seat) -> None:
-            if self._weights is not None:
-                ref = seat.send("rollout", "load", self._weights, early=True)
-                self._compare(seat, seat.result(ref, self.runtime.publish_timeout_s))
-
-        return load
-
-    def _compare(self, seat: Seat, found: int) -> None:
-        if found != self._checksum:
-            raise InfrastructureFailure(
-                f"weights of version {self.version} arrived damaged in {seat.name}: their checksum is "
-                f"{found:x}, the policy's {self._checksum:x}"
-            )
+            self.publication.publish_in_place(version, self.learners)
+        else:
+            seats = [worker.seat for worker in self.workers.values()]
+            self.publication.publish(version, self.learners, seats)
 
     # What is kept.
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        from toolwright.runtime.tensors import unpacked
+    def save(self, folder: Path, step: int, own: Mapping[str, Any], *, keep: int) -> None:
+        """Ranks write it themselves, into a folder that all of them see; for one that is alone the driver
+        does, so that nobody else has to see it."""
+        if self.learners.sharded:
+            self.learners.ask("save", str(folder.resolve()), step, dict(own), keep)
+            return
+        plain, tensors = self.learners.ask("state", returns=2)
+        state = unpacked(self.learners.fetched(tensors))
+        checkpoints.save(folder, step, {**plain, **own}, state, keep=keep)
 
-        plain, tensors = self._of_policy("state", returns=2)
-        return plain, unpacked(ray.get(tensors))
+    def settle(self) -> None:
+        if self.learners.sharded:
+            self.learners.ask("settle")
 
-    def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any], *, version: int) -> None:
-        from toolwright.runtime.tensors import packed
-
-        state = packed(dict(tensors))
-        if "reference" in self.seats and "reference" in state:
-            kept = ray.put(state["reference"])
-            self.seats["reference"].memory["state"] = lambda seat: seat.result(
-                seat.send("reference", "load_state_dict", kept, early=True), self.runtime.publish_timeout_s
-            )
-        self._of_policy("restore", dict(plain), ray.put(state))
+    def restore(self, path: Path, *, version: int) -> None:
+        if self.learners.sharded:
+            self.learners.ask("restore_from", str(path.resolve()))
+        else:
+            plain, tensors = checkpoints.load(path)
+            state = packed(tensors)
+            if "reference" in self.seats and "reference" in state:
+                self._remind_reference(state["reference"])
+            self.learners.ask("restore", plain, ray.put(state))
         self._publish(version)
+
+    def _remind_reference(self, state: Any) -> None:
+        """One that comes back after it died is to be what it was."""
+        kept = ray.put(state)
+        self.seats["reference"].memory["state"] = lambda seat: seat.result(
+            seat.send("reference", "load_state_dict", kept, early=True), self.runtime.publish_timeout_s
+        )
+
+    def renew(self) -> None:
+        self.learners.renew(self._pool)
+        self._publish(0)
 
     def export(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in self._of_policy("export").items():
+        for name, content in self.learners.ask("export").items():
             content.tofile(folder / name)
 
     def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
@@ -471,9 +431,9 @@ class ClusterCrew:
         """A new process in place of one that died or has to; whoever notices first sees to it."""
         if not seat.give_up(incarnation):
             return
-        for_good = {"policy", "critic"} & set(seat.post.roles)
+        for_good = ROLES & set(seat.post.roles)
         gone = seat.node is not None and seat.node not in session.alive_nodes()
-        done = "what it had learned is gone" if for_good else "it is replaced"
+        done = "the run goes back to its last checkpoint" if for_good else "it is replaced"
         self._note(seat, what, "its node is gone as well" if gone else done, stack=stack)
         seat.end()
         if for_good or gone:
@@ -481,10 +441,10 @@ class ClusterCrew:
         self._pool.submit(self._revive, seat)
 
     def _revive(self, seat: Seat) -> None:
-        after = self._after_opening() if "rollout" in seat.post.roles else None
+        after = self.publication.tell if "rollout" in seat.post.roles else None
         for _ in range(3):
             try:
-                seat.open(then=after, guard=self._publishing)
+                seat.open(then=after, guard=self.publication.lock)
                 return
             except Lost as error:
                 self._note(seat, f"did not come back: {error}", "it is tried again")
@@ -503,7 +463,7 @@ class ClusterCrew:
             ray.wait(refs, num_returns=len(refs), timeout=CLOSING_S)
         for seat in seats:
             seat.leave()
-        self._weights = None
+        self.publication.forget()
         self._give_room_back()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self.loop.close()

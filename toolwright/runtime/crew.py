@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolwright.runtime.timeline import Event
-from toolwright.trajectory import Task, Trajectory
+from toolwright.trajectory import Arrived, Task, Trajectory, unheard
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import Wanted
@@ -35,6 +35,10 @@ class Incident:
         return {"step": step, **asdict(self)}
 
 
+class LearnerLost(Exception):
+    """The policy or the critic is gone, and what was learned since the last checkpoint with it."""
+
+
 class Crew(Protocol):
     """Sampling is asynchronous and can be cancelled; the rest returns when it is done."""
 
@@ -58,9 +62,10 @@ class Crew(Protocol):
         ...
 
     async def attempt(
-        self, wanted: Sequence[Wanted], *, temperature: float | None = None
+        self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
     ) -> list[Trajectory]:
-        """Every attempt, in order; one that cannot be used says so in its `failure`."""
+        """Every attempt, in order; one that cannot be used says so in its `failure`. `arrived` hears of
+        groups, each whole, as they come in; they come in any order."""
         ...
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
@@ -73,11 +78,22 @@ class Crew(Protocol):
         """One step's updates; every engine has the new weights when this returns."""
         ...
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the next update depends on: plain values, and tensors."""
+    def save(self, folder: Path, step: int, own: Mapping[str, Any], *, keep: int) -> None:
+        """A checkpoint of all that the next update depends on, with `own` among its plain values. It may
+        still be on its way to the disk when this returns."""
         ...
 
-    def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any], *, version: int) -> None: ...
+    def settle(self) -> None:
+        """Until the last checkpoint is in its place; raises if it could not be written."""
+        ...
+
+    def restore(self, path: Path, *, version: int) -> None:
+        """As the checkpoint has it; every engine has its weights when this returns."""
+        ...
+
+    def renew(self) -> None:
+        """What learns is started again, as it was before the first step, after `LearnerLost`."""
+        ...
 
     def export(self, folder: Path) -> None:
         """The policy as an ordinary Hugging Face folder."""

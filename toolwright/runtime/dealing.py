@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from toolwright.failures import InfrastructureFailure
-from toolwright.trajectory import Failure, Trajectory
+from toolwright.trajectory import Arrived, Failure, Trajectory, unheard
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import Wanted
@@ -63,9 +63,11 @@ class Dealer:
         self.workers, self.quarantine, self.room = workers, quarantine, room
         self.lost, self.patience_s = lost, patience_s
 
-    async def deal(self, wanted: Sequence[Wanted], temperature: float | None) -> list[Trajectory]:
-        """Every attempt, in order."""
-        table = _Table(self, wanted, temperature)
+    async def deal(
+        self, wanted: Sequence[Wanted], temperature: float | None, arrived: Arrived = unheard
+    ) -> list[Trajectory]:
+        """Every attempt, in order. `arrived` hears of whole groups as workers bring them."""
+        table = _Table(self, wanted, temperature, arrived)
         try:
             return await table.play()
         finally:
@@ -75,8 +77,10 @@ class Dealer:
 class _Table:
     """One round of dealing."""
 
-    def __init__(self, dealer: Dealer, wanted: Sequence[Wanted], temperature: float | None) -> None:
-        self.dealer, self.wanted, self.temperature = dealer, wanted, temperature
+    def __init__(
+        self, dealer: Dealer, wanted: Sequence[Wanted], temperature: float | None, arrived: Arrived
+    ) -> None:
+        self.dealer, self.wanted, self.temperature, self.arrived = dealer, wanted, temperature, arrived
         self.results: list[Trajectory | None] = [None] * len(wanted)
         self.waiting: deque[Chunk] = deque()
         self.flying: dict[asyncio.Task[list[Trajectory]], tuple[Chunk, Worker]] = {}
@@ -154,6 +158,7 @@ class _Table:
             return
         for place, trajectory in zip(chunk.places, found, strict=True):
             self.results[place] = trajectory
+        self.arrived(found)
 
     def _again(self, chunk: Chunk, worker: Worker, reason: str) -> None:
         groups: dict[str, list[int]] = {}

@@ -129,12 +129,8 @@ def born(pid: int) -> str:
     return text.rpartition(")")[2].split()[19]
 
 
-def free_address() -> str:
-    """Where the ranks of a role may meet: this host, at a port that nobody uses."""
-    try:
-        own = socket.gethostbyname(socket.gethostname())
-    except OSError:
-        own = "127.0.0.1"
+def free_address(host: str) -> str:
+    """Where the ranks of a role may meet: here, at a port that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("", 0))
-        return f"{own}:{probe.getsockname()[1]}"
+        return f"{host}:{probe.getsockname()[1]}"

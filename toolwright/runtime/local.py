@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolwright.runtime.crew import Incident
 from toolwright.runtime.timeline import Event, Stages
-from toolwright.trajectory import Task, Trajectory, save
+from toolwright.trainer import checkpoints
+from toolwright.trajectory import Arrived, Task, Trajectory, save, unheard
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import Wanted
@@ -55,10 +56,10 @@ class LocalCrew:
         """Nothing changes between steps: there is only this process."""
 
     async def attempt(
-        self, wanted: Sequence[Wanted], *, temperature: float | None = None
+        self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
     ) -> list[Trajectory]:
         with self.stages.stage("rollout.run"):
-            return await self.rollout.run(wanted, temperature=temperature)
+            return await self.rollout.run(wanted, temperature=temperature, arrived=arrived)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
         with self.stages.stage("reward.score"):
@@ -73,15 +74,22 @@ class LocalCrew:
         self.engine.publish(step)
         return metrics
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        return self.learner.state()
+    def save(self, folder: Path, step: int, own: Mapping[str, Any], *, keep: int) -> None:
+        plain, tensors = self.learner.state()
+        checkpoints.save(folder, step, {**plain, **own}, tensors, keep=keep)
 
-    def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any], *, version: int) -> None:
-        self.learner.restore(plain, tensors)
+    def settle(self) -> None:
+        """A checkpoint is in its place when `save` returns."""
+
+    def restore(self, path: Path, *, version: int) -> None:
+        self.learner.restore(*checkpoints.load(path))
         self.engine.publish(version)
 
+    def renew(self) -> None:
+        """Nothing that learns is lost without this process."""
+
     def export(self, folder: Path) -> None:
-        self.place.export(folder)
+        self.place.export(folder, self.learner)
 
     def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
         save(path, trajectories)

@@ -46,19 +46,21 @@ def plan(config: schema.Placement, roles: Sequence[str], nodes: Sequence[Mapping
 
     - no GPU: every role an actor, one rollout worker a node, processors shared where they are few;
     - one GPU: policy and engine in one process over the same weights; reference and critic beside them;
-    - several: the policy's ranks one each, shared with reference and critic; a rollout worker on each other.
+    - several: the policy's ranks one each, shared with reference and critic; a rollout worker on each other;
+    - more ranks than one: reference and critic in the same processes, sharded as the policy is.
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
-    asked = config.colocate == "yes" or (config.colocate == "auto" and gpus == 1)
-    together = asked and {"policy", "rollout"} <= set(roles)
-    frozen = [name for name in ("reference", "critic") if name in roles]
     ranks = config.policy.ranks if "policy" in roles else 0
+    asked = config.colocate == "yes" or (config.colocate == "auto" and gpus == 1 and ranks == 1)
+    together = asked and {"policy", "rollout"} <= set(roles)
+    # Several ranks hold a part of reference and critic each, beside their part of the policy.
+    frozen = [name for name in ("reference", "critic") if name in roles and ranks == 1]
     own_gpus = config.policy.gpus if config.policy.gpus is not None else min(gpus, 1.0)
     # Reference and critic live on the policy's GPU: they work while it waits for them.
     share = own_gpus / (1 + len(frozen)) if own_gpus <= 1 else own_gpus
     share = floor(share * 100) / 100
     workers = 0 if together else config.rollout.workers or max(1, len(nodes))
-    count = ranks + len(frozen) * max(1, ranks) + 1 + workers
+    count = ranks + len(frozen) + 1 + workers
     cpu = _processors(nodes, count)
     policy_cpu, rollout_cpu = config.policy.cpus or cpu, config.rollout.cpus or cpu
     fixed = []

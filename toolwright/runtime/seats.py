@@ -8,7 +8,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ class Actor(Host):
 
     async def meeting_place(self) -> str:
         """For the first of a role's ranks."""
-        return free_address()
+        return free_address(ray.util.get_node_ip_address())
 
     def _colleague(self, role: str) -> Colleague:
         return Colleague(self._run, role, self.stages, self._limit_s)
@@ -194,7 +195,11 @@ class Seat:
             self._handle, self._fresh = self._created(), True
 
     def meeting_place(self) -> str:
-        return str(self.result(self._handle.meeting_place.remote(), self.config.start_timeout_s))
+        limit = self.config.start_timeout_s
+        try:
+            return str(self.result(self._handle.meeting_place.remote(), limit))
+        except TimeoutError:
+            raise Lost(f"{self.name} did not start within runtime.start_timeout_s={limit:g} s") from None
 
     def _created(self) -> Any:
         post, give_up = self.post, time.monotonic() + NAME_FREE_S
@@ -295,6 +300,7 @@ class Seat:
 
     def end(self) -> None:
         """The process is gone afterwards, even one that is frozen and hears nothing."""
+        self._fresh = False
         if self._handle is None:
             return
         with suppress(Exception):
@@ -315,6 +321,16 @@ class Seat:
         self._ready.set()  # whoever waits for it hears that it has left
         self._ready.clear()
         self.end()
+
+
+def open_all(seats: Iterable[Seat], pool: Executor) -> None:
+    """All at once, since ranks wait for each other; what goes wrong first is raised."""
+    opened = {pool.submit(seat.open): seat for seat in seats}
+    for future in as_completed(opened):
+        try:
+            future.result()
+        except Lost as error:
+            raise Lost(f"{opened[future].name} could not start: {error}") from None
 
 
 def kill(pid: int, when_born: str) -> None:

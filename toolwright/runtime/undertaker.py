@@ -2,7 +2,8 @@
 
 Ray ends its own processes with the driver, but not all of them when that is killed -9. Every process of a run
 carries its mark in its environment; when the pipe from the driver closes, for whatever reason, those that are
-still there after a moment are killed. Started as a file of its own, so that it costs no import.
+still there after a moment are killed. A driver that says farewell first has ended its own; of one that did
+not, anything may still be on its way. Started as a file of its own, so that it costs no import.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from contextlib import suppress
 
 MARK = "TOOLWRIGHT_RUN"
 GRACE_S = 3.0  # for Ray to do it itself
-INSISTENCE_S = 10.0  # a process that was just being started when its parent was killed comes to light later
+INSISTENCE_S = 30.0  # in all, for those that come to light one after the other
+# A process that is just being started shows no environment for a moment: that there is none has to last.
+QUIET_S = 2.0
+FAREWELL = b"ended"
 
 
 class Undertaker:
@@ -29,9 +33,8 @@ class Undertaker:
         )
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        with suppress(OSError):  # it may have been killed itself
+            self.process.communicate(FAREWELL)
 
 
 def marked(mark: str) -> list[int]:
@@ -45,15 +48,19 @@ def marked(mark: str) -> list[int]:
 
 
 def main(mark: str) -> None:
-    sys.stdin.read()  # until the driver closes it, or is no more
-    limit = time.monotonic() + GRACE_S
-    while marked(mark) and time.monotonic() < limit:
-        time.sleep(0.1)
-    limit = time.monotonic() + INSISTENCE_S
-    while (left := marked(mark)) and time.monotonic() < limit:
-        for pid in left:
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+    told = sys.stdin.buffer.read()  # until the driver closes it, or is no more
+    quiet_s = 0.0 if told == FAREWELL else QUIET_S
+    begun = last_seen = time.monotonic()
+    while (now := time.monotonic()) < begun + GRACE_S + INSISTENCE_S:
+        left = marked(mark)
+        if left:
+            last_seen = now
+        elif now >= last_seen + quiet_s:
+            return
+        if now > begun + GRACE_S:
+            for pid in left:
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.1)
 
 

@@ -10,7 +10,8 @@ from toolwright.config import schema
 from toolwright.runtime.crew import Crew
 from toolwright.tools.settings import Settings, settings_of
 from toolwright.trainer import memory, roles
-from toolwright.trainer.members import Brief, Workplace, wanted_roles
+from toolwright.trainer.brief import Brief
+from toolwright.trainer.members import Workplace, wanted_roles
 from toolwright.trajectory import Task
 
 
@@ -48,7 +49,7 @@ def assembled(brief: Brief, *, learns: bool = True) -> Crew:
         from toolwright.runtime.cluster import ClusterCrew
 
         needed = wanted_roles(brief.config) if learns else ["reward", "rollout"]
-        return ClusterCrew(brief, brief.config, needed, members="toolwright.trainer.members:members")
+        return ClusterCrew(brief, brief.config, needed, members="toolwright.trainer.staffing:staffed")
     from toolwright.runtime.local import LocalCrew
 
     memory.check(brief.config, learns=learns)

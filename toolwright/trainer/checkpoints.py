@@ -74,6 +74,10 @@ def latest(folder: Path) -> Path | None:
     return whole[-1] if whole else None
 
 
+def step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step_"))
+
+
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Plain values, and tensors, whole: whoever wrote them."""
     import torch
@@ -89,6 +93,14 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise unreadable(path, error) from error
 
 
+def plain(path: Path) -> dict[str, Any]:
+    """Its plain values alone."""
+    try:
+        return read_state(path)
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+
+
 def read_state(path: Path) -> dict[str, Any]:
     state: dict[str, Any] = json.loads((path / STATE).read_text())
     return state
@@ -100,7 +112,7 @@ def unreadable(path: Path, error: BaseException) -> UserError:
 
 def _whole(folder: Path) -> list[Path]:
     found = [p for p in folder.glob("step_*") if p.is_dir() and p.name.removeprefix("step_").isdigit()]
-    return sorted(found, key=lambda p: int(p.name.removeprefix("step_")))
+    return sorted(found, key=step_of)
 
 
 def _flush(path: Path) -> None:

@@ -16,6 +16,7 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings
+from toolwright.trainer import checkpoints
 from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.run import Run
@@ -36,6 +37,7 @@ class Trainer:
         self.train_tasks, self.skipped_prompts = prepared.train, prepared.skipped
         self.held_out_tasks, self.skipped_held_out = prepared.held_out, prepared.skipped_held_out
         self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
+        self._first = self.order.state()
         self._running: asyncio.Task[Any] | None = None
         self.crew = assembled(prepared.brief)
         try:
@@ -89,16 +91,15 @@ class Trainer:
         """One step's updates, then the engines have the new weights."""
         return self.crew.learn(sampled.trajectories, step, baselines=sampled.baselines)
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def save(self, folder: Path, *, keep: int) -> None:
         """All that the next step depends on. Seeds need no keeping: they follow from the step's number."""
-        plain, tensors = self.crew.state()
         own = {
             "step": self.step_done,
             "order": self.order.state(),
             "tasks": self.tasks_digest,
             "weights_version": self.crew.weights_version,
         }
-        return {**plain, **own}, tensors
+        self.crew.save(folder, self.step_done, own, keep=keep)
 
     @cached_property
     def tasks_digest(self) -> str:
@@ -106,15 +107,23 @@ class Trainer:
         known = [[task.id, task.prompt, task.ground_truth, task.extra_info] for task in self.train_tasks]
         return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
 
-    def restore(self, plain: dict[str, Any], tensors: dict[str, Any]) -> None:
+    def restore(self, path: Path) -> None:
+        """As a checkpoint has it."""
+        plain = checkpoints.plain(path)
         self.order.restore(plain["order"])
         if plain["tasks"] != self.tasks_digest:
             raise UserError(
                 "the checkpoint is of other training tasks: resume with the task settings and files that the "
                 "run began with, or start a new run"
             )
-        self.crew.restore(plain, tensors, version=plain["weights_version"])
+        self.crew.restore(path, version=plain["weights_version"])
         self.step_done = plain["step"]
+
+    def renew(self) -> None:
+        """As before the first step, with a new learner in place of one that was lost."""
+        self.crew.renew()
+        self.order.restore(self._first)
+        self.step_done = 0
 
     @property
     def learner(self) -> Any:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import Tensor
 
-from toolwright import tasks as task_sets
 from toolwright.agents.rollout import Rollout, Wanted
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Engine
 from toolwright.failures import UserError
+from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.rewards import Scorer
 from toolwright.runtime import tensors
 from toolwright.runtime.host import Rank
 from toolwright.runtime.transport import Array, Parcel, Told, pack, unpack
-from toolwright.tools.settings import Settings, served
+from toolwright.tools.settings import served
 from toolwright.trainer import roles
+from toolwright.trainer.brief import Brief, Colleague, Colleagues
 from toolwright.trainer.learning import (
     Learner,
     build_critic,
@@ -33,43 +33,50 @@ from toolwright.trainer.learning import (
     wants_critic,
     wants_reference,
 )
-from toolwright.trajectory import Task, Trajectory
+from toolwright.trainer.reward_role import RewardRole, build_scorer
+from toolwright.trajectory import Trajectory
 
+if TYPE_CHECKING:
+    from toolwright.learner.sharding import Group
+    from toolwright.trainer.sharded_checkpoints import Saver
 
-@dataclass(frozen=True)
-class Brief:
-    """All that any role is built from."""
-
-    config: schema.Config
-    tools: Settings
-    alphabet: str
-    scorer: str  # the tasks' own
-    max_turns: int
-
-
-class Colleague(Protocol):
-    """A role in another process, by its name."""
-
-    def ask(self, method: str, *arguments: Any) -> Any: ...
-
-
-Colleagues = Callable[[str], Colleague]
-ALONE = Rank()
+ONLY = Rank()
 
 
 class Workplace:
     """What the roles of one process share: the model is built once, and colocated roles use the same one."""
 
-    def __init__(self, brief: Brief, rank: Rank = ALONE) -> None:
+    def __init__(self, brief: Brief, rank: Rank = ONLY) -> None:
         self.brief, self.config, self.rank = brief, brief.config, rank
         self.survived: list[str] = []  # what died beneath a role and was started again
 
     @cached_property
     def model(self) -> tuple[Decoder, Tokenizer]:
-        config = self.config
-        decoder, tokenizer = roles.build_model(config.model, self.brief.alphabet, seed=config.run.seed)
+        config, model = self.config, self.config.model
+        if self.rank.count > 1:  # whole in main memory; sharding takes its part of it to the device
+            model = model.model_copy(update={"device": "cpu"})
+        decoder, tokenizer = roles.build_model(model, self.brief.alphabet, seed=config.run.seed)
         roles.use_processor(config.run, decoder)
         return decoder, tokenizer
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Those that this process learns with. Of several, each waits here until all are there."""
+        if self.rank.count == 1:
+            return ALONE
+        from toolwright.learner.sharding import Group
+
+        config = self.config
+        address, _, port = self.rank.master.rpartition(":")
+        return Group.join(
+            rank=self.rank.index,
+            size=self.rank.count,
+            address=address,
+            port=int(port),
+            device=roles.pick_device(config.model.device, numbered=True),
+            timeout_s=config.runtime.stage_timeout_s,
+            offload=config.update.offload,
+        )
 
     @cached_property
     def engine(self) -> Engine:
@@ -89,15 +96,16 @@ class Workplace:
         return Rollout(self.config.rollout, self.engine, self.model[1], tools=tools)
 
     def scorer(self) -> Scorer:
-        task_sets.TASKS.get(self.config.task.name)  # a user's task file may register its scorer
-        return Scorer(self.config.reward, default=self.brief.scorer)
+        return build_scorer(self.brief)
 
     def learner(self, **given: Any) -> Learner:
-        return Learner(self.config, self.model[0], max_turns=self.brief.max_turns, **given)
+        return Learner(self.config, self.model[0], max_turns=self.brief.max_turns, ranks=self.ranks, **given)
 
-    def export(self, folder: Path) -> None:
-        """As `transformers`, peft and vLLM read it."""
-        roles.export(*self.model, folder)
+    def export(self, folder: Path, learner: Learner) -> None:
+        """As `transformers`, peft and vLLM read it. All ranks call it, and the first writes."""
+        learner.policy.export(folder)
+        if self.rank.index == 0:
+            self.model[1].save(folder)
 
 
 class RolloutRole:
@@ -147,57 +155,49 @@ class RolloutRole:
         self.stack.close()
 
 
-class RewardRole:
-    def __init__(self, place: Workplace, colleagues: Colleagues) -> None:
-        self.scorer = place.scorer()
-
-    def check(self, tasks: Sequence[Task]) -> None:
-        self.scorer.check(tasks)
-
-    async def score(self, parcel: Parcel) -> list[tuple[float | None, dict[str, float], Any]]:
-        """(reward, its parts, failure) of each attempt."""
-        attempts = unpack(parcel)
-        await self.scorer.score([t for t in attempts if t.failure is None])
-        return [(t.reward, t.reward_parts, Told.of(t).failure) for t in attempts]
-
-    def close(self) -> None:
-        self.scorer.close()
-
-
 class PolicyRole:
-    """The learner; reference and critic are asked where they live."""
+    """The learner. One that is alone asks reference and critic where they live; one of several ranks holds
+    its part of them, beside its part of the policy."""
 
     def __init__(self, place: Workplace, colleagues: Colleagues) -> None:
         algorithm = place.config.algorithm
         given: dict[str, Any] = {}
-        if "reference" in wanted_roles(place.config):
-            given["reference"] = DistantReference(colleagues("reference"))
-        if wants_critic(algorithm):
-            given["critic"] = DistantCritic(colleagues("critic"))
+        if place.rank.count == 1:
+            if "reference" in wanted_roles(place.config):
+                given["reference"] = DistantReference(colleagues("reference"))
+            if wants_critic(algorithm):
+                given["critic"] = DistantCritic(colleagues("critic"))
         self.place, self.learner = place, place.learner(**given)
+        self._taken: list[Trajectory] = []
 
     def describe(self) -> dict[str, Any]:
         return {"parameters": sum(p.numel() for p in self.learner.policy.decoder.parameters())}
 
-    def learn(
+    def take(
         self,
-        step: int,
-        exact: bool,
-        baselines: dict[str, float],
         picks: Array,  # [trajectories, 2]: parcel and row, in the order to learn from
         rewards: Array,  # [trajectories]
         *parcels: Parcel,
-    ) -> dict[str, float]:
+    ) -> None:
+        """What the next step is to learn from: every rank has it before any of them begins."""
         by_parcel = [unpack(parcel) for parcel in parcels]
-        trajectories: list[Trajectory] = []
+        self._taken = []
         for (parcel, row), reward in zip(picks.tolist(), rewards.tolist(), strict=True):
             trajectory = by_parcel[parcel][row]
             trajectory.reward = reward
-            trajectories.append(trajectory)
-        return self.learner.learn(trajectories, step, exact=exact, baselines=baselines)
+            self._taken.append(trajectory)
+
+    def learn(self, step: int, exact: bool, baselines: dict[str, float]) -> dict[str, float]:
+        """From what was taken."""
+        taken, self._taken = self._taken, []
+        return self.learner.learn(taken, step, exact=exact, baselines=baselines)
 
     def weights(self, version: int) -> tuple[int, tensors.Weights]:
-        published = tensors.publication(self.learner.policy.decoder.learned_state(), version)
+        """All ranks gather them, and the first has them."""
+        found = self.learner.policy.weights()
+        if self.place.rank.index:
+            return 0, tensors.Weights(version, 0, np.empty(0, dtype=np.uint8))
+        published = tensors.publication(found, version)
         return published.checksum, published
 
     def state(self) -> tuple[dict[str, Any], Any]:
@@ -207,12 +207,34 @@ class PolicyRole:
     def restore(self, plain: Mapping[str, Any], state: Any) -> None:
         self.learner.restore(plain, tensors.unpacked(state))
 
+    @cached_property
+    def saver(self) -> Saver:
+        """Of several ranks."""
+        from toolwright.trainer.sharded_checkpoints import Saver
+
+        return Saver(cast("Group", self.place.ranks))
+
+    def save(self, folder: str, step: int, own: dict[str, Any], keep: int) -> None:
+        """Each rank writes its part of the checkpoint, while the next step runs."""
+        plain, state = self.learner.state()
+        self.saver.save(Path(folder), step, {**plain, **own}, state, keep=keep)
+
+    def settle(self) -> None:
+        """Until the checkpoint under way is in its place."""
+        self.saver.wait()
+
+    def restore_from(self, path: str) -> None:
+        """Each rank reads its part."""
+        from toolwright.trainer import sharded_checkpoints
+
+        sharded_checkpoints.restore(Path(path), self.learner, self.saver.ranks)
+
     def export(self) -> dict[str, Array]:
         """The files of the model as a Hugging Face folder holds them, by name."""
         import tempfile
 
         with tempfile.TemporaryDirectory() as folder:
-            self.place.export(Path(folder))
+            self.place.export(Path(folder), self.learner)
             return {p.name: np.fromfile(p, dtype=np.uint8) for p in Path(folder).iterdir()}
 
 
@@ -284,7 +306,7 @@ ROLES: dict[str, Callable[[Workplace, Colleagues], Any]] = {
     "policy": PolicyRole,
     "reference": ReferenceRole,
     "critic": CriticRole,
-    "reward": RewardRole,
+    "reward": lambda place, colleagues: RewardRole(place.brief),
     "rollout": RolloutRole,
 }
 

@@ -48,7 +48,13 @@ def _keep_freed_memory() -> None:
     mallopt(M_MMAP_THRESHOLD, 2**30)
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str, *, numbered: bool = False) -> torch.device:
+    """`numbered`: a GPU by its number, as process groups want it. Ray shows each actor its own ones alone."""
+    device = _named_device(name)
+    return torch.device("cuda", 0) if numbered and device == torch.device("cuda") else device
+
+
+def _named_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -15,6 +15,7 @@ from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
 from toolwright.registry import short_name
+from toolwright.runtime.crew import Incident, LearnerLost
 from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
 from toolwright.trainer.gap import GapAlarm
@@ -36,6 +37,8 @@ class Run:
         self.progress = Progress(config.train.steps, title=title)
         self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
         self.saved = self.exported = -1
+        self.returns: list[int] = []  # to which step, since it was another
+        self.untold: list[Incident] = []  # in the metrics: of steps that were not ended
 
     def go(self, command: Sequence[str]) -> None:
         found = self._resume()
@@ -46,14 +49,52 @@ class Run:
         with self.progress, Interrupt() as interrupt, self.folder.while_there_is_room(then=then):
             self._announce()
             try:
-                self._steps(interrupt)
+                self._all_steps(interrupt)
             except Stopped:
-                self._checkpoint()
-                self._say(f"stopped at step {self.trainer.step_done}; {then}")
+                self._stop(then)
             write_report(self.folder.path)
         print(sample_attempts(self.folder.path))
         print(closing_table(self.folder.path))
         interrupt.leave()
+
+    def _stop(self, then: str) -> None:
+        try:
+            self._checkpoint()
+            self.trainer.crew.settle()
+        except LearnerLost as error:
+            raise UserError(f"{error}; what it learned since the last checkpoint is gone; {then}") from None
+        self._say(f"stopped at step {self.trainer.step_done}; {then}")
+
+    def _all_steps(self, interrupt: Interrupt) -> None:
+        """Back to the last checkpoint whenever what learns is lost, as often as that is allowed."""
+        lost: LearnerLost | None = None
+        while True:
+            try:
+                if lost is not None:
+                    self._go_back(lost)
+                self._steps(interrupt)
+                return
+            except LearnerLost as error:
+                lost = error
+
+    def _go_back(self, lost: LearnerLost) -> None:
+        under_way = self.trainer.step_done + 1
+        self.untold += self._incidents(under_way)
+        found = checkpoints.latest(self.folder.checkpoints)
+        most, step = self.config.runtime.learner_restarts, checkpoints.step_of(found) if found else 0
+        self.returns = [*self.returns, step] if step in self.returns else [step]
+        where = f"the checkpoint of step {step}" if found else "the beginning"
+        if len(self.returns) > most:
+            raise UserError(
+                f"{lost}; it is not tried again from {where} after runtime.learner_restarts={most} times; "
+                f"go on with: {self._resumption()}"
+            )
+        self._say(f"step {under_way}: {lost}; the run goes back to {where}")
+        self.trainer.renew()
+        if found is not None:
+            self.trainer.restore(found)
+        self.saved, self.exported = step if found else -1, -1
+        self.folder.rewind(step or -1)
 
     def _steps(self, interrupt: Interrupt) -> None:
         trainer, last = self.trainer, self.config.train.steps
@@ -68,6 +109,7 @@ class Run:
                 self._checkpoint()
             interrupt.check()
         self._checkpoint()
+        trainer.crew.settle()
 
     def _step(self, step: int, interrupt: Interrupt) -> None:
         trainer, started = self.trainer, time.perf_counter()
@@ -83,6 +125,7 @@ class Run:
             trainer.order.restore(before)
             if trainer.step_done:  # what was learned so far is not lost
                 self._checkpoint()
+                trainer.crew.settle()
             raise
         metrics = of_sample(sampled)
         if sampled.groups:
@@ -107,11 +150,10 @@ class Run:
 
     def _of_runtime(self, step: int) -> dict[str, float]:
         """What the crew did and survived in this step, told where it is looked for."""
-        events, incidents = self.trainer.crew.events(), self.trainer.crew.incidents()
+        events = self.trainer.crew.events()
         self.folder.timeline.append(step, events)
-        for incident in incidents:
-            self.folder.note(step, incident)
-            self._say(f"step {step}: {incident.line}")
+        incidents = [*self.untold, *self._incidents(step)]
+        self.untold = []
         return {
             **use(events),
             "runtime/deaths": sum(incident.died for incident in incidents),
@@ -123,6 +165,13 @@ class Run:
         if warning:
             self._say(f"step {step}: {warning}")
         return float(bool(warning))
+
+    def _incidents(self, step: int) -> list[Incident]:
+        found = self.trainer.crew.incidents()
+        for incident in found:
+            self.folder.note(step, incident)
+            self._say(f"step {step}: {incident.line}")
+        return found
 
     def _report_failures(self, step: int, sampled: Sampled) -> None:
         messages = sampled.failures
@@ -174,9 +223,7 @@ class Run:
         trainer = self.trainer
         with self.progress.stage("checkpoint"):
             if self.saved != trainer.step_done:
-                plain, tensors = trainer.state()
-                keep = self.config.checkpoint.keep
-                checkpoints.save(self.folder.checkpoints, trainer.step_done, plain, tensors, keep=keep)
+                trainer.save(self.folder.checkpoints, keep=self.config.checkpoint.keep)
             if self.exported != trainer.step_done:
                 self.folder.save_model(trainer.crew.export)
         self.saved = self.exported = trainer.step_done
@@ -188,11 +235,13 @@ class Run:
         found = checkpoints.latest(self.folder.checkpoints)
         if found is None:
             return -1  # killed before its first checkpoint: begin again from the same seed
-        plain, tensors = checkpoints.load(found)
-        self.trainer.restore(plain, tensors)
-        self.saved = plain["step"]
+        try:
+            self.trainer.restore(found)
+        except LearnerLost as error:
+            raise UserError(f"the run could not go on from {found}: {error}") from None
+        self.saved = self.trainer.step_done
         # Step 0 is only an evaluation, and is done again; `model/` may be older than the checkpoint.
-        return plain["step"] or -1
+        return self.saved or -1
 
     def _resumption(self) -> str:
         run = self.config.run

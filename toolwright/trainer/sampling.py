@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ class Sampled:
     dropped: int = 0  # groups left out because an attempt failed
     flat: int = 0  # groups left out because all their rewards were equal
     rounds: int = 0
-    score_s: float = 0.0
+    score_s: float = 0.0  # after the last was sampled
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -75,11 +76,8 @@ class GroupSampler:
             wanted += [Wanted(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
             if self.greedy_baseline:
                 greedy.append(Wanted(task, name, self.per_task, seed))
-        attempts = await self.crew.attempt(wanted)
-        best = await self.crew.attempt(greedy, temperature=0.0) if greedy else []
-        started = time.perf_counter()
-        await self.crew.score([t for t in [*attempts, *best] if t.failure is None])
-        sampled.score_s += time.perf_counter() - started
+        attempts, best, score_s = await self._scored(wanted, greedy)
+        sampled.score_s += score_s
         for trajectory in best:
             if trajectory.failure is None and trajectory.reward is not None:
                 sampled.baselines[trajectory.group] = trajectory.reward
@@ -88,6 +86,25 @@ class GroupSampler:
         sampled.failed += sum(t.failure is not None for t in [*attempts, *best])
         for group in as_groups(attempts):
             self._keep(sampled, group)
+
+    async def _scored(
+        self, wanted: Sequence[Wanted], greedy: Sequence[Wanted]
+    ) -> tuple[list[Trajectory], list[Trajectory], float]:
+        """Both as attempted, a group scored while the next are sampled; and how long the last scores took
+        once sampling was over. Each score is of one group alone, so it is the same whoever came first."""
+        crew = self.crew
+        try:
+            async with asyncio.TaskGroup() as scoring:
+
+                def arrived(found: Sequence[Trajectory]) -> None:
+                    scoring.create_task(crew.score(found))
+
+                attempts = await crew.attempt(wanted, arrived=arrived)
+                best = await crew.attempt(greedy, temperature=0.0, arrived=arrived) if greedy else []
+                ended = time.perf_counter()
+        except BaseExceptionGroup as several:  # what went wrong first has ended the rest
+            raise several.exceptions[0] from None
+        return attempts, best, time.perf_counter() - ended
 
     def _keep(self, sampled: Sampled, group: Group) -> None:
         name = group.trajectories[0].group

@@ -63,10 +63,15 @@ class Saver:
         self._under_way = None
         try:
             written.result()
+            failure: BaseException | None = None
         except Failed as error:
-            raise checkpoints.unwritten(folder, step, error) from error
-        finally:
-            dist.barrier(self.ranks.aside)  # the first rank has given it its name, or taken it away
+            failure = error
+        # Only the first rank knows whether the checkpoint has got its name; all go on, or none.
+        failed = torch.tensor(float(failure is not None))
+        dist.all_reduce(failed, dist.ReduceOp.MAX, group=self.ranks.aside)
+        if failed:
+            failure = failure or RuntimeError("another rank could not write its part")
+            raise checkpoints.unwritten(folder, step, failure) from failure
 
     def close(self) -> None:
         try:

@@ -1,0 +1,135 @@
+"""What learns over ranks of a cluster: the numbers of one process, and checkpoints for any number of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.runs import metrics, rollouts
+from toolwright.failures import UserError
+from toolwright.trainer import checkpoints
+from toolwright.trainer.loop import Trainer, train
+
+from .clusters import HERE, PATIENT, configured, told
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+STEPS = 5
+OWN = [
+    f"train.steps={STEPS}",
+    f"rollout.agent={HERE}/echoes.py:Uneven",
+    "rollout.max_turns=10",
+    f"reward.function={HERE}/echoes.py:varied",
+    "update.micro_tokens=60",
+    "checkpoint.every=1",
+    "checkpoint.keep=9",
+    "eval.every=3",
+]
+PPO = ["algorithm=ppo", "algorithm.kl.where=reward", "update.minibatches=2", *OWN]
+GRPO = ["algorithm=grpo", "algorithm.kl.where=loss", *OWN]
+
+
+def ranks(count: int) -> list[str]:
+    return [*PATIENT, f"runtime.placement.policy.ranks={count}"]
+
+
+def run(folder: Path, name: str, *own: str) -> Path:
+    return train(configured(f"run.dir={folder}", f"run.name={name}", *own), command=["toolwright"])
+
+
+def resumed(run_of: Path, step: int, name: str, *own: str) -> Path:
+    """A copy of the run as it stood when the checkpoint of this step was its last, gone on with."""
+    copy = run_of.with_name(name)
+    shutil.copytree(run_of, copy)
+    for path in (copy / "checkpoints").iterdir():
+        if checkpoints.step_of(path) > step:
+            shutil.rmtree(path)
+    return run(run_of.parent, name, "run.resume=true", *own)
+
+
+def assert_same(found: Path, wanted: Path) -> None:
+    for theirs, mine in zip(told(metrics(found)), told(metrics(wanted)), strict=True):
+        assert theirs.keys() == mine.keys()
+        for key, value in mine.items():
+            assert theirs[key] == pytest.approx(value, abs=1e-5, rel=1e-5), (mine["step"], key)
+
+
+@contextmanager
+def killing(name: str, *, step: int) -> Iterator[list[str]]:
+    """kill -9 of an actor while this step is learned; who it was."""
+    learn, killed = Trainer.learn, []
+
+    def dying(trainer: Trainer, sampled: Any, now: int) -> dict[str, float]:
+        if now == step and not killed:
+            seat = trainer.crew.seats[name]  # type: ignore[attr-defined]
+            killed.append(seat.described)
+            threading.Timer(0.02, os.kill, (seat.identity.pid, signal.SIGKILL)).start()
+        return learn(trainer, sampled, now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "learn", dying)
+        yield killed
+
+
+def assert_told(found: Path, killed: list[str], *, step: int) -> None:
+    noted = [json.loads(line) for line in (found / "incidents.jsonl").read_text().splitlines()]
+    assert [row["who"] for row in noted if row["died"]] == killed
+    assert killed[0] in (found / "report.html").read_text()
+    assert sum(row["runtime/deaths"] for row in metrics(found)[1:]) == 1
+    assert f"the run goes back to the checkpoint of step {step}" in (found / "log.txt").read_text()
+
+
+class TestPPO:
+    @pytest.fixture(scope="class")
+    def here(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return run(tmp_path_factory.mktemp("ppo"), "here", *PPO)
+
+    @pytest.fixture(scope="class")
+    def there(self, here: Path, cluster: Any) -> Path:
+        return run(here.parent, "there", *ranks(2), *PPO)
+
+    def test_losses_of_two_ranks_are_those_of_one_process(self, here: Path, there: Path) -> None:
+        steps = rollouts(here)
+        assert all(len({t.sampled_tokens for t in attempts}) > 1 for attempts in steps.values())
+        assert all(row["policy/grad_norm"] > 1e-3 for row in metrics(here)[1:])
+        assert_same(there, here)
+
+    def test_every_checkpoint_is_torchs_distributed_one(self, there: Path) -> None:
+        found = sorted((there / "checkpoints").iterdir())
+        assert [path.name for path in found] == [f"step_{step}" for step in range(1, STEPS + 1)]
+        assert all((path / checkpoints.SHARDS / ".metadata").is_file() for path in found)
+
+    def test_it_goes_on_over_three_ranks(self, here: Path, there: Path) -> None:
+        assert_same(resumed(there, 3, "three", *ranks(3), *PPO), here)
+
+    def test_it_goes_on_over_one_though_the_critic_dies(self, here: Path, there: Path) -> None:
+        with killing("critic", step=5) as killed:
+            found = resumed(there, 3, "one", *ranks(1), *PPO)
+        assert_same(found, here)
+        assert_told(found, killed, step=4)
+
+    def test_it_goes_on_in_one_process(self, here: Path, there: Path) -> None:
+        assert_same(resumed(there, 3, "alone", "runtime.name=local", *PPO), here)
+
+
+def test_a_run_of_one_process_goes_on_over_two_ranks(cluster: Any, tmp_path: Path) -> None:
+    """And through the death of one of them in mid-step: from the last checkpoint, which they wrote."""
+    here = run(tmp_path, "here", *GRPO)
+    with killing("policy-1", step=4) as killed:
+        found = resumed(here, 1, "there", *ranks(2), *GRPO)
+    assert_same(found, here)
+    assert_told(found, killed, step=3)
+
+
+def test_an_engine_cannot_stand_on_sharded_weights() -> None:
+    with pytest.raises(UserError, match="cannot stand on weights that are sharded"):
+        configured(*ranks(2), "runtime.placement.colocate=yes")

@@ -1,0 +1,80 @@
+"""Weights on their way to rollout workers: one broadcast, and every worker answers with what has arrived.
+
+A worker that does not answer in time, or not with the policy's own checksum, samples nothing more: the one is
+replaced and has to take the weights before it is given work again, the other ends the run.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolwright.failures import UserError
+from toolwright.runtime.learners import Learners
+from toolwright.runtime.seats import Lost, Seat
+
+if TYPE_CHECKING:
+    from toolwright.config import schema
+
+Replace = Callable[[Seat, int, str], None]
+
+
+class Publication:
+    """The weights of now. `lock` is held while they are replaced: nobody goes to work meanwhile."""
+
+    def __init__(self, config: schema.Runtime, replace: Replace) -> None:
+        self.limit_s, self.replace = config.publish_timeout_s, replace
+        self.version, self.checksum = 0, 0
+        self.lock = threading.Lock()
+        self._weights: Any = None
+
+    def publish(self, version: int, learners: Learners, workers: Sequence[Seat]) -> None:
+        """To all that are at work; the others are told when they come back."""
+        with self.lock:
+            self.checksum, self._weights = learners.ask("weights", version, returns=2, limit_s=self.limit_s)
+            self.version = version
+            ready = [seat for seat in workers if seat.ready]
+            sent = [(seat, seat.incarnation, seat.send("rollout", "load", self._weights)) for seat in ready]
+            limit = time.monotonic() + self.limit_s
+            for seat, incarnation, ref in sent:
+                try:
+                    self._compare(seat, seat.result(ref, max(0.0, limit - time.monotonic())))
+                except TimeoutError:
+                    self.replace(seat, incarnation, self._late)
+                except Lost:
+                    self.replace(seat, incarnation, f"was lost while it took weights of version {version}")
+
+    def publish_in_place(self, version: int, learners: Learners) -> None:
+        """To an engine that stands on the policy's own tensors: there is nothing to send."""
+        learners.ask("publish", version, role="rollout", limit_s=self.limit_s)
+        self.version = version
+
+    def tell(self, seat: Seat) -> None:
+        """What a rollout worker has to know before it samples."""
+        if self._weights is None:
+            return
+        ref = seat.send("rollout", "load", self._weights, early=True)
+        try:
+            self._compare(seat, seat.result(ref, self.limit_s))
+        except TimeoutError:
+            raise Lost(f"it {self._late}") from None
+
+    def forget(self) -> None:
+        self._weights = None
+
+    @property
+    def _late(self) -> str:
+        return (
+            f"did not take weights of version {self.version} within "
+            f"runtime.publish_timeout_s={self.limit_s:g} s"
+        )
+
+    def _compare(self, seat: Seat, found: int) -> None:
+        if found != self.checksum:
+            raise UserError(
+                f"weights of version {self.version} arrived damaged in {seat.name}: their checksum is "
+                f"{found:x}, the policy's {self.checksum:x}; memory or network of {seat.described} is not to "
+                "be trusted: take that node out, then go on with run.resume=true"
+            )

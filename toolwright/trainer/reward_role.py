@@ -1,0 +1,35 @@
+"""The reward as a role. It computes nothing with tensors, so that its process need not load torch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from toolwright import tasks as task_sets
+from toolwright.rewards import Scorer
+from toolwright.runtime.transport import Parcel, Told, unpack
+from toolwright.trainer.brief import Brief
+from toolwright.trajectory import Task, as_groups
+
+
+def build_scorer(brief: Brief) -> Scorer:
+    task_sets.TASKS.get(brief.config.task.name)  # a user's task file may register its scorer
+    return Scorer(brief.config.reward, default=brief.scorer)
+
+
+class RewardRole:
+    def __init__(self, brief: Brief) -> None:
+        self.scorer = build_scorer(brief)
+
+    def check(self, tasks: Sequence[Task]) -> None:
+        self.scorer.check(tasks)
+
+    async def score(self, parcel: Parcel) -> list[tuple[float | None, dict[str, float], Any]]:
+        """(reward, its parts, failure) of each attempt. A group is judged alone, whatever it came with."""
+        attempts = unpack(parcel)
+        await asyncio.gather(*(self.scorer.score(group.trajectories) for group in as_groups(attempts)))
+        return [(t.reward, t.reward_parts, Told.of(t).failure) for t in attempts]
+
+    def close(self) -> None:
+        self.scorer.close()
