@@ -12,7 +12,7 @@ from torch import Tensor
 
 from toolwright.batch import partition
 from toolwright.config import schema
-from toolwright.engines import Completion, Heard, Sampling, registry
+from toolwright.engines import Completion, Drawn, Heard, Sampling, registry
 from toolwright.engines.cache import ExtendAttention, SlotCache
 from toolwright.engines.lanes import Lanes
 from toolwright.engines.sampler import Sampler
@@ -38,6 +38,7 @@ class _Sequence:
     done: asyncio.Future[Completion]
     heard: Heard | None = None
     log_probs: list[float] = field(default_factory=list)
+    top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     slot: int = -1
     cached: int = 0  # tokens whose keys and values are in the slot
     version: int = 0  # of the weights they were computed with, the first of them at least
@@ -183,7 +184,7 @@ class NativeEngine:
                 members.append(member)
         rows = torch.tensor([i for i, family in enumerate(families) for _ in family], device=self.device)
         sampler = Sampler([member.sampling for member in members], [len(m.tokens) for m in members])
-        self.active += self._record(members, *sampler(logits[rows]))
+        self.active += self._record(members, *sampler(logits[rows]), sampler.best)
         self._lanes = None
 
     @torch.inference_mode()
@@ -202,19 +203,28 @@ class NativeEngine:
             drawn = self._lanes.step(self.decoder, self._laid_out())
         for sequence in self.active:
             sequence.cached = len(sequence.tokens)
-        going_on = self._record(self.active, *drawn)
+        going_on = self._record(self.active, *drawn, self._lanes.sampler.best)
         if len(going_on) != len(self.active):
             self._lanes = None
         self.active = going_on
 
-    def _record(self, sequences: list[_Sequence], tokens: Tensor, log_probs: Tensor) -> list[_Sequence]:
+    def _record(
+        self,
+        sequences: list[_Sequence],
+        tokens: Tensor,
+        log_probs: Tensor,
+        best: list[list[tuple[int, float]]] | None,
+    ) -> list[_Sequence]:
         """Append what was drawn; those that end are answered, the others returned."""
         going_on = []
-        for sequence, token, log_prob in zip(sequences, tokens.tolist(), log_probs.tolist(), strict=True):
+        drawn = zip(sequences, tokens.tolist(), log_probs.tolist(), strict=True)
+        for row, (sequence, token, log_prob) in enumerate(drawn):
             sequence.tokens.append(token)
             sequence.log_probs.append(log_prob)
+            if best is not None and sequence.sampling.top:
+                sequence.top.append(tuple(best[row][: sequence.sampling.top]))
             if sequence.heard is not None:
-                sequence.heard(token, log_prob)
+                sequence.heard(Drawn(token, log_prob, sequence.top[-1] if sequence.top else ()))
             stop = self._stop(sequence, token)
             if stop is None:
                 going_on.append(sequence)
@@ -248,6 +258,7 @@ class NativeEngine:
                 text=self.tokenizer.decode(sequence.generated),
                 stop=stop,
                 weights_version=self.weights_version,
+                top=sequence.top,
             )
         )
 

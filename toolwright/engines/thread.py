@@ -33,12 +33,12 @@ class InThread:
         own = asyncio.get_running_loop()
         extra: dict[str, Any] = {}
         if heard is not None and self._hears:
-            extra["heard"] = lambda token, log_prob: own.call_soon_threadsafe(heard, token, log_prob)
+            extra["heard"] = lambda drawn: own.call_soon_threadsafe(heard, drawn)
         asked = self.engine.generate(prompt, sampling, attempt=attempt, **extra)
         answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
         if heard is not None and not self._hears:
-            for token, log_prob in zip(answer.tokens, answer.log_probs, strict=True):
-                heard(token, log_prob)
+            for drawn in answer.drawn:
+                heard(drawn)
         return answer
 
     def release(self, attempt: str) -> None:

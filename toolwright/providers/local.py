@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,11 @@ from toolwright.agents import formats
 from toolwright.agents.briefing import brief
 from toolwright.agents.demonstration import Demonstrator
 from toolwright.agents.formats import Format, Offered
+from toolwright.agents.formats.arguments import Unreadable, read_json
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.engines import Completion
+from toolwright.failures import UserError
 from toolwright.providers import Messages, Tools
 from toolwright.providers.blocks import plain_text
 from toolwright.tools.call import Call
@@ -49,9 +50,18 @@ class LocalModel:
     def __init__(self, name: str, engine: InThread, tokenizer: Tokenizer, call_format: Format) -> None:
         self.name, self.engine, self.tokenizer, self.format = name, engine, tokenizer, call_format
 
+    @property
+    def vocabulary(self) -> int:
+        return self.tokenizer.size
+
     def opening(self, messages: Messages, tools: Tools | None = None) -> Prompt:
-        """A conversation up to where the model's next turn begins."""
+        """A conversation up to where the model's next turn begins, or goes on: a last message of the
+        assistant's own is the beginning of that turn."""
         said = [_plain(message) for message in messages]
+        if said and said[-1]["role"] == "assistant" and not said[-1].get("tool_calls"):
+            opened = self.opening(said[:-1], tools)
+            begun = self.tokenizer.encode_inside(said[-1]["content"])
+            return replace(opened, tokens=[*opened.tokens, *begun])
         schemas = list(tools or ())
         told = brief(said, schemas, self.format, self.tokenizer, None)
         calls = any(message["role"] == "tool" or message.get("tool_calls") for message in said)
@@ -138,5 +148,8 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
 def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call["function"])
     if isinstance(function.get("arguments"), str):
-        function["arguments"] = json.loads(function["arguments"] or "{}")
+        try:
+            function["arguments"], _ = read_json(function["arguments"] or "{}")
+        except Unreadable as reason:
+            raise UserError(f"the arguments of a call of {function.get('name')!r}: {reason}") from None
     return {**call, "function": function}
