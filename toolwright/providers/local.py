@@ -59,9 +59,9 @@ class LocalModel:
         assistant's own is the beginning of that turn."""
         said = [_plain(message) for message in messages]
         if said and said[-1]["role"] == "assistant" and not said[-1].get("tool_calls"):
-            opened = self.opening(said[:-1], tools)
+            before = self.opening(said[:-1], tools)
             begun = self.tokenizer.encode_inside(said[-1]["content"])
-            return replace(opened, tokens=[*opened.tokens, *begun])
+            return replace(before, tokens=[*before.tokens, *begun])
         schemas = list(tools or ())
         told = brief(said, schemas, self.format, self.tokenizer, None)
         calls = any(message["role"] == "tool" or message.get("tool_calls") for message in said)

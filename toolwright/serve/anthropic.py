@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from toolwright.providers.local import Prompt, Said
 from toolwright.serve.openai import Outcome
 from toolwright.serve.problems import Problem
 from toolwright.serve.requests import CountRequest, MessagesRequest
-from toolwright.serve.service import Service, Wish
+from toolwright.serve.service import Answer, Service, Wish
 from toolwright.tools.call import Call
 
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tools": "tool_use"}
@@ -66,32 +67,38 @@ class Anthropic:
         tools = to_tools([tool.model_dump(exclude_none=True) for tool in asked.offered])
         return self.service.opening(to_messages(system, turns), tools)
 
-    async def _events(self, wish: Wish, head: dict[str, Any], read: int) -> AsyncIterator[bytes]:
+    async def _events(self, wish: Wish, head: dict[str, Any], read: int) -> AsyncGenerator[bytes]:
         """A block of text if there is any, then one for each call."""
-        begun = texts = 0
-        async for piece in self.service.pieces(wish):
-            if not begun:
-                begun = 1
-                empty = {"content": [], "stop_reason": None, "stop_sequence": None}
-                yield _event("message_start", message={**head, **empty, "usage": _usage(read, 0)})
-            if piece.text:
-                if not texts:
-                    texts = 1
-                    yield _event("content_block_start", index=0, content_block={"type": "text", "text": ""})
-                yield _event("content_block_delta", index=0, delta={"type": "text_delta", "text": piece.text})
-            if piece.answer is None:
-                continue
-            if texts:
-                yield _event("content_block_stop", index=0)
-            for place, call in enumerate(piece.answer.said.calls, start=texts):
-                block = _use(call)
-                arguments = {"type": "input_json_delta", "partial_json": to_json(call.arguments)}
-                yield _event("content_block_start", index=place, content_block={**block, "input": {}})
-                yield _event("content_block_delta", index=place, delta=arguments)
-                yield _event("content_block_stop", index=place)
-            usage = _usage(read, len(piece.answer.tokens))
-            yield _event("message_delta", delta=_stop(piece.answer.said), usage=usage)
-            yield _event("message_stop")
+        async with aclosing(self.service.pieces(wish)) as pieces:
+            texts, begun = 0, False
+            async for piece in pieces:
+                if not begun:
+                    begun = True
+                    empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
+                    yield _event("message_start", message={**head, **empty, "usage": _usage(read, 0)})
+                if piece.text:
+                    if not texts:
+                        texts = 1
+                        block = {"type": "text", "text": ""}
+                        yield _event("content_block_start", index=0, content_block=block)
+                    delta = {"type": "text_delta", "text": piece.text}
+                    yield _event("content_block_delta", index=0, delta=delta)
+                if piece.answer is not None:
+                    for event in _ending(piece.answer, texts, read):
+                        yield event
+
+
+def _ending(answer: Answer, texts: int, read: int) -> Iterator[bytes]:
+    """What follows the last word: the calls, each whole, and why it is over."""
+    if texts:
+        yield _event("content_block_stop", index=0)
+    for place, call in enumerate(answer.said.calls, start=texts):
+        arguments = {"type": "input_json_delta", "partial_json": to_json(call.arguments)}
+        yield _event("content_block_start", index=place, content_block={**_use(call), "input": {}})
+        yield _event("content_block_delta", index=place, delta=arguments)
+        yield _event("content_block_stop", index=place)
+    yield _event("message_delta", delta=_stop(answer.said), usage=_usage(read, len(answer.tokens)))
+    yield _event("message_stop")
 
 
 def _blocks(said: Said) -> list[dict[str, Any]]:

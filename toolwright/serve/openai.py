@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import orjson
@@ -21,7 +22,7 @@ FINISH = {"stop": "stop", "length": "length", "tools": "tool_calls"}
 DONE = b"data: [DONE]\n\n"
 
 # A whole answer, or the events of one that is written while it is sent.
-Outcome = bytes | AsyncIterator[bytes]
+Outcome = bytes | AsyncGenerator[bytes]
 
 
 class OpenAI:
@@ -64,17 +65,18 @@ class OpenAI:
         choices = [form.choice(number, answer) for number, answer in enumerate(answers)]
         return orjson.dumps({**form.head, "choices": choices, "usage": _usage(wish, answers)})
 
-    async def _events(self, asked: Sampled, wish: Wish, form: _Form) -> AsyncIterator[bytes]:
+    async def _events(self, asked: Sampled, wish: Wish, form: _Form) -> AsyncGenerator[bytes]:
         answers: list[Answer] = []
         opened: set[int] = set()
         unknown = {"usage": None} if asked.counts_usage else {}
-        async for piece in self.service.pieces(wish):
-            choices = [] if piece.choice in opened else form.opening(piece.choice)
-            opened.add(piece.choice)
-            for choice in [*choices, *form.deltas(piece)]:
-                yield _event({**form.chunk_head, "choices": [choice], **unknown})
-            if piece.answer is not None:
-                answers.append(piece.answer)
+        async with aclosing(self.service.pieces(wish)) as pieces:
+            async for piece in pieces:
+                choices = [] if piece.choice in opened else form.opening(piece.choice)
+                opened.add(piece.choice)
+                for choice in [*choices, *form.deltas(piece)]:
+                    yield _event({**form.chunk_head, "choices": [choice], **unknown})
+                if piece.answer is not None:
+                    answers.append(piece.answer)
         if asked.counts_usage:
             yield _event({**form.chunk_head, "choices": [], "usage": _usage(wish, answers)})
         yield DONE

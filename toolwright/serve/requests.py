@@ -60,7 +60,8 @@ class Tool(Body):
     function: Function
 
     def plain(self) -> dict[str, Any]:
-        return self.model_dump(exclude_none=True)
+        """As it was given: what a template shows of it is what the model was taught."""
+        return self.model_dump(exclude_none=True, exclude_unset=True)
 
 
 class Called(Body):
@@ -180,7 +181,7 @@ class CompletionRequest(Sampled):
         if isinstance(self.prompt, str):
             return [self.prompt]
         if self.prompt and isinstance(self.prompt[0], int):
-            return [list(self.prompt)]  # type: ignore[arg-type]
+            return [list(self.prompt)]
         return list(self.prompt)  # type: ignore[arg-type]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,7 +113,7 @@ class Service:
             await asyncio.gather(*tasks, return_exceptions=True)
             self.under_way -= count
 
-    async def pieces(self, wish: Wish) -> AsyncIterator[Piece]:
+    async def pieces(self, wish: Wish) -> AsyncGenerator[Piece]:
         """The same as it is written, the choices as they come."""
         heard: asyncio.Queue[Piece | None] = asyncio.Queue()
         task = asyncio.create_task(self.answers(wish, heard.put_nowait))
