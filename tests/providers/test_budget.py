@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +24,17 @@ from toolwright.providers.size import tokens_at_most
 from .chats import ASK, Simulated, said
 
 FREE, DEAR = Price(input=0, output=0), Price(input=1000, output=5000)  # a dollar for 1000 tokens read
+
+
+def nothing_held(budget: Budget) -> bool:
+    held: list[Amount] = []
+
+    def look(_: Amount, now: Amount) -> bool:
+        held.append(now)
+        return False
+
+    budget._account.hold(Amount(), look)
+    return held == [Amount()]
 
 
 def test_a_call_settles_at_what_it_took() -> None:
@@ -68,7 +84,7 @@ def test_spending_never_passes_the_limit(limit: int, took: list[tuple[int, int]]
         assert budget.spent.tokens <= limit
 
     asyncio.run(many())
-    assert budget._reserved == Amount()
+    assert nothing_held(budget)
 
 
 def test_threads_share_a_budget() -> None:
@@ -98,7 +114,7 @@ def test_a_failed_call_counts_as_a_call_and_gives_its_room_back() -> None:
     with pytest.raises(InfrastructureFailure):
         asyncio.run(chat.complete(said("x"), **ASK))
     assert budget.spent == Amount(calls=1)
-    assert budget._reserved == Amount()
+    assert nothing_held(budget)
 
 
 def test_a_cancelled_call_gives_its_room_back() -> None:
@@ -110,7 +126,7 @@ def test_a_cancelled_call_gives_its_room_back() -> None:
             await asyncio.wait_for(chat.complete(said("x"), **ASK), 0.01)
 
     asyncio.run(give_up())
-    assert budget._reserved == Amount()
+    assert nothing_held(budget)
 
 
 def test_what_was_spent_before_counts() -> None:
@@ -119,3 +135,47 @@ def test_what_was_spent_before_counts() -> None:
     asyncio.run(chat.complete(said("x"), **ASK))
     with pytest.raises(BudgetSpent, match="all 3 calls"):
         asyncio.run(chat.complete(said("x"), **ASK))
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from tests.providers.chats import ASK, Simulated, said
+from toolwright.providers.budget import Budget, Budgeted, BudgetSpent
+from toolwright.providers.settings import Price
+
+async def main(path, pause_s):
+    budget = Budget(calls=100, file=Path(path))
+    chat = Budgeted(Simulated(pause_s=float(pause_s)), budget, price=Price(input=0, output=0))
+    made = 0
+    print("ready", flush=True)
+    try:
+        while True:
+            made += len(await asyncio.gather(*(chat.complete(said("x"), **ASK) for _ in range(4))))
+    except BudgetSpent:
+        print(len(chat.inner.asked))
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def child(path: Path, pause_s: float) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", CHILD, str(path), str(pause_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def test_processes_share_a_budget_in_a_file_also_with_one_that_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "budget"
+    killed = child(path, 60)
+    assert killed.stdout is not None
+    killed.stdout.readline()
+    until = time.monotonic() + 30
+    while nothing_held(Budget(file=path)) and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(0.2)  # all four of its calls are under way
+    killed.kill()
+    killed.communicate()
+    others = [child(path, 0.001) for _ in range(2)]
+    asked = [int(running.communicate(timeout=120)[0].split()[-1]) for running in others]
+    assert sum(asked) == 96  # the four of the killed one count: nobody knows what became of them
+    assert Budget(file=path).spent.calls == 100

@@ -186,3 +186,14 @@ def test_the_likeliest_tokens_are_told_beside_each(client: openai.OpenAI, served
     text = client.completions.create(model=served.name, prompt="hello", logprobs=2, max_tokens=3).choices[0]
     assert text.logprobs is not None
     assert [len(top) for top in text.logprobs.top_logprobs or []] == [2, 2, 2]
+
+
+def test_tokens_come_as_ids_for_those_who_ask(client: openai.OpenAI, served: Served) -> None:
+    how: dict[str, Any] = {
+        "model": served.name, "prompt": "ab", "seed": 1, "max_tokens": 12,
+        "extra_body": {"return_token_ids": True},
+    }  # fmt: skip
+    choice = client.completions.create(**how).choices[0].model_dump()
+    assert Tokenizer.load(served.folder).decode(choice["token_ids"]) == choice["text"]
+    pieces = [chunk.choices[0].model_dump() for chunk in client.completions.create(stream=True, **how)]
+    assert [token for piece in pieces for token in piece["token_ids"]] == choice["token_ids"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers.accounts import Account, Amount, InFile, InMemory
 from toolwright.providers.prices import cost_of
 from toolwright.providers.size import tokens_at_most
 
@@ -19,23 +21,8 @@ class BudgetSpent(Exception):
     """The next call could cost more than is left; it was not made."""
 
 
-@dataclass(frozen=True)
-class Amount:
-    """What calls take."""
-
-    dollars: float = 0.0
-    tokens: int = 0
-    calls: int = 0
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(self.dollars + other.dollars, self.tokens + other.tokens, self.calls + other.calls)
-
-    def __sub__(self, other: Amount) -> Amount:
-        return Amount(self.dollars - other.dollars, self.tokens - other.tokens, self.calls - other.calls)
-
-
 class Budget:
-    """Shared by every chat that spends from it, in any task or thread of this process.
+    """Shared by every chat that spends from it: in this process, or, with a `file`, in all that name it.
 
     A call is let in if what it can cost at most still fits beside what was spent and what others may be
     spending, and waits for these to settle if it would fit without them. So no limit is ever passed.
@@ -48,41 +35,54 @@ class Budget:
         tokens: int | None = None,
         calls: int | None = None,
         spent: Amount | None = None,
+        file: Path | None = None,
     ) -> None:
-        """`spent` before, by a run that goes on: `ledger.total` knows it."""
+        """`spent` before, by a run that goes on: `ledger.total` knows it. A file knows by itself."""
         self.dollars, self.tokens, self.calls = dollars, tokens, calls
-        self.spent = spent or Amount()
-        self._reserved = Amount()
+        self._account: Account = InFile(file) if file is not None else InMemory(spent or Amount())
+        # Nobody is told when another process settles.
+        self._look_again_s = 0.05 if file is not None else None
+        self._waiting: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._lock = threading.Lock()
-        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
-    async def reserve(self, most: Amount) -> None:
+    @property
+    def spent(self) -> Amount:
+        return self._account.spent()
+
+    async def reserve(self, most: Amount) -> int:
         """Room for a call that takes this much at most; `settle` must follow, whatever happens."""
-        while True:
-            with self._lock:
-                lacking = self._lacking(self.spent + most)
-                if lacking:
-                    raise BudgetSpent(f"the budget is spent: {lacking}")
-                if not self._lacking(self.spent + self._reserved + most):
-                    self._reserved += most
-                    return
-                settled = asyncio.Event()
-                self._waiting.append((asyncio.get_running_loop(), settled))
-            await settled.wait()
 
-    def settle(self, most: Amount, used: Amount) -> None:
-        """The call that had reserved `most` is over, and took this."""
+        def fits(spent: Amount, held: Amount) -> bool:
+            lacking = self._lacking(spent + most, spent)
+            if lacking:
+                raise BudgetSpent(f"the budget is spent: {lacking}")
+            return not self._lacking(spent + held + most, spent)
+
+        while True:
+            settled = asyncio.Event()
+            with self._lock:  # before looking, so that nothing settles unheard in between
+                self._waiting[settled] = asyncio.get_running_loop()
+            try:
+                number = self._account.hold(most, fits)
+                if number is not None:
+                    return number
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(settled.wait(), self._look_again_s)
+            finally:
+                with self._lock:
+                    self._waiting.pop(settled, None)
+
+    def settle(self, number: int, used: Amount) -> None:
+        """The call that had this number is over, and took this."""
+        self._account.settle(number, used)
         with self._lock:
-            self._reserved -= most
-            self.spent += used
-            waiting, self._waiting = self._waiting, []
-        for loop, settled in waiting:
+            waiting, self._waiting = self._waiting, {}
+        for settled, loop in waiting.items():
             if not loop.is_closed():
                 loop.call_soon_threadsafe(settled.set)
 
-    def _lacking(self, needed: Amount) -> str:
+    def _lacking(self, needed: Amount, spent: Amount) -> str:
         """Which limit that would pass, in words; "" if none."""
-        spent = self.spent
         # Sums of many small prices are rounded; a billionth of a dollar is nobody's.
         if self.dollars is not None and needed.dollars > self.dollars + 1e-9:
             return f"${spent.dollars:.4f} of ${self.dollars:.4f}, and the next call may take more"
@@ -103,14 +103,14 @@ class Budgeted(Wrapper):
     async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
         prompt = tokens_at_most(messages, how.get("tools"))
         most = self._amount(prompt, how["max_tokens"])
-        await self.budget.reserve(most)
+        number = await self.budget.reserve(most)
         used = Amount(calls=1)
         try:
             reply = await self.inner.complete(messages, **how)
             used = self._amount(reply.prompt_tokens, reply.completion_tokens)
             return reply
         finally:
-            self.budget.settle(most, used)
+            self.budget.settle(number, used)
 
     def _amount(self, prompt: int, completion: int) -> Amount:
         cost = cost_of(self.price, prompt_tokens=prompt, completion_tokens=completion)

@@ -12,7 +12,8 @@ from typing import Any, Unpack
 
 from toolwright.failures import UserError
 from toolwright.providers import Asked, Chat, Reply, Wrapper
-from toolwright.providers.budget import Amount, BudgetSpent
+from toolwright.providers.accounts import Amount
+from toolwright.providers.budget import BudgetSpent
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class OpenAI:
         name = self.service.model.name
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started))
         openai = {"id": name, "object": "model", "created": self.started, "owned_by": "toolwright"}
-        return [{**openai, "type": "model", "display_name": name, "created_at": since}]
+        anthropic = {"type": "model", "display_name": name, "created_at": since}
+        return [{**openai, **anthropic, "max_model_len": self.service.model.engine.context}]
 
     async def chat(self, body: Any) -> Outcome:
         asked = ChatRequest.model_validate(body)
@@ -63,6 +64,9 @@ class OpenAI:
             return self._events(asked, wish, form)
         answers = await self.service.answers(wish)
         choices = [form.choice(number, answer) for number, answer in enumerate(answers)]
+        if asked.return_token_ids:
+            for choice, answer in zip(choices, answers, strict=True):
+                choice["token_ids"] = [one.token for one in answer.tokens]
         return orjson.dumps({**form.head, "choices": choices, "usage": _usage(wish, answers)})
 
     async def _events(self, asked: Sampled, wish: Wish, form: _Form) -> AsyncGenerator[bytes]:
@@ -71,9 +75,12 @@ class OpenAI:
         unknown = {"usage": None} if asked.counts_usage else {}
         async with aclosing(self.service.pieces(wish)) as pieces:
             async for piece in pieces:
-                choices = [] if piece.choice in opened else form.opening(piece.choice)
+                opening = [] if piece.choice in opened else form.opening(piece.choice)
                 opened.add(piece.choice)
-                for choice in [*choices, *form.deltas(piece)]:
+                deltas = form.deltas(piece)
+                if asked.return_token_ids:
+                    deltas[0]["token_ids"] = [one.token for one in piece.tokens]
+                for choice in [*opening, *deltas]:
                     yield _event({**form.chunk_head, "choices": [choice], **unknown})
                 if piece.answer is not None:
                     answers.append(piece.answer)

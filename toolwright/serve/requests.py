@@ -115,6 +115,7 @@ class Sampled(Body):
     seed: int | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = False  # as vLLM has it: what was sampled, not to be tokenised again
 
     refused: ClassVar = {
         "frequency_penalty": (0, 0.0),
