@@ -95,9 +95,8 @@ class InFile:
 
     def hold(self, most: Amount, fits: Fits) -> int | None:
         with self._whole():
-            for (process,) in self._file.execute(
-                "SELECT DISTINCT process FROM amounts WHERE process IS NOT NULL"
-            ):
+            holders = self._file.execute("SELECT DISTINCT process FROM amounts WHERE process IS NOT NULL")
+            for (process,) in holders.fetchall():
                 if not _lives(process):
                     self._file.execute("UPDATE amounts SET process = NULL WHERE process = ?", (process,))
             if not fits(self.spent(), self._sum("process IS NOT NULL")):
