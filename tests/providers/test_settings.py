@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
 from toolwright.failures import UserError
-from toolwright.providers import open_chat, prices
+from toolwright.providers import check, open_chat, prices
 from toolwright.providers.settings import Price, Settings
 
 
-def test_a_missing_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("look", [open_chat, check])
+def test_a_missing_key_is_named(look: Callable[[Settings], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for provider, variable, model in (
         ("openai", "OPENAI_API_KEY", "gpt-4o-mini"),
         ("anthropic", "ANTHROPIC_API_KEY", "claude-haiku-4-5"),
     ):
         monkeypatch.delenv(variable, raising=False)
         with pytest.raises(UserError, match=f"the environment has no {variable}"):
-            open_chat(Settings(provider=provider, model=model))
+            look(Settings(provider=provider, model=model))
         with pytest.raises(UserError, match="the environment has no MINE"):
-            open_chat(Settings(provider=provider, model=model, api_key_env="MINE"))
+            look(Settings(provider=provider, model=model, api_key_env="MINE"))
 
 
 def test_the_providers_key_is_not_shown_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +44,8 @@ def test_an_unknown_price_is_refused_with_what_to_write(monkeypatch: pytest.Monk
     ):
         with pytest.raises(UserError, match=r"price: \{input: 2.5, output: 10\}.*or `price: 0`"):
             open_chat(settings)
+        with pytest.raises(UserError, match="no price is known"):
+            check(settings)
 
 
 def test_a_price_may_be_given_and_nothing_must_be_said() -> None:
@@ -65,3 +72,8 @@ def test_words_that_mean_nothing_are_refused() -> None:
 def test_an_unknown_provider_is_named() -> None:
     with pytest.raises(UserError, match="unknown provider 'opnai'; known: anthropic, engine, openai"):
         open_chat(Settings(provider="opnai", model="x", price=0))  # type: ignore[arg-type]
+
+
+def test_a_folder_that_is_no_model_is_said_without_loading_anything(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"is not a model folder: it has no config.json"):
+        check(Settings(provider="engine", model=str(tmp_path)))

@@ -95,8 +95,8 @@ def open_chat(
 ) -> Chat:
     """The model of these settings, with its price, its limits, its retries, and whatever else is given here.
 
-    A missing package, key or price is said at once. It belongs to the event loop in which it is first used;
-    `close` ends it.
+    What is missing is said at once, as `check` says it. It belongs to the event loop in which it is first
+    used; `close` ends it.
     """
     from toolwright.providers.prices import Priced
     from toolwright.providers.rates import Limited
@@ -118,6 +118,15 @@ def open_chat(
 
         chat = Recorded(chat, ledger, provider=settings.provider)
     return chat
+
+
+def check(settings: Settings) -> None:
+    """Raises what `open_chat` would: a missing package, key, price or folder. Nothing is opened or loaded."""
+    provider = PROVIDERS.get(settings.provider).target
+    settings.price_of_tokens()
+    own = getattr(provider, "check", None)
+    if own is not None:
+        own(settings)
 
 
 async def close(chat: Chat) -> None:

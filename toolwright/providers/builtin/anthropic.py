@@ -14,6 +14,7 @@ from toolwright.providers.failures import sorted_out
 from toolwright.providers.settings import Settings
 from toolwright.tools.call import Call
 
+KEY = "ANTHROPIC_API_KEY"
 OWN_URL = "https://api.anthropic.com"
 FINISH = {
     "end_turn": "stop",
@@ -35,8 +36,13 @@ class AnthropicChat:
         url = settings.base_url or OWN_URL
         self._who = f"{settings.model} at {url}"
         self._client = self._sdk.AsyncAnthropic(
-            api_key=settings.key("ANTHROPIC_API_KEY"), base_url=url, timeout=settings.timeout_s, max_retries=0
+            api_key=settings.key(KEY), base_url=url, timeout=settings.timeout_s, max_retries=0
         )
+
+    @staticmethod
+    def check(settings: Settings) -> None:
+        _imported()
+        settings.key(KEY)
 
     async def complete(
         self,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolwright.failures import TaskFailure
+from toolwright.failures import TaskFailure, UserError
 from toolwright.providers import PROVIDERS, Reply, Tools
 from toolwright.providers.settings import Settings
 
@@ -27,6 +28,11 @@ class EngineChat:
         )
         self.name = self.model.name
         self._number = itertools.count()
+
+    @staticmethod
+    def check(settings: Settings) -> None:
+        if not (Path(settings.model).expanduser() / "config.json").is_file():
+            raise UserError(f"model={settings.model} is not a model folder: it has no config.json")
 
     async def complete(
         self,

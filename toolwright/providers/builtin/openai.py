@@ -14,6 +14,7 @@ from toolwright.providers.failures import Passing, sorted_out
 from toolwright.providers.settings import Settings
 from toolwright.tools.call import Call, Malformed
 
+KEY = "OPENAI_API_KEY"
 OWN_URL = "https://api.openai.com/v1"
 FINISH = {"stop": "stop", "length": "length", "tool_calls": "tools", "content_filter": "refused"}
 
@@ -29,8 +30,13 @@ class OpenAIChat:
         # Their newer models refuse the old name of the field, many other servers do not know the new one.
         self._limit = "max_tokens" if settings.base_url else "max_completion_tokens"
         self._client = self._sdk.AsyncOpenAI(
-            api_key=settings.key("OPENAI_API_KEY"), base_url=url, timeout=settings.timeout_s, max_retries=0
+            api_key=settings.key(KEY), base_url=url, timeout=settings.timeout_s, max_retries=0
         )
+
+    @staticmethod
+    def check(settings: Settings) -> None:
+        _imported()
+        settings.key(KEY)
 
     async def complete(
         self,
