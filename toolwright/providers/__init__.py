@@ -77,12 +77,7 @@ class Wrapper:
         await close(self.inner)
 
 
-class Builder(Protocol):
-    """How a provider's client is made; what cannot work is a UserError, before anything is asked."""
-
-    def __call__(self, settings: Settings) -> Chat: ...
-
-
+# A provider is called with its `Settings`; what cannot work is a UserError, before anything is asked.
 PROVIDERS: Registry[Callable[..., Chat]] = Registry("provider", "toolwright.providers.builtin")
 
 
