@@ -90,9 +90,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from toolwright.sandbox import server
+    from toolwright.web import address
 
     token = arguments.token or os.environ.get(server.TOKEN_VARIABLE) or None
-    server.check_who_may_call(arguments.host, token)
+    address.check_who_may_call(arguments.host, token, server.TOKEN_VARIABLE)
     settings = Settings(
         isolation=arguments.isolation,
         workers=arguments.workers,
@@ -105,8 +106,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         session_idle_s=arguments.session_idle_s,
         drain_s=arguments.drain_s,
     )
-    listening = server.bind(arguments.host, arguments.port)
-    with asyncio.Runner(loop_factory=server.event_loop) as runner:
+    listening = address.bind(arguments.host, arguments.port)
+    with asyncio.Runner(loop_factory=address.event_loop) as runner:
         runner.run(server.serve(settings, listening, token, lambda text: print(text, flush=True)))
     return 0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from toolwright.registry import Registry
@@ -26,6 +26,16 @@ class Sampling:
     max_tokens: int = 32
     stop: tuple[str, ...] = ()
     seed: int = 0
+    top: int = 0  # how many of the likeliest tokens are told beside each that is drawn
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A token, and what else might have been: the likeliest ones with their log-probabilities, best first."""
+
+    token: int
+    log_prob: float
+    top: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,16 @@ class Completion:
     text: str
     stop: str  # eos, stop or length
     weights_version: int
+    top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)  # a row a token, where asked for
+
+    @property
+    def drawn(self) -> list[Drawn]:
+        return list(map(Drawn, self.tokens, self.log_probs, self.top or [()] * len(self.tokens)))
+
+
+# Told of each token as it is drawn. An engine whose `generate` takes `heard` can be listened to; of another
+# one, everything is heard when it has finished.
+Heard = Callable[[Drawn], None]
 
 
 class Engine(Protocol):

@@ -13,7 +13,7 @@ from torch import Tensor
 from toolwright import kernels
 from toolwright.batch import partition
 from toolwright.config import schema
-from toolwright.engines import Completion, Sampling, registry
+from toolwright.engines import Completion, Drawn, Heard, Sampling, registry
 from toolwright.engines.cache import ExtendAttention, SlotCache
 from toolwright.engines.decoding import InPlace
 from toolwright.engines.lanes import Forward, Lanes
@@ -38,7 +38,9 @@ class _Sequence:
     prompt_length: int
     sampling: Sampling
     done: asyncio.Future[Completion]
+    heard: Heard | None = None
     log_probs: list[float] = field(default_factory=list)
+    top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     slot: int = -1
     cached: int = 0  # tokens whose keys and values are in the slot
     version: int = 0  # of the weights they were computed with, the first of them at least
@@ -90,13 +92,15 @@ class NativeEngine:
         rows = max(slots, ROWS_AT_LEAST)
         return SlotCache(self.decoder.shape, slots, rows=rows, dtype=self.dtype, device=self.device)
 
-    async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
+    async def generate(
+        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None
+    ) -> Completion:
         if not prompt:
             raise ValueError(f"{attempt} asks for tokens without any to go on from; open with a prompt")
         if len(prompt) >= self.context:
             raise TaskFailure(f"{len(prompt)} tokens leave no room in a context of {self.context}")
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        sequence = _Sequence(attempt, list(prompt), len(prompt), sampling, done)
+        sequence = _Sequence(attempt, list(prompt), len(prompt), sampling, done, heard)
         self.waiting.append(sequence)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -206,7 +210,7 @@ class NativeEngine:
                 members.append(member)
         rows = torch.tensor([i for i, family in enumerate(families) for _ in family], device=self.device)
         sampler = Sampler([member.sampling for member in members], [len(m.tokens) for m in members])
-        self.active += self._record(members, *sampler(logits[rows]))
+        self.active += self._record(members, *sampler(logits[rows]), sampler.best)
         self._lanes = None
 
     @torch.inference_mode()
@@ -225,17 +229,28 @@ class NativeEngine:
             drawn = self._lanes.step(self._forward())
         for sequence in self.active:
             sequence.cached = len(sequence.tokens)
-        going_on = self._record(self.active, *drawn)
+        going_on = self._record(self.active, *drawn, self._lanes.sampler.best)
         if len(going_on) != len(self.active):
             self._lanes = None
         self.active = going_on
 
-    def _record(self, sequences: list[_Sequence], tokens: Tensor, log_probs: Tensor) -> list[_Sequence]:
+    def _record(
+        self,
+        sequences: list[_Sequence],
+        tokens: Tensor,
+        log_probs: Tensor,
+        best: list[list[tuple[int, float]]] | None,
+    ) -> list[_Sequence]:
         """Append what was drawn; those that end are answered, the others returned."""
         going_on = []
-        for sequence, token, log_prob in zip(sequences, tokens.tolist(), log_probs.tolist(), strict=True):
+        drawn = zip(sequences, tokens.tolist(), log_probs.tolist(), strict=True)
+        for row, (sequence, token, log_prob) in enumerate(drawn):
             sequence.tokens.append(token)
             sequence.log_probs.append(log_prob)
+            if best is not None and sequence.sampling.top:
+                sequence.top.append(tuple(best[row][: sequence.sampling.top]))
+            if sequence.heard is not None:
+                sequence.heard(Drawn(token, log_prob, sequence.top[-1] if sequence.top else ()))
             stop = self._stop(sequence, token)
             if stop is None:
                 going_on.append(sequence)
@@ -269,6 +284,7 @@ class NativeEngine:
                 text=self.tokenizer.decode(sequence.generated),
                 stop=stop,
                 weights_version=self.weights_version,
+                top=sequence.top,
             )
         )
 

@@ -26,6 +26,8 @@ class Sampler:
         self.top_k = torch.tensor([row.top_k for row in rows])
         self.seeds = np.array([row.seed % 2**63 for row in rows], dtype=np.uint64)
         self.places = np.array(places, dtype=np.uint64)
+        self.most = max((row.top for row in rows), default=0)
+        self.best: list[list[tuple[int, float]]] | None = None  # of each row, if any row asks for it
         self.noise: list[Tensor] = []  # [rows, 1] for each of the places that come next, the last first
         self.all_greedy = bool(self.greedy.all())
         self.any_greedy = bool(self.greedy.any())
@@ -43,6 +45,11 @@ class Sampler:
             tokens = self._draw(log_probs)
             if self.any_greedy:
                 tokens = tokens.where(~self.greedy.to(tokens.device), logits.argmax(-1))
+        if self.most:
+            values, places = log_probs.topk(min(self.most, log_probs.shape[1]))
+            self.best = [
+                list(zip(*row, strict=True)) for row in zip(places.tolist(), values.tolist(), strict=True)
+            ]
         return tokens, log_probs.gather(1, tokens[:, None])[:, 0]
 
     def _draw(self, log_probs: Tensor) -> Tensor:

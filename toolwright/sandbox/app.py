@@ -7,11 +7,10 @@ result is passed on in the very bytes in which the worker wrote it.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
@@ -27,27 +26,25 @@ from toolwright.sandbox.queue import Flow, QueueFull
 from toolwright.sandbox.requests import BatchRequest, CellRequest, JudgeRequest, RunRequest, SessionRequest
 from toolwright.sandbox.service import Service, explain
 from toolwright.sandbox.sessions import LostSession, UnknownSession
+from toolwright.web.asgi import (
+    Gone,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    TooLarge,
+    bearer,
+    read_body,
+    same,
+    send_reply,
+)
 
 logger = logging.getLogger("toolwright.sandbox")
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Model = TypeVar("Model", bound=BaseModel)
 
 _OPEN_TO_ALL = "/health"
 _WATCH_AFTER_S = 1.0
-_JSON = b"application/json"
-
-
-@dataclass
-class Reply:
-    """What goes back."""
-
-    body: bytes
-    code: int = 200
-    content_type: bytes = _JSON
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
 def problem(code: int, text: str, *headers: tuple[bytes, bytes]) -> Reply:
@@ -101,7 +98,7 @@ class App:
             logger.exception("%s %s failed", method, path)
             reply = problem(500, "the server made a mistake; its log says which")
         if reply is not None:
-            await _send(send, reply, head=method == "HEAD")
+            await send_reply(send, reply, head=method == "HEAD")
             self._metrics.count(route, reply.code, started)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -113,7 +110,7 @@ class App:
                 return
 
     async def _answer(self, scope: Scope, receive: Receive, method: str, path: str) -> Reply | None:
-        if self._token is not None and path != _OPEN_TO_ALL and not self._admits(scope):
+        if self._token is not None and path != _OPEN_TO_ALL and not same(bearer(scope), self._token):
             return problem(401, "this server wants a token", (b"www-authenticate", b"Bearer"))
         if method in ("GET", "HEAD") and path in self._get:
             return self._get[path]()
@@ -137,27 +134,14 @@ class App:
             return await self._guarded(receive, lambda: self._close_session(parts[2]))
         return _not_found(method, path, self._get, self._post, bool(named))
 
-    def _admits(self, scope: Scope) -> bool:
-        scheme, _, given = _header(scope, b"authorization").partition(b" ")
-        token = given.strip() if scheme.lower() == b"bearer" else b""
-        return hmac.compare_digest(token, (self._token or "").encode())
-
     async def _read(self, scope: Scope, receive: Receive) -> _Told | Reply | None:
         """The body as JSON; None when the caller has left."""
-        announced = _header(scope, b"content-length")
-        body = bytearray()
-        more = not announced.isdigit() or int(announced) <= self._limit
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            body += message.get("body", b"")
-            if len(body) > self._limit:
-                break
-            if not message.get("more_body"):
-                return _parsed(body)
-        text = f"the body is larger than the {self._limit >> 20} MiB allowed"
-        return problem(413, text, (b"connection", b"close"))
+        try:
+            body = await read_body(scope, receive, limit=self._limit)
+        except TooLarge:
+            text = f"the body is larger than the {self._limit >> 20} MiB allowed"
+            return problem(413, text, (b"connection", b"close"))
+        return None if body is None else _parsed(body)
 
     async def _guarded(self, receive: Receive, work: Callable[[], Awaitable[bytes]]) -> Reply | None:
         """Does the work, gives it up when the caller leaves, and says what went wrong in HTTP's terms."""
@@ -165,7 +149,7 @@ class App:
             return problem(503, "the server is stopping", (b"retry-after", b"5"), (b"connection", b"close"))
         task = asyncio.current_task()
         assert task is not None
-        gone = _Gone(receive, task)
+        gone = Gone(receive, task, after_s=_WATCH_AFTER_S)
         try:
             return Reply(await work())
         except (BadRequest, UnknownLanguage) as error:
@@ -260,35 +244,6 @@ def _parsed(body: bytearray) -> _Told | Reply:
         return problem(422, f"the body is not JSON: {error}")
 
 
-class _Gone:
-    """Notices that the caller has left, for calls that take long enough to be worth it."""
-
-    def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
-        self.left = False
-        self._receive = receive
-        self._task = task
-        self._watch: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, self._begin)
-
-    def _begin(self) -> None:
-        self._watch = asyncio.get_running_loop().create_task(self._look())
-
-    async def _look(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.left = True
-        self._task.cancel()
-
-    def forget(self) -> None:
-        self._timer.cancel()
-        if self._watch is not None and not self.left:
-            self._watch.cancel()
-
-
-def _header(scope: Scope, wanted: bytes) -> bytes:
-    return next((value for name, value in scope["headers"] if name == wanted), b"")
-
-
 def _pattern(path: str) -> str:
     """Names of sessions must not become labels."""
     if path.startswith("/sessions/"):
@@ -303,13 +258,3 @@ def _not_found(method: str, path: str, get: dict[str, Any], post: dict[str, Any]
     if allowed:
         return problem(405, f"{path} does not take {method}", (b"allow", allowed))
     return problem(404, f"there is nothing at {path}; /openapi.json lists what there is")
-
-
-async def _send(send: Send, reply: Reply, *, head: bool) -> None:
-    headers = [
-        (b"content-type", reply.content_type),
-        (b"content-length", str(len(reply.body)).encode()),
-        *reply.headers,
-    ]
-    await send({"type": "http.response.start", "status": reply.code, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head else reply.body})

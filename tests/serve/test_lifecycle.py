@@ -1,0 +1,122 @@
+"""A server starts fast, knows its callers, gives up what nobody waits for, and ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anthropic
+import openai
+import pytest
+
+from toolwright.cli import main
+
+from .conftest import Served, serving
+
+pytestmark = pytest.mark.xdist_group("serve")
+LONG = {"prompt": "ab", "max_tokens": 400, "temperature": 2.0}
+
+
+def test_it_starts_within_five_seconds_of_processor_time(taught: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with serving(taught) as running:
+        assert running.ask("GET", "/health") == (200, {"status": "ok"})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
+
+
+@pytest.fixture(scope="module")
+def guarded(taught: Path) -> Iterator[Served]:
+    """Open to the network, with a token, and turning callers away early."""
+    options = ("--host", "0.0.0.0", "--queue-limit", "4")
+    with serving(taught, *options, TOOLWRIGHT_SERVE_TOKEN="secret") as running:
+        running.url = running.url.replace("0.0.0.0", "127.0.0.1")
+        yield running
+
+
+def test_a_token_is_asked_of_everyone_in_either_sdks_way(guarded: Served) -> None:
+    url = guarded.url
+    assert guarded.ask("GET", "/health")[0] == 200
+    assert guarded.ask("GET", "/v1/models")[0] == guarded.ask("GET", "/metrics")[0] == 401
+    assert guarded.ask("GET", "/v1/models", headers={"x-api-key": "secret"})[0] == 200
+    assert [m.id for m in openai.OpenAI(base_url=url + "/v1", api_key="secret").models.list()]
+    assert [m.id for m in anthropic.Anthropic(base_url=url, api_key="secret").models.list()]
+    with pytest.raises(openai.AuthenticationError):
+        openai.OpenAI(base_url=url + "/v1", api_key="guess", max_retries=0).models.list()
+
+
+def test_more_than_the_queue_holds_is_turned_away(guarded: Served) -> None:
+    client = openai.OpenAI(base_url=guarded.url + "/v1", api_key="secret", max_retries=0)
+    with pytest.raises(openai.RateLimitError):
+        client.completions.create(model=guarded.name, prompt="a", n=5, max_tokens=4)
+    assert client.completions.create(model=guarded.name, prompt="a", n=4, max_tokens=4).choices
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_caller_who_leaves_is_not_written_for(served: Served, stream: bool) -> None:
+    before = served.metric("serve_aborted")
+
+    async def leave_early() -> None:
+        async with openai.AsyncOpenAI(base_url=served.url + "/v1", api_key="none", max_retries=0) as client:
+            asked = asyncio.create_task(
+                client.completions.create(model=served.name, n=100, stream=stream, **LONG)  # type: ignore[call-overload]
+            )
+            while await asyncio.to_thread(served.metric, "serve_under_way") == 0:
+                await asyncio.sleep(0.01)
+            if stream:
+                await (await asked).close()
+            else:
+                asked.cancel()
+                await asyncio.gather(asked, return_exceptions=True)
+
+    asyncio.run(leave_early())
+    until = time.monotonic() + 30
+    while served.metric("serve_under_way") > 0 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert served.metric("serve_under_way") == 0
+    assert served.metric("serve_aborted") > before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_finishes_what_was_begun_and_leaves_with_0(taught: Path, number: signal.Signals) -> None:
+    with serving(taught, "--slots", "4") as running:
+
+        async def asked_while_it_stops() -> str:
+            async with openai.AsyncOpenAI(base_url=running.url + "/v1", api_key="none") as client:
+                stream = await client.completions.create(model=running.name, stream=True, **LONG)  # type: ignore[call-overload]
+                text = (await anext(stream)).choices[0].text
+                running.process.send_signal(number)
+                async for chunk in stream:
+                    text += chunk.choices[0].text
+                return text
+
+        assert len(asyncio.run(asked_while_it_stops())) > 1
+        assert running.process.wait(timeout=60) == 0
+
+
+def test_what_cannot_be_served_is_said_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TOOLWRIGHT_SERVE_TOKEN", raising=False)
+    for words, message in (
+        ([str(tmp_path), "--port=0"], "is not a model folder"),
+        ([str(tmp_path / "nothing"), "--port=0"], "is not a folder"),
+        ([str(tmp_path), "--port=0", "--slots=0"], "--slots 0: Input should be greater than 0"),
+        ([str(tmp_path), "--port=99999"], "cannot listen on 127.0.0.1:99999"),
+        ([str(tmp_path), "--host=0.0.0.0"], "give a token with --token or in TOOLWRIGHT_SERVE_TOKEN"),
+    ):
+        assert main(["serve", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_half_a_request_is_nobodys(served: Served) -> None:
+    place = urlsplit(served.url)
+    with socket.create_connection((place.hostname, place.port)) as half:
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+    assert served.ask("GET", "/health")[0] == 200

@@ -1,0 +1,96 @@
+"""Serve a model over HTTP, for clients of OpenAI's and of Anthropic's.
+
+Examples:
+  toolwright serve runs/NAME/model
+  toolwright serve path/to/hf/folder --port 0 --slots 64 --context 4096
+  TOOLWRIGHT_SERVE_TOKEN=… toolwright serve runs/NAME/model --host 0.0.0.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from toolwright.failures import UserError
+
+if TYPE_CHECKING:
+    from toolwright.providers.local import LocalModel
+
+# Option, type, default, what it says of itself.
+_OPTIONS = (
+    ("host", str, "127.0.0.1", "other than loopback needs a token"),
+    ("port", int, 8000, "0 takes a free one"),
+    ("token", str, None, "what callers must show as their key; or the variable TOOLWRIGHT_SERVE_TOKEN"),
+    ("name", str, None, "what callers call the model; by default as its folder"),
+    ("engine", str, "native", "a registered engine"),
+    ("slots", int, 32, "answers written side by side"),
+    ("context", int, 2048, "the longest sequence in tokens, within what the model can"),
+    ("dtype", str, "float32", "float32 or bfloat16"),
+    ("device", str, "auto", "auto, cpu, cuda, cuda:1, …"),
+    ("threads", int, None, "CPU threads; by default one for a tiny model, else every core"),
+    ("call-format", str, "auto", "how the model writes calls; auto: by its chat template"),
+    ("timeout-s", float, 600.0, "the longest one answer may take"),
+    ("queue-limit", int, 1024, "answers under way before callers are turned away"),
+    ("drain-s", float, 30.0, "seconds to finish what is under way after Ctrl-C or SIGTERM"),
+)
+
+
+def main(argv: list[str]) -> int:
+    import asyncio
+
+    arguments = _parser().parse_args(argv)
+    from toolwright.serve import server
+    from toolwright.web import address
+
+    token = arguments.token or os.environ.get(server.TOKEN_VARIABLE) or None
+    address.check_who_may_call(arguments.host, token, server.TOKEN_VARIABLE)
+    with address.bind(arguments.host, arguments.port) as listening:
+        model = _model(arguments)
+        with asyncio.Runner(loop_factory=address.event_loop) as runner:
+            runner.run(
+                server.serve(
+                    model,
+                    listening,
+                    token=token,
+                    queue_limit=arguments.queue_limit,
+                    drain_s=arguments.drain_s,
+                    said=lambda text: print(text, flush=True),
+                )
+            )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    about, _, examples = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="toolwright serve",
+        description=about,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", metavar="MODEL", help="a Hugging Face folder, such as a run's model/")
+    for name, kind, default, text in _OPTIONS:
+        shown = "" if default is None else f" ({default})"
+        parser.add_argument(f"--{name}", type=kind, default=default, help=text + shown)
+    return parser
+
+
+def _model(arguments: argparse.Namespace) -> LocalModel:
+    from pydantic import ValidationError
+
+    from toolwright.config import schema
+    from toolwright.providers.local import load
+
+    try:
+        engine = schema.Engine(name=arguments.engine, slots=arguments.slots, timeout_s=arguments.timeout_s)
+        model = schema.Model(
+            path=arguments.model, context=arguments.context, dtype=arguments.dtype, device=arguments.device
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = str(first["loc"][0]).replace("_", "-")
+        raise UserError(f"--{option} {first['input']}: {first['msg']}") from None
+    return load(
+        model, engine, name=arguments.name, call_format=arguments.call_format, threads=arguments.threads
+    )

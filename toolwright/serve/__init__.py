@@ -1,0 +1,1 @@
+"""A model behind HTTP, for those who speak OpenAI's protocol and those who speak Anthropic's."""

@@ -1,0 +1,85 @@
+"""The HTTP face of a model: a bare ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import orjson
+
+from toolwright.serve.anthropic import Anthropic
+from toolwright.serve.exchange import Exchange
+from toolwright.serve.metrics import CONTENT_TYPE, Metrics
+from toolwright.serve.openai import OpenAI, Outcome
+from toolwright.serve.problems import Problem
+from toolwright.serve.service import Service
+from toolwright.web.asgi import Receive, Reply, Scope, Send
+
+MODELS = "/v1/models"
+
+
+class App:
+    """Routes, errors and the token. `draining` turns new work away while the old is finished."""
+
+    def __init__(self, service: Service, token: str | None = None) -> None:
+        self.draining = False
+        self._token, self._metrics = token, Metrics(service)
+        self._openai, anthropic = OpenAI(service), Anthropic(service)
+        self._get: dict[str, Callable[[], Reply]] = {
+            "/health": self._health,
+            "/metrics": lambda: Reply(self._metrics.text(), content_type=CONTENT_TYPE),
+            MODELS: self._models,
+        }
+        self._post: dict[str, Callable[[Any], Awaitable[Outcome]]] = {
+            "/v1/chat/completions": self._openai.chat,
+            "/v1/completions": self._openai.completions,
+            "/v1/messages": anthropic.messages,
+            "/v1/messages/count_tokens": anthropic.count_tokens,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send, self._metrics, self._route(scope["path"]))
+        await exchange.guarded(lambda: self._answer(exchange))
+
+    async def _answer(self, exchange: Exchange) -> Reply | AsyncGenerator[bytes]:
+        path, method = exchange.path, exchange.method
+        if self._token is not None and path != "/health" and not exchange.shows(self._token):
+            raise Problem(401, "this server wants a token", code="invalid_api_key")
+        if method in ("GET", "HEAD"):
+            if path in self._get:
+                return self._get[path]()
+            if path.startswith(MODELS + "/"):
+                return self._model(path.removeprefix(MODELS + "/"))
+        handler = self._post.get(path) if method == "POST" else None
+        if handler is None:
+            known = path in self._get or path in self._post
+            text = f"{path} does not take {method}" if known else f"there is nothing at {path}"
+            raise Problem(405 if known else 404, text)
+        if self.draining:
+            raise Problem(503, "the server is stopping")
+        outcome = await handler(await exchange.body())
+        return Reply(outcome) if isinstance(outcome, bytes) else outcome
+
+    def _health(self) -> Reply:
+        if self.draining:
+            raise Problem(503, "the server is stopping")
+        return Reply(b'{"status":"ok"}')
+
+    def _models(self) -> Reply:
+        models = self._openai.models()
+        ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"], "has_more": False}
+        return Reply(orjson.dumps({"object": "list", "data": models, **ends}))
+
+    def _model(self, name: str) -> Reply:
+        for model in self._openai.models():
+            if model["id"] == name:
+                return Reply(orjson.dumps(model))
+        raise Problem(404, f"the model {name!r} does not exist here", param="model", code="model_not_found")
+
+    def _route(self, path: str) -> str:
+        """Names that callers make up must not become labels."""
+        if path in self._get or path in self._post:
+            return path
+        return MODELS + "/{model}" if path.startswith(MODELS + "/") else "other"

@@ -1,0 +1,142 @@
+"""An HTTP request and its answer: a body in, a reply or events out, and a caller who may leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from toolwright.serve.metrics import Metrics
+from toolwright.serve.problems import Problem, of_validation
+from toolwright.web.asgi import (
+    Gone,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    TooLarge,
+    bearer,
+    header,
+    read_body,
+    same,
+    send_reply,
+)
+
+logger = logging.getLogger("toolwright.serve")
+
+BODY_MB = 32
+WATCH_AFTER_S = 0.05
+LEFT = 499  # the status that is counted for a caller who has gone, as nginx does
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+# Does what was asked for: a whole reply, or events.
+Work = Callable[[], Awaitable[Reply | AsyncGenerator[bytes]]]
+
+
+class Left(Exception):
+    """The caller has gone before the whole request was here."""
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: Metrics, route: str) -> None:
+        self.scope, self.path, self.method = scope, scope["path"], scope["method"]
+        self._receive, self._send, self._metrics, self._route = receive, send, metrics, route
+        self._started = time.perf_counter()
+        self._gone: Gone | None = None
+        self._anthropic = self.path.startswith("/v1/messages") or bool(header(scope, b"anthropic-version"))
+
+    def shows(self, token: str) -> bool:
+        """The SDKs show their keys in different headers."""
+        return same(bearer(self.scope) or header(self.scope, b"x-api-key"), token)
+
+    async def body(self) -> Any:
+        try:
+            raw = await read_body(self.scope, self._receive, limit=BODY_MB << 20)
+        except TooLarge:
+            raise Problem(413, f"the body is larger than {BODY_MB} MiB") from None
+        if raw is None:
+            raise Left
+        task = asyncio.current_task()
+        assert task is not None
+        self._gone = Gone(self._receive, task, after_s=WATCH_AFTER_S)
+        try:
+            return orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise Problem(400, f"the body is not JSON: {error}") from None
+
+    async def guarded(self, work: Work) -> None:
+        """Does the work and sends what comes of it; gives it up when the caller leaves."""
+        try:
+            code = await self._send_outcome(work)
+            self._metrics.count(self._route, code, self._started)
+        except Left:
+            self._metrics.count(self._route, LEFT, self._started)
+        except asyncio.CancelledError:
+            if self._gone is None or not self._gone.left:
+                raise
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            self._metrics.count(self._route, LEFT, self._started)
+        finally:
+            if self._gone is not None:
+                self._gone.forget()
+
+    async def _send_outcome(self, work: Work) -> int:
+        try:
+            outcome = await work()
+            if isinstance(outcome, Reply):
+                reply = outcome
+            else:
+                async with aclosing(outcome):
+                    first = await anext(outcome)  # what cannot be begun is still answered with its status
+                    return await self._stream(first, outcome)
+        except Left:
+            raise
+        except Exception as error:
+            problem = self._sorted_out(error)
+            reply = Reply(self._written(problem), problem.status)
+            if problem.status in (429, 503):
+                reply.headers.append((b"retry-after", b"1"))
+            if problem.status == 413:  # the rest of the body is not waited for
+                reply.headers.append((b"connection", b"close"))
+        await send_reply(self._send, reply, head=self.method == "HEAD")
+        return reply.code
+
+    async def _stream(self, first: bytes, rest: AsyncGenerator[bytes]) -> int:
+        self._metrics.first(self._route, self._started)
+        await self._send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+        await self._part(first)
+        code = 200
+        try:
+            async for event in rest:
+                await self._part(event)
+        except Exception as error:  # too late for a status: the last event says it
+            problem = self._sorted_out(error)
+            code = problem.status
+            mark = b"event: error\n" if self._anthropic else b""
+            await self._part(mark + b"data: " + self._written(problem) + b"\n\n")
+        await self._send({"type": "http.response.body", "body": b""})
+        return code
+
+    async def _part(self, event: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+    def _written(self, problem: Problem) -> bytes:
+        return orjson.dumps(problem.anthropic() if self._anthropic else problem.openai())
+
+    def _sorted_out(self, error: Exception) -> Problem:
+        if isinstance(error, Problem):
+            return error
+        if isinstance(error, ValidationError):
+            return of_validation(error)
+        logger.error("%s %s failed", self.method, self.path, exc_info=error)
+        return Problem(500, "the server made a mistake; its log says which")

@@ -1,0 +1,277 @@
+"""The bodies that are understood. What would change an answer and cannot be honoured is refused, by name."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import model_validator as validator
+
+from toolwright.agents.formats.arguments import Unreadable, read_json
+
+MOST_CHOICES = 128  # answers to one request
+MOST_STOPS = 16
+MOST_TOP = 20
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Stop = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Stops = Annotated[list[Stop], Field(max_length=MOST_STOPS)]
+
+
+class Body(BaseModel):
+    """Numbers are numbers and not text; fields nobody reads may say anything, but `refused` ones may not."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+    # Fields that would change the answer, with the values that ask for nothing.
+    refused: ClassVar[dict[str, tuple[Any, ...]]] = {}
+
+    @validator(mode="after")
+    def _nothing_is_dropped_in_silence(self) -> Body:
+        for name, harmless in self.refused.items():
+            value = (self.model_extra or {}).get(name)
+            if value is not None and value not in harmless:
+                raise ValueError(f"{name} is not supported here; leave it out")
+        return self
+
+
+class Part(Body):
+    type: Literal["text"]
+    text: str
+
+
+class Schema(Body):
+    """A tool's arguments as a JSON schema, as far as call formats read it."""
+
+    properties: dict[str, dict[str, Any]] = {}
+    required: list[str] = []
+
+
+class Function(Body):
+    name: Name
+    description: str | None = None
+    parameters: Schema | None = None
+
+
+class Tool(Body):
+    type: Literal["function"]
+    function: Function
+
+    def plain(self) -> dict[str, Any]:
+        """As it was given: what a template shows of it is what the model was taught."""
+        return self.model_dump(exclude_none=True, exclude_unset=True)
+
+
+class Called(Body):
+    name: Name
+    arguments: str
+
+    @field_validator("arguments")
+    @classmethod
+    def _an_object(cls, text: str) -> str:
+        return _object(text)
+
+
+class ToolCall(Body):
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: Called
+
+
+class Message(Body):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[Part] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+    @validator(mode="after")
+    def _says_something(self) -> Message:
+        if self.content is None and not (self.role == "assistant" and self.tool_calls):
+            raise ValueError(f"a message of the {self.role}'s needs content")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("only the assistant calls tools")
+        return self
+
+    def plain(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True, include={"role", "content", "tool_calls", "tool_call_id"})
+
+
+class StreamOptions(Body):
+    include_usage: bool = False
+
+
+class Sampled(Body):
+    """What both of OpenAI's endpoints take."""
+
+    model: str
+    max_tokens: Count | None = None
+    temperature: Temperature | None = 1.0
+    top_p: Share | None = 1.0
+    top_k: Annotated[int, Field(ge=0)] | None = 0
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = 1
+    stop: Stop | Stops | None = None
+    seed: int | None = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = False  # as vLLM has it: what was sampled, not to be tokenised again
+
+    refused: ClassVar = {
+        "frequency_penalty": (0, 0.0),
+        "presence_penalty": (0, 0.0),
+        "logit_bias": ({},),
+        "best_of": (1,),
+        "echo": (False,),
+        "suffix": ("",),
+        "response_format": ({"type": "text"},),
+        "modalities": (["text"],),
+        "functions": ([],),
+        "function_call": ("none", "auto"),
+        "audio": (),
+        "prediction": (),
+        "web_search_options": (),
+    }
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+
+    @property
+    def counts_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class ChatRequest(Sampled):
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["auto", "none"] | None = None
+
+    @validator(mode="after")
+    def _top_needs_logprobs(self) -> ChatRequest:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs needs logprobs: true")
+        return self
+
+    @field_validator("tool_choice", mode="before")
+    @classmethod
+    def _nobody_can_be_forced(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, dict) or value == "required":
+            raise ValueError("a call cannot be forced here; write auto or none")
+        return value
+
+    @property
+    def offered(self) -> list[dict[str, Any]]:
+        return [] if self.tool_choice == "none" else [tool.plain() for tool in self.tools or ()]
+
+
+Token = Annotated[int, Field(ge=0)]
+
+
+class CompletionRequest(Sampled):
+    max_tokens: Count | None = 16
+    prompt: str | list[str] | list[Token] | list[list[Token]]
+    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """One or several, each a text or token ids."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if self.prompt and isinstance(self.prompt[0], int):
+            return [list(self.prompt)]
+        return list(self.prompt)  # type: ignore[arg-type]
+
+
+class TextBlock(Body):
+    type: Literal["text"]
+    text: str
+
+
+class ToolUseBlock(Body):
+    type: Literal["tool_use"]
+    id: str
+    name: Name
+    input: dict[str, Any]
+
+
+class ToolResultBlock(Body):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str | list[TextBlock] | None = None
+
+
+ContentBlock = Annotated[TextBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
+
+
+class Turn(Body):
+    role: Literal["user", "assistant"]
+    content: str | list[ContentBlock]
+
+    @validator(mode="after")
+    def _each_its_own(self) -> Turn:
+        kinds = {"text"} if isinstance(self.content, str) else {block.type for block in self.content}
+        if self.role == "user" and "tool_use" in kinds:
+            raise ValueError("only the assistant uses tools")
+        if self.role == "assistant" and "tool_result" in kinds:
+            raise ValueError("the answer of a tool belongs to the user's turn")
+        return self
+
+
+class AnthropicTool(Body):
+    name: Name
+    description: str | None = None
+    input_schema: Schema
+    type: Literal["custom"] | None = None
+
+
+class ToolChoice(Body):
+    type: str
+
+    @field_validator("type")
+    @classmethod
+    def _nobody_can_be_forced(cls, value: str) -> str:
+        if value not in ("auto", "none"):
+            raise ValueError("a call cannot be forced here; write auto or none")
+        return value
+
+
+class CountRequest(Body):
+    """What `/v1/messages/count_tokens` takes."""
+
+    model: str
+    messages: Annotated[list[Turn], Field(min_length=1)]
+    system: str | list[TextBlock] | None = None
+    tools: list[AnthropicTool] | None = None
+    tool_choice: ToolChoice | None = None
+
+    refused: ClassVar = {"thinking": ({"type": "disabled"},), "mcp_servers": ([],), "container": ()}
+
+    @property
+    def offered(self) -> list[AnthropicTool]:
+        unwanted = self.tool_choice is not None and self.tool_choice.type == "none"
+        return [] if unwanted else list(self.tools or ())
+
+
+class MessagesRequest(CountRequest):
+    max_tokens: Count
+    temperature: Temperature | None = 1.0
+    top_p: Share | None = 1.0
+    top_k: Annotated[int, Field(ge=0)] | None = 0
+    stop_sequences: Stops | None = None
+    stream: bool | None = False
+
+
+def _object(text: str) -> str:
+    try:
+        value, end = read_json(text or "{}")
+    except Unreadable as reason:
+        raise ValueError(
+            f"the arguments of a call are a JSON object, and this cannot be read: {reason}"
+        ) from None
+    if not isinstance(value, dict) or (text or "{}")[end:].strip():
+        raise ValueError("the arguments of a call are a JSON object")
+    return text or "{}"

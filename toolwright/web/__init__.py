@@ -1,0 +1,1 @@
+"""What our HTTP servers share: an address, bare ASGI, and an orderly end."""

@@ -1,0 +1,54 @@
+"""Serving: a socket, an application behind it, and an end that finishes what was begun."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import uvicorn
+
+
+class Application(Protocol):
+    """`draining` turns new work away while the old is finished."""
+
+    draining: bool
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+
+async def serve(
+    app: Application, listening: socket.socket, *, drain_s: float, said: Callable[[], None]
+) -> None:
+    """Until SIGTERM or SIGINT: then no new work, and the old is finished. `said` is called when it begins."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(drain_s),
+        server_header=False,
+        date_header=False,
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.force_exit = app.draining  # asked twice: without waiting for what is under way
+        app.draining = server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    said()
+    await server.serve(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Signals are the caller's: a first one drains, whoever sent it."""
+
+    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        return contextlib.nullcontext()
