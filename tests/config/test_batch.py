@@ -14,10 +14,13 @@ def line(**blocks: Any) -> str:
 
 
 def test_the_arithmetic_of_a_step() -> None:
-    assert line(rollout={"prompts": 16, "samples": 8}, update={"epochs": 2, "minibatches": 4}) == (
-        "16 prompts × 8 samples = 128 trajectories a step → 2 epochs × 4 minibatches of 32"
-        " → 8 updates a step; micro-batches of ≤ 16,384 tokens"
+    step = (
+        "16 prompts × 8 samples = 128 trajectories a step → 2 epochs × 4 minibatches of 32 → 8 updates a step"
     )
+    rollout, update = {"prompts": 16, "samples": 8}, {"epochs": 2, "minibatches": 4}
+    assert line(rollout=rollout, update=update) == step
+    asked = {**update, "micro_tokens": 16_384}
+    assert line(rollout=rollout, update=asked) == f"{step}; micro-batches of ≤ 16,384 tokens"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,61 @@
+"""How many tokens a pass takes: as asked, or as memory has room for."""
+
+from __future__ import annotations
+
+import pytest
+import tiny
+import torch
+
+from toolwright.config import schema
+from toolwright.learner import budget
+from toolwright.learner.objective import Objective
+from toolwright.learner.policy import Policy
+
+
+def policy_of(micro_tokens: int | None) -> Policy:
+    return Policy(
+        tiny.decoder(),
+        schema.Optimizer(lr=0.01),
+        total_updates=10,
+        temperature=1.0,
+        micro_tokens=micro_tokens,
+        dtype=torch.float32,
+    )
+
+
+def test_what_is_asked_for_is_taken_and_a_cpu_has_a_number_of_its_own() -> None:
+    assert policy_of(123).micro_tokens == 123
+    assert policy_of(None).micro_tokens == budget.ON_A_CPU
+
+
+def test_a_larger_model_leaves_more_behind() -> None:
+    small, large = tiny.shape(), tiny.shape(layers=4)
+    assert budget.token_bytes(small) < budget.token_bytes(large) < 2.1 * budget.token_bytes(small)
+
+
+def test_a_pass_that_memory_has_no_room_for_is_done_in_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And gives the gradient that it would have given."""
+    plain, cramped = policy_of(100_000), policy_of(100_000)
+    batch, objective = tiny.batch(8), Objective(schema.Algorithm(), norm_tokens=16)
+    batch.columns["advantages"] = torch.randn(len(batch.actions))
+    inner, most = cramped._update, max(batch.lengths)
+
+    def update(*given: object) -> dict[str, float]:
+        found = inner(*given)  # type: ignore[arg-type]
+        if cramped.micro_tokens > 2 * most:
+            raise torch.OutOfMemoryError
+        return found
+
+    before = {name: p.clone() for name, p in cramped.decoder.named_parameters()}
+    monkeypatch.setattr(cramped.optimizer.inner, "step", lambda lr: None)
+    monkeypatch.setattr(cramped, "_update", update)
+    monkeypatch.setattr(plain.optimizer.inner, "step", lambda lr: None)
+    wanted, found = plain.update(batch, objective), cramped.update(batch, objective)
+    assert most < cramped.micro_tokens <= 2 * most
+    assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=1e-5)
+    assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
+    assert all(torch.equal(before[name], p) for name, p in cramped.decoder.named_parameters())
+    cramped.micro_tokens = most
+    monkeypatch.setattr(cramped, "_update", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+    with pytest.raises(torch.OutOfMemoryError):
+        cramped.update(batch, objective)
