@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -301,8 +303,8 @@ class NativeEngine:
             sequence.slot = target
             self._lanes = None
 
-    def _precision(self) -> torch.autocast:
-        return autocast(self.device, self.dtype)
+    def _precision(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.exact else autocast(self.device, self.dtype)
 
     def _forward(self) -> Forward:
         """A pass over one token a row."""

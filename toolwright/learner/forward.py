@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +42,29 @@ def states(decoder: Decoder, batch: Batch) -> Tensor:
     return hidden.index_select(0, attend.where[batch.actions.to(device) - 1])
 
 
+class _Chosen(torch.autograd.Function):
+    """Of each row of logits the log-probability of its target, and the entropy, which has no gradient.
+
+    ∂logits = g (1[target] − π): π alone is kept, and becomes the gradient in place. With a real vocabulary
+    nothing else is as large."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        log_all = logits.log_softmax(-1)
+        log_prob = log_all.gather(1, target[:, None])[:, 0]
+        every = log_all.exp()
+        ctx.save_for_backward(every, target)
+        entropy = log_all.mul_(every).sum(-1).neg_()
+        ctx.mark_non_differentiable(entropy)
+        return log_prob, entropy
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        every, target = ctx.saved_tensors
+        given = gradients[0][:, None]
+        return every.mul_(-given).scatter_add_(1, target[:, None], given), None
+
+
 def statistics(
     decoder: Decoder,
     batch: Batch,
@@ -61,7 +85,12 @@ def statistics(
 
     def of_chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logits = decoder.head(hidden)
-        log_all = (logits / temperature if temperature != 1 else logits).log_softmax(-1)
+        if temperature != 1:
+            logits = logits / temperature
+        if not squares and not entropy_gradient:
+            log_prob, entropy = _Chosen.apply(logits, target)
+            return log_prob, entropy, entropy
+        log_all = logits.log_softmax(-1)
         log_prob = log_all.gather(1, target[:, None])[:, 0]
         if not entropy_gradient:
             log_all = log_all.detach()
