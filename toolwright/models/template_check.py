@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.models.chat import ASKED, PROBE
@@ -39,7 +40,8 @@ def check(tokenizer: Tokenizer) -> None:
 def _written(tokenizer: Tokenizer, name: str) -> str:
     """A conversation in which a special token of this name would be seen."""
     said = [ASKED, {"role": "assistant", "content": "!"}]
+    named: dict[str, Any] = {name: PROBE}
     try:
-        return tokenizer.chat.render(said, generate=False, **{name: PROBE})
+        return tokenizer.chat.render(said, generate=False, **named)
     except UserError:
         return ""  # a template that takes no such conversation says so when it is used
