@@ -14,9 +14,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from toolwright.cli import main
+from toolwright.failures import UserError
 from toolwright.models import adapter_folder, huggingface, lora
+from toolwright.trainer import memory
 
-from .runs import words
+from .runs import configured, words
 from .test_bad_input import contents
 
 Refused = Callable[..., str]
@@ -207,17 +209,6 @@ def test_weights_that_are_larger_than_memory(model: Path) -> None:
     with path.open("wb") as file:  # a file with a hole, of no size on the disk
         file.write(len(told).to_bytes(8, "little") + told)
         file.truncate(8 + len(told) + giant.nbytes)
-    said = refused_unread(model)
-    assert "this run needs" in said
-    assert "weights 1024.0, gradients 1024.0, optimiser 2048.0" in said
-
-
-def refused_unread(model: Path) -> str:
-    from toolwright.failures import UserError
-    from toolwright.trainer import memory
-
-    from .runs import configured
-
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError, match="this run needs") as caught:
         memory.check(configured(f"model.path={model}"))
-    return str(caught.value)
+    assert "weights 1024.0, gradients 1024.0, optimiser 2048.0" in str(caught.value)

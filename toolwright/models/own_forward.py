@@ -184,9 +184,8 @@ class OwnForward(Decoder):
 
 def load(folder: Path, *, context: int | None = None) -> OwnForward:
     """The folder's weights in a model of `transformers`."""
-    files = weight_files.files(folder)
-    for path in files:
-        weight_files.check(path)
+    for path in weight_files.files(folder):
+        weight_files.header(path)
     transformers = _transformers()
     try:
         model, told = transformers.AutoModelForCausalLM.from_pretrained(

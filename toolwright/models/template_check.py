@@ -40,8 +40,8 @@ def check(tokenizer: Tokenizer) -> None:
 def _written(tokenizer: Tokenizer, name: str) -> str:
     """A conversation in which a special token of this name would be seen."""
     said = [ASKED, {"role": "assistant", "content": "!"}]
-    probe: dict[str, Any] = {name: PROBE}
+    named: dict[str, Any] = {name: PROBE}
     try:
-        return tokenizer.chat.render(said, generate=False, **probe)
+        return tokenizer.chat.render(said, generate=False, **named)
     except UserError:
         return ""  # a template that takes no such conversation says so when it is used

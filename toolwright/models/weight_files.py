@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -44,34 +44,40 @@ def files(folder: Path) -> list[Path]:
 
 def parameters(folder: Path) -> int:
     """How many numbers there are in all, read from the headers."""
-    count = 0
-    for path in files(folder):
-        check(path)
-        with _readable(path), safe_open(path, framework="pt") as opened:
-            count += sum(math.prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118
-    return count
+    return sum(math.prod(one["shape"]) for path in files(folder) for one in header(path).values())
 
 
-def check(path: Path) -> None:
-    """A UserError for a file that is missing, cut short or not one of safetensors; reads its header alone."""
+def header(path: Path) -> dict[str, dict[str, Any]]:
+    """`dtype`, `shape` and `data_offsets` of each tensor, without mapping the file, which may be larger than
+    memory. A UserError for one that is missing, cut short, or not of safetensors."""
     if not path.is_file():
         raise UserError(f"{path.parent} is not whole: {path.name} is missing")
     with path.open("rb") as file:
-        if file.read(len(POINTER)) == POINTER:
+        start = file.read(max(8, len(POINTER)))
+        if start.startswith(POINTER):
             raise UserError(f"{path} is a pointer of Git LFS, not the weights: run `git lfs pull` there")
-    with _readable(path), safe_open(path, framework="pt") as opened:
-        opened.keys()
+        length, size = int.from_bytes(start[:8], "little"), path.stat().st_size
+        if len(start) < 8 or 8 + length > size:
+            raise _unreadable(path, "it is cut short in its header, or is another kind of file")
+        file.seek(8)
+        try:
+            found: dict[str, dict[str, Any]] = json.loads(file.read(length))
+            found.pop("__metadata__", None)
+            end = max((one["data_offsets"][1] for one in found.values()), default=0)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise _unreadable(path, "its header is damaged") from None
+    if 8 + length + end != size:
+        raise _unreadable(path, f"it has {size:,} bytes, and its header promises {8 + length + end:,}")
+    return found
 
 
 def read_file(path: Path) -> dict[str, Tensor]:
-    check(path)
-    with _readable(path):
-        return load_file(path)
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
+    header(path)
     try:
-        yield
+        return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} cannot be read as safetensors: {error}; get it again") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, reason: object) -> UserError:
+    return UserError(f"{path} cannot be read as safetensors: {reason}; get it again")
