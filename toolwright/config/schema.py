@@ -70,7 +70,9 @@ class TaskSet(Block):
     )
     held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
     shuffle: bool = Field(default=True, description="a new order of tasks each epoch")
-    max_prompt_tokens: PositiveInt = Field(default=512, description="the longest prompt allowed")
+    max_prompt_tokens: PositiveInt = Field(
+        default=512, description="the longest prompt allowed, words about tools included"
+    )
     long_prompts: Literal["skip", "error"] = Field(default="skip", description="what to do with a longer one")
 
 

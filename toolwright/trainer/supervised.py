@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from toolwright import tasks as task_sets
-from toolwright.agents.auto import choice
 from toolwright.agents.demonstration import Demonstrator
 from toolwright.agents.rollout import Rollout
 from toolwright.agents.tool_use import ToolUse
@@ -203,11 +202,16 @@ class Judge:
             model=config.model,
             rollout=config.rollout.model_copy(update={"max_tokens": limited}),
         )
-        limit = min(config.task.max_prompt_tokens, most)
-        self.tasks = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
         self.engine = roles.build_engine(self.config, decoder, tokenizer)
         self.rollout = Rollout(self.config.rollout, self.engine, tokenizer, tools=tools)
         self.loop = asyncio.Runner()
+        self.tasks = roles.fitting(
+            list(tasks.held_out),
+            config.task,
+            tokenizer,
+            self.loop.run(self.rollout.cast.openings()),
+            limit=min(config.task.max_prompt_tokens, most),
+        )
         self.scorer: Scorer | None = None
         self.missing = ""
         try:
@@ -219,14 +223,13 @@ class Judge:
     def demonstrator(self) -> Demonstrator:
         """Writes demonstrations as this rollout's attempts are written."""
         rollout, config = self.rollout, self.rollout.config
-        name = choice(Task("", []), rollout.tool_settings) if config.agent == "auto" else config.agent
-        agent = rollout.agent_of(name)
+        agent = rollout.cast.agent_for(Task("", []))
         if not isinstance(agent, ToolUse):
             return Demonstrator(rollout.tokenizer, template=config.template)
         return Demonstrator(
             rollout.tokenizer,
             agent.format,
-            agent.ordered(self.loop.run(rollout.tools.schemas())),
+            agent.ordered(self.loop.run(rollout.cast.tools.schemas())),
             tool_prompt=config.tool_prompt,
             template=config.template,
         )
