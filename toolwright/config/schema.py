@@ -189,7 +189,8 @@ class Reward(Block):
         description="processes that score side by side; null: 1 for a function by path, else every core",
     )
     sandbox_url: str | None = Field(
-        default=None, description="where code is run against tests; null: a server of the run's own"
+        default=None,
+        description="where code is run against tests; null: the tools' sandbox, or one of the run's own",
     )
     overlong_buffer: float = Field(
         default=0.0, ge=0, lt=1, description="DAPO: the last part of the limit, over which a penalty grows"

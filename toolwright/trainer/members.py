@@ -24,7 +24,7 @@ from toolwright.rewards import Scorer
 from toolwright.runtime import tensors
 from toolwright.runtime.host import Rank
 from toolwright.runtime.transport import Array, Parcel, Told, pack, unpack
-from toolwright.tools.settings import Settings, served
+from toolwright.tools.settings import Settings, sandbox_in, served
 from toolwright.trainer import roles
 from toolwright.trainer.learning import (
     Learner,
@@ -62,6 +62,7 @@ class Workplace:
 
     def __init__(self, brief: Brief, rank: Rank = ALONE) -> None:
         self.brief, self.config, self.rank = brief, brief.config, rank
+        self.tools = brief.tools  # once a rollout is here, with the servers that were started for them
         self.survived: list[str] = []  # what died beneath a role and was started again
 
     @cached_property
@@ -77,12 +78,12 @@ class Workplace:
 
     def rollout(self, stack: ExitStack) -> Rollout:
         """`stack` ends the servers that tools needed."""
-        tools = stack.enter_context(served(self.brief.tools, died=self.survived.append))
-        return Rollout(self.config.rollout, self.engine, self.model[1], tools=tools)
+        self.tools = stack.enter_context(served(self.brief.tools, died=self.survived.append))
+        return Rollout(self.config.rollout, self.engine, self.model[1], tools=self.tools)
 
     def scorer(self) -> Scorer:
         task_sets.TASKS.get(self.config.task.name)  # a user's task file may register its scorer
-        return Scorer(self.config.reward, default=self.brief.scorer)
+        return Scorer(self.config.reward, default=self.brief.scorer, sandbox_url=sandbox_in(self.tools))
 
     def learner(self, **given: Any) -> Learner:
         return Learner(self.config, self.model[0], max_turns=self.brief.max_turns, **given)

@@ -30,7 +30,7 @@ from toolwright.observe.summary import closing_table
 from toolwright.rewards import Scorer
 from toolwright.tasks import TaskSet
 from toolwright.tasks.order import TaskOrder
-from toolwright.tools.settings import Settings, served, settings_of
+from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
 from toolwright.trainer import roles
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt
@@ -215,7 +215,8 @@ class Judge:
         self.scorer: Scorer | None = None
         self.missing = ""
         try:
-            self.scorer = Scorer(self.config.reward, default=tasks.scorer)
+            url = sandbox_in(tools)
+            self.scorer = Scorer(self.config.reward, default=tasks.scorer, sandbox_url=url)
             self.scorer.check(self.tasks)
         except UserError as error:
             self.missing = str(error)
