@@ -320,3 +320,17 @@ def test_a_task_that_offers_a_tool_which_is_not_there(refused: Refused) -> None:
 def test_an_mcp_server_that_does_not_start(refused: Refused) -> None:
     said = refused("tools={files: {path: mcp, command: no-such-server, start_timeout_s: 5}}")
     assert "no-such-server" in said
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"name": "gridwrld"}, "unknown environment 'gridwrld'"),
+        ({"name": "gridworld", "level": "@*", "veiw": "map"}, "has no setting 'veiw'"),
+        ({"name": "gridworld"}, "needs the setting 'level'"),
+        ({}, "task tasks.jsonl:1 names no environment"),
+    ],
+)
+def test_an_environment_that_is_not_there(environment: dict[str, str], said: str, refused: Refused) -> None:
+    own = task_file(row() | {"extra_info": {"environment": environment}})
+    assert said in refused(*own, "task.held_out=tasks.jsonl", "rollout.agent=environment")

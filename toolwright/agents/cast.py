@@ -8,6 +8,7 @@ from typing import Any
 from toolwright.agents import Agent, registry
 from toolwright.agents.auto import choice
 from toolwright.agents.briefing import Briefing
+from toolwright.agents.environment import EnvironmentLoop
 from toolwright.agents.tool_use import ToolUse
 from toolwright.config import schema
 from toolwright.failures import TaskFailure, UserError
@@ -54,7 +55,8 @@ class Cast:
 
     async def openings(self) -> Callable[[Task], str]:
         """What gives a task's opening as the policy will read it, words about tools included. Servers that
-        list their own tools are asked for them here; what an environment shows first is not known yet."""
+        list their own tools are asked for them here; what an environment shows first is not known yet, but
+        that there is one. A UserError for a task that cannot be attempted."""
         schemas = await self.tools.schemas()
 
         def opening(task: Task) -> str:
@@ -62,6 +64,8 @@ class Cast:
             try:
                 if isinstance(agent, ToolUse):
                     told = agent.told(task, schemas)
+                elif isinstance(agent, EnvironmentLoop):
+                    agent.check(task)
             except TaskFailure as error:
                 raise UserError(str(error)) from None
             return self.tokenizer.render(told.messages, tools=told.tools, **self.config.template)
