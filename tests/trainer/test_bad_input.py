@@ -309,6 +309,11 @@ def test_what_is_said_of_tools_counts_as_prompt(refused: Refused) -> None:
     assert "task tasks.jsonl:1: its prompt is longer than 60 tokens" in said
 
 
+def test_no_room_for_an_answer_after_any_prompt(refused: Refused) -> None:
+    own = (*task_file(row()), "task.held_out=tasks.jsonl", "rollout.max_total_tokens=5")
+    assert "every prompt is longer than 4 tokens" in refused(*own)
+
+
 def test_a_task_that_offers_a_tool_which_is_not_there(refused: Refused) -> None:
     offering = row() | {"extra_info": {"tools": ["calculater"]}}
     own = (*task_file(offering), "task.held_out=tasks.jsonl", *AUTO)

@@ -33,7 +33,8 @@ def prepare(config: schema.Config, tools: Settings | None = None) -> Prepared:
     tasks = task_sets.load(config.task, seed=config.run.seed)
     tools = settings_of(config) if tools is None else tools
     alphabet = roles.alphabet(tasks, tools)
-    limit = min(config.task.max_prompt_tokens, roles.context_of(config.model) - 1)
+    whole = min(filter(None, (roles.context_of(config.model), config.rollout.max_total_tokens)))
+    limit = min(config.task.max_prompt_tokens, whole - 1)
     tokenizer = roles.build_tokenizer(config.model, alphabet)
     opening = asyncio.run(_openings(config.rollout, tokenizer, tools))
     train, held_out = (

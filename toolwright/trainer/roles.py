@@ -146,6 +146,7 @@ def fitting(
     if found and not kept:
         raise UserError(
             f"every prompt is longer than {limit} tokens, the shortest has {least}, tools included; "
-            "raise task.max_prompt_tokens or model.context, or say less of the tools by rollout.tool_prompt"
+            "raise task.max_prompt_tokens, model.context or rollout.max_total_tokens, or say less of the "
+            "tools by rollout.tool_prompt"
         )
     return kept
