@@ -32,14 +32,22 @@ def gigpo(**changed: Any) -> Tensor:
     return advantages.compute("gigpo", **given | changed)[0][:, 0]
 
 
-def test_every_trajectory_counts_once_however_many_steps_it_took() -> None:
-    # The mean of u's two episodes is ½, not the ¾ of its four rows; v has only one.
-    torch.testing.assert_close(gigpo(step_weight=0.0), torch.tensor([0.5, 0.5, 0.5, -0.5, 0.0]))
+def test_episodes_are_compared_over_step_rows_and_a_lone_one_keeps_its_score() -> None:
+    # Three of u's four rows scored 1: their mean is ¾. v has only one row.
+    torch.testing.assert_close(gigpo(step_weight=0.0), torch.tensor([0.25, 0.25, 0.25, -0.75, 1.0]))
 
 
-def test_over_step_rows_long_trajectories_weigh_more_and_a_lone_one_keeps_its_score() -> None:
-    ours = gigpo(step_weight=0.0, episode_rows=True)
-    torch.testing.assert_close(ours, torch.tensor([0.25, 0.25, 0.25, -0.75, 1.0]))
+@pytest.mark.parametrize("mode", ["mean_norm", "mean_std_norm"])
+def test_what_every_step_of_a_group_says_is_pushed_neither_way(mode: str) -> None:
+    # However long those that fail are: the advantages of a group's rows add up to 0.
+    assert gigpo(mode=mode, gamma=0.9)[:4].sum() == pytest.approx(0.0, abs=1e-6)
+    by_trajectory = gigpo(mode=mode, gamma=0.9, episode_rows=False)
+    assert by_trajectory[:4].sum() > 0.5  # here it is the long one that won
+
+
+def test_over_trajectories_each_counts_once_however_many_steps_it_took() -> None:
+    ours = gigpo(step_weight=0.0, episode_rows=False)
+    torch.testing.assert_close(ours, torch.tensor([0.5, 0.5, 0.5, -0.5, 0.0]))
 
 
 def test_steps_from_one_state_are_compared_and_a_lone_step_gets_nothing() -> None:
@@ -55,8 +63,8 @@ def test_the_step_weight_scales_the_step_part_alone() -> None:
 
 def test_mean_std_norm_divides_by_the_deviation_of_episodes_and_of_steps() -> None:
     episode = gigpo(step_weight=0.0, mode="mean_std_norm")
-    deviation = torch.tensor([1.0, 0.0]).std()
-    torch.testing.assert_close(episode, torch.tensor([0.5, 0.5, 0.5, -0.5, 0.0]) / deviation)
+    expected = torch.tensor([0.25, 0.25, 0.25, -0.75]) / torch.tensor([1.0, 1.0, 1.0, 0.0]).std()
+    torch.testing.assert_close(episode, torch.tensor([*expected, 1.0]), atol=1e-5, rtol=1e-5)
     step = gigpo(mode="mean_std_norm") - episode
     deviation = torch.tensor([0.9, 0.3, 0.0]).std()
     torch.testing.assert_close(

@@ -88,4 +88,4 @@ def test_the_value_loss_agrees(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("gigpo"))
 def test_gigpo_over_step_rows_agrees_with_verl_agent(case: dict[str, Any]) -> None:
-    assert_agree(estimate(case, "gigpo", episode_rows=True, **case["params"])[0], case["advantages"])
+    assert_agree(estimate(case, "gigpo", **case["params"])[0], case["advantages"])

@@ -27,7 +27,9 @@ def make_attempt(
     attempt = Trajectory(task, group, index, reward=reward, stop="eos", counts={"tool_calls": 1})
     attempt.append(Segment("prompt", [1, 2], text="rendered prompt"))
     attempt.append(Segment("policy", [3, 4], [-0.5, -0.1], text="calculator(12*7)"))
-    attempt.append(Segment("tool", [5], text="result 84"))
+    called = {"name": "calculator", "arguments": '{"x": "12*7"}', "seconds": 0.012, "trouble": ""}
+    broken = {"name": "", "trouble": "malformed"}
+    attempt.append(Segment("tool", [5], text="result 84", calls=[called, broken]))
     attempt.append(Segment("environment", [6], text="the room is quiet", reward=0.25))
     attempt.append(Segment("policy", [7], [-0.2], text=answer))
     if failure:

@@ -157,6 +157,12 @@ def test_attempts_of_the_first_and_the_last_step_stand_side_by_side(run: Path) -
     assert "task failure: the sandbox took more than 30 s" in words
 
 
+def test_the_calls_of_tools_are_told_with_their_time_and_their_trouble(run: Path) -> None:
+    text = write_report(run).read_text()
+    assert "<code>calculator({&quot;x&quot;: &quot;12*7&quot;})</code> <small>12 ms</small>" in text
+    assert '<b class="trouble">malformed</b>' in text
+
+
 def test_a_long_prompt_is_folded_and_a_long_answer_loses_its_middle(run: Path) -> None:
     attempt = make_attempt(group="g", index=0, reward=1.0, answer="start" + "x" * 50_000 + "end")
     attempt.task.prompt[0]["content"] = "schema " * 500

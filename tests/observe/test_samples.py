@@ -15,7 +15,7 @@ def test_the_first_and_the_last_step_are_shown_turn_by_turn(run: Path) -> None:
     assert lines[1:6] == [
         "  What is 12 times 7?  (reward 1; right is 84)",
         "    policy      calculator(12*7)",
-        "    tool        result 84",
+        "    tool        result 84  (calculator, 12 ms)  (malformed)",
         "    environment the room is quiet",
         "    policy      The answer is 84.",
     ]

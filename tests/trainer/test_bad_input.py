@@ -294,3 +294,48 @@ def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path: Path
         raise PermissionError(13, "Permission denied")
     with pytest.raises(UserError, match="make room, then go on"), folder.while_there_is_room(then="go on"):
         raise OSError(28, "No space left on device")
+
+
+CALCULATOR = "tools={calculator: {}}"
+AUTO = ("rollout.agent=auto", "model.context=2048")
+
+
+def test_what_is_said_of_tools_counts_as_prompt(refused: Refused) -> None:
+    own = (*task_file(row()), "task.held_out=tasks.jsonl", "task.max_prompt_tokens=60", *AUTO)
+    said = refused(*own, CALCULATOR)
+    assert "every prompt is longer than 60 tokens, the shortest has " in said
+    assert "say less of the tools by rollout.tool_prompt" in said
+    said = refused(*own, CALCULATOR, "task.long_prompts=error")
+    assert "task tasks.jsonl:1: its prompt is longer than 60 tokens" in said
+
+
+def test_no_room_for_an_answer_after_any_prompt(refused: Refused) -> None:
+    own = (*task_file(row()), "task.held_out=tasks.jsonl", "rollout.max_total_tokens=5")
+    assert "every prompt is longer than 4 tokens" in refused(*own)
+
+
+def test_a_task_that_offers_a_tool_which_is_not_there(refused: Refused) -> None:
+    offering = row() | {"extra_info": {"tools": ["calculater"]}}
+    own = (*task_file(offering), "task.held_out=tasks.jsonl", *AUTO)
+    assert "task tasks.jsonl:1 offers the tool 'calculater', which is not configured" in refused(
+        *own, CALCULATOR
+    )
+
+
+def test_an_mcp_server_that_does_not_start(refused: Refused) -> None:
+    said = refused("tools={files: {path: mcp, command: no-such-server, start_timeout_s: 5}}")
+    assert "no-such-server" in said
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"name": "gridwrld"}, "unknown environment 'gridwrld'"),
+        ({"name": "gridworld", "level": "@*", "veiw": "map"}, "has no setting 'veiw'"),
+        ({"name": "gridworld"}, "needs the setting 'level'"),
+        ({}, "task tasks.jsonl:1 names no environment"),
+    ],
+)
+def test_an_environment_that_is_not_there(environment: dict[str, str], said: str, refused: Refused) -> None:
+    own = task_file(row() | {"extra_info": {"environment": environment}})
+    assert said in refused(*own, "task.held_out=tasks.jsonl", "rollout.agent=environment")

@@ -14,7 +14,7 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Briefing:
-    messages: list[Message]
+    messages: Sequence[Message]
     tools: Schemas | None  # for the chat template
 
 

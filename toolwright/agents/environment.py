@@ -10,7 +10,7 @@ from toolwright.agents.attempt import Attempt, Over
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.environments import InvalidAction, Outcome
-from toolwright.environments.host import Host
+from toolwright.environments.host import Host, checked
 from toolwright.failures import UserError
 from toolwright.trajectory import Segment, Task
 
@@ -21,6 +21,12 @@ class EnvironmentLoop:
 
     def __init__(self, config: schema.Rollout) -> None:
         self.config = config
+
+    def check(self, task: Task) -> None:
+        """A UserError for a task without an environment, or with one that cannot be built as it is set."""
+        settings = settings_of(task)
+        settings.pop("action_tag", None)
+        checked(settings)
 
     async def attempt(self, attempt: Attempt) -> None:
         settings = settings_of(attempt.task)

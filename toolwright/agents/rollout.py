@@ -11,15 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolwright.agents import Agent, registry
 from toolwright.agents.attempt import Attempt, Over
 from toolwright.agents.auto import choice
+from toolwright.agents.cast import Cast
 from toolwright.agents.tool_use import TOOLS
 from toolwright.config import schema
 from toolwright.engines import Engine, Sampling
-from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
 
 
@@ -45,11 +44,9 @@ class Rollout:
         tools: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.config, self.engine, self.tokenizer = config, engine, tokenizer
-        self.tool_settings = tools or {}
-        self.tools = Toolbox(self.tool_settings, timeout_s=config.tool_timeout_s)
-        self._agents: dict[str, Agent] = {}
+        self.cast = Cast(config, tokenizer, tools=tools)
+        self.agent = self.cast.agent(config.agent)
         self._under_way: set[Attempt] = set()
-        self.agent = self.agent_of(config.agent)
         self.sampling = Sampling(
             temperature=config.temperature,
             top_p=config.top_p,
@@ -58,24 +55,8 @@ class Rollout:
             stop=tuple(config.stop),
         )
 
-    def agent_of(self, name: str) -> Agent:
-        """The agent of that name, built on first use; it is given what its constructor asks for by name."""
-        if name not in self._agents:
-            entry = registry.get(name)
-            if not isinstance(entry.target, type) or not callable(getattr(entry.target, "attempt", None)):
-                raise UserError(f"rollout.agent={name} is no agent: that is a class with `async def attempt`")
-            given = entry.accepted(
-                config=self.config,
-                tools=self.tools,
-                tool_settings=self.tool_settings,
-                tokenizer=self.tokenizer,
-                agents=self.agent_of,
-            )
-            self._agents[name] = entry.target(**given)
-        return self._agents[name]
-
     def turns(self, tasks: Iterable[Task]) -> int:
-        return most_turns(self.config, self.tool_settings, tasks)
+        return most_turns(self.config, self.cast.tool_settings, tasks)
 
     def awaits(self) -> str:
         """Whom the attempts under way are waiting for, and how many each."""
@@ -84,7 +65,7 @@ class Rollout:
 
     async def close(self) -> None:
         """Closes the tools, in the loop that used them."""
-        await self.tools.close()
+        await self.cast.tools.close()
 
     async def run(
         self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
@@ -152,7 +133,7 @@ class Rollout:
         finally:
             self._under_way.discard(attempt)
             self.engine.release(attempt.id)
-            await self.tools.end(attempt.id)
+            await self.cast.tools.end(attempt.id)
         trajectory.timings["attempt_s"] = time.perf_counter() - started
         return trajectory
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt
-from toolwright.agents.briefing import brief
+from toolwright.agents.briefing import Briefing, brief
 from toolwright.agents.formats import Format, Offered, Schemas
 from toolwright.agents.formats.arguments import to_json
 from toolwright.agents.formats.thinking import spoken
@@ -45,9 +45,9 @@ class ToolUse:
         return formats.build(self.config.call_format, self.config.call_params, self.tokenizer)
 
     async def attempt(self, attempt: Attempt) -> None:
-        schemas = self.ordered(offered_to(attempt.task, await self.tools.schemas()))
-        offered = formats.offered_by(schemas)
-        told = brief(attempt.task.prompt, schemas, self.format, self.tokenizer, self.config.tool_prompt)
+        schemas = await self.tools.schemas()
+        offered = formats.offered_by(self.offered(attempt.task, schemas))
+        told = self.told(attempt.task, schemas)
         attempt.prompt(told.messages, tools=told.tools)
         stop = (*self.config.stop, *(self.format.stop(offered) if offered else ()))
         thinking = _opens_thought(attempt)
@@ -120,6 +120,14 @@ class ToolUse:
 
     def _fit(self, text: str) -> str:
         return self.tokenizer.clip(text, self.config.tool_tokens)
+
+    def told(self, task: Task, schemas: Schemas) -> Briefing:
+        """The task's prompt with what is said of those tools that it offers."""
+        offered = self.offered(task, schemas)
+        return brief(task.prompt, offered, self.format, self.tokenizer, self.config.tool_prompt)
+
+    def offered(self, task: Task, schemas: Schemas) -> Schemas:
+        return self.ordered(offered_to(task, schemas))
 
     def ordered(self, schemas: Schemas) -> Schemas:
         """The first one is what a format without names calls."""

@@ -205,6 +205,8 @@ def _show(
         for segment in t.segments:
             if segment.source == "prompt":
                 continue
+            for call in attempt.calls(segment):
+                _block(console, "call", call.line, "red" if call.trouble else "bright_black")
             text = attempt.cut(attempt.segment_text(segment), most)
             note = "" if segment.reward is None else f"  (reward {compact(segment.reward)})"
             _block(console, segment.source, text + note, COLOURS.get(segment.source, ""))

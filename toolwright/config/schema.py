@@ -72,7 +72,9 @@ class TaskSet(Block):
     )
     held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
     shuffle: bool = Field(default=True, description="a new order of tasks each epoch")
-    max_prompt_tokens: PositiveInt = Field(default=512, description="the longest prompt allowed")
+    max_prompt_tokens: PositiveInt = Field(
+        default=512, description="the longest prompt allowed, words about tools included"
+    )
     long_prompts: Literal["skip", "error"] = Field(default="skip", description="what to do with a longer one")
 
 
@@ -221,7 +223,8 @@ class Reward(Block):
         description="processes that score side by side; null: 1 for a function by path, else every core",
     )
     sandbox_url: str | None = Field(
-        default=None, description="where code is run against tests; null: a server of the run's own"
+        default=None,
+        description="where code is run against tests; null: the tools' sandbox, or one of the run's own",
     )
     overlong_buffer: float = Field(
         default=0.0, ge=0, lt=1, description="DAPO: the last part of the limit, over which a penalty grows"

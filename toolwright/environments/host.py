@@ -7,7 +7,7 @@ import inspect
 import logging
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from toolwright.environments import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
@@ -24,9 +24,7 @@ class Host:
 
     def __init__(self, settings: dict[str, Any], *, limit_s: float) -> None:
         self.name, self._limit_s = str(settings["name"]), limit_s
-        self._settings = {key: value for key, value in settings.items() if key != "name"}
-        self._build = ENVIRONMENTS.get(self.name).target
-        _check(self.name, self._build, self._settings)
+        self._build, self._settings = checked(settings)
         self._lane = None if getattr(self._build, "inline", False) else Lane(f"environment {self.name}")
         self._environment: Environment | None = None
         self._hung = False
@@ -81,6 +79,14 @@ class Host:
                 f"with a text, found {found!r:.100}"
             )
         return found
+
+
+def checked(settings: Mapping[str, Any]) -> tuple[Callable[..., Environment], dict[str, Any]]:
+    """What builds the environment, and what it is given; a UserError where the two do not fit."""
+    name, own = str(settings["name"]), {key: value for key, value in settings.items() if key != "name"}
+    build = ENVIRONMENTS.get(name).target
+    _check(name, build, own)
+    return build, own
 
 
 def _check(name: str, build: Callable[..., Any], settings: dict[str, Any]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from toolwright.observe.numbers import compact
+from toolwright.observe.numbers import compact, duration
 from toolwright.trajectory import Group, Segment, Task, Trajectory
 
 # An agent may write escape sequences; a terminal would obey them, a page may not hold them.
@@ -44,6 +45,39 @@ def question(task: Task, most: int) -> str:
 
 def segment_text(segment: Segment) -> str:
     return visible(segment.text) if segment.text else f"({len(segment.tokens)} tokens without text)"
+
+
+@dataclass(frozen=True)
+class Called:
+    """A call of a tool as it is told: what was asked, and how long the answer took or what went wrong."""
+
+    name: str
+    arguments: str
+    took: str
+    trouble: str
+
+    @property
+    def asked(self) -> str:
+        return f"{self.name}({self.arguments})" if self.name else "nothing that could be read"
+
+    @property
+    def line(self) -> str:
+        return " · ".join(part for part in (self.asked, self.took, self.trouble) if part)
+
+    @property
+    def outcome(self) -> str:
+        return ", ".join(part for part in (self.name, self.took, self.trouble) if part)
+
+
+def calls(segment: Segment) -> list[Called]:
+    """The calls that this segment answers; one that could not be read has no name."""
+    found = []
+    for call in segment.calls:
+        seconds, trouble = call.get("seconds"), visible(str(call.get("trouble") or ""))
+        took = duration(seconds) if isinstance(seconds, int | float) else ""
+        name = visible(str(call.get("name") or ""))
+        found.append(Called(name, visible(str(call.get("arguments") or "")), took, trouble.replace("_", " ")))
+    return found
 
 
 def ground_truth(task: Task) -> str:

@@ -214,16 +214,23 @@ def _message(role: str, text: str) -> str:
 
 def _segment(segment: Segment) -> str:
     given = "" if segment.reward is None else f", reward {compact(segment.reward)}"
-    return _block(segment.source, segment.source, attempt.segment_text(segment), given)
+    called = "".join(_call(call) for call in attempt.calls(segment))
+    head = f'<ul class="calls">{called}</ul>' if called else ""
+    return _block(segment.source, segment.source, attempt.segment_text(segment), given, head)
 
 
-def _block(source: str, who: str, text: str, note: str = "") -> str:
+def _call(call: attempt.Called) -> str:
+    trouble = f' <b class="trouble">{escape(call.trouble)}</b>' if call.trouble else ""
+    return f"<li><code>{escape(call.asked)}</code> <small>{escape(call.took)}</small>{trouble}</li>"
+
+
+def _block(source: str, who: str, text: str, note: str = "", head: str = "") -> str:
     shown = escape(attempt.cut(visible(text), MOST_TEXT))
     aside = f"<small>{escape(note)}</small>" if note else ""
     # A newline right after <pre> is dropped by browsers, so one is given away.
     return (
         f'<div class="segment {escape(source)}"><span class="who">{escape(visible(who))}{aside}</span>'
-        f"<pre>\n{shown}</pre></div>"
+        f"{head}<pre>\n{shown}</pre></div>"
     )
 
 

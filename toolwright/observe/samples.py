@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from toolwright.observe import rollouts
-from toolwright.observe.attempt import ground_truth, question, segment_text, telling
+from toolwright.observe.attempt import calls, ground_truth, question, segment_text, telling
 from toolwright.observe.numbers import compact
 from toolwright.trajectory import Trajectory, as_groups
 
@@ -31,7 +31,8 @@ def _lines(attempt: Trajectory) -> Iterator[str]:
     yield f"  {question(attempt.task, LINE)}  ({worth}; right is {ground_truth(attempt.task)[:LINE]})"
     for segment in attempt.segments:
         if segment.source != "prompt":
-            yield f"    {segment.source:<12}{_one_line(segment_text(segment))}"
+            told = "".join(f"  ({call.outcome})" for call in calls(segment))
+            yield f"    {segment.source:<12}{_one_line(segment_text(segment))}{told}"
 
 
 def _one_line(text: str) -> str:

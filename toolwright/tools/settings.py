@@ -84,6 +84,19 @@ def served(
         yield whole
 
 
+def sandbox_in(settings: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The sandbox that these tools use, for a scorer that needs one as well. Not one that may be of another
+    make, nor one that asks for a token: that is the tool's."""
+    for label, own in settings.items():
+        path = own.get("path") or label
+        known = ":" not in path and path in TOOLS.names()
+        if known and "sandbox" in TOOLS.get(path).needs and own.get("url") and not own.get("token"):
+            if getattr(TOOLS.get(path).target, "any_make", False) and not own.get("enable_jupyter"):
+                continue
+            return str(own["url"])
+    return None
+
+
 def _wants_sandbox(label: str, own: Mapping[str, Any]) -> bool:
     path = own.get("path") or label
     if ":" not in path and path not in TOOLS.names():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from toolwright import tasks as task_sets
+from toolwright.agents.cast import Cast
 from toolwright.agents.rollout import most_turns
 from toolwright.config import schema
+from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.models.tokenizer import Tokenizer
 from toolwright.runtime.crew import Crew
 from toolwright.tools.settings import Settings, settings_of
 from toolwright.trainer import memory, roles
@@ -29,10 +34,14 @@ def prepare(config: schema.Config, tools: Settings | None = None) -> Prepared:
     tasks = task_sets.load(config.task, seed=config.run.seed)
     tools = settings_of(config) if tools is None else tools
     alphabet = roles.alphabet(tasks, tools)
-    limit = min(config.task.max_prompt_tokens, roles.context_of(config.model) - 1)
+    whole = min(filter(None, (roles.context_of(config.model), config.rollout.max_total_tokens)))
+    limit = min(config.task.max_prompt_tokens, whole - 1)
     tokenizer = roles.build_tokenizer(config.model, alphabet)
-    train = roles.fitting(list(tasks.train), config.task, tokenizer, limit=limit)
-    held_out = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
+    opening = asyncio.run(_openings(config.rollout, tokenizer, tools))
+    train, held_out = (
+        roles.fitting(list(found), config.task, tokenizer, opening, limit=limit)
+        for found in (tasks.train, tasks.held_out)
+    )
     turns = most_turns(config.rollout, tools, train)
     return Prepared(
         brief=Brief(config, tools, alphabet=alphabet, scorer=tasks.scorer, max_turns=turns),
@@ -41,6 +50,16 @@ def prepare(config: schema.Config, tools: Settings | None = None) -> Prepared:
         skipped=len(tasks.train) - len(train),
         skipped_held_out=len(tasks.held_out) - len(held_out),
     )
+
+
+async def _openings(config: schema.Rollout, tokenizer: Tokenizer, tools: Settings) -> Callable[[Task], str]:
+    cast = Cast(config, tokenizer, tools=tools)
+    try:
+        return await cast.openings()
+    except InfrastructureFailure as error:
+        raise UserError(str(error)) from error  # before the first step, nothing is worth another try
+    finally:
+        await cast.tools.close()
 
 
 def assembled(brief: Brief, *, learns: bool = True) -> Crew:

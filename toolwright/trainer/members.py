@@ -23,7 +23,7 @@ from toolwright.rewards import Scorer
 from toolwright.runtime import tensors
 from toolwright.runtime.host import Rank
 from toolwright.runtime.transport import Array, Parcel, Told, pack, unpack
-from toolwright.tools.settings import served
+from toolwright.tools.settings import sandbox_in, served
 from toolwright.trainer import roles
 from toolwright.trainer.brief import Brief, Colleague, Colleagues
 from toolwright.trainer.learning import (
@@ -48,6 +48,7 @@ class Workplace:
 
     def __init__(self, brief: Brief, rank: Rank = ONLY) -> None:
         self.brief, self.config, self.rank = brief, brief.config, rank
+        self.tools = brief.tools  # once a rollout is here, with the servers that were started for them
         self.survived: list[str] = []  # what died beneath a role and was started again
 
     @cached_property
@@ -92,11 +93,11 @@ class Workplace:
 
     def rollout(self, stack: ExitStack) -> Rollout:
         """`stack` ends the servers that tools needed."""
-        tools = stack.enter_context(served(self.brief.tools, died=self.survived.append))
-        return Rollout(self.config.rollout, self.engine, self.model[1], tools=tools)
+        self.tools = stack.enter_context(served(self.brief.tools, died=self.survived.append))
+        return Rollout(self.config.rollout, self.engine, self.model[1], tools=self.tools)
 
     def scorer(self) -> Scorer:
-        return build_scorer(self.brief)
+        return build_scorer(self.brief, sandbox_url=sandbox_in(self.tools))
 
     def learner(self, **given: Any) -> Learner:
         return Learner(self.config, self.model[0], max_turns=self.brief.max_turns, ranks=self.ranks, **given)

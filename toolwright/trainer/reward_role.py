@@ -9,18 +9,20 @@ from typing import Any
 from toolwright import tasks as task_sets
 from toolwright.rewards import Scorer
 from toolwright.runtime.transport import Parcel, Told, unpack
+from toolwright.tools.settings import sandbox_in
 from toolwright.trainer.brief import Brief
 from toolwright.trajectory import Task, as_groups
 
 
-def build_scorer(brief: Brief) -> Scorer:
+def build_scorer(brief: Brief, *, sandbox_url: str | None = None) -> Scorer:
+    """`sandbox_url`: of a server that tools here have, to run programs in as well."""
     task_sets.TASKS.get(brief.config.task.name)  # a user's task file may register its scorer
-    return Scorer(brief.config.reward, default=brief.scorer)
+    return Scorer(brief.config.reward, default=brief.scorer, sandbox_url=sandbox_url)
 
 
 class RewardRole:
     def __init__(self, brief: Brief) -> None:
-        self.scorer = build_scorer(brief)
+        self.scorer = build_scorer(brief, sandbox_url=sandbox_in(brief.tools))
 
     def check(self, tasks: Sequence[Task]) -> None:
         self.scorer.check(tasks)

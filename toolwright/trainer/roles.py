@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -184,22 +184,33 @@ def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) 
     return build(config.engine, decoder=decoder, tokenizer=tokenizer, dtype=DTYPES[config.model.dtype])
 
 
-def fitting(found: list[Task], config: schema.TaskSet, tokenizer: Tokenizer, *, limit: int) -> list[Task]:
-    """The tasks whose prompts are not too long; `task.long_prompts` says whether a long one is an error."""
-    kept = []
+def fitting(
+    found: list[Task],
+    config: schema.TaskSet,
+    tokenizer: Tokenizer,
+    opening: Callable[[Task], str],
+    *,
+    limit: int,
+) -> list[Task]:
+    """The tasks whose openings are not too long; `task.long_prompts` says whether a long one is an error."""
+    kept, least = [], 0
     for task in found:
-        text = tokenizer.render(task.prompt)
+        text = opening(task)
         # No token is shorter than a byte, so most prompts need not be tokenised to know that they fit.
-        if len(text.encode()) > limit and len(tokenizer.encode(text)) > limit:
+        length = len(text.encode())
+        if length > limit and (length := len(tokenizer.encode(text))) > limit:
             if config.long_prompts == "error":
                 raise UserError(
-                    f"task {task.id}: its prompt is longer than {limit} tokens; "
-                    "raise task.max_prompt_tokens or set task.long_prompts=skip"
+                    f"task {task.id}: its prompt is longer than {limit} tokens, it has {length}, "
+                    "tools included; raise task.max_prompt_tokens or set task.long_prompts=skip"
                 )
+            least = min(least or length, length)
             continue
         kept.append(task)
     if found and not kept:
         raise UserError(
-            f"every prompt is longer than {limit} tokens; raise task.max_prompt_tokens or model.context"
+            f"every prompt is longer than {limit} tokens, the shortest has {least}, tools included; "
+            "raise task.max_prompt_tokens, model.context or rollout.max_total_tokens, or say less of the "
+            "tools by rollout.tool_prompt"
         )
     return kept

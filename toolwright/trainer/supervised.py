@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from toolwright import tasks as task_sets
-from toolwright.agents.auto import choice
 from toolwright.agents.demonstration import Demonstrator
 from toolwright.agents.rollout import Rollout
 from toolwright.agents.tool_use import ToolUse
@@ -30,7 +29,7 @@ from toolwright.observe.summary import closing_table
 from toolwright.rewards import Scorer
 from toolwright.tasks import TaskSet
 from toolwright.tasks.order import TaskOrder
-from toolwright.tools.settings import Settings, served, settings_of
+from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
 from toolwright.trainer import memory, roles
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt
@@ -199,15 +198,21 @@ class Judge:
             model=config.model,
             rollout=config.rollout.model_copy(update={"max_tokens": limited}),
         )
-        limit = min(config.task.max_prompt_tokens, most)
-        self.tasks = roles.fitting(list(tasks.held_out), config.task, tokenizer, limit=limit)
         self.engine = roles.build_engine(self.config, decoder, tokenizer)
         self.rollout = Rollout(self.config.rollout, self.engine, tokenizer, tools=tools)
         self.loop = asyncio.Runner()
+        self.tasks = roles.fitting(
+            list(tasks.held_out),
+            config.task,
+            tokenizer,
+            self.loop.run(self.rollout.cast.openings()),
+            limit=min(config.task.max_prompt_tokens, most),
+        )
         self.scorer: Scorer | None = None
         self.missing = ""
         try:
-            self.scorer = Scorer(self.config.reward, default=tasks.scorer)
+            url = sandbox_in(tools)
+            self.scorer = Scorer(self.config.reward, default=tasks.scorer, sandbox_url=url)
             self.scorer.check(self.tasks)
         except UserError as error:
             self.missing = str(error)
@@ -215,14 +220,13 @@ class Judge:
     def demonstrator(self) -> Demonstrator:
         """Writes demonstrations as this rollout's attempts are written."""
         rollout, config = self.rollout, self.rollout.config
-        name = choice(Task("", []), rollout.tool_settings) if config.agent == "auto" else config.agent
-        agent = rollout.agent_of(name)
+        agent = rollout.cast.agent_for(Task("", []))
         if not isinstance(agent, ToolUse):
             return Demonstrator(rollout.tokenizer, template=config.template)
         return Demonstrator(
             rollout.tokenizer,
             agent.format,
-            agent.ordered(self.loop.run(rollout.tools.schemas())),
+            agent.ordered(self.loop.run(rollout.cast.tools.schemas())),
             tool_prompt=config.tool_prompt,
             template=config.template,
         )

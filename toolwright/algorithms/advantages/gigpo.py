@@ -4,8 +4,10 @@
 
 arXiv 2505.10978. Rows are steps: `rewards` holds the episode's score on each of its rows, `step_rewards` what
 the step earned, `anchor` the state it was taken from. With `gamma` they are discounted here, along each
-trajectory. Other than verl-agent, episode statistics run over trajectories, not over step rows, and a lone
-episode gets 0 as a lone step does, not its raw score; `episode_rows` gives verl-agent's numbers.
+trajectory. As in verl-agent, an episode is compared with the mean over its group's rows, so that the episode
+parts of a group's steps add up to 0. Compared with the mean over trajectories (`episode_rows` false) they do
+not: attempts that fail are the long ones, the sum is negative, and with `token-mean` all that every attempt
+says, the end of a turn for one, is unlearned.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def gigpo(
     step_weight: float = 1.0,
     gamma: float | None = None,
     similarity: float | None = None,
-    episode_rows: bool = False,
+    episode_rows: bool = True,
     epsilon: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
     if mode not in ("mean_norm", "mean_std_norm"):

@@ -21,6 +21,8 @@ class CodeJudge(PythonSession):
     Programs are sent in code-judge's own bodies, which our sandbox takes as well; sessions need our sandbox.
     """
 
+    any_make = True  # of server: ours, or code-judge itself
+
     def __init__(
         self,
         *,
