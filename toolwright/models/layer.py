@@ -65,6 +65,6 @@ def layer(
 
 def _added(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """x + y · weight, into x where that is the engine's own: a copy takes as long as a small product."""
-    if x.is_cuda and x.dtype == weight.dtype and not torch.is_grad_enabled():
+    if x.is_cuda and x.dtype == y.dtype == weight.dtype and not torch.is_grad_enabled():
         return x.addmm_(y, weight)
     return torch.addmm(x, y, weight)
