@@ -50,8 +50,11 @@ class Cast:
 
     def agent_for(self, task: Task) -> Agent:
         """The one that will attempt this task."""
+        return self.agent(self._name_for(task))
+
+    def _name_for(self, task: Task) -> str:
         name = self.config.agent
-        return self.agent(choice(task, self.tool_settings) if name == "auto" else name)
+        return choice(task, self.tool_settings) if name == "auto" else name
 
     async def openings(self) -> Callable[[Task], str]:
         """What gives a task's opening as the policy will read it, words about tools included. Servers that
@@ -60,7 +63,10 @@ class Cast:
         schemas = await self.tools.schemas()
 
         def opening(task: Task) -> str:
-            agent, told = self.agent_for(task), Briefing(task.prompt, None)
+            told = Briefing(task.prompt, None)
+            if ":" in self._name_for(task):  # a user's own is built where it runs, and says what it says
+                return self.tokenizer.render(told.messages, **self.config.template)
+            agent = self.agent_for(task)
             try:
                 if isinstance(agent, ToolUse):
                     told = agent.told(task, schemas)
