@@ -26,15 +26,7 @@ from .test_transformers import random_model
 
 peft = pytest.importorskip("peft", reason="peft is not installed: pip install toolwright[lora]")
 
-KINDS = [
-    "llama grouped",
-    "qwen2",
-    "qwen3",
-    "mistral",
-    "gpt2",
-    "gpt-neox",
-    "bloom: no positions but distances",
-]
+KINDS = ["llama grouped", "qwen2", "qwen3", "gpt2", "bloom: no positions but distances"]
 
 
 @pytest.fixture(params=KINDS)
@@ -86,8 +78,8 @@ def test_peft_loads_what_we_save(base: Path, tmp_path: Path) -> None:
     assert float((ours(plain)[0] - ours(decoder)[0]).abs().max()) > 0.01, "it adds something"
 
 
-@pytest.mark.parametrize("rslora", [False, True])
-def test_we_load_what_peft_saves(base: Path, tmp_path: Path, rslora: bool) -> None:
+def test_we_load_what_peft_saves(base: Path, tmp_path: Path) -> None:
+    rslora = "qwen" in json.loads((base / "config.json").read_text())["model_type"]
     model = transformers.AutoModelForCausalLM.from_pretrained(base)
     config = peft.LoraConfig(
         r=3, lora_alpha=5, target_modules="all-linear", use_rslora=rslora, task_type="CAUSAL_LM"

@@ -39,7 +39,6 @@ MODELS: dict[str, tuple[str, dict[str, Any], bool]] = {
     "gpt-neox": ("GPTNeoX", {"intermediate_size": 48}, True),
     "gemma": ("Gemma", GEMMA, True),
     "phi": ("Phi", {"intermediate_size": 48}, True),
-    "olmo2": ("Olmo2", {"intermediate_size": 48}, True),
     "opt": ("OPT", {"ffn_dim": 48, "word_embed_proj_dim": 32}, True),
     "gemma 2: capped, and not looking far": ("Gemma2", {**GEMMA, "sliding_window": 8}, False),
     "bloom: no positions but distances": ("Bloom", {}, False),

@@ -126,7 +126,8 @@ def test_a_model_folder_that_is_not_one(refused: Refused, tmp_path: Path) -> Non
     folder.mkdir()
     assert refused(f"model.path={folder}") == f"{folder} is not a model folder: it has no config.json"
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
-    assert "holds a 'gpt2' model; supported: llama" in refused(f"model.path={folder}")
+    assert "it is a 'gpt2' model" in refused(f"model.path={folder}", "model.fast=yes")
+    assert "has no tokenizer.json" in refused(f"model.path={folder}")
     (folder / "config.json").write_text("{")
     assert "config.json" in refused(f"model.path={folder}")
 

@@ -152,8 +152,8 @@ class OwnForward(Decoder):
         digits = (tokens[:, None] // place) % 256
         rows = (attend.together(digits[:, None].float())[:, :, 0].long() * place).sum(-1)
         states: Tensor = _body(self.model)(input_ids=rows, use_cache=False)[0]
-        found: Tensor = attend.apart(states)
-        return found
+        apart: Tensor = attend.apart(states)
+        return apart
 
     def save(self, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
         found = self.state_dict() if state is None else state

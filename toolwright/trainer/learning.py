@@ -95,6 +95,8 @@ class Learner:
         update, algorithm = config.update, config.algorithm
         if update.offload and ranks is ALONE:
             raise UserError("update.offload is of a learner over ranks, and this one is a single process")
+        if decoder.adapter is not None and ranks is not ALONE:
+            raise UserError("model.lora is of a learner in one process: adapters are not sharded yet")
         self.skips = 0
         # First the copies: once the policy is sharded there is no whole to be copied.
         self.reference: Reference | None = None
