@@ -19,7 +19,7 @@ test-slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadgroup -m "slow and not gpu and not vllm and not network"
 
 test-vllm: $(VLLM_VENV)/.installed
-	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -n 2 --dist loadgroup -m "vllm and not gpu"
+	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -n auto --dist loadgroup -m "vllm and not gpu"
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -98,8 +98,9 @@ class Loop:
 
     def rest(self, number: int) -> bool:
         """Memory of the GPU given back, weights included: the next ones to come take their place."""
-        for name in list(self.turns):
-            self.abort(int(name))
+        for turn in list(self.turns.values()):
+            self.abort(turn.number)
+            self.wire.send(("failed", turn.number, "vLLM was put to rest while a turn was under way"))
         self.engine.reset_prefix_cache()
         self.engine.sleep(level=2)
         return True
@@ -111,6 +112,11 @@ class Loop:
         said = output.outputs[0]
         tokens = list(said.token_ids)
         stop = None
+        if output.finished and not tokens:
+            del self.turns[output.request_id]
+            why = f"vLLM has ended a turn without a token: {said.finish_reason}"
+            self.wire.send(("failed", turn.number, why))
+            return
         if output.finished:
             stop = "eos" if tokens[-1] in turn.ends else "length"
         if stop != "eos" and turn.sampling.stop and stopped(self.tokenizer, tokens, turn.sampling.stop):
