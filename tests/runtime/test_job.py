@@ -70,7 +70,7 @@ def test_a_run_is_submitted_as_a_job(jobs: str, tmp_path: Path) -> None:
     own = words(*PATIENT, "run.name=x", f"run.dir={tmp_path}", "reward.function=reward.py:score")
     line = [*RAY, "job", "submit", f"--address={jobs}", f"--working-dir={folder}", "--"]
     done = subprocess.run(
-        [*line, sys.executable, "-c", f"'{START}'", "train", *own, "train.steps=2"],
+        [*line, sys.executable, "-c", START, "train", *own, "train.steps=2"],
         env=environment(),
         capture_output=True,
         text=True,

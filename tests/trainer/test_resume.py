@@ -15,6 +15,7 @@ import pytest
 
 from toolwright.cli import main
 from toolwright.failures import UserError
+from toolwright.runtime.crew import LearnerLost
 from toolwright.trainer import checkpoints
 from toolwright.trainer.loop import Trainer
 
@@ -239,3 +240,38 @@ def test_a_restored_trainer_takes_the_very_next_step(tmp_path: Path) -> None:
     finally:
         first.close()
         second.close()
+
+
+class TestALearnerThatIsLost:
+    """In a cluster it dies by itself; here it only says so, after it has learned what must be forgotten."""
+
+    @pytest.fixture
+    def dying(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """It is lost in each of the steps that are listed, in this order."""
+        learn, doomed = Trainer.learn, []
+
+        def lost(trainer: Trainer, sampled: Any, step: int) -> dict[str, float]:
+            found = learn(trainer, sampled, step)
+            if doomed and step == doomed[0]:
+                del doomed[0]
+                raise LearnerLost("the policy was lost")
+            return found
+
+        monkeypatch.setattr(Trainer, "learn", lost)
+        return doomed
+
+    def test_costs_the_steps_since_the_last_checkpoint(self, tmp_path: Path, dying: list[int]) -> None:
+        own = ("algorithm=ppo", "train.steps=5", "checkpoint.every=2", "eval.every=2")
+        whole = trained(tmp_path, *own, "run.name=whole")
+        dying += [4, 4, 5, 5]
+        through = trained(tmp_path, *own, "run.name=through", "runtime.learner_restarts=2")
+        assert history(through) == history(whole)
+        assert attempts(through) == attempts(whole)
+        log = (through / "log.txt").read_text()
+        assert log.count("step 4: the policy was lost; the run goes back to the checkpoint of step 2") == 2
+        assert log.count("step 5: the policy was lost; the run goes back to the checkpoint of step 4") == 2
+
+    def test_again_and_again_from_the_same_one_ends_the_run(self, tmp_path: Path, dying: list[int]) -> None:
+        dying += [2, 2]
+        with pytest.raises(UserError, match=r"step 1 after runtime\.learner_restarts=1 times; go on with: "):
+            trained(tmp_path, "train.steps=3", "checkpoint.every=1", "runtime.learner_restarts=1")

@@ -1,0 +1,95 @@
+"""Ranks asked as one: whoever of them is lost, all are ended, named, and begun again together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import ray
+
+from toolwright.config.schema import Runtime
+from toolwright.failures import UserError
+from toolwright.runtime.crew import LearnerLost
+from toolwright.runtime.learners import Learners
+from toolwright.runtime.placement import Post
+from toolwright.runtime.seats import Seat
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+class Group:
+    """Two ranks on the tests' cluster, and what was said of those that were lost."""
+
+    def __init__(self) -> None:
+        node = next(node["NodeID"] for node in ray.nodes() if node["Alive"])
+        how: dict[str, Any] = {"members": "tests.runtime.pretenders:members", "brief": None, "moved": {}}
+        posts = [Post(f"policy-{i}", ("policy",), cpus=0.1) for i in range(2)]
+        self.seats = [Seat("pretend", post, Runtime(), **how, node=node) for post in posts]
+        self.named: list[str] = []
+        self.learners = Learners(self.seats, patience_s=60, replace=self._replace)
+        self.pool = ThreadPoolExecutor(4)
+        self.learners.renew(self.pool)
+
+    def _replace(self, seat: Seat, incarnation: int, what: str) -> None:
+        if seat.give_up(incarnation):
+            self.named.append(f"{seat.name} {what}")
+            seat.end()
+
+    def assert_lost(self, match: str, method: str, **how: Any) -> None:
+        self.named.clear()
+        with pytest.raises(LearnerLost, match=match):
+            self.learners.ask(method, **how)
+        assert not any(seat.ready for seat in self.seats)
+        self.learners.renew(self.pool)
+
+    def close(self) -> None:
+        for seat in self.seats:
+            seat.leave()
+        self.pool.shutdown()
+
+
+@pytest.fixture(scope="module")
+def group(cluster: Any) -> Iterator[Group]:
+    made = Group()
+    yield made
+    made.close()
+
+
+def test_all_are_asked_and_the_first_answers(group: Group) -> None:
+    index, count, master, pid = group.learners.ask("who")
+    assert (index, count) == (0, 2)
+    assert master.rpartition(":")[2].isdigit()
+    other = group.seats[1].ask("policy", "who")
+    assert other[:3] == [1, 2, master]
+    assert other[3] != pid
+    answer, rest = group.learners.ask("double", 4, returns=2)
+    assert (answer, group.learners.fetched(rest)) == (8, 12)
+
+
+def test_a_rank_that_dies_takes_the_others_along_and_is_the_one_named(group: Group) -> None:
+    before = group.learners.ask("who")
+    group.assert_lost("the policy was lost in update", "update")
+    assert [line.split()[:2] for line in group.named] == [["policy-1", "died;"]]
+    after = group.learners.ask("who")
+    assert after[:2] == [0, 2]
+    assert after[2:] != before[2:]
+
+
+def test_no_answer_within_its_limit_is_a_loss(group: Group) -> None:
+    group.assert_lost("has not answered hang within 1 s", "hang", limit_s=1)
+    assert [line.split()[0] for line in group.named] == ["policy-0", "policy-1"]
+
+
+def test_a_critic_that_is_gone_is_a_loss(group: Group) -> None:
+    group.assert_lost("cannot go on with ask_critic: critic was lost", "ask_critic")
+    assert not group.named
+
+
+def test_what_a_rank_says_is_wrong_is_said(group: Group) -> None:
+    with pytest.raises(UserError, match="no room on the disk"):
+        group.learners.ask("refuse")
+    with pytest.raises(ray.exceptions.RayTaskError, match="a bug"):
+        group.learners.ask("stumble")
+    assert group.learners.ask("who")[:2] == [0, 2]
