@@ -213,6 +213,12 @@ class ExperiencePool:
     def by_search(self, search: str) -> list[Experience]:
         return self._experiences("WHERE search = ? ORDER BY number", [search])
 
+    def settings(self) -> list[str]:
+        return [str(name) for (name,) in self._read("SELECT DISTINCT setting FROM experiences ORDER BY setting")]
+
+    def of_setting(self, setting: str) -> list[Experience]:
+        return self._experiences("WHERE setting = ? ORDER BY search, number", [setting])
+
     def best(self, count: int, *, setting: str | None = None) -> list[Experience]:
         """The highest scores that stand on the most runs first."""
         return self._of(setting, "ORDER BY after DESC, tasks DESC, search, number LIMIT ?", count)
