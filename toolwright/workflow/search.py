@@ -76,6 +76,7 @@ class Search:
         *,
         name: str,
         setting: str,
+        kind: str,
         start: Workflow,
         selection: Selection,
         proposer: Proposer,
@@ -87,7 +88,7 @@ class Search:
         converge: bool = True,
         watch: Callable[[Search, Round], None] | None = None,
     ) -> None:
-        self.name, self.setting, self.seed = name, setting, seed
+        self.name, self.setting, self.kind, self.seed = name, setting, kind, seed
         self.selection, self.proposer, self.runner, self.pool = selection, proposer, runner, pool
         self.budget, self.limits, self.converge, self.watch = budget, limits, converge, watch
         self.tree = Tree(start)
@@ -121,6 +122,8 @@ class Search:
 
     async def _take_up(self, rng: random.Random) -> Candidate | None:
         """A new candidate. Proposers are asked where the selection wants to go, and not before."""
+        if len(self.tree) > self.budget.runs:
+            return None  # refused candidates cost nothing: a proposer of nothing else must come to an end
         while (parent := self.selection.parent(self.tree, rng)) is not None:
             if not self.tree.fresh(parent):
                 again = self._asked.get(parent.number, 0)
@@ -176,7 +179,7 @@ class Search:
         ]
         start = self.selection.score(self.tree.start)[0] if self.tree.start.runs else None
         left = 1 - self.tree.spent()[0] / self.budget.runs
-        return WorkflowState(self.setting, candidate.workflow, score, start, tried, max(0.0, left))
+        return WorkflowState(self.setting, self.kind, candidate.workflow, score, start, tried, max(0.0, left))
 
     def _experience(self, candidate: Candidate) -> Experience:
         parent = self.tree[candidate.parent] if candidate.parent is not None else candidate

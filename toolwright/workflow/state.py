@@ -25,6 +25,7 @@ class WorkflowState:
     """A workflow in a search. What happened to it is told; who it is depends on its meaning alone."""
 
     setting: str  # data set and executor
+    kind: str  # of problems: math, code, question, …
     workflow: Workflow
     score: float | None = None
     start: float | None = None  # the score that the search began with
@@ -42,8 +43,16 @@ class WorkflowState:
 
     @property
     def text(self) -> str:
-        """The whole of it, for a policy that reads."""
-        lines = [f"data: {self.setting}", as_text(self.workflow)]
+        """For the policy: what kind of problems, how well the start does on them, and the structure. Short,
+        because it is read for every edit; the words of prompts are their names."""
+        structure = as_text(self.workflow, literals=False).replace("\n", "; ")
+        level = "?" if self.start is None else str(min(9, int(10 * self.start)))
+        return f"{self.kind} {level}: {structure}"
+
+    @property
+    def report(self) -> str:
+        """For a model that reads: prompts, scores, what was tried from here and the budget as well."""
+        lines = [f"problems: {self.kind}", as_text(self.workflow)]
         lines += [f"{name} = {text!r}" for name, text in sorted(self.workflow.prompts.items())]
         if self.score is not None:
             above = "" if self.start is None else f" ({100 * (self.score - self.start):+.1f} on the start)"
@@ -52,8 +61,3 @@ class WorkflowState:
         lines += [f"tried: {one.edit} -> {one.failure or f'{100 * one.gain:+.1f}'}" for one in ranked]
         lines.append(f"budget left: {100 * self.left:.0f} %")
         return "\n".join(lines)
-
-    @property
-    def brief(self) -> str:
-        """Its structure in a line, for a small policy: what is there and how it hangs together."""
-        return as_text(self.workflow, literals=False).replace("\n", "; ")
