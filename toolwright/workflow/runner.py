@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.trajectory import Task
@@ -13,8 +13,19 @@ from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.tree import Run
 
-# Builds the evaluator and its tasks where they are used, from data alone.
-Build = Callable[[], tuple[Evaluator, Sequence[Task]]]
+
+class Site(Protocol):
+    """Where runs are made: data alone, opened in the process that makes them."""
+
+    setting: str  # what a score depends on, in words
+
+    def tasks(self) -> Sequence[Task]: ...
+
+    def open(self) -> Callable[[int], Evaluator]:
+        """The evaluator of each repeat; the same run made again in another repeat is another draw."""
+        ...
+
+
 RETRIES = 2
 CHUNK = 8  # runs that a worker is given at once, and makes side by side
 
@@ -22,10 +33,11 @@ CHUNK = 8  # runs that a worker is given at once, and makes side by side
 class Bench:
     """Runs workflows in this process. What is in the pool is not paid for again."""
 
-    def __init__(self, build: Build, setting: str, pool: ExperiencePool | None) -> None:
-        self.evaluator, tasks = build()
-        self.tasks = {task.id: task for task in tasks}
-        self.setting, self.pool = setting, pool
+    def __init__(self, site: Site, pool: ExperiencePool | None) -> None:
+        self.setting, self.pool = site.setting, pool
+        self.tasks = {task.id: task for task in site.tasks()}
+        self._evaluator = site.open()
+        self._opened: dict[int, Evaluator] = {}
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
         paid = self.pool.paid(self.setting, workflow.meaning) if self.pool is not None else {}
@@ -38,9 +50,11 @@ class Bench:
 
     async def _evaluated(self, workflow: Workflow, tasks: Sequence[Task], repeat: int) -> list[Payment]:
         """What the machines are to blame for is tried again, and says nothing about the workflow."""
+        if repeat not in self._opened:
+            self._opened[repeat] = self._evaluator(repeat)
         done: list[Payment] = []
         for again in range(RETRIES + 1):
-            outcomes = await self.evaluator.evaluate(workflow, tasks, repeat=repeat)
+            outcomes = await self._opened[repeat].evaluate(workflow, tasks)
             fresh = [
                 Payment(
                     self.setting, workflow.meaning, o.task_id, repeat, o.score, o.cost, o.calls, o.failure
@@ -62,7 +76,8 @@ class Bench:
         )
 
     async def close(self) -> None:
-        await self.evaluator.close()
+        for evaluator in self._opened.values():
+            await evaluator.close()
 
 
 class Worker(Bench):
@@ -76,13 +91,13 @@ class Workers:
     """A bench over Ray: chunks of runs go to whoever is idle, a worker that dies is made again."""
 
     def __init__(
-        self, build: Build, setting: str, pool: ExperiencePool, *, count: int, timeout_s: float = 3600.0
+        self, site: Site, pool: ExperiencePool, *, count: int, timeout_s: float = 3600.0
     ) -> None:
         import ray
 
         self.timeout_s = timeout_s
         made = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Worker)
-        self.actors = [made.remote(build, setting, pool) for _ in range(count)]
+        self.actors = [made.remote(site, pool) for _ in range(count)]
         self.idle: asyncio.Queue[Any] | None = None
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
