@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,6 +37,11 @@ class Completion:
     text: str
     stop: str  # eos, stop or length
     weights_version: int
+
+
+# Told of each token as it is drawn, with its log-probability. An engine whose `generate` takes `heard` can be
+# listened to; of another one, everything is heard when it has finished.
+Heard = Callable[[int, float], None]
 
 
 class Engine(Protocol):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from toolwright.batch import partition
 from toolwright.config import schema
-from toolwright.engines import Completion, Sampling, registry
+from toolwright.engines import Completion, Heard, Sampling, registry
 from toolwright.engines.cache import ExtendAttention, SlotCache
 from toolwright.engines.lanes import Lanes
 from toolwright.engines.sampler import Sampler
@@ -36,6 +36,7 @@ class _Sequence:
     prompt_length: int
     sampling: Sampling
     done: asyncio.Future[Completion]
+    heard: Heard | None = None
     log_probs: list[float] = field(default_factory=list)
     slot: int = -1
     cached: int = 0  # tokens whose keys and values are in the slot
@@ -67,13 +68,15 @@ class NativeEngine:
         self._lanes: Lanes | None = None
         self._weights: Weights | None = None
 
-    async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
+    async def generate(
+        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None
+    ) -> Completion:
         if not prompt:
             raise ValueError(f"{attempt} asks for tokens without any to go on from; open with a prompt")
         if len(prompt) >= self.context:
             raise TaskFailure(f"{len(prompt)} tokens leave no room in a context of {self.context}")
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        sequence = _Sequence(attempt, list(prompt), len(prompt), sampling, done)
+        sequence = _Sequence(attempt, list(prompt), len(prompt), sampling, done, heard)
         self.waiting.append(sequence)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -210,6 +213,8 @@ class NativeEngine:
         for sequence, token, log_prob in zip(sequences, tokens.tolist(), log_probs.tolist(), strict=True):
             sequence.tokens.append(token)
             sequence.log_probs.append(log_prob)
+            if sequence.heard is not None:
+                sequence.heard(token, log_prob)
             stop = self._stop(sequence, token)
             if stop is None:
                 going_on.append(sequence)

@@ -30,7 +30,7 @@ def problems(workflow: Workflow, limits: Limits, offers: Set[str] | None = None)
     if found:
         return found
     try:
-        _ = [workflow.live, _acyclic(workflow)]
+        _acyclic(workflow)
     except UserError as error:
         return [str(error)]
     return [*_sizes(workflow, limits)]
@@ -66,9 +66,9 @@ def _node(workflow: Workflow, node: Node, limits: Limits) -> Iterator[str]:
             yield f"{where}: {error}"
         return
     kind = node.kind
-    for port in node.inputs:
-        if port not in kind.ports:
-            yield f"{where}: {node.operator} has no input {port!r}; {nearest(port, kind.ports)}"
+    for name in node.inputs:
+        if name not in kind.ports:
+            yield f"{where}: {node.operator} has no input {name!r}; {nearest(name, kind.ports)}"
     for name, port in kind.ports.items():
         pieces = node.inputs.get(name, ())
         if port.required and not pieces:
@@ -104,7 +104,8 @@ def _pieces(workflow: Workflow, pieces: Pieces, port: Port) -> Iterator[str]:
             elif piece.node not in workflow.by_name:
                 yield f"{piece}: there is no node {piece.node!r}"
             elif is_known(name := workflow.by_name[piece.node].operator):
-                yield f"{piece}: {name} makes no {piece.field!r}; {nearest(piece.field, operator(name).fields)}"
+                hint = nearest(piece.field, operator(name).fields)
+                yield f"{piece}: {name} makes no {piece.field!r}; {hint}"
         elif kind == "texts" and port.kind != "texts":
             yield f"{piece} is several texts, and one is expected; put ScEnsemble between them"
         elif kind == "flag" and port.kind == "texts":

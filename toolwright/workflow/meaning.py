@@ -45,6 +45,29 @@ def canonical(workflow: Workflow) -> Workflow:
     return Workflow(nodes, renamed.output, {name: plain.prompts[name] for name in used})
 
 
+def identities(workflow: Workflow) -> dict[str, tuple[str, int]]:
+    """For each live node what it computes, and how many samples of just that come before its own.
+
+    The same step has the same identity in every workflow that takes it: so it draws the same samples, which
+    makes workflows comparable on one task, and what was asked once is not paid for again.
+    """
+    seen: dict[str, str] = {TASK: TASK}
+    for node in workflow.live:
+        repeats = {ref.node: workflow.by_name[ref.node].repeat for ref in node.refs if ref.node != TASK}
+        told = _told(
+            workflow,
+            replace(node, repeat=1),
+            lambda ref: [seen[ref.node], ref.field, repeats.get(ref.node, 1)],  # noqa: B023 - called at once
+        )
+        seen[node.name] = _hash(told)
+    drawn: Counter[str] = Counter()
+    found = {}
+    for name in _order(workflow):
+        found[name] = (seen[name], drawn[seen[name]])
+        drawn[seen[name]] += workflow.by_name[name].repeat
+    return found
+
+
 def simplified(workflow: Workflow) -> Workflow:
     """Without dead nodes; a choice between equals made; samples drawn one by one as one repeated node."""
     workflow = _prompts_once(workflow.trimmed())

@@ -1,8 +1,8 @@
 """The typed workflow: operators as nodes, data flow as edges, prompts as parameters.
 
 A workflow is evaluated from its output backwards: a node runs when something asks for what it makes, and the
-branch that a `Choose` does not take never runs. So there are no statements, no order but that of the data, and
-no loop but `repeat`: whatever a workflow does is bounded before it starts.
+branch that a `Choose` does not take never runs. So there are no statements, no order but that of the data,
+and no loop but `repeat`: whatever a workflow does is bounded before it starts.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a workflow may cost for one task: the first four before a call is made, the others while it runs."""
+    """What a workflow may take for one task: the first four are looked at before any call is made."""
 
     calls: int = 20  # of the model, in the worst case
     depth: int = 12  # nodes in a row
@@ -142,6 +142,13 @@ class Workflow:
         from toolwright.workflow.meaning import meaning
 
         return meaning(self)
+
+    @cached_property
+    def identities(self) -> dict[str, tuple[str, int]]:
+        """What each live node computes, in whatever workflow, and which sample of that is its first."""
+        from toolwright.workflow.meaning import identities
+
+        return identities(self)
 
     @cached_property
     def calls(self) -> int:
@@ -207,13 +214,12 @@ class Workflow:
 
     @staticmethod
     def from_json(told: Mapping[str, Any] | str) -> Workflow:
-        if isinstance(told, str):
-            told = json.loads(told)
+        found: Mapping[str, Any] = json.loads(told) if isinstance(told, str) else told
         try:
             return Workflow(
-                tuple(_node_from_json(node) for node in told["nodes"]),
-                _pieces_from_json(told["output"]),
-                {str(name): str(text) for name, text in told.get("prompts", {}).items()},
+                tuple(_node_from_json(node) for node in found["nodes"]),
+                _pieces_from_json(found["output"]),
+                {str(name): str(text) for name, text in found.get("prompts", {}).items()},
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"this is no workflow as JSON: {type(error).__name__}: {error}") from None
@@ -239,7 +245,10 @@ def refs_of(pieces: Iterable[Piece]) -> Iterator[Ref]:
 
 
 def swapped(pieces: Pieces, swap: Mapping[Ref, Pieces]) -> Pieces:
-    return tuple(new for piece in pieces for new in (swap.get(piece, (piece,)) if _is(piece) else (piece,)))
+    found: list[Piece] = []
+    for piece in pieces:
+        found += swap.get(piece, (piece,)) if isinstance(piece, Ref) else (piece,)
+    return tuple(found)
 
 
 def joined(pieces: Iterable[Piece]) -> Pieces:
@@ -251,10 +260,6 @@ def joined(pieces: Iterable[Piece]) -> Pieces:
         elif piece != "":
             found.append(piece)
     return tuple(found)
-
-
-def _is(piece: Piece) -> bool:
-    return isinstance(piece, Ref)
 
 
 def _pieces_to_json(pieces: Pieces) -> list[Any]:

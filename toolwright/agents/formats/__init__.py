@@ -29,6 +29,10 @@ class Format(ABC):
         """Strings that end a turn because a call has just been written."""
         return ()
 
+    def opens(self, offered: Offered) -> tuple[str, ...]:
+        """Strings one of which every call begins with: what stands before the first is words to the user."""
+        return ("",)
+
     def parse(self, text: str, offered: Offered) -> list[Call | Malformed]:
         """Every call in what the policy said aloud, in order. Never raises, whatever the text."""
         said, _ = spoken(text)

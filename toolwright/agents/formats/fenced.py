@@ -18,6 +18,9 @@ class Fenced(Format):
 
     inline = True
 
+    def opens(self, offered: Offered) -> tuple[str, ...]:
+        return ("```",)
+
     def stop(self, offered: Offered) -> tuple[str, ...]:
         return ("\n```\n",)
 

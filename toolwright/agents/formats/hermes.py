@@ -11,6 +11,9 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 @FORMATS.register("hermes")
 class Hermes(Format):
+    def opens(self, offered: Offered) -> tuple[str, ...]:
+        return (OPEN,)
+
     def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
         found: list[Call | Malformed] = []
         place = said.find(OPEN)

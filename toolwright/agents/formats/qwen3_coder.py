@@ -16,6 +16,9 @@ AFTER = re.compile(r"</parameter>|<parameter=|</function>")
 
 @FORMATS.register("qwen3_coder")
 class Qwen3Coder(Format):
+    def opens(self, offered: Offered) -> tuple[str, ...]:
+        return ("<tool_call>", "<function=")
+
     def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
         found: list[Call | Malformed] = []
         place = 0

@@ -24,6 +24,9 @@ class Tags(Format):
                 raise UserError(f"{name!r} is no name for a tag; write rollout.call_params.call=tool")
         self.call, self.answer, self.around = call, result, str(around)
 
+    def opens(self, offered: Offered) -> tuple[str, ...]:
+        return tuple(f"<{name}>" for name in dict.fromkeys([self.call, *offered]))
+
     def stop(self, offered: Offered) -> tuple[str, ...]:
         return tuple(f"</{name}>" for name in dict.fromkeys([self.call, *offered]))
 

@@ -45,7 +45,9 @@ class Operator:
     fields: ClassVar[Mapping[str, Kind]]  # what it answers; the first is its main one
     prompted: ClassVar[bool] = False  # whether its words to the model are a prompt of the workflow
     settings: ClassVar[Mapping[str, Setting]] = {}
-    needs: ClassVar[frozenset[str]] = frozenset()  # "sandbox" or "entry_point"
+    needs: ClassVar[frozenset[str]] = frozenset()  # of "sandbox", "entry_point", "public_tests"
+    solves: ClassVar[bool] = True  # whether its main field may stand where a solution stood
+    may_be_empty: ClassVar[bool] = False  # whether one wants to go on with what was there before
 
     def calls(self, settings: Mapping[str, int]) -> int:
         """The most calls of the model that one run makes."""

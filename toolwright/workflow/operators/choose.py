@@ -18,6 +18,7 @@ class Choose(Operator):
     name = CHOOSE
     ports = {"on": Port("flag", "none"), "then": Port("text"), "otherwise": Port("text", required=False)}
     fields = {"value": "text"}
+    solves = False
 
     def calls(self, settings: Mapping[str, int]) -> int:
         return 0

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from toolwright.workflow.run import Step
 
 ASK = """\
-Here is a problem and a solution to it. Take the final answer out of the solution, change nothing about it, and
-put it between <solution> and </solution>: the answer alone, in the form that the problem asks for.
+Here is a problem and a solution to it. Take the final answer out of the solution, change nothing about it,
+and put it between <solution> and </solution>: the answer alone, in the form that the problem asks for.
 
 Problem:
 {problem}

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from toolwright.workflow.run import Step
 
 ASK = """\
-Write a Python function `solve()` without parameters that computes and returns the answer to the problem below.
-Answer with one Python block: the imports, the function, nothing that calls it.
+Write a Python function `solve()` without parameters that computes and returns the answer to the problem
+below. Answer with one Python block: the imports, the function, nothing that calls it.
 
 Problem:
 {problem}
@@ -32,6 +32,7 @@ class Programmer(Operator):
     fields = {"output": "text", "code": "text"}
     settings = {"attempts": Setting(default=3, most=5)}
     needs = frozenset({"sandbox"})
+    may_be_empty = True
 
     def calls(self, settings: Mapping[str, int]) -> int:
         return self.setting(settings, "attempts")

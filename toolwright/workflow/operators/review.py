@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from toolwright.workflow.run import Step
 
 ASK = """\
-Examine the solution to the problem below as a strict reader would: is each step right, and is the question that
-was asked answered?
+Examine the solution to the problem below as a strict reader would: is each step right, and is the question
+that was asked answered?
 
 Problem:
 {problem}
@@ -21,8 +21,8 @@ Problem:
 Solution:
 {solution}
 
-Put true or false between <review_result> and </review_result>: whether the solution is right. If it is not, put
-what is wrong with it between <feedback> and </feedback>.
+Put true or false between <review_result> and </review_result>: whether the solution is right. If it is not,
+put what is wrong with it between <feedback> and </feedback>.
 """
 
 
@@ -31,6 +31,7 @@ class Review(Operator):
     name = "Review"
     ports = {"problem": Port(source="problem"), "solution": Port()}
     fields = {"feedback": "text", "review_result": "flag"}
+    solves = False
 
     async def __call__(
         self, step: Step, inputs: Mapping[str, Any], settings: Mapping[str, int]

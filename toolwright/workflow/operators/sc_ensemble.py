@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from toolwright.workflow.run import Step
 
 ASK = """\
-Below is a question with several solutions to it. Compare them, and find the answer that most of them agree on.
+Below is a question with several solutions to it. Compare them, and find the answer that most agree on.
 
 Question:
 {problem}

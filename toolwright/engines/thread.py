@@ -1,0 +1,60 @@
+"""An engine in a thread of its own: whoever asks it goes on living while it computes a pass."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from toolwright.engines import Completion, Engine, Heard, Sampling
+
+
+class InThread:
+    """Asked from any loop of any thread; the engine itself sees one loop, its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.exact, self.context = engine.exact, engine.context
+        self._hears = "heard" in inspect.signature(engine.generate).parameters
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def weights_version(self) -> int:
+        return self.engine.weights_version
+
+    async def generate(
+        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None
+    ) -> Completion:
+        """Cancelled here, it is cancelled there. An engine that cannot be listened to is heard at the end."""
+        own = asyncio.get_running_loop()
+        extra: dict[str, Any] = {}
+        if heard is not None and self._hears:
+            extra["heard"] = lambda token, log_prob: own.call_soon_threadsafe(heard, token, log_prob)
+        asked = self.engine.generate(prompt, sampling, attempt=attempt, **extra)
+        answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
+        if heard is not None and not self._hears:
+            for token, log_prob in zip(answer.tokens, answer.log_probs, strict=True):
+                heard(token, log_prob)
+        return answer
+
+    def release(self, attempt: str) -> None:
+        self._soon(self.engine.release, attempt)
+
+    def publish(self, version: int) -> None:
+        self._soon(self.engine.publish, version)
+
+    async def close(self) -> None:
+        if self._thread.is_alive():
+            closing = asyncio.run_coroutine_threadsafe(self.engine.close(), self._loop)
+            await asyncio.wrap_future(closing)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            await asyncio.to_thread(self._thread.join)
+            self._loop.close()
+
+    def _soon(self, work: Callable[..., None], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work, *arguments)

@@ -1,0 +1,127 @@
+"""Chat models behind one small interface: providers over the network, and our own engine in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict, Unpack
+
+from toolwright.registry import Registry
+from toolwright.tools.call import Call, Malformed
+
+if TYPE_CHECKING:
+    from toolwright.providers.budget import Budget
+    from toolwright.providers.settings import Settings
+
+# As OpenAI has them, calls and answers of tools included; a provider of other habits translates.
+Messages = Sequence[Mapping[str, Any]]
+Tools = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a chat model answered, and what that took."""
+
+    text: str
+    calls: tuple[Call | Malformed, ...] = ()
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None  # in dollars, when it was paid for; None where nobody has put a price on it
+    seconds: float = 0.0
+    cached: bool = False  # read from the disk: nothing was paid this time
+    finish: str = "stop"  # stop, length, tools or refused
+
+
+class Chat(Protocol):
+    """Whoever answers a conversation. `name` is the model's, for people and for the ledger."""
+
+    name: str
+
+    async def complete(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        temperature: float,
+        max_tokens: int,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+        tools: Tools | None = None,
+    ) -> Reply:
+        """One more turn. `seed` tells repeated samples of one question apart, also where a provider cannot
+        be seeded: the cache keeps an answer for each."""
+        ...
+
+
+class Asked(TypedDict):
+    """How `complete` is asked, for those who pass a question on."""
+
+    temperature: float
+    max_tokens: int
+    seed: NotRequired[int | None]
+    stop: NotRequired[Sequence[str]]
+    tools: NotRequired[Tools | None]
+
+
+class Wrapper:
+    """A chat in front of another one: what it does not change it passes on."""
+
+    def __init__(self, inner: Chat) -> None:
+        self.inner = inner
+        self.name = inner.name
+
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+        return await self.inner.complete(messages, **how)
+
+    async def close(self) -> None:
+        await close(self.inner)
+
+
+class Builder(Protocol):
+    """How a provider's client is made; what cannot work is a UserError, before anything is asked."""
+
+    def __call__(self, settings: Settings) -> Chat: ...
+
+
+PROVIDERS: Registry[Callable[..., Chat]] = Registry("provider", "toolwright.providers.builtin")
+
+
+def open_chat(
+    settings: Settings,
+    *,
+    budget: Budget | None = None,
+    cache: Path | None = None,
+    ledger: Path | None = None,
+) -> Chat:
+    """The model of these settings, with its price, its limits, its retries, and whatever else is given here.
+
+    A missing package, key or price is said at once. It belongs to the event loop in which it is first used;
+    `close` ends it.
+    """
+    from toolwright.providers.prices import Priced
+    from toolwright.providers.rates import Limited
+    from toolwright.providers.retries import Retrying
+
+    chat: Chat = PROVIDERS.get(settings.provider).target(settings)
+    chat = Priced(chat, settings.price_of_tokens())
+    chat = Retrying(Limited(chat, settings.limits), retries=settings.retries)
+    if budget is not None:
+        from toolwright.providers.budget import Budgeted
+
+        chat = Budgeted(chat, budget, price=settings.price_of_tokens())
+    if cache is not None:
+        from toolwright.providers.cache import Cached
+
+        chat = Cached(chat, cache, identity=settings.identity())
+    if ledger is not None:
+        from toolwright.providers.ledger import Recorded
+
+        chat = Recorded(chat, ledger, provider=settings.provider)
+    return chat
+
+
+async def close(chat: Chat) -> None:
+    """End what a chat holds open, if it holds anything."""
+    end = getattr(chat, "close", None)
+    if end is not None:
+        await end()

@@ -1,0 +1,121 @@
+"""Conversations as Anthropic writes them, in content blocks, and as OpenAI does: each from the other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolwright.providers import Messages, Tools
+
+Block = dict[str, Any]
+
+
+def from_messages(messages: Messages) -> tuple[str, list[dict[str, Any]]]:
+    """OpenAI's messages as the system's text and turns. Answers of tools are a user's blocks, and neighbours
+    of one role are one turn, as the protocol wants it."""
+    system: list[str] = []
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        role = message["role"]
+        if role in ("system", "developer"):
+            system.append(plain_text(message.get("content")))
+            continue
+        if role == "tool":
+            own = [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": message.get("tool_call_id", ""),
+                    "content": plain_text(message.get("content")),
+                }
+            ]
+            role = "user"
+        else:
+            own = _said(message)
+        if not own:
+            continue  # an empty turn is refused
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"] += own
+        else:
+            turns.append({"role": role, "content": own})
+    return "\n\n".join(filter(None, system)), turns
+
+
+def from_tools(tools: Tools) -> list[dict[str, Any]]:
+    made = []
+    for function in (tool["function"] for tool in tools):
+        empty = {"type": "object", "properties": {}}
+        tool = {"name": function["name"], "input_schema": function.get("parameters") or empty}
+        if function.get("description"):
+            tool["description"] = function["description"]
+        made.append(tool)
+    return made
+
+
+def to_messages(system: str | Sequence[Mapping[str, Any]] | None, turns: Messages) -> list[dict[str, Any]]:
+    """The inverse: a message for each answer of a tool, before what the user says beside it."""
+    messages: list[dict[str, Any]] = []
+    if system:
+        messages.append({"role": "system", "content": plain_text(system)})
+    for turn in turns:
+        role, content = turn["role"], turn["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
+        for block in blocks:
+            if block["type"] == "tool_result":
+                messages.append(
+                    {
+                        "role": "tool",
+                        "tool_call_id": block["tool_use_id"],
+                        "content": plain_text(block.get("content")),
+                    }
+                )
+        text = plain_text([block for block in blocks if block["type"] == "text"])
+        calls = [_to_call(block) for block in blocks if block["type"] == "tool_use"]
+        if calls:
+            messages.append({"role": role, "content": text or None, "tool_calls": calls})
+        elif text or not any(block["type"] == "tool_result" for block in blocks):
+            messages.append({"role": role, "content": text})
+    return messages
+
+
+def to_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool["name"],
+                "description": tool.get("description") or "",
+                "parameters": dict(tool["input_schema"]),
+            },
+        }
+        for tool in tools
+    ]
+
+
+def plain_text(content: Any) -> str:
+    """Of a text, of blocks or parts with text in them, or of nothing."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part["text"] for part in content if part.get("type") == "text")
+
+
+def _said(message: Mapping[str, Any]) -> list[Block]:
+    text = plain_text(message.get("content"))
+    blocks: list[Block] = [{"type": "text", "text": text}] if text else []
+    for call in message.get("tool_calls") or ():
+        arguments = call["function"].get("arguments") or "{}"
+        blocks.append(
+            {
+                "type": "tool_use",
+                "id": call["id"],
+                "name": call["function"]["name"],
+                "input": json.loads(arguments) if isinstance(arguments, str) else dict(arguments),
+            }
+        )
+    return blocks
+
+
+def _to_call(block: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = json.dumps(block["input"], ensure_ascii=False)
+    function = {"name": block["name"], "arguments": arguments}
+    return {"id": block["id"], "type": "function", "function": function}

@@ -1,0 +1,1 @@
+"""The providers there are: a file each."""

@@ -1,0 +1,74 @@
+"""Our own engine in this process: a Hugging Face folder as a chat model that costs nothing."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from toolwright.failures import TaskFailure
+from toolwright.providers import PROVIDERS, Reply, Tools
+from toolwright.providers.settings import Settings
+
+if TYPE_CHECKING:
+    from toolwright.providers.local import LocalModel
+
+
+@PROVIDERS.register("engine")
+class EngineChat:
+    def __init__(self, settings: Settings) -> None:
+        from toolwright.config import schema
+        from toolwright.providers.local import load
+
+        self.model: LocalModel = load(
+            schema.Model(path=settings.model, context=settings.context),
+            schema.Engine(slots=settings.slots, timeout_s=settings.timeout_s),
+        )
+        self.name = self.model.name
+        self._number = itertools.count()
+
+    async def complete(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        temperature: float,
+        max_tokens: int,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+        tools: Tools | None = None,
+    ) -> Reply:
+        """Without a seed, the n-th call has the n-th: a run that asks the same again hears the same."""
+        from toolwright.engines import Sampling
+
+        started, number = time.monotonic(), next(self._number)
+        prompt = self.model.opening(messages, tools)
+        room = self.model.engine.context - len(prompt.tokens)
+        if room < 1:
+            raise TaskFailure(
+                f"a prompt of {len(prompt.tokens)} tokens leaves no room in {self.name}'s context of "
+                f"{self.model.engine.context}"
+            )
+        sampling = Sampling(
+            temperature=temperature,
+            max_tokens=min(max_tokens, room),
+            stop=self.model.stops(prompt, stop),
+            seed=number if seed is None else seed,
+        )
+        attempt = f"chat {number}"
+        try:
+            completion = await self.model.engine.generate(prompt.tokens, sampling, attempt=attempt)
+        finally:
+            self.model.engine.release(attempt)
+        said = self.model.read(prompt, completion, stop)
+        return Reply(
+            text=said.text,
+            calls=said.calls,
+            prompt_tokens=len(prompt.tokens),
+            completion_tokens=len(completion.tokens),
+            seconds=time.monotonic() - started,
+            finish=said.finish,
+        )
+
+    async def close(self) -> None:
+        await self.model.close()

@@ -1,0 +1,103 @@
+"""Which chat model, where it is, what it costs and how hard it may be asked."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+
+from toolwright.config.names import Registered
+from toolwright.config.schema import Block
+from toolwright.failures import UserError
+from toolwright.providers import prices
+
+
+class Price(Block):
+    """Dollars for a million tokens."""
+
+    input: NonNegativeFloat
+    output: NonNegativeFloat
+
+
+class Limits(Block):
+    """What a provider lets one ask of it; beyond that, calls wait."""
+
+    concurrency: PositiveInt = Field(default=16, description="calls under way at the same time")
+    requests_a_minute: PositiveFloat | None = Field(default=None, description="null: no limit")
+    tokens_a_minute: PositiveFloat | None = Field(
+        default=None, description="of prompts and answers together; null: no limit"
+    )
+
+
+class Settings(Block):
+    """A chat model, as a configuration names it."""
+
+    provider: Annotated[str, Registered("provider", "toolwright.providers.builtin")] = Field(
+        default="openai", description="openai, anthropic, engine, or path.py:name"
+    )
+    model: str = Field(description="as the provider calls it; for `engine` a Hugging Face folder")
+    base_url: str | None = Field(default=None, description="another server with the provider's protocol")
+    api_key_env: str | None = Field(
+        default=None,
+        description="the variable with the key; null: the provider's usual one, and none for a base_url",
+    )
+    price: Price | None = Field(
+        default=None, description="dollars for a million tokens, or 0; null: as in the table of prices"
+    )
+    limits: Limits = Limits()
+    timeout_s: PositiveFloat = Field(default=120.0, description="the longest one try of a call may take")
+    retries: NonNegativeInt = Field(
+        default=5, description="tries after the first, where a passing trouble of the server's ended it"
+    )
+    fields: dict[str, Any] = Field(
+        default={}, description="further fields of a request; null leaves one of ours out"
+    )
+    context: PositiveInt = Field(
+        default=2048, description="engine: the longest conversation in tokens, within what the model can"
+    )
+    slots: PositiveInt = Field(default=32, description="engine: answers written side by side")
+
+    @field_validator("price", mode="before")
+    @classmethod
+    def _one_number_for_both(cls, value: Any) -> Any:
+        return {"input": value, "output": value} if isinstance(value, int | float) else value
+
+    def key(self, usual: str) -> str:
+        """The key to show. The one for the provider itself is never shown to another server by default."""
+        variable = self.api_key_env or (None if self.base_url else usual)
+        if variable is None:
+            return "none"
+        found = os.environ.get(variable)
+        if not found:
+            raise UserError(
+                f"the environment has no {variable}, which {self.model} of {self.provider} needs; set it, or "
+                "name another variable with api_key_env"
+            )
+        return found
+
+    def price_of_tokens(self) -> Price:
+        """What is given here, or else known; an unknown price is refused, never taken for nothing."""
+        if self.price is not None:
+            return self.price
+        if self.provider == "engine":
+            return Price(input=0.0, output=0.0)
+        # Whoever runs another server sets its prices.
+        known = prices.known(self.provider, self.model) if self.base_url is None else None
+        if known is None:
+            where = f" at {self.base_url}" if self.base_url else ""
+            raise UserError(
+                f"no price is known for {self.model!r} of {self.provider}{where}: give it in dollars for a "
+                "million tokens, `price: {input: 2.5, output: 10}`, or `price: 0` for a model of your own"
+            )
+        return Price(input=known[0], output=known[1])
+
+    def identity(self) -> dict[str, Any]:
+        """What tells this model's answers from another's, for the cache."""
+        return {
+            "provider": self.provider,
+            "model": self.model,
+            "base_url": self.base_url,
+            "fields": self.fields,
+            "context": self.context,
+        }
