@@ -140,7 +140,7 @@ class GuidedSelection:
         return next_runs(candidate, self.order, first)
 
     def races(self, tree: Tree, left: int, total: int) -> tuple[list[Job], bool]:
-        """Those who may still be the best run on, up to half a round; in the finals nobody else does."""
+        """Those who may still be the best run on, up to half a round; in the finals they have all of it."""
         if not self.settings.racing or self.belief is None:
             return [], True
         finals = left <= self.settings.finals * total
@@ -152,7 +152,8 @@ class GuidedSelection:
         if finals:
             alive.sort(key=lambda c: (c is not leader, -reach[c.number], c.number))
             jobs = [Job(c.number, self._more(c)) for c in alive[: self.width]]
-            return ([], False) if [c for c in alive if c is not leader] == [] else (jobs, False)
+            # Where nobody is left to race against, what is left of the budget goes into new candidates.
+            return ([], True) if all(c is leader for c in alive) else (jobs, False)
         alive.sort(key=lambda c: (-reach[c.number], c.number))
         return [Job(c.number, self._more(c)) for c in alive[: self.width // 2] if c.number], True
 

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 from toolwright.failures import InfrastructureFailure
-from toolwright.trajectory import Task
 from toolwright.workflow.evaluate import Evaluator
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow
+from toolwright.workflow.sites import Site
 from toolwright.workflow.tree import Run
 
-
-class Site(Protocol):
-    """Where runs are made: data alone, opened in the process that makes them."""
-
-    setting: str  # what a score depends on, in words
-
-    def tasks(self) -> Sequence[Task]: ...
-
-    def open(self) -> Callable[[int], Evaluator]:
-        """The evaluator of each repeat; the same run made again in another repeat is another draw."""
-        ...
-
-
-RETRIES = 2
+RETRIES, PAUSE_S = 2, 0.5  # of a run that the machines lost
 CHUNK = 8  # runs that a worker is given at once, and makes side by side
 
 
@@ -38,44 +25,50 @@ class Bench:
         self.tasks = {task.id: task for task in site.tasks()}
         self._evaluator = site.open()
         self._opened: dict[int, Evaluator] = {}
+        self._places = asyncio.Semaphore(site.parallel)
+        self._unpaid: list[Payment] = []
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
         paid = self.pool.paid(self.setting, workflow.meaning) if self.pool is not None else {}
         missing = [run for run in runs if run not in paid]
-        for repeat in sorted({repeat for _, repeat in missing}):
-            asked = [self.tasks[task] for task, again in missing if again == repeat]
-            for one in await self._evaluated(workflow, asked, repeat):
-                paid[one.task, one.repeat] = one
-        return {run: paid[run] for run in runs}
+        made = await asyncio.gather(*(self._made(workflow, run) for run in missing))
+        self._settle()
+        return {**{run: paid[run] for run in runs if run in paid}, **dict(zip(missing, made, strict=True))}
 
-    async def _evaluated(self, workflow: Workflow, tasks: Sequence[Task], repeat: int) -> list[Payment]:
+    async def _made(self, workflow: Workflow, run: Run) -> Payment:
         """What the machines are to blame for is tried again, and says nothing about the workflow."""
+        task, repeat = run
         if repeat not in self._opened:
             self._opened[repeat] = self._evaluator(repeat)
-        done: list[Payment] = []
         for again in range(RETRIES + 1):
-            outcomes = await self._opened[repeat].evaluate(workflow, tasks)
-            fresh = [
-                Payment(
-                    self.setting, workflow.meaning, o.task_id, repeat, o.score, o.cost, o.calls, o.failure
-                )
-                for o in outcomes
-                if o.counts
-            ]
-            if self.pool is not None:
-                self.pool.pay(fresh)
-            done += fresh
-            lost = {o.task_id: o.failure for o in outcomes if not o.counts}
-            tasks = [task for task in tasks if task.id in lost]
-            if not tasks:
-                return done
-            await asyncio.sleep(0.5 * 2**again)
+            async with self._places:
+                (found,) = await self._opened[repeat].evaluate(workflow, [self.tasks[task]])
+            if found.counts:
+                own = (found.score, found.cost, found.calls, found.failure)
+                payment = Payment(self.setting, workflow.meaning, task, repeat, *own)
+                self._pay(payment)
+                return payment
+            await asyncio.sleep(PAUSE_S * 2**again)
         raise InfrastructureFailure(
-            f"{len(tasks)} runs were lost {RETRIES + 1} times: {next(iter(lost.values()))}; what was paid for "
-            "is in the pool: set run.resume=true to go on"
+            f"task {task} was lost {RETRIES + 1} times: {found.failure}; what was paid for is in the pool: set "
+            "run.resume=true to go on"
         )
 
+    def _pay(self, payment: Payment) -> None:
+        """At once; what ends in the same moment is written together."""
+        if self.pool is None:
+            return
+        self._unpaid.append(payment)
+        if len(self._unpaid) == 1:
+            asyncio.get_running_loop().call_soon(self._settle)
+
+    def _settle(self) -> None:
+        if self.pool is not None and self._unpaid:
+            self.pool.pay(self._unpaid)
+            self._unpaid.clear()
+
     async def close(self) -> None:
+        self._settle()
         for evaluator in self._opened.values():
             await evaluator.close()
 

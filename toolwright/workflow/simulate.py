@@ -248,6 +248,8 @@ def _program(asked: _Question, parts: Mapping[str, str]) -> str:
 def _choice(asked: _Question, parts: Mapping[str, str]) -> str:
     solutions = [text for text in _LETTERED.split(parts["solutions"]) if text.strip()]
     answers = [read(text) for text in solutions]
+    if not answers:  # nothing but blanks to choose from
+        return "<solution_letter>A</solution_letter>"
     if asked.luck < asked.world.choosing:
         most, _ = Counter(answers).most_common(1)[0]
         place = answers.index(most)
