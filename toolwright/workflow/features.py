@@ -10,7 +10,7 @@ import numpy as np
 from toolwright.workflow.operators import TASK
 from toolwright.workflow.program import Workflow, refs_of
 
-FEATURES = 1024  # columns; names beyond it are not told apart from one another
+FEATURES = 256  # columns; names beyond it are not told apart from one another
 
 
 def features(workflow: Workflow) -> dict[str, float]:
