@@ -7,7 +7,7 @@ from html import escape
 
 from toolwright.observe import svg
 from toolwright.observe.attempt import visible
-from toolwright.workflow.aflow import to_python
+from toolwright.workflow.aflow.write import write
 from toolwright.workflow.operators import CHOOSE, TASK
 from toolwright.workflow.program import Node, Workflow, refs_of
 from toolwright.workflow.record import Record, Row
@@ -47,8 +47,8 @@ def section(name: str, record: Record) -> str:
 
 
 def _code(workflow: Workflow) -> str:
-    form = to_python(workflow)
-    return f"# graph.py\n{form.graph}\n\n# prompt.py\n{form.prompt}"
+    graph, prompt = write(workflow)
+    return f"# graph.py\n{graph}\n\n# prompt.py\n{prompt}"
 
 
 def _score(row: Row) -> str:

@@ -15,6 +15,8 @@ from toolwright.failures import UserError
 from toolwright.observe.report import write_report
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.workflow import sites
+from toolwright.workflow.aflow.read import read
+from toolwright.workflow.aflow.write import write
 from toolwright.workflow.guided import GuidedSelection
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow, single_call
@@ -65,7 +67,15 @@ class Hunt:
             await bench.close()
         record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
         record.save(self._file(name))
+        self._write_best(name, found.best.workflow)
         return record
+
+    def _write_best(self, name: str, workflow: Workflow) -> None:
+        """In AFlow's form, beside the rest."""
+        place = self.folder.path / "best" / self._file(name).stem
+        place.mkdir(parents=True, exist_ok=True)
+        for file, text in zip(("graph.py", "prompt.py"), write(workflow, data_set=name), strict=True):
+            (place / file).write_text(text, encoding="utf-8")
 
     def _bench(self, site: sites.Site) -> Bench | Workers:
         runtime = self.config.runtime
@@ -79,6 +89,10 @@ class Hunt:
         if path is None:
             return single_call()
         try:
+            if (Path(path) / "graph.py").is_file():
+                graph, prompt = (Path(path) / name for name in ("graph.py", "prompt.py"))
+                prompts = prompt.read_text(encoding="utf-8") if prompt.is_file() else ""
+                return read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked()
             return Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked()
         except (OSError, ValueError) as error:
             raise UserError(f"search.start={path} cannot be read: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolwright.observe.attempt import visible
-from toolwright.workflow.code import to_python
+from toolwright.workflow.aflow.write import write
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.record import Record, Row
 
@@ -66,8 +66,9 @@ def curve(record: Record) -> Iterator[str]:
 
 
 def code(record: Record) -> str:
-    form = to_python(record.winner.workflow)
-    return f"# graph.py\n{form.graph}\n# prompt.py\n{form.prompt}"
+    """AFlow's form of the best."""
+    graph, prompt = write(record.winner.workflow)
+    return f"# graph.py\n{graph}\n# prompt.py\n{prompt}"
 
 
 def _score(row: Row) -> str:
