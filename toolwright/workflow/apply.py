@@ -251,8 +251,8 @@ def _with_prompts(workflow: Workflow, edit: Edit, known: Mapping[str, str], old:
     """The edit's prompt defined, and given to the node that it is for."""
     match edit:
         case Add(prompt=Prompt() as prompt) | Replace(prompt=Prompt() as prompt):
-            new = (node for node in workflow.nodes if node.name not in old)
-            target = next(node for node in new if node.operator == edit.operator)
+            added = (node for node in workflow.nodes if node.name not in old)
+            target = next(node for node in added if node.operator == edit.operator)
         case edits.Set(value=Prompt() as prompt):
             target = _node(workflow, edit.node)
         case _:

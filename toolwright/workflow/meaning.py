@@ -118,9 +118,19 @@ def _prompts_once(workflow: Workflow) -> Workflow:
 def _chosen(workflow: Workflow) -> Workflow:
     """`Choose` between two equal texts is that text."""
     swap: dict[Ref, Pieces] = {}
+    listed = {
+        ref.node
+        for node in workflow.nodes
+        for port, pieces in node.inputs.items()
+        if node.kind.ports[port].kind == "texts"
+        for ref in refs_of(pieces)
+    }
     for node in workflow.nodes:
-        if node.operator == CHOOSE and node.inputs.get("then") == node.inputs.get("otherwise"):
-            swap[node.main] = node.inputs.get("then", ())
+        branch = node.inputs.get("then", ())
+        # In a list several pieces would be several elements.
+        fits = len(branch) == 1 or node.name not in listed
+        if node.operator == CHOOSE and branch == node.inputs.get("otherwise", ()) and fits:
+            swap[node.main] = branch
             break  # what takes its place may be another of them
     if not swap:
         return workflow

@@ -118,7 +118,7 @@ class Interpreter:
         self.side_by_side = bool(getattr(chat, "waits", True))
 
     async def run(self, workflow: Workflow, task: Task, allowance: Allowance | None = None) -> Trace:
-        """What came of it, failures included; raises only what is nobody's but the user's, or the budget's."""
+        """What came of it, failures included. Raises what is the user's to mend, or the budget's end."""
         attempt = _Attempt(self, workflow, task, allowance)
         trace, started = attempt.trace, time.perf_counter()
         try:

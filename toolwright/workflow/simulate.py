@@ -1,10 +1,11 @@
 """Simulated executor models: what each step gets right is drawn, everything else is real.
 
 A `World` is one data set with one model, its parameters drawn from a seed: how hard tasks are, how good each
-operator is and on which tasks, how far errors of one task go together, what prompts are worth, what calls cost.
-A `SimulatedChat` answers the operators' own prompts in text by that, so interpreter, operators and scorers run
-as they do with a real model. Whatever is drawn follows from names: the world's seed, the task, what is asked
-and the sample's seed. So neither the order of calls nor the process they are made in changes an answer.
+operator is and on which tasks, how far errors on one task go together, what prompts are worth, what calls
+cost. A `SimulatedChat` answers the operators' own prompts in text by that, so interpreter, operators and
+scorers run as they do with a real model. Whatever is drawn follows from names: the world's seed, the task,
+what is asked and the sample's seed. So neither the order of calls nor the process they are made in changes
+an answer.
 """
 
 from __future__ import annotations
@@ -220,19 +221,14 @@ class _Question:
 
 
 def _free(asked: _Question, before: str, after: str) -> str:
-    shown = read(after)
-    words = before.strip()
-    result = asked.second("Custom", words, shown) if shown is not None else asked.solved("Custom", words)
+    result = asked.second("Custom", before.strip(), read(after))
     tidy = (asked.other * 7919) % 1 >= asked.world.untidiness
     return f"The answer is {result}{'.' if tidy else ', which took 3 steps.'}"
 
 
 def _answer(asked: _Question, parts: Mapping[str, str]) -> str:
     found = _PROBLEM.search(parts["input"])
-    shown = read(parts["input"][found.end() :]) if found else None
-    result = (
-        asked.second("AnswerGenerate", "", shown) if shown is not None else asked.solved("AnswerGenerate")
-    )
+    result = asked.second("AnswerGenerate", "", read(parts["input"][found.end() :]) if found else None)
     return f"<thought>One thing leads to another.</thought>\n<answer>{result}</answer>"
 
 
