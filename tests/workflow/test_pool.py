@@ -22,8 +22,12 @@ def payment(workflow: str, task: int, *, score: float = 1.0, repeat: int = 0) ->
     return Payment("sim", workflow, f"t{task}", repeat, score, 0.25, 2)
 
 
-def experience(number: int, after: float, *, anchor: str = "a", search: str = "s", before: float = 0.5) -> Experience:
-    return Experience(search, number, "sim", anchor, "state", f"edit {number}", "p", f"c{number}", before, after, 4)
+def experience(
+    number: int, after: float, *, anchor: str = "a", search: str = "s", before: float = 0.5
+) -> Experience:
+    return Experience(
+        search, number, "sim", anchor, "state", f"edit {number}", "p", f"c{number}", before, after, 4
+    )
 
 
 def test_what_was_paid_is_found_and_is_never_paid_twice(tmp_path: Path) -> None:
@@ -39,7 +43,14 @@ def test_what_was_paid_is_found_and_is_never_paid_twice(tmp_path: Path) -> None:
 
 def test_queries_by_state_best_recent_and_contrast(tmp_path: Path) -> None:
     pool = ExperiencePool(tmp_path / "pool.db")
-    pool.learn([experience(1, 0.4), experience(2, 0.9), experience(3, 0.7, anchor="b"), experience(4, 0.7, anchor="c")])
+    pool.learn(
+        [
+            experience(1, 0.4),
+            experience(2, 0.9),
+            experience(3, 0.7, anchor="b"),
+            experience(4, 0.7, anchor="c"),
+        ]
+    )
     pool.learn([experience(5, 0.6, anchor="b"), experience(6, 0.6, search="other")])
     assert [one.number for one in pool.by_state("a")] == [6, 1, 2]
     assert [one.number for one in pool.best(2)] == [2, 3]
@@ -68,7 +79,7 @@ def test_what_is_pickled_is_its_address(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_machine_is_not_silently_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="a file of elsewhere.*serve"):
+    with pytest.raises(UserError, match=r"a file of elsewhere.*serve"):
         ExperiencePool(f"elsewhere@{tmp_path}/pool.db")
 
 

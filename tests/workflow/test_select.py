@@ -130,7 +130,9 @@ def test_guided_gives_more_runs_to_those_who_may_be_best() -> None:
 
 def test_in_the_finals_nobody_new_is_taken_up() -> None:
     tree = grown([0.8, 0.7, 0.8])
-    selection = GuidedSelection(Guided(first=10, finals=0.3), schedule([f"t{n}" for n in range(20)], 2), 20, None)
+    selection = GuidedSelection(
+        Guided(first=10, finals=0.3), schedule([f"t{n}" for n in range(20)], 2), 20, None
+    )
     selection.look(tree)
     jobs, more = selection.races(tree, left=200, total=1000)
     assert not more

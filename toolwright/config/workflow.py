@@ -133,7 +133,7 @@ class WorkflowConfig(Block):
             raise ValueError(f"data={self.data} names a data set twice")
         if (self.executor.name == "simulated") != (all(name.startswith("simulated") for name in self.data)):
             raise ValueError(
-                f"executor.name={self.executor.name} does not run data={self.data}: a simulated model answers "
-                "`simulated` tasks alone, and they no other model"
+                f"executor.name={self.executor.name} does not run data={self.data}: a simulated model "
+                "answers `simulated` tasks, and nobody else does"
             )
         return self

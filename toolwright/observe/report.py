@@ -51,6 +51,7 @@ def _page(run: Path) -> str:
         _tiles(outcome(rows)),
         _warnings(rows),
         _incidents(run),
+        _searches(run),
         _curves(rows),
         _attempts(run),
         _settings(run, config),
@@ -124,6 +125,16 @@ def _incidents(run: Path) -> str:
     head = "".join(f"<th>{name}</th>" for name in ("step", "who", "what", "what was done"))
     title = f"Survived <small>{deaths} deaths, {again} attempts sampled again</small>"
     return f'<h2>{title}</h2><div class="box scroll"><table><tr>{head}</tr>{lines}</table></div>'
+
+
+def _searches(run: Path) -> str:
+    """What searches for workflows have found, where the run is one of those."""
+    if not (run / "searches").is_dir():
+        return ""
+    from toolwright.workflow.draw import section
+    from toolwright.workflow.record import records
+
+    return "".join(section(name, record) for name, record in records(run).items())
 
 
 def _steps(found: Sequence[int]) -> str:

@@ -32,11 +32,11 @@ A change is one line of this language:
   replace NODE OPERATOR [with PROMPT]
   rewire NODE.PORT NODE.FIELD
   set NODE prompt PROMPT | set NODE repeat N
-PROMPT is the name of a known one, or NAME="text" for a new one of yours. An ensemble compares N samples of the
-node before it (x N). Do not repeat what was tried.
+PROMPT is the name of a known one, or NAME="text" for a new one of yours. An ensemble compares N samples of
+the node before it (x N). Do not repeat what was tried.
 
-Think about what goes wrong now, then put the change between <edit> and </edit>. If no line can say it, write the
-whole workflow as AFlow's Python between <graph> and </graph>, its prompts between <prompt> and </prompt>.
+Think about what goes wrong now, then put the change between <edit> and </edit>. If no line can say it, write
+the whole workflow as AFlow's Python between <graph> and </graph>, its prompts between <prompt> and </prompt>.
 """
 CONTRASTS = 3
 TEMPERATURE, MOST_TOKENS = 1.0, 2048
@@ -77,7 +77,10 @@ class Asking:
         if known is not None:
             return known
         said = await self.chat.complete(
-            [{"role": "user", "content": prompt}], temperature=TEMPERATURE, max_tokens=MOST_TOKENS, seed=number
+            [{"role": "user", "content": prompt}],
+            temperature=TEMPERATURE,
+            max_tokens=MOST_TOKENS,
+            seed=number,
         )
         if self.pool is not None:
             self.pool.propose(self.search, key, said.text, cost=said.cost or 0.0)

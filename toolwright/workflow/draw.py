@@ -24,7 +24,11 @@ def section(name: str, record: Record) -> str:
         ("single call" if len(start.workflow.live) == 1 else "start", _score(start), f"{start.runs} runs"),
         ("best", _score(best), f"{100 * (best.score - start.score):+.1f} points, {best.runs} runs"),
         ("candidates", str(len(record.rows)), f"{sum(bool(r.failure) for r in record.rows)} refused"),
-        ("runs", str(sum(r.runs for r in record.rows)), f"of {record.budget}, ended: {record.why or 'not yet'}"),
+        (
+            "runs",
+            str(sum(r.runs for r in record.rows)),
+            f"of {record.budget}, ended: {record.why or 'not yet'}",
+        ),
         ("cost", f"${sum(r.cost * r.runs for r in record.rows):.2f}", f"best: ${best.cost:.4f} a task"),
     ]
     if record.held_out:
@@ -37,10 +41,11 @@ def section(name: str, record: Record) -> str:
     return (
         f"<h2>{escape(visible(name))} <small>{escape(record.select)} search</small></h2>"
         f'<dl class="tiles">{cells}</dl>'
-        f'<div class="columns"><section><h3>Best workflow</h3><div class="box scroll">{diagram(best.workflow)}</div>'
-        f"</section><section><h3>The way to it</h3>{_path(record)}{_curves(record)}</section></div>"
-        f"<h3>Every candidate <small>a circle each, larger with more runs; filled by score, ringed on the way to "
-        f'the best, crossed where refused</small></h3><div class="box scroll">{tree(record)}</div>'
+        '<div class="columns"><section><h3>Best workflow</h3>'
+        f'<div class="box scroll">{diagram(best.workflow)}</div></section>'
+        f"<section><h3>The way to it</h3>{_path(record)}{_curves(record)}</section></div>"
+        "<h3>Every candidate <small>a circle each: larger with more runs, darker with a higher score, ringed on "
+        f'the way to the best; a cross was refused</small></h3><div class="box scroll">{tree(record)}</div>'
         f'<details class="box"><summary>The best as code <small>AFlow\'s form</small></summary>'
         f"<pre>\n{escape(visible(_code(best.workflow)))}</pre></details>"
     )
@@ -69,7 +74,10 @@ def _curves(record: Record) -> str:
     points = [(m.runs, m.score) for m in record.curve]
     spent = [(max(1, round(1e6 * m.cost)), m.score) for m in record.curve]
     figures = []
-    for title, line in (("best score by runs", points), ("best score by cost, millionths of a dollar", spent)):
+    for title, line in (
+        ("best score by runs", points),
+        ("best score by cost, millionths of a dollar", spent),
+    ):
         if len(line) > 1:
             chart = svg.line_chart([svg.Line("best", line, 1, marks=True)], zero=False, share=True)
             figures.append(f"<figure><figcaption>{title}</figcaption>{chart}</figure>")
@@ -114,7 +122,8 @@ def _dotted(node: Node, port: str) -> bool:
 def _box(at: tuple[float, float], title: str, note: str, kind: str) -> str:
     x, y = at
     middle = x + BOX / 2
-    words = f'<text class="title" x="{middle:.0f}" y="{y + (17 if note else 25):.0f}">{escape(visible(title))}</text>'
+    line = y + (17 if note else 25)
+    words = f'<text class="title" x="{middle:.0f}" y="{line:.0f}">{escape(visible(title))}</text>'
     if note:
         words += f'<text class="note" x="{middle:.0f}" y="{y + 32:.0f}">{escape(visible(note[:22]))}</text>'
     return f'<rect class="{kind}" x="{x:.0f}" y="{y:.0f}" width="{BOX}" height="{TALL}" rx="8"/>{words}'
@@ -146,8 +155,8 @@ def tree(record: Record) -> str:
             px, py = place[row.parent]
             kind = "edge way" if row.number in on_path else "edge"
             middle = (px + x) / 2
-            edges.append(f'<path class="{kind}" d="M{px:.0f} {py:.1f}C{middle:.0f} {py:.1f} {middle:.0f} {y:.1f} '
-                         f'{x:.0f} {y:.1f}"/>')  # fmt: skip
+            bend = f"{middle:.0f} {py:.1f} {middle:.0f} {y:.1f}"
+            edges.append(f'<path class="{kind}" d="M{px:.0f} {py:.1f}C{bend} {x:.0f} {y:.1f}"/>')
         dots.append(_dot(row, x, y, (row.score - low) / (high - low or 1), row.number in on_path))
     tall = 24 + LINE * max(leaves, 1)
     return _svg(deepest + 40, tall, [*edges, *dots], "every candidate of the search")
@@ -171,7 +180,7 @@ def _dot(row: Row, x: float, y: float, share: float, on_path: bool) -> str:
     told = f"{row.number}: {visible(row.edit) or 'start'}"
     if row.failure:
         return (
-            f'<g><title>{escape(f"{told} refused: {visible(row.failure)}")}</title>'
+            f"<g><title>{escape(f'{told} refused: {visible(row.failure)}')}</title>"
             f'<path class="cross" d="M{x - 3:.0f} {y - 3:.1f}l6 6m0 -6l-6 6"/></g>'
         )
     radius = 2.5 + min(4.0, row.runs**0.5 / 3)

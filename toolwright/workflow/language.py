@@ -1,4 +1,4 @@
-"""The words of a small policy: a tokenizer that knows states and edits, and a fresh model that speaks them."""
+"""The words of a small policy: a tokenizer for states and edits, and a fresh model that speaks them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tokenizers import Tokenizer as Backend
 from toolwright.models.tokenizer import CHARACTER_TEMPLATE, END, PAD, ROLES, UNKNOWN, Tokenizer
 from toolwright.workflow.operators import OPERATORS, operator
 
-# A word with the blank before it, a digit, a mark. Names fall apart at `_` and digits: any of them can be said.
+# A word with the blank before it, a digit, a mark. Names fall apart at `_` and digits, so any can be said.
 PIECE = r" ?[A-Za-z]+| ?[0-9]| ?[^A-Za-z0-9\s]|\s"
 GRAMMAR = (
-    "add after into with remove replace rewire set prompt repeat accept output task problem entry_point x if else "
-    "math code question data solve choose review true false -> = ( ) [ ] + . , ; : ? _ ' \" "
+    "add after into with remove replace rewire set prompt repeat accept output task problem entry_point x if "
+    "else math code question data solve choose review true false -> = ( ) [ ] + . , ; : ? _ ' \" "
 )
 
 
@@ -57,7 +57,13 @@ def tokenizer(vocabulary: Iterable[str]) -> Tokenizer:
 
 
 def fresh(
-    folder: Path, *, seed: int, prompts: Iterable[str] = (), layers: int = 2, width: int = 64, context: int = 768
+    folder: Path,
+    *,
+    seed: int,
+    prompts: Iterable[str] = (),
+    layers: int = 2,
+    width: int = 64,
+    context: int = 768,
 ) -> Path:
     """A model folder with random weights, to be taught by `sft` and `train` or by a search itself."""
     from toolwright.agents.rollout import seed_of

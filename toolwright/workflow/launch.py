@@ -108,7 +108,9 @@ class Hunt:
 
     def _proposer(self, name: str, site: sites.Site) -> Proposer:
         own = self.config.proposer
-        editor = Editor(self.config.search.operators or site.operators, site.prompts, site.limits, site.offers)
+        editor = Editor(
+            self.config.search.operators or site.operators, site.prompts, site.limits, site.offers
+        )
         if own.name == "uniform":
             return Uniform(editor)
         if own.name == "chat":

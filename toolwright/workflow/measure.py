@@ -21,8 +21,10 @@ class Measured:
 
 
 def measured(runs: Sequence[Iterable[tuple[str, float]]]) -> Measured:
-    """Scores by task, a row a workflow; the first has run. Tasks differ in difficulty; every workflow is measured against what
-    others scored on the very tasks that it ran on, so that few tasks tell more:  score = task + gain."""
+    """Scores by task, a row a workflow; the first has run. Tasks differ in difficulty: every workflow is
+    measured against what others scored on the very tasks that it ran on, so that few tell more.
+
+    score = task + gain"""
     row, task, score = [], [], []
     tasks: dict[str, int] = {}
     for number, mine in enumerate(runs):

@@ -1,8 +1,8 @@
-"""A policy that edits workflows: its probabilities are a search's prior, and what the search finds is its lesson.
+"""A policy that edits workflows: its probabilities are a search's prior, what the search finds is its lesson.
 
-It reads a state and writes an edit, as text; any model folder will do. It is the trainer's own policy, learner and
-algorithm: a lesson is a batch of trajectories, one edit each, grouped by data set, anchored at the state that was
-edited, rewarded by what was gained.
+It reads a state and writes an edit, as text; any model folder will do. It is the trainer's own policy, learner
+and algorithm: a lesson is a batch of trajectories, one edit each, grouped by data set, anchored at the state
+that was edited, rewarded by what was gained.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_LESSON = 64  # edits in one lesson, the latest
 
 
 def configured(folder: Path, words: Sequence[str] = (), *, seed: int = 0) -> schema.Config:
-    """The trainer's configuration of a policy in a search: `algorithm=gigpo` unless the words say otherwise."""
+    """The trainer's configuration of a policy in a search: `algorithm=gigpo` unless words say otherwise."""
     own = [f"model.path={folder}", f"run.seed={seed}", "model.device=cpu", "rollout.samples=2"]
     given = [word for word in words if not word.startswith("algorithm=")]
     algorithm = [word for word in words if word.startswith("algorithm=")] or ["algorithm=gigpo"]

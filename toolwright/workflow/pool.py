@@ -1,7 +1,7 @@
 """What searches have paid for and learned: one SQLite file, or the actor in front of it across a cluster.
 
-A pool is its address. Threads, processes and pickles open the same one; a row is on disk when `pay` or `learn`
-returns, so that `kill -9` at any moment loses nothing that was paid for.
+A pool is its address. Threads, processes and pickles open the same one; a row is on disk when `pay` or
+`learn` returns, so that `kill -9` at any moment loses nothing that was paid for.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _patiently(act: Any) -> None:
             act()
             return
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) and "busy" not in str(error) or time.monotonic() > limit:
+            if ("locked" not in str(error) and "busy" not in str(error)) or time.monotonic() > limit:
                 raise
             time.sleep(0.005 + 0.02 * random.random())
 
@@ -214,7 +214,9 @@ class ExperiencePool:
         return self._experiences("WHERE search = ? ORDER BY number", [search])
 
     def settings(self) -> list[str]:
-        return [str(name) for (name,) in self._read("SELECT DISTINCT setting FROM experiences ORDER BY setting")]
+        return [
+            str(name) for (name,) in self._read("SELECT DISTINCT setting FROM experiences ORDER BY setting")
+        ]
 
     def of_setting(self, setting: str) -> list[Experience]:
         return self._experiences("WHERE setting = ? ORDER BY search, number", [setting])

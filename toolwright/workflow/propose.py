@@ -19,14 +19,12 @@ class Editor:
 
     operators: Sequence[str]
     prompts: Mapping[str, str] = field(default_factory=dict)  # that may be given to operators, by name
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     offers: Set[str] | None = None  # what the data set offers to operators that need it; None: all
 
     def edits(self, workflow: Workflow) -> dict[str, Workflow]:
         """Every legal edit but `accept`, as its words, with what it makes."""
-        found = legal(
-            workflow, self.operators, prompts=self.prompts, limits=self.limits, offers=self.offers
-        )
+        found = legal(workflow, self.operators, prompts=self.prompts, limits=self.limits, offers=self.offers)
         return {str(edit): made for edit, made in found.items() if not isinstance(edit, Accept)}
 
 

@@ -1,4 +1,4 @@
-"""What a search leaves in its run folder: the tree, the scores, the way to the best. One JSON file a data set."""
+"""What a search leaves in its run folder: the tree, its scores, the way to the best; a file a data set."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ class Record:
     held_out: dict[str, float]  # scores on tasks that the search never saw, of `start` and `best`
 
     @classmethod
-    def of(cls, search: Search, *, select: str, why: str = "", held_out: dict[str, float] | None = None) -> Record:
+    def of(
+        cls, search: Search, *, select: str, why: str = "", held_out: dict[str, float] | None = None
+    ) -> Record:
         rows = []
         for c in search.tree:
             score, sd = search.selection.score(c) if c.runs else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Who makes the runs: this process, or workers in a Ray cluster. Every run is in the pool before it is told of."""
+"""Who makes the runs: this process, or workers of a Ray cluster. A run is in the pool before it is told of."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Bench:
                 return payment
             await asyncio.sleep(PAUSE_S * 2**again)
         raise InfrastructureFailure(
-            f"task {task} was lost {RETRIES + 1} times: {found.failure}; what was paid for is in the pool: set "
-            "run.resume=true to go on"
+            f"task {task} was lost {RETRIES + 1} times: {found.failure}; what was paid for is in the pool: "
+            "set run.resume=true to go on"
         )
 
     def _pay(self, payment: Payment) -> None:
@@ -83,9 +83,7 @@ class Worker(Bench):
 class Workers:
     """A bench over Ray: chunks of runs go to whoever is idle, a worker that dies is made again."""
 
-    def __init__(
-        self, site: Site, pool: ExperiencePool, *, count: int, timeout_s: float = 3600.0
-    ) -> None:
+    def __init__(self, site: Site, pool: ExperiencePool, *, count: int, timeout_s: float = 3600.0) -> None:
         import ray
 
         self.timeout_s = timeout_s

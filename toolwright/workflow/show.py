@@ -15,8 +15,9 @@ MOST_CHILDREN = 4  # of a candidate, without --full: the best
 def summary(name: str, record: Record) -> str:
     """What one wants to know first."""
     start, best = record.start, record.winner
+    runs = sum(row.runs for row in record.rows)
     lines = [
-        f"{name}: {len(record.rows)} candidates, {sum(row.runs for row in record.rows)} runs, ended: {record.why}",
+        f"{name}: {len(record.rows)} candidates, {runs} runs, ended: {record.why or 'not yet'}",
         *("    " + line for line in as_text(best.workflow).splitlines()),
         f"  start   {_score(start)}",
         f"  best    {_score(best)}  {100 * (best.score - start.score):+.1f} points",
@@ -40,7 +41,9 @@ def tree(record: Record, *, full: bool) -> Iterator[str]:
         mark = "*" if row.number in way else " "
         yield f"{mark} {indent}{branch}{row.number:<3} {_found(row)}  {visible(row.edit) or 'start'}"
         children = sorted(record.children(row.number), key=lambda r: (bool(r.failure), -r.score, r.number))
-        kept = children if full else [r for i, r in enumerate(children) if i < MOST_CHILDREN or r.number in way]
+        kept = (
+            children if full else [r for i, r in enumerate(children) if i < MOST_CHILDREN or r.number in way]
+        )
         inner = indent if row.parent is None else indent + ("   " if last else "│  ")
         for place, child in enumerate(kept):
             yield from below(child, inner, place == len(kept) - 1 and len(kept) == len(children))
@@ -61,7 +64,8 @@ def curve(record: Record) -> Iterator[str]:
     before = None
     for moment in record.curve:
         if moment.best != before or moment is record.curve[-1]:
-            yield f"  {moment.runs:>6} {'$' + format(moment.cost, '.4f'):>9} {100 * moment.score:>6.1f}%  {moment.best}"
+            spent = f"${moment.cost:.4f}"
+            yield f"  {moment.runs:>6} {spent:>9} {100 * moment.score:>6.1f}%  candidate {moment.best}"
         before = moment.best
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from toolwright.config.workflow import WorkflowConfig
@@ -13,7 +13,6 @@ from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
 from toolwright.workflow.program import Limits
 from toolwright.workflow.run import Interpreter
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
-
 
 
 class Site(Protocol):
@@ -81,7 +80,7 @@ class SimulatedSite:
     split: str = "validation"
     latency_s: float = 0.0
     parallel: int = 16
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def setting(self) -> str:

@@ -2,9 +2,9 @@
 
     gain(w) = β · (φ(w) − φ(start)) + δ_w,   β ~ N(m, S),   δ_w ~ N(0, τ²)
 
-A Bayesian linear model over features of the graph, with a term of its own for each workflow. Within a search it
-shares what one workflow taught with all that resemble it; m and S come from earlier searches, so that one begins
-where the others ended.
+A Bayesian linear model over features of the graph, with a term of its own for each workflow. Within a search
+it shares what one workflow taught with all that resemble it; m and S come from earlier searches, so that one
+begins where the others ended.
 """
 
 from __future__ import annotations

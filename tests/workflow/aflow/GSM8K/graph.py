@@ -1,8 +1,6 @@
-from typing import Literal
-import workspace.GSM8K.workflows.template.operator as operator
 import workspace.GSM8K.workflows.round_6.prompt as prompt_custom
+import workspace.GSM8K.workflows.template.operator as operator
 from scripts.async_llm import create_llm_instance
-
 from scripts.evaluator import DatasetType
 
 
@@ -27,13 +25,13 @@ class Workflow:
         solutions = []
         for _ in range(5):  # several, so that they can be compared
             solution = await self.custom(input=problem, instruction=prompt_custom.SOLVE_PROMPT)
-            solutions.append(solution['response'])
+            solutions.append(solution["response"])
 
         agreed = await self.sc_ensemble(solutions=solutions, problem=problem)
 
-        checked = await self.programmer(problem=problem, analysis=agreed['response'])
+        checked = await self.programmer(problem=problem, analysis=agreed["response"])
 
-        if checked['output']:
-            return checked['output'], self.llm.get_usage_summary()["total_cost"]
+        if checked["output"]:
+            return checked["output"], self.llm.get_usage_summary()["total_cost"]
         else:
-            return agreed['response'], self.llm.get_usage_summary()["total_cost"]
+            return agreed["response"], self.llm.get_usage_summary()["total_cost"]

@@ -1,5 +1,5 @@
-import workspace.HumanEval.workflows.template.operator as operator
 import workspace.HumanEval.workflows.round_7.prompt as prompt_custom
+import workspace.HumanEval.workflows.template.operator as operator
 from scripts.async_llm import create_llm_instance
 from scripts.evaluator import DatasetType
 
@@ -20,13 +20,13 @@ class Workflow:
             solution = await self.custom_code_generate(
                 problem=problem, entry_point=entry_point, instruction=prompt_custom.WRITE_PROMPT
             )
-            solutions.append(solution['response'])
+            solutions.append(solution["response"])
         best = await self.sc_ensemble(solutions=solutions, problem=problem)
-        tested = await self.test(problem=problem, solution=best['response'], entry_point=entry_point)
-        if tested['result']:
-            return tested['solution'], self.llm.get_usage_summary()["total_cost"]
+        tested = await self.test(problem=problem, solution=best["response"], entry_point=entry_point)
+        if tested["result"]:
+            return tested["solution"], self.llm.get_usage_summary()["total_cost"]
         mended = await self.custom(
             input=f"Problem: {problem}\nSolution that failed: {best['response']}\nLast try: {tested['solution']}",
             instruction=prompt_custom.MEND_PROMPT,
         )
-        return mended['response'], self.llm.get_usage_summary()["total_cost"]
+        return mended["response"], self.llm.get_usage_summary()["total_cost"]
