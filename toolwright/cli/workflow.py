@@ -6,6 +6,7 @@ Examples:
   toolwright workflow search search.select=aflow search.runs=4000
   toolwright workflow search run.name=NAME run.resume=true     go on; nothing is paid for twice
   toolwright workflow show RUN
+  toolwright workflow policy FOLDER train.steps=200      teach a small policy to edit workflows
 """
 
 from __future__ import annotations
@@ -28,16 +29,29 @@ def main(argv: list[str]) -> int:
         return launch("workflow", words, about=__doc__ or "", start=start, usage="workflow search")
     if argv[:1] == ["show"]:
         return show(argv[1:])
+    if argv[:1] == ["policy"]:
+        return policy(argv[1:])
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: toolwright workflow search | show\n\n{__doc__}")
+        print(f"usage: toolwright workflow search | show | policy\n\n{__doc__}")
         return 0
-    raise UserError(f"toolwright workflow {argv[0]}: say search or show")
+    raise UserError(f"toolwright workflow {argv[0]}: say search, show or policy")
 
 
 def start(config: WorkflowConfig, command: list[str]) -> None:
     from toolwright.workflow.launch import run
 
     run(config, command=command)
+
+
+def policy(argv: list[str]) -> int:
+    if not argv or argv[0].startswith("-") or "=" in argv[0]:
+        raise UserError("toolwright workflow policy FOLDER [key=value …]: where is the policy to be kept?")
+    from pathlib import Path
+
+    from toolwright.workflow.teach import teach
+
+    print(f"policy  {teach(Path(argv[0]), argv[1:])}")
+    return 0
 
 
 def show(argv: list[str]) -> int:

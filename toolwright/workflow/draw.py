@@ -44,8 +44,8 @@ def section(name: str, record: Record) -> str:
         '<div class="columns"><section><h3>Best workflow</h3>'
         f'<div class="box scroll">{diagram(best.workflow)}</div></section>'
         f"<section><h3>The way to it</h3>{_path(record)}{_curves(record)}</section></div>"
-        "<h3>Every candidate <small>a circle each: larger with more runs, darker with a higher score, ringed on "
-        f'the way to the best; a cross was refused</small></h3><div class="box scroll">{tree(record)}</div>'
+        "<h3>Every candidate <small>larger with more runs, darker with a higher score, ringed on the way to "
+        f'the best; a cross was refused</small></h3><div class="box scroll">{tree(record)}</div>'
         f'<details class="box"><summary>The best as code <small>AFlow\'s form</small></summary>'
         f"<pre>\n{escape(visible(_code(best.workflow)))}</pre></details>"
     )

@@ -1,8 +1,8 @@
 """The loop: decide a round, run its candidates side by side, commit them in order, learn, again.
 
 What a round decides depends on what was committed, never on who finished first: the same seed and budget find
-the same workflow with any number of workers. And a search that is started again over the same pool is the same
-search: runs that were paid for are read, not made, until it stands where it was killed.
+the same workflow with any number of workers. And a search that is started again over the same pool is the
+same search: runs that were paid for are read, not made, until it stands where it was killed.
 """
 
 from __future__ import annotations
