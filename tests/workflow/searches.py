@@ -62,7 +62,7 @@ def searched(
 def told(found: Found) -> list[tuple[object, ...]]:
     """All that two equal searches agree on."""
     return [
-        (c.number, c.parent, c.edit, c.workflow.meaning, sorted(c.runs), round(c.mean, 9), c.failure)
+        (c.number, c.parent, c.edit, c.meaning, sorted(c.runs), round(c.mean, 9), c.failure)
         for c in found.tree
     ]
 

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.config.workflow import Aflow, Guided
@@ -80,6 +80,7 @@ def test_workflows_of_one_meaning_are_one_candidate() -> None:
     assert tree.fresh(child) == []
 
 
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_a_tree_keeps_its_books(data: st.DataObject) -> None:
     """However it grows: visits are subtree sizes, paths lead to the start, no meaning comes twice."""

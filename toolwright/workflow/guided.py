@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from toolwright.config.workflow import Guided
+from toolwright.failures import UserError
 from toolwright.workflow.features import Columns, features
 from toolwright.workflow.measure import Measured, measured
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of
@@ -45,7 +46,8 @@ class GuidedSelection:
 
     def look(self, tree: Tree) -> None:
         for candidate in tree.candidates[len(self.seen) :]:
-            self.seen.append(_Seen(self.columns.row(features(candidate.workflow))))
+            found = {} if candidate.failure else features(candidate.workflow)
+            self.seen.append(_Seen(self.columns.row(found)))
         ran = [c for c in tree if c.runs]
         if not ran or ran[0] is not tree.start:
             return
@@ -123,9 +125,9 @@ class GuidedSelection:
     def _rows(self, node: Candidate, options: Sequence[Proposal]) -> np.ndarray:
         cache = self.seen[node.number].rows
         for option in options:
-            if option.workflow.meaning not in cache:
-                cache[option.workflow.meaning] = self.columns.row(features(option.workflow))
-        return np.array([cache[option.workflow.meaning] for option in options])
+            if option.meaning not in cache:
+                cache[option.meaning] = self.columns.row(_features(option))
+        return np.array([cache[option.meaning] for option in options])
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)
@@ -186,4 +188,12 @@ class GuidedSelection:
         if self.measured is None:
             return candidate.mean, 0.0
         mine = self.seen[candidate.number]
-        return self.measured.start + mine.mean, mine.sd
+        return self.measured.start + mine.mean, math.hypot(mine.sd, self.measured.start_sd)
+
+
+def _features(option: Proposal) -> dict[str, float]:
+    """None of what cannot run."""
+    try:
+        return {} if option.failure else features(option.workflow)
+    except UserError:
+        return {}

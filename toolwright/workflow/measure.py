@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 RUN_SD = 0.45  # of one run's score around the workflow's own, until there is data
-TASK_WEIGHT = 2.0  # runs that the prior of a task's difficulty counts for
+TASK_WEIGHT = 0.5  # runs that the prior of a task's difficulty counts for
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Measured:
     gains: np.ndarray
     noise: np.ndarray
     start: float
+    start_sd: float
 
 
 def measured(runs: Sequence[Iterable[tuple[str, float]]]) -> Measured:
@@ -36,7 +37,7 @@ def measured(runs: Sequence[Iterable[tuple[str, float]]]) -> Measured:
     count = np.bincount(of, minlength=len(runs)).astype(float)
     a_task = np.bincount(on, minlength=len(tasks))
     gains = np.zeros(len(runs))
-    for _ in range(4):
+    for _ in range(12):
         above = got - gains[of]
         difficulty = (np.bincount(on, above) + TASK_WEIGHT * above.mean()) / (a_task + TASK_WEIGHT)
         gains = np.bincount(of, got - difficulty[on], minlength=len(runs)) / np.maximum(count, 1)
@@ -46,4 +47,4 @@ def measured(runs: Sequence[Iterable[tuple[str, float]]]) -> Measured:
     spread = (residual @ residual + 8 * RUN_SD**2) / (max(1, len(got) - len(runs)) + 8)
     noise = spread / np.maximum(count, 1e-3) + 0.5 * spread / count[0]
     noise[0] = 1e-6  # a gain over itself is none
-    return Measured(gains, noise, float(difficulty.mean()))
+    return Measured(gains, noise, float(difficulty.mean()), float(np.sqrt(spread / count[0])))

@@ -94,31 +94,31 @@ class Search:
         self.tree = Tree(start)
         self.rounds: list[Round] = []
         self._asked: dict[int, int] = {}
-        self._keep_workflow(start)
+        self._keep_workflow(self.tree.start)
 
     async def go(self) -> Found:
-        why = await self._round([Job(0, self.selection.first_runs(self.tree.start))])
+        jobs, why = [Job(0, self.selection.first_runs(self.tree.start))], ""
         while not why:
-            self.selection.look(self.tree)
-            if self.converge and self.selection.converged(self.tree):
+            await self._round(jobs)
+            if self._left() <= 0:
+                why = "budget"
+            elif self.converge and self.selection.converged(self.tree):
                 why = "converged"
-                break
-            jobs = await self._decide(random.Random(f"{self.seed}/{self.name}/{len(self.rounds)}"))
-            why = await self._round(jobs) if jobs else "exhausted"
-        self.selection.look(self.tree)
+            else:
+                jobs = await self._decide(random.Random(f"{self.seed}/{self.name}/{len(self.rounds)}"))
+                why = "" if jobs else "exhausted"
         scores = {c.number: self.selection.score(c) for c in self.tree if c.runs}
         return Found(self.tree, self.selection.best(self.tree), scores, self.rounds, why)
 
     async def _decide(self, rng: random.Random) -> list[Job]:
-        runs, _ = self.tree.spent()
-        jobs, more = self.selection.races(self.tree, self.budget.runs - runs, self.budget.runs)
-        while more and len(jobs) < self.selection.width:
+        left = self._left()
+        jobs, more = self.selection.races(self.tree, left, self.budget.runs)
+        while more and len(jobs) < self.selection.width and sum(len(job.runs) for job in jobs) < left:
             candidate = await self._take_up(rng)
             if candidate is None:
                 break
-            jobs.append(
-                Job(candidate.number, () if candidate.failure else self.selection.first_runs(candidate))
-            )
+            runs = () if candidate.failure else self.selection.first_runs(candidate)
+            jobs.append(Job(candidate.number, runs))
             self.selection.look(self.tree)
         return jobs
 
@@ -136,16 +136,15 @@ class Search:
             candidate = self.tree.take_up(parent, proposal)
             problems = [] if candidate.failure else candidate.workflow.problems(self.limits)
             candidate.failure = candidate.failure or (problems[0] if problems else "")
-            self._keep_workflow(candidate.workflow)
+            self._keep_workflow(candidate)
             return candidate
         return None
 
-    async def _round(self, jobs: Sequence[Job]) -> str:
+    async def _round(self, jobs: Sequence[Job]) -> None:
         jobs = self._affordable(jobs)
-        if not jobs:
-            return "budget"
-        made = await asyncio.gather(*(self.runner.run(self.tree[j.candidate].workflow, j.runs) for j in jobs))
-        for job, done in zip(jobs, made, strict=True):
+        running = [job for job in jobs if job.runs]
+        made = await asyncio.gather(*(self.runner.run(self.tree[j.candidate].workflow, j.runs) for j in running))
+        for job, done in zip(running, made, strict=True):
             self.tree[job.candidate].runs.update(done)
         self.selection.look(self.tree)
         experiences = [self._experience(self.tree[job.candidate]) for job in jobs]
@@ -158,20 +157,21 @@ class Search:
         self.rounds.append(Round(len(self.rounds), jobs, best.number, score, runs, cost, lesson))
         if self.watch is not None:
             self.watch(self, self.rounds[-1])
-        return ""
 
     def _affordable(self, jobs: Sequence[Job]) -> list[Job]:
         """The jobs, the last of them cut to what is left. Refused candidates cost nothing."""
-        runs, cost = self.tree.spent()
-        left = self.budget.runs - runs
-        if self.budget.cost is not None and cost >= self.budget.cost:
-            left = 0
-        kept = []
+        left, kept = self._left(), []
         for job in jobs:
             if left > 0 or not job.runs:
-                kept.append(Job(job.candidate, job.runs[:left]))
+                kept.append(Job(job.candidate, job.runs[: max(0, left)]))
             left -= len(job.runs)
-        return kept if any(job.runs for job in kept) or left > 0 else []
+        return kept
+
+    def _left(self) -> int:
+        """Runs that may still be made."""
+        runs, cost = self.tree.spent()
+        spent = self.budget.cost is not None and cost >= self.budget.cost
+        return 0 if spent else self.budget.runs - runs
 
     def state(self, candidate: Candidate) -> WorkflowState:
         score = self.selection.score(candidate)[0] if candidate.runs else None
@@ -196,14 +196,14 @@ class Search:
             anchor=state.anchor,
             state=state.text,
             edit=candidate.edit,
-            parent=parent.workflow.meaning,
-            child=candidate.workflow.meaning,
+            parent=parent.meaning,
+            child=candidate.meaning,
             before=before,
             after=after,
             tasks=len(candidate.runs),
             failure=candidate.failure or max(failures, key=lambda f: failures[f], default=""),
         )
 
-    def _keep_workflow(self, workflow: Workflow) -> None:
+    def _keep_workflow(self, candidate: Candidate) -> None:
         if self.pool is not None:
-            self.pool.keep_workflow(workflow.meaning, workflow.to_json())
+            self.pool.keep_workflow(candidate.meaning, candidate.workflow.to_json())

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from toolwright.failures import UserError
 from toolwright.workflow.pool import Payment
 from toolwright.workflow.program import Workflow
 
 Run = tuple[str, int]  # a task's id, and which repeat
+
+
+def identity(workflow: Workflow) -> str:
+    """Its meaning; of one that has none, a circle say, its letters."""
+    try:
+        return workflow.meaning
+    except UserError:
+        told = json.dumps(workflow.to_json(), sort_keys=True)
+        return f"none-{hashlib.blake2b(told.encode(), digest_size=12).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -19,6 +32,10 @@ class Proposal:
     workflow: Workflow
     prior: float = 1.0
     failure: str = ""  # why it cannot run: it costs nothing, and is kept
+
+    @cached_property
+    def meaning(self) -> str:
+        return identity(self.workflow)
 
 
 @dataclass
@@ -32,6 +49,7 @@ class Candidate:
     depth: int = 0
     prior: float = 1.0
     failure: str = ""
+    meaning: str = ""
     runs: dict[Run, Payment] = field(default_factory=dict)
     children: list[int] = field(default_factory=list)
     visits: int = 0  # candidates taken up in its subtree, itself counted
@@ -63,7 +81,7 @@ class Tree:
     """Candidates by number, the start first. Two of the same meaning are one."""
 
     def __init__(self, start: Workflow) -> None:
-        self.candidates = [Candidate(0, start, visits=1)]
+        self.candidates = [Candidate(0, start, meaning=start.meaning, visits=1)]
         self.by_meaning = {start.meaning: 0}
 
     def __len__(self) -> int:
@@ -79,22 +97,18 @@ class Tree:
     def start(self) -> Candidate:
         return self.candidates[0]
 
-    def known(self, workflow: Workflow) -> bool:
-        return workflow.meaning in self.by_meaning
-
     def offer(self, candidate: Candidate, proposals: Iterable[Proposal]) -> None:
         """Options of a candidate, less those that mean what is there already. Their priors sum to 1."""
         before = len(candidate.offered)
         for proposal in proposals:
-            meaning = proposal.workflow.meaning
-            if meaning not in candidate.offered and meaning not in self.by_meaning:
-                candidate.offered.add(meaning)
+            if proposal.meaning not in candidate.offered and proposal.meaning not in self.by_meaning:
+                candidate.offered.add(proposal.meaning)
                 candidate.options.append(proposal)
         candidate.exhausted = len(candidate.offered) == before
 
     def fresh(self, candidate: Candidate) -> list[Proposal]:
         """Its options that nobody has come to by another way meanwhile."""
-        candidate.options = [o for o in candidate.options if o.workflow.meaning not in self.by_meaning]
+        candidate.options = [o for o in candidate.options if o.meaning not in self.by_meaning]
         return candidate.options
 
     def take_up(self, parent: Candidate, proposal: Proposal) -> Candidate:
@@ -106,9 +120,10 @@ class Tree:
             parent.depth + 1,
             proposal.prior,
             proposal.failure,
+            proposal.meaning,
         )
         self.candidates.append(child)
-        self.by_meaning[proposal.workflow.meaning] = child.number
+        self.by_meaning[proposal.meaning] = child.number
         parent.options = [o for o in parent.options if o is not proposal]
         parent.children.append(child.number)
         for one in self.path(child):
@@ -154,7 +169,3 @@ def next_runs(candidate: Candidate, order: Sequence[Run], most: int) -> tuple[Ru
 
 def runs_of(candidate: Candidate) -> list[tuple[str, float]]:
     return [(task, payment.score) for (task, _), payment in sorted(candidate.runs.items())]
-
-
-def commit(candidate: Candidate, done: Mapping[Run, Payment]) -> None:
-    candidate.runs.update(done)
