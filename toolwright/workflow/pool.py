@@ -170,11 +170,12 @@ class ExperiencePool:
     def serve(self, name: str) -> ExperiencePool:
         """The same pool for a whole Ray cluster: an actor on this node owns the file."""
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         if self._store is None:
             return self
         here = ray.get_runtime_context().get_node_id()
-        near = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
+        near = NodeAffinitySchedulingStrategy(here, soft=False)
         owner = ray.remote(num_cpus=0, max_concurrency=16)(Store).options(
             name=name,
             namespace=NAMESPACE,
