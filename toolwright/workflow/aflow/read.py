@@ -11,6 +11,7 @@ from toolwright.failures import UserError, nearest
 from toolwright.workflow.aflow.values import (
     Constant,
     Cost,
+    Either,
     Flag,
     Many,
     NoText,
@@ -23,7 +24,7 @@ from toolwright.workflow.aflow.values import (
     text,
 )
 from toolwright.workflow.meaning import simplified, snake
-from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, is_known, operator
+from toolwright.workflow.operators import CHOOSE, JOIN, TASK_FIELDS, is_known, operator
 from toolwright.workflow.program import Node, Pieces, Ref, Workflow, joined
 
 MOST_STEPS = 2000  # statements that are followed; a workflow that needs more is no workflow
@@ -118,6 +119,8 @@ class _Reader:
             if argument.arg in TASK_FIELDS
         }
         output = self._follow(_Frame(tuple(self.call.body), None), environment, {})
+        if output is None:
+            raise self.refused(self.call, "it may end without a return")
         return simplified(Workflow(tuple(self.nodes), output, self.prompts))
 
     def refused(self, node: ast.AST, reason: str) -> NotExpressible:
@@ -186,8 +189,12 @@ class _Reader:
 
     # Statements, followed with values that are not known yet.
 
-    def _follow(self, frame: _Frame | None, environment: dict[str, Value], known: dict[Ref, bool]) -> Pieces:
-        """Until something is returned. Where a condition is not known, both ways are followed to their end."""
+    def _follow(
+        self, frame: _Frame | None, environment: dict[str, Value], known: dict[Ref, bool]
+    ) -> Pieces | None:
+        """Until something is returned. Where a condition is not known, both ways are followed: to where
+        they meet again, or to the end where one of them leaves before that. None where nothing is returned.
+        """
         while frame is not None:
             self.steps += 1
             if not frame.statements:
@@ -210,8 +217,11 @@ class _Reader:
                     otherwise = _Frame(tuple(orelse), rest)
                     if isinstance(condition, bool):
                         frame = then if condition else otherwise
-                    else:
+                    elif _leaves(statement):
                         return self._both(condition, then, otherwise, environment, known)
+                    else:
+                        self._meet(condition, statement, environment, known)
+                        frame = rest
                 case ast.For() | ast.While():
                     if statement.orelse:
                         raise self.refused(statement, "a loop has no `else` here")
@@ -222,7 +232,37 @@ class _Reader:
                 case _:
                     self._statement(statement, environment)
                     frame = rest
-        raise self.refused(self.call, "it may end without a return")
+        return None
+
+    def _meet(
+        self, condition: Flag, statement: ast.If, environment: dict[str, Value], known: dict[Ref, bool]
+    ) -> None:
+        """Both branches of an `if`, and after it the variables by the condition."""
+        ways = []
+        for body, held in ((statement.body, True), (statement.orelse, False)):
+            own = dict(environment)
+            self._follow(
+                _Frame(tuple(body), None), own, {**known, condition.ref: held is not condition.negated}
+            )
+            ways.append(own)
+        then, otherwise = reversed(ways) if condition.negated else ways
+        environment.clear()
+        for name in [name for name in then if name in otherwise]:
+            environment[name] = self._merged(statement, condition.ref, then[name], otherwise[name])
+
+    def _merged(self, at: ast.AST, on: Ref, then: Value, otherwise: Value) -> Value:
+        if then == otherwise:
+            return then
+        match then, otherwise:
+            case Many(first), Many(second) if len(first) == len(second):
+                pairs = zip(first, second, strict=True)
+                return Many(tuple(self._merged(at, on, one, other) for one, other in pairs))
+            case ((Result() | Either() | Many() | Cost()), _):
+                return Either(on, then, otherwise)
+            case _, (Result() | Either() | Many() | Cost()):
+                return Either(on, then, otherwise)
+        inputs = {"on": (on,), "then": self._text(at, then), "otherwise": self._text(at, otherwise)}
+        return text(self._node(at, CHOOSE, inputs).main)
 
     def _both(
         self,
@@ -231,11 +271,13 @@ class _Reader:
         otherwise: _Frame | None,
         environment: dict[str, Value],
         known: dict[Ref, bool],
-    ) -> Pieces:
+    ) -> Pieces | None:
         if condition.negated:
             then, otherwise = otherwise, then
         first = self._follow(then, dict(environment), {**known, condition.ref: True})
         second = self._follow(otherwise, dict(environment), {**known, condition.ref: False})
+        if first is None or second is None:
+            return None
         if first == second:
             return first
         inputs = {"on": (condition.ref,), "then": first, "otherwise": second}
@@ -457,8 +499,7 @@ class _Reader:
             if len(pieces) == 1:
                 found.append(pieces[0])
             else:
-                joint = {"on": (_TRUE,), "then": pieces}  # a text of several pieces needs a place of its own
-                found.append(self._node(call, CHOOSE, joint).main)
+                found.append(self._node(call, JOIN, {"pieces": pieces}).main)
         return tuple(found)
 
     def _node(
@@ -486,6 +527,9 @@ class _Reader:
                 return Flag(ref) if kind.fields[key] == "flag" else text(ref)
             case Many(items), int() if -len(items) <= key < len(items):
                 return items[key]
+            case Either(on, then, otherwise), _:
+                found = self._item(node, then, key), self._item(node, otherwise, key)
+                return self._merged(node, on, *found)
         raise self.refused(node, f"`{_shown(node)}` cannot be looked up before it runs")
 
     def _items(self, source: ast.expr, environment: dict[str, Value]) -> tuple[Value, ...]:
@@ -596,7 +640,6 @@ class _Reader:
             raise self.refused(node, f"text is expected, and this is {error}") from None
 
 
-_TRUE = Ref("task", "problem")  # a text that is never empty
 _COMPARE: dict[type[ast.cmpop], Any] = {
     ast.Eq: lambda a, b: a == b,
     ast.NotEq: lambda a, b: a != b,
@@ -613,6 +656,12 @@ _ARITHMETIC: dict[type[ast.operator], Any] = {
     ast.FloorDiv: lambda a, b: a // b if b else 0,
     ast.Mod: lambda a, b: a % b if b else 0,
 }
+
+
+def _leaves(statement: ast.If) -> bool:
+    """Whether one of its branches may go elsewhere than on."""
+    away = (ast.Return, ast.Break, ast.Continue, ast.While)
+    return any(isinstance(node, away) for node in ast.walk(statement))
 
 
 def _root(node: ast.AST) -> str:

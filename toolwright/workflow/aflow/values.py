@@ -1,4 +1,4 @@
-"""What a variable of AFlow's Python stands for while it is read: constants, texts, lists, results of steps."""
+"""What a variable of AFlow's Python stands for while it is read: constants, texts, lists, steps' results."""
 
 from __future__ import annotations
 
@@ -43,6 +43,15 @@ class Result:
 
 
 @dataclass(frozen=True)
+class Either:
+    """What one of two steps returned, by a condition."""
+
+    on: Ref
+    then: Value
+    otherwise: Value
+
+
+@dataclass(frozen=True)
 class PromptName:
     """`prompt_custom.NAME`, alone or with text after it."""
 
@@ -55,7 +64,7 @@ class Cost:
     """What was spent so far: returned beside the answer, and of no other use."""
 
 
-Value = Constant | Text | Flag | Many | Result | PromptName | Cost
+Value = Constant | Text | Flag | Many | Result | Either | PromptName | Cost
 
 
 class NoText(Exception):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import keyword
+import re
 from collections.abc import Iterator
 
 from toolwright.failures import UserError
 from toolwright.workflow.meaning import snake
-from toolwright.workflow.operators import CHOOSE, TASK
+from toolwright.workflow.operators import CHOOSE, JOIN, TASK
 from toolwright.workflow.program import ENTRY_POINT, Node, Pieces, Ref, Workflow
 from toolwright.workflow.scopes import Scope, scopes
 
@@ -40,7 +41,7 @@ def write(workflow: Workflow, *, data_set: str = "GSM8K", round: int = 1) -> tup
     """The texts of `graph.py` and `prompt.py`."""
     workflow = workflow.trimmed()
     lines = [_HEAD.format(package=f"workspace.{data_set}.workflows", round=round).rstrip("\n")]
-    kinds = dict.fromkeys(node.operator for node in workflow.live if node.operator != CHOOSE)
+    kinds = dict.fromkeys(node.operator for node in workflow.live if node.operator not in (CHOOSE, JOIN))
     lines += [f"        self.{_attribute(kind)} = operator.{_class(kind)}(self.llm)" for kind in kinds]
     named = any(ref == ENTRY_POINT for node in workflow.live for ref in node.refs)
     lines += ["", f"    async def __call__(self, problem: str{', entry_point: str' if named else ''}):"]
@@ -78,6 +79,8 @@ class _Writer:
                 continue
             if node.operator == CHOOSE:
                 yield from self._choice(node, scope, returns=node.name == returning)
+            elif node.operator == JOIN:
+                yield f"{_variable(node.name)} = {self._text(node.inputs['pieces'])}"
             elif node.repeat > 1:
                 yield from self._samples(node)
             else:
@@ -142,7 +145,7 @@ def _ref(workflow: Workflow, ref: Ref, *, as_text: bool = False) -> str:
     if ref.node == TASK:
         return ref.field
     node = workflow.by_name[ref.node]
-    if node.operator == CHOOSE:
+    if node.operator in (CHOOSE, JOIN):
         return _variable(ref.node)
     said = f'{_variable(ref.node)}["{ref.field}"]'
     return f"str({said})" if as_text and node.kind.fields[ref.field] == "flag" else said
@@ -173,5 +176,6 @@ def _quoted(text: str) -> str:
 
 
 def _quoted_line(text: str) -> str:
-    """In double quotes: JSON's are Python's, and say what cannot be seen in letters."""
-    return json.dumps(text, ensure_ascii=not text.isprintable())
+    """In double quotes: JSON's are Python's. Halves of surrogate pairs cannot be written as they are."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", quoted)
