@@ -2,17 +2,18 @@
 
     python benchmarks/workflow.py [--seeds 20] [--runs 1000] [--workers 2] [--policy FOLDER] [--json FILE]
 
-Each seed is a world of its own: a simulated executor model and data set, all of whose parameters are drawn from
-the seed (skill of each operator, difficulty of tasks, how far errors go together, worth of prompts, prices). A
-search sees 40 validation tasks and spends `--runs` runs, a run being one workflow on one task. What it returns is
-judged on 1,000 test tasks that it never saw. Compared is the gain over the single call that every search starts
-from, in points of score.
+Each seed is a world of its own: a simulated executor model and data set, all of whose parameters are drawn
+from the seed (skill of each operator, difficulty of tasks, how far errors go together, worth of prompts,
+prices). A search sees 40 validation tasks and spends `--runs` runs, a run being one workflow on one task.
+What it returns is judged on 1,000 test tasks that it never saw. Compared is the gain over the single call
+that every search starts from, in points of score.
 
-AFlow's selection is as published, with uniform proposals among the legal edits that were not tried; its `repeats`,
-5 runs of every task for every candidate, leave it few candidates here, so the row `aflow ×1` gives it the setting
-that suits it best. Nothing is tuned by seed: settings are the defaults, chosen on worlds 1000 to 1009. The policy
-was taught by `sft` (the language: random legal edits) and `train algorithm=gigpo` on worlds 10000 to 10095, and the
-pool holds searches of worlds 5000 to 5015; worlds of the benchmark are 0 to `--seeds` - 1.
+AFlow's selection is as published, with uniform proposals among the legal edits that were not tried. Its
+`repeats`, 5 runs of every task for every candidate, leave it few candidates here, so the row `aflow ×1`
+gives it the setting that suits it best, and is what the others are compared with. Nothing is tuned by seed:
+settings are the defaults, chosen on worlds 1000 to 1009. The policy was taught by `sft` (the language:
+random legal edits) and `train algorithm=gigpo` on worlds 10000 to 10095, and the pool holds searches of
+worlds 5000 to 5015; worlds of the benchmark are 0 to `--seeds` - 1.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ class Search(Block):
 
     select: Literal["guided", "aflow"] = Field(default="guided", description="how candidates are chosen")
     tasks: PositiveInt = Field(default=40, description="that candidates are compared on")
+    folder: str = Field(default="data", description="where `toolwright data prepare` has put data sets")
     held_out: NonNegativeInt = Field(
         default=200, description="unseen tasks that the start and the best are judged by in the end"
     )

@@ -34,7 +34,8 @@ class Hunt:
 
     def __init__(self, config: WorkflowConfig, folder: RunFolder) -> None:
         self.config, self.folder = config, folder
-        self.sites = {name: sites.build(config, name) for name in config.data}  # a missing key is said here
+        self.cache = str(folder.path.absolute() / "calls.db")
+        self.sites = {name: sites.build(config, name, cache=self.cache) for name in config.data}
         self.pool = ExperiencePool(config.search.pool or folder.path / "pool.db")
         self.started = time.monotonic()
 
@@ -114,9 +115,13 @@ class Hunt:
         if own.name == "uniform":
             return Uniform(editor)
         if own.name == "chat":
+            from toolwright.providers import open_chat
             from toolwright.workflow.ask import Asking
 
-            return Asking(own, editor, self.pool, search=f"{name}-{self.config.run.seed}")
+            settings = sites.chat_settings("proposer.chat", own.chat)
+            chat = open_chat(settings, cache=Path(self.cache))
+            named = f"{name}-{self.config.run.seed}"
+            return Asking(chat, editor, self.pool, search=named, proposals=own.proposals)
         from toolwright.workflow.language import fresh
         from toolwright.workflow.policy import Policy, configured
 
@@ -130,7 +135,7 @@ class Hunt:
         count = self.config.search.held_out
         if not count:
             return {}
-        bench = Bench(sites.build(self.config, name, held_out=True), self.pool)
+        bench = Bench(sites.build(self.config, name, held_out=True, cache=self.cache), self.pool)
         runs = schedule(list(bench.tasks), 1)
         scores = {}
         for who, candidate in (("start", found.tree.start), ("best", found.best)):
@@ -169,9 +174,10 @@ class Hunt:
 def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     """A whole run; with `run.resume` over what was paid for already. Returns the folder."""
     folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
-    if not config.run.resume:
-        for name in config.data:
-            sites.build(config, name)  # what cannot work is said before anything is written
+    for name in config.data:
+        sites.build(config, name)  # a missing file, key or price is said before anything is written
+    if config.proposer.name == "chat":
+        sites.chat_settings("proposer.chat", config.proposer.chat)
     folder.begin(config, command=command)
     (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a search that goes on is replayed from its pool
     with _cluster(config):

@@ -1,8 +1,8 @@
 """A policy that edits workflows: its probabilities are a search's prior, what the search finds is its lesson.
 
 It reads a state and writes an edit, as text; any model folder will do. It is the trainer's own policy,
-learner and algorithm: a lesson is a batch of trajectories, one edit each, grouped by data set, anchored at the
-state that was edited, rewarded by what was gained.
+learner and algorithm: a lesson is a batch of trajectories, one edit each, grouped by data set, anchored at
+the state that was edited, rewarded by what was gained.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who makes the runs: this process, or workers of a Ray cluster. Whatever is paid for is in the pool first."""
+"""Who makes the runs: this process, or workers of a Ray cluster. What is paid for is in the pool first."""
 
 from __future__ import annotations
 

@@ -143,7 +143,9 @@ class Search:
     async def _round(self, jobs: Sequence[Job]) -> None:
         jobs = self._affordable(jobs)
         running = [job for job in jobs if job.runs]
-        made = await asyncio.gather(*(self.runner.run(self.tree[j.candidate].workflow, j.runs) for j in running))
+        made = await asyncio.gather(
+            *(self.runner.run(self.tree[j.candidate].workflow, j.runs) for j in running)
+        )
         for job, done in zip(running, made, strict=True):
             self.tree[job.candidate].runs.update(done)
         self.selection.look(self.tree)
