@@ -144,6 +144,8 @@ def _steps(found: Sequence[int]) -> str:
 
 def _curves(rows: Sequence[Row]) -> str:
     figures = curves.figures(rows)
+    if not figures and any("/candidates" in key for row in rows for key in row):
+        return ""  # a search draws its own
     if not figures:
         return '<h2>Curves</h2><p class="soft">There are no metrics yet.</p>'
     long = sum(row.get("step", 0) > 0 for row in rows) >= svg.SMOOTH_FROM

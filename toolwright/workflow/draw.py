@@ -105,6 +105,9 @@ def diagram(workflow: Workflow) -> str:
     }
     arrows = [(ref.node, node.name, _dotted(node, port)) for node in workflow.live
               for port, pieces in node.inputs.items() for ref in refs_of(pieces)]  # fmt: skip
+    # Nearly every node reads the task; it is drawn for those alone that read nothing else.
+    fed = {end for start, end, _ in arrows if start != TASK}
+    arrows = [arrow for arrow in arrows if arrow[0] != TASK or arrow[1] not in fed]
     arrows += [(ref.node, "output", False) for ref in refs_of(workflow.output)]
     body = [_arrow(place[a], place[b], dotted) for a, b, dotted in dict.fromkeys(arrows)]
     body += [_box(place[TASK], "task", "", "io"), _box(place["output"], "output", "", "io")]
