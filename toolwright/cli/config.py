@@ -19,4 +19,5 @@ def main(argv: list[str]) -> int:
 
     named = bool(argv) and argv[0] in PRIMARY
     command, rest = (argv[0], argv[1:]) if named else ("train", argv)
-    return launch(command, rest, about=__doc__ or "", start=None, usage="config [train | sft | eval | workflow]")
+    usage = "config [train | sft | eval | workflow]"
+    return launch(command, rest, about=__doc__ or "", start=None, usage=usage)

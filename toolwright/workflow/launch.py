@@ -50,7 +50,7 @@ class Hunt:
             name=f"{name}-{config.run.seed}",
             setting=site.setting,
             kind=site.kind,
-            start=self._start(),
+            start=first(config.search.start),
             selection=self._selection(site),
             proposer=self._proposer(name, site),
             runner=bench,
@@ -84,19 +84,6 @@ class Hunt:
             return Bench(site, self.pool)
         served = self.pool.serve(f"pool-{self.folder.path.resolve()}".replace("/", "-"))
         return Workers(site, served, count=runtime.workers, timeout_s=runtime.timeout_s)
-
-    def _start(self) -> Workflow:
-        path = self.config.search.start
-        if path is None:
-            return single_call()
-        try:
-            if (Path(path) / "graph.py").is_file():
-                graph, prompt = (Path(path) / name for name in ("graph.py", "prompt.py"))
-                prompts = prompt.read_text(encoding="utf-8") if prompt.is_file() else ""
-                return read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked()
-            return Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked()
-        except (OSError, ValueError) as error:
-            raise UserError(f"search.start={path} cannot be read: {error}") from None
 
     def _selection(self, site: sites.Site) -> Selection:
         search = self.config.search
@@ -176,6 +163,7 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
     for name in config.data:
         sites.build(config, name)  # a missing file, key or price is said before anything is written
+    first(config.search.start)
     if config.proposer.name == "chat":
         sites.chat_settings("proposer.chat", config.proposer.chat)
     folder.begin(config, command=command)
@@ -189,6 +177,20 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
         print(summary(name, record))
     print(f"  run     {folder.path}\n  report  {folder.path / 'report.html'}")
     return folder.path
+
+
+def first(path: str | None) -> Workflow:
+    """What a search starts from."""
+    if path is None:
+        return single_call()
+    try:
+        if (Path(path) / "graph.py").is_file():
+            graph, prompt = (Path(path) / name for name in ("graph.py", "prompt.py"))
+            prompts = prompt.read_text(encoding="utf-8") if prompt.is_file() else ""
+            return read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked()
+        return Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked()
+    except (OSError, ValueError) as error:
+        raise UserError(f"search.start={path} cannot be read: {error}") from None
 
 
 @contextmanager
