@@ -175,13 +175,20 @@ def test_an_allowance_is_shared_by_all_tasks_of_a_workflow() -> None:
 
 
 def test_a_registered_tool_is_an_operator() -> None:
-    flow = built("replace solve tool.calculator", "rewire tool_calculator.expression task.problem")
-    task = Task("t", [{"role": "user", "content": "6 * 7"}], "42", "numeric")
+    flow = built("add tool.calculator after solve")
+    assert flow.calls == 1
+    chat = Says(lambda prompt: "6 * 7")
 
     async def main() -> Trace:
-        return await Interpreter(Says(str), tools=Toolbox({"calculator": {}})).run(flow, task)
+        tools = Toolbox({"calculator": {}})
+        try:
+            return await Interpreter(chat, tools=tools).run(flow, TASK)
+        finally:
+            await tools.close()
 
     assert asyncio.run(main()).answer == "42"
+    with pytest.raises(UserError, match="none are configured"):
+        ran(flow, chat)
 
 
 class Shout(Operator):
