@@ -258,7 +258,7 @@ def test_a_text_of_several_pieces_is_one_element_of_a_list() -> None:
         (graph("return open('/etc/passwd').read()"), r"open\('/etc/passwd'\).read\(\)` cannot be said"),
         (graph("return __import__('os').getcwd()"), "cannot be said"),
         (graph("return problem.__class__"), "cannot be said"),
-        (graph("while True:\n    pass\nreturn problem"), "no end that is known before it runs"),
+        (graph("while True:\n    pass\nreturn problem"), "does not come to an end|no end that is known"),
         (
             graph("while True:\n    a = await self.custom(input=problem, instruction='')"),
             "more than 64 steps",

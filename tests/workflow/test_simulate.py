@@ -65,8 +65,8 @@ def test_a_step_draws_the_same_in_every_workflow_that_takes_it() -> None:
 
 def test_there_is_something_to_find() -> None:
     gains = []
-    for seed in range(8):
-        scores = {name: mean(o.score for o in outcomes(flow, seed, 150)) for name, flow in FLOWS.items()}
+    for seed in range(6):
+        scores = {name: mean(o.score for o in outcomes(flow, seed, 100)) for name, flow in FLOWS.items()}
         assert 0.1 < scores["single"] < 0.9
         gains.append(max(scores.values()) - scores["single"])
     assert mean(gains) > 0.1
@@ -111,7 +111,10 @@ def test_the_simulated_sandbox_says_what_the_real_one_does() -> None:
         finally:
             await runner.close()
 
-    assert same(asyncio.run(with_runner(SimulatedRunner())), asyncio.run(with_runner(Sandbox())))
+    simulation, real = (asyncio.run(with_runner(runner)) for runner in (SimulatedRunner(), Sandbox()))
+    # The real one's tracebacks are longer, and tokens cost.
+    assert [(o.score, o.calls) for o in simulation] == [(o.score, o.calls) for o in real]
+    assert any(o.calls > 2 for o in real)
 
 
 def test_a_model_of_another_world_is_not_asked() -> None:

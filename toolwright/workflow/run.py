@@ -189,16 +189,16 @@ class _Attempt:
         await self._need(ref.node for ref in node.refs)
         inputs = {port: self._input(node, port) for port in node.kind.ports}
         _, first = self.workflow.identities[name]
-        samples = [self._sample(node, inputs, first + number) for number in range(node.repeat)]
-        if self.interpreter.side_by_side and len(samples) > 1:
-            tasks = [asyncio.ensure_future(sample) for sample in samples]
+        samples = range(first, first + node.repeat)
+        if self.interpreter.side_by_side and node.repeat > 1:
+            tasks = [asyncio.ensure_future(self._sample(node, inputs, number)) for number in samples]
             try:
                 self._values[name] = await asyncio.gather(*tasks)
             finally:
                 for task in tasks:
                     task.cancel()
         else:
-            self._values[name] = [await sample for sample in samples]
+            self._values[name] = [await self._sample(node, inputs, number) for number in samples]
 
     async def _chosen(self, node: Node) -> str:
         (condition,) = node.inputs["on"]
@@ -224,8 +224,10 @@ class _Attempt:
     def _input(self, node: Node, port: str) -> Any:
         pieces = node.inputs.get(port, ())
         if node.kind.ports[port].kind == "texts":
+            # In the canonical order: a model may prefer what it reads first, and the order means nothing.
+            rank = {name: place for place, name in enumerate(self.workflow.identities)}
             values: list[str] = []
-            for piece in pieces:
+            for piece in sorted(pieces, key=lambda p: rank.get(p.node, -1) if isinstance(p, Ref) else -1):
                 if isinstance(piece, Ref):
                     values += [str(sample[piece.field]) for sample in self._values[piece.node]]
                 else:
