@@ -1,141 +1,112 @@
-"""A whole run of `workflow search`: its folder, its report, `show`, resuming, and mistakes."""
+"""The interpreter: lazy, bounded, every call on record; failures are recorded, not raised."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import pytest
 
-from toolwright.cli import main
-from toolwright.workflow.ask import Asking
-from toolwright.workflow.pool import ExperiencePool
-from toolwright.workflow.program import single_call
-from toolwright.workflow.propose import Editor
-from toolwright.workflow.record import records
+from tests.workflow.programs import built, ensemble, simulated
+from toolwright.config.schema import Reward
+from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.providers import Reply
+from toolwright.providers.budget import BudgetSpent
+from toolwright.rewards import Scorer
+from toolwright.tools.toolbox import Toolbox
+from toolwright.trajectory import Task
+from toolwright.workflow.evaluate import Outcome, TaskEvaluator
+from toolwright.workflow.operators import Operator, Port
+from toolwright.workflow.operators.review import Review
+from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow, single_call
+from toolwright.workflow.run import Allowance, Interpreter, Step, Trace
 
-QUICK = [
-    "workflow",
-    "search",
-    "--config",
-    "quick",
-    "search.runs=150",
-    "search.tasks=15",
-    "search.held_out=20",
-]
-SMALL = ["search.guided.first=5", "proposer.name=uniform"]
+TASK = Task("t1", [{"role": "user", "content": "What is 6 times 7?"}], "42", "numeric")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    assert main([*QUICK, *SMALL, f"run.dir={folder}", "run.name=one"]) == 0
-    return folder / "one"
+class Says:
+    """A chat that answers by a function of the prompt, after a while."""
+
+    name = "says"
+
+    def __init__(self, answer: Callable[[str], str], *, wait_s: float = 0.0, cost: float = 0.01) -> None:
+        self.answer, self.wait_s, self.cost = answer, wait_s, cost
+        self.asked: list[tuple[str, int | None]] = []
+
+    async def complete(self, messages: list[dict[str, Any]], **how: Any) -> Reply:
+        self.asked.append((messages[-1]["content"], how.get("seed")))
+        await asyncio.sleep(self.wait_s)
+        return Reply(self.answer(messages[-1]["content"]), (), 10, 5, self.cost)
 
 
-def test_a_run_ends_with_the_best_its_score_and_the_report(run: Path) -> None:
-    (record,) = records(run).values()
-    assert record.why in ("budget", "converged")
-    assert set(record.held_out) == {"start", "best"}
-    assert record.path[0].number == 0
-    assert record.path[-1].number == record.best
-    page = (run / "report.html").read_text()
-    for said in (
-        "Best workflow",
-        "The way to it",
-        "Every candidate",
-        "<svg",
-        "class Workflow",
-        "single call",
-    ):
-        assert said in page
-    assert "<script" not in page
-    graph = (run / "best/simulated/graph.py").read_text()
-    assert "async def __call__" in graph
-    assert ExperiencePool(run / "pool.db").spent()[0] == 40 + sum(row.runs for row in record.rows)
+def ran(workflow: Workflow, chat: Says, **how: Any) -> Trace:
+    return asyncio.run(Interpreter(chat, **how).run(workflow, TASK))
 
 
-def test_show_draws_the_tree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["workflow", "show", str(run), "--full"]) == 0
-    told = capsys.readouterr().out
-    (record,) = records(run).values()
-    for row in record.rows:
-        assert row.edit in told
-    for said in ("the way to it", "cost against score", "class Workflow", "of the start"):
-        assert said in told
+def test_a_prompt_stands_before_the_problem() -> None:
+    chat = Says(lambda prompt: "42")
+    trace = ran(single_call(prompt="Think."), chat)
+    assert [prompt for prompt, _ in chat.asked] == ["Think.\nWhat is 6 times 7?"]
+    assert (trace.answer, trace.failure, trace.tokens, trace.cost) == ("42", "", 15, 0.01)
 
 
-def test_to_go_on_with_a_run_that_is_over_costs_nothing(run: Path) -> None:
-    before = json.loads((run / "searches/simulated.json").read_text())
-    paid = ExperiencePool(run / "pool.db").spent()
-    words = ["workflow", "search", f"run.dir={run.parent}", "run.name=one", "run.resume=true"]
-    assert main(words) == 0
-    assert json.loads((run / "searches/simulated.json").read_text()) == before
-    assert ExperiencePool(run / "pool.db").spent() == paid
+def test_samples_have_seeds_of_their_own_that_follow_from_names() -> None:
+    def seeds() -> list[int | None]:
+        chat = Says(lambda prompt: "<solution_letter>B</solution_letter>")
+        ran(ensemble(), chat)
+        return [seed for _, seed in chat.asked]
+
+    assert len(set(seeds())) == 4
+    assert seeds() == seeds()
 
 
-def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
-    words = [
-        *QUICK,
-        *SMALL,
-        "data=[simulated-1,simulated-2]",
-        "search.runs=60",
-        f"run.dir={tmp_path}",
-        "run.name=two",
-    ]
-    assert main(words) == 0
-    assert set(records(tmp_path / "two")) == {"simulated-1", "simulated-2"}
+def test_the_branch_that_is_not_taken_costs_nothing() -> None:
+    flow = built("add Revise after solve")
+
+    def reviewed(result: str) -> list[str]:
+        said = f"<review_result>{result}</review_result><feedback>bad</feedback>"
+        chat = Says(lambda prompt: said if prompt.startswith("Examine") else "<solution>41</solution>")
+        trace = ran(flow, chat)
+        return [call.node for call in trace.calls]
+
+    assert reviewed("true") == ["solve", "review"]
+    assert reviewed("false") == ["solve", "review", "revise"]
 
 
-def test_with_a_policy_that_learns_while_it_searches(tmp_path: Path) -> None:
-    words = [
-        *QUICK,
-        "search.runs=120",
-        "search.guided.first=5",
-        "proposer.every=4",
-        "proposer.train=[run.threads=1]",
-    ]
-    assert main([*words, f"run.dir={tmp_path}", "run.name=three"]) == 0
-    rows = [json.loads(line) for line in (tmp_path / "three/metrics.jsonl").read_text().splitlines()]
-    assert any("simulated/policy/policy/loss" in row for row in rows)
+def test_what_does_not_depend_on_each_other_runs_side_by_side() -> None:
+    chat = Says(lambda prompt: "42", wait_s=0.2)
+    trace = ran(ensemble(count=8), chat)
+    assert len(trace.calls) == 9
+    assert trace.seconds < 9 * 0.2 * 0.7
+
+
+def test_an_unreadable_choice_is_counted_by_hand_and_noted() -> None:
+    answers = iter(["41", "42", "42", "I cannot say"])
+    trace = ran(ensemble(), Says(lambda prompt: next(answers)))
+    assert trace.answer == "42"
+    assert "no letter could be read" in trace.notes[0]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("limits", "said", "calls"),
     [
-        (["search.runz=5"], "search.runs"),
-        (["data=[gsm8k]"], "does not run data"),
-        (["data=[gsm8k]", "executor.name=chat", "executor.chat.model=m"], "data prepare gsm8k"),
-        (["data=[simulated-x]"], "simulated-N"),
-        (["search.start=nowhere.json"], "nowhere.json"),
+        (Limits(calls=2), "more than 2 calls", 2),
+        (Limits(tokens=20), "more than 20 tokens", 2),
+        (Limits(money=0.015), "more than $0.015", 2),
     ],
 )
-def test_mistakes_are_said_before_anything_is_written(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*QUICK, *SMALL, *words, f"run.dir={tmp_path}", "run.name=wrong"]) == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "wrong").exists()
+def test_a_limit_stops_the_workflow_and_charges_it(limits: Limits, said: str, calls: int) -> None:
+    chat = Says(lambda prompt: "42")
+    chat.waits = False  # type: ignore[attr-defined]
+    trace = ran(ensemble(count=5), chat, limits=limits)
+    assert trace.answer is None
+    assert trace.blame == "workflow"
+    assert said in trace.failure
+    assert len(trace.calls) == calls
+    assert trace.cost == pytest.approx(0.01 * calls)
 
 
-<<<<<<< HEAD
-def test_what_a_chat_model_answers_is_understood_or_refused() -> None:
-    asking = Asking(None, Editor(("Custom", "ScEnsemble")), None, search="s")  # type: ignore[arg-type]
-    good = asking.understood(single_call(), "Let us vote. <edit>add ScEnsemble after solve x 3</edit>")
-    assert not good.failure
-    assert "ScEnsemble" in good.workflow.operators
-    new = asking.understood(single_call(), '<edit>set solve prompt SLOW="Take your time."</edit>')
-    assert new.workflow.prompts == {"SLOW": "Take your time."}
-    for reply in (
-        "I do not know",
-        "<edit>fly</edit>",
-        "<graph>import os</graph>",
-        "<edit>remove nobody</edit>",
-    ):
-        bad = asking.understood(single_call(), reply)
-        assert bad.failure
-        assert bad.meaning != good.meaning
-=======
 def test_time_is_a_limit_and_nothing_is_left_running() -> None:
     async def main() -> tuple[Trace, int]:
         trace = await Interpreter(Says(str, wait_s=30), limits=Limits(seconds=0.1)).run(ensemble(), TASK)
@@ -269,4 +240,3 @@ def test_simulated_worlds_run_through_the_same_interpreter() -> None:
     world, evaluator = simulated(1, limits=Limits(calls=1))
     outcomes = asyncio.run(evaluator.evaluate(ensemble(), world.tasks(2)))
     assert all("refused" in outcome.failure for outcome in outcomes)
->>>>>>> 228cda233ddfc92904febdb5679fade64ffa202a
