@@ -5,15 +5,18 @@ What a workflow scores is simulated, so that a policy learns to edit without pay
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from toolwright.environments import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.failures import UserError
 from toolwright.trajectory import Task
 
 if TYPE_CHECKING:
+    from toolwright.workflow.evaluate import Evaluator
     from toolwright.workflow.program import Workflow
     from toolwright.workflow.sites import SimulatedSite
     from toolwright.workflow.state import WorkflowState
@@ -27,7 +30,7 @@ class WorkflowWorld:
     """`world`: which simulated model and data set; `edits`: those that lead from a single call to where it
     begins; `turns`: after so many it is over, as it is after `accept`; `tasks`: behind a score."""
 
-    def __init__(self, world: int, edits: Sequence[str] = (), turns: int = 3, tasks: int = 100) -> None:
+    def __init__(self, world: int, edits: Sequence[str] = (), turns: int = 3, tasks: int = 32) -> None:
         from toolwright.workflow.sites import SimulatedSite
 
         self.site = SimulatedSite(seed=world, count=tasks)
@@ -42,14 +45,15 @@ class WorkflowWorld:
 
     async def step(self, action: str) -> Outcome:
         self.left -= 1
-        over, known = self.left <= 0, legal(self.site, self.workflow)
+        over = self.left <= 0
         if action == "accept":
             return self._outcome(0.0, done=True)
-        if action not in known:
+        made = edited(self.site, self.workflow, action)
+        if made is None:
             if over:
                 return self._outcome(FAULT, done=True)
             raise InvalidAction(self.state.text, reward=FAULT)
-        self.workflow = known[action]
+        self.workflow = made
         before, self.score = self.score, await expected(self.site, self.workflow)
         return self._outcome(self.score - before, done=over)
 
@@ -80,7 +84,19 @@ def started(edits: Sequence[str] = ()) -> Workflow:
     return workflow
 
 
-# Attempts come by the same workflows again and again, and looking for edits takes longer than trying them.
+def edited(site: SimulatedSite, workflow: Workflow, action: str) -> Workflow | None:
+    """What the edit makes: another workflow that may run, or None."""
+    from toolwright.workflow.apply import applied
+    from toolwright.workflow.edits import parse
+
+    try:
+        made = applied(workflow, parse(action), site.prompts)
+    except UserError:
+        return None
+    return None if made.problems(site.limits) or made.meaning == workflow.meaning else made
+
+
+# Attempts come by the same workflows again and again.
 _edits: dict[str, dict[str, Workflow]] = {}
 _scores: dict[tuple[Any, str], float] = {}
 
@@ -103,6 +119,12 @@ async def expected(site: SimulatedSite, workflow: Workflow) -> float:
     if key not in _scores:
         if len(_scores) > MOST_KEPT:
             _scores.clear()
-        made = await site.open()(0).evaluate(workflow, site.tasks())
+        evaluator, tasks = _opened(site)
+        made = await evaluator.evaluate(workflow, tasks)
         _scores[key] = fmean(outcome.score for outcome in made)
     return _scores[key]
+
+
+@functools.lru_cache(maxsize=512)
+def _opened(site: SimulatedSite) -> tuple[Evaluator, Sequence[Task]]:
+    return site.open()(0), site.tasks()

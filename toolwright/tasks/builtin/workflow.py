@@ -24,7 +24,7 @@ def workflow(
     held_out_size: int,
     turns: Annotated[int, Field(ge=1, le=12)] = 3,
     depth: Annotated[int, Field(ge=0, le=6)] = 2,
-    tasks: Annotated[int, Field(ge=1)] = 100,
+    tasks: Annotated[int, Field(ge=1)] = 32,
 ) -> TaskSet:
     """An attempt edits `turns` times at most, and begins with a workflow up to `depth` edits from a single
     call; `tasks` stand behind a score."""
