@@ -47,7 +47,7 @@ ROWS: Mapping[str, tuple[str, Mapping[str, Any], str, bool, float]] = {
     "aflow ×1": ("aflow", {"repeats": 1}, "uniform", False, 1.0),
     "guided": ("guided", {}, "taught", True, 1.0),
     "guided, half the budget": ("guided", {}, "taught", True, 0.5),
-    "− policy prior": ("guided", {"prior": False}, "taught", True, 1.0),
+    "− policy prior": ("guided", {"prior": 0.0}, "taught", True, 1.0),
     "− value": ("guided", {"value": False}, "taught", True, 1.0),
     "− racing": ("guided", {"racing": False, "repeats": 1}, "taught", True, 1.0),
     "− experience": ("guided", {}, "taught", False, 1.0),
@@ -56,13 +56,12 @@ ROWS: Mapping[str, tuple[str, Mapping[str, Any], str, bool, float]] = {
 
 
 def searched(
-    row: str, seed: int, *, runs: int, policies: Mapping[str, str], pool: str
+    row: str, seed: int, *, runs: int, policies: Mapping[str, str], prior: Any
 ) -> tuple[float, float]:
     """The true scores of the start and of what one search returned."""
     from toolwright.config.workflow import Aflow, Guided
     from toolwright.workflow.guided import GuidedSelection
     from toolwright.workflow.policy import Policy, configured
-    from toolwright.workflow.pool import ExperiencePool
     from toolwright.workflow.program import single_call
     from toolwright.workflow.propose import Editor, Uniform
     from toolwright.workflow.runner import Bench
@@ -70,7 +69,6 @@ def searched(
     from toolwright.workflow.select import AflowSelection, Selection
     from toolwright.workflow.sites import SimulatedSite
     from toolwright.workflow.tree import schedule
-    from toolwright.workflow.value import Prior
 
     logging.disable(logging.WARNING)
     kind, settings, proposing, experienced, part = ROWS[row]
@@ -84,8 +82,8 @@ def searched(
         selection = AflowSelection(aflow, schedule(tasks, aflow.repeats))
     else:
         guided = Guided(**settings)
-        prior = Prior.from_pool(ExperiencePool(pool)) if experienced else None
-        selection = GuidedSelection(guided, schedule(tasks, guided.repeats), len(tasks), prior)
+        own = schedule(tasks, guided.repeats)
+        selection = GuidedSelection(guided, own, len(tasks), prior if experienced else None)
     proposer: Proposer = Uniform(editor)
     if proposing in policies:
         proposer = Policy(configured(Path(policies[proposing]), ["run.threads=1"]), editor)
@@ -163,6 +161,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", default=list(ROWS))
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
+    from toolwright.workflow.pool import ExperiencePool
+    from toolwright.workflow.value import Prior
+
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(asked.workers) as crew:
         taught = asked.policy
@@ -177,7 +178,8 @@ def main() -> None:
         list(crew.map(partial(experience, pool), TAUGHT_BY))
         print(f"experience was gathered after {time.perf_counter() - started:.0f} s", flush=True)
         seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-        told = {"runs": asked.runs, "policies": policies, "pool": pool}
+        prior = Prior.from_pool(ExperiencePool(pool))
+        told = {"runs": asked.runs, "policies": policies, "prior": prior}
         running = {row: [crew.submit(searched, row, s, **told) for s in seeds] for row in asked.rows}
         found = {row: [future.result() for future in made] for row, made in running.items()}
     show(found, runs=asked.runs)

@@ -156,7 +156,7 @@ def test_the_prior_turns_the_choice_where_values_are_equal() -> None:
     scored(tree.start, 0.5)
     made = list(EDITOR.edits(single_call()).items())
     tree.offer(tree.start, [Proposal(e, w, 20.0 if n == 3 else 1.0) for n, (e, w) in enumerate(made)])
-    for prior, wanted in ((True, {made[3][0]}), (False, {e for e, _ in made})):
+    for prior, wanted in ((0.5, {made[3][0]}), (0.0, {e for e, _ in made})):
         selection = GuidedSelection(Guided(prior=prior, value=False), schedule(["t0"], 1), 1, None)
         selection.look(tree)
         chosen = {selection.choose(tree, tree.start, random.Random(n)).edit for n in range(60)}

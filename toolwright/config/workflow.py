@@ -43,7 +43,9 @@ class Guided(Block):
     patience: PositiveInt = Field(
         default=24, description="candidates without a new best before the search may have converged"
     )
-    prior: bool = Field(default=True, description="whether the proposer's probabilities count")
+    prior: NonNegativeFloat = Field(
+        default=0.5, description="the power of the proposer's probabilities; 0: they do not count"
+    )
     value: bool = Field(default=True, description="whether a value is learned over features of the graph")
     racing: bool = Field(default=True, description="false: every candidate runs on every task at once")
     experience: bool = Field(default=True, description="whether the value begins with other searches' pool")
@@ -99,6 +101,9 @@ class Proposer(Block):
     )
     every: NonNegativeInt = Field(
         default=8, description="policy: edits between two lessons from the search itself; 0: none"
+    )
+    shared: bool = Field(
+        default=False, description="policy: one for all data sets, which are then searched one after another"
     )
     train: list[str] = Field(
         default=[], description="policy: settings of the trainer, such as update.policy.lr=1e-3"

@@ -31,7 +31,7 @@ class _Seen:
 class GuidedSelection:
     """PUCT over a tree that widens as it is visited:
 
-    Q(s, a) + c · P(a | s) · |options| · √N(s) / (1 + N(s, a))
+    Q(s, a) + c · P(a | s)^p · √N(s) / (1 + N(s, a))
 
     Q is the highest gain believed of what lies below a child; of an untried edit, what its workflow's
     features say. P is the proposer's, relative to a uniform one."""
@@ -98,7 +98,7 @@ class GuidedSelection:
             if child.failure or number in blocked:
                 continue
             value = self.seen[number].reach if number < len(self.seen) and child.runs else 0.0
-            prior = child.prior if self.settings.prior else 1.0
+            prior = child.prior**self.settings.prior
             found.append((value + scale * prior / (1 + child.visits), -number))
         return (max(found)[0], -max(found)[1]) if found else None
 
@@ -119,7 +119,7 @@ class GuidedSelection:
         if not self.settings.value:
             # Nothing is known of an edit but where it starts from.
             mean = np.full(len(options), self.seen[node.number].mean)
-        priors = np.array([o.prior for o in options]) if self.settings.prior else np.ones(len(options))
+        priors = np.array([o.prior for o in options]) ** self.settings.prior
         return mean + self.settings.optimism * sd + self._scale(node) * priors
 
     def _rows(self, node: Candidate, options: Sequence[Proposal]) -> np.ndarray:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError
@@ -28,6 +31,9 @@ from toolwright.workflow.select import AflowSelection, Selection
 from toolwright.workflow.tree import schedule
 from toolwright.workflow.value import Prior
 
+if TYPE_CHECKING:
+    from toolwright.workflow.policy import Policy
+
 
 class Hunt:
     """One configuration at work: the folder, the pool, and a search for each data set."""
@@ -37,9 +43,12 @@ class Hunt:
         self.cache = str(folder.path.absolute() / "calls.db")
         self.sites = {name: sites.build(config, name, cache=self.cache) for name in config.data}
         self.pool = ExperiencePool(config.search.pool or folder.path / "pool.db")
+        self.policy: Policy | None = None  # where all searches share one
         self.started = time.monotonic()
 
     async def go(self) -> dict[str, Record]:
+        if self.config.proposer.shared:  # one policy learns from all of them, one after the other
+            return {name: await self.search(name) for name in self.config.data}
         done = await asyncio.gather(*(self.search(name) for name in self.config.data))
         return dict(zip(self.config.data, done, strict=True))
 
@@ -91,8 +100,16 @@ class Hunt:
         random.Random(f"{self.config.run.seed}/{site.setting}").shuffle(tasks)
         if search.select == "aflow":
             return AflowSelection(search.aflow, schedule(tasks, search.aflow.repeats))
-        prior = Prior.from_pool(self.pool, except_setting=site.setting) if search.guided.experience else None
+        prior = self._prior() if search.guided.experience else None
         return GuidedSelection(search.guided, schedule(tasks, search.guided.repeats), len(tasks), prior)
+
+    def _prior(self) -> Prior:
+        """What other runs have taught; kept, so that a run that goes on begins with the same."""
+        file = self.folder.path / "prior.json"
+        if not file.exists():
+            own = {site.setting for site in self.sites.values()}
+            file.write_text(json.dumps(asdict(Prior.from_pool(self.pool, without=own))))
+        return Prior(**json.loads(file.read_text()))
 
     def _proposer(self, name: str, site: sites.Site) -> Proposer:
         own = self.config.proposer
@@ -112,10 +129,17 @@ class Hunt:
         from toolwright.workflow.language import fresh
         from toolwright.workflow.policy import Policy, configured
 
+        if self.policy is not None:
+            self.policy.editor = editor
+            return self.policy
         path = Path(own.path) if own.path else self.folder.path / "policy"
         if own.path is None and not path.exists():
-            fresh(path, seed=self.config.run.seed, prompts=site.prompts)
-        return Policy(configured(path, own.train, seed=self.config.run.seed), editor, every=own.every)
+            prompts = {name for other in self.sites.values() for name in other.prompts}
+            fresh(path, seed=self.config.run.seed, prompts=sorted(prompts))
+        policy = Policy(configured(path, own.train, seed=self.config.run.seed), editor, every=own.every)
+        if own.shared:
+            self.policy = policy
+        return policy
 
     async def _held_out(self, name: str, found: Found) -> dict[str, float]:
         """The start and the best on tasks that no candidate has seen; paid for, and outside the budget."""

@@ -9,7 +9,7 @@ begins where the others ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,11 +31,11 @@ class Prior:
     variance: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def from_pool(cls, pool: ExperiencePool, *, except_setting: str = "") -> Prior:
+    def from_pool(cls, pool: ExperiencePool, *, without: Collection[str] = ()) -> Prior:
         """Each earlier setting fitted by itself; how much their weights differ is how little m says."""
         fits: list[dict[str, float]] = []
         for setting in pool.settings():
-            if setting != except_setting:
+            if setting not in without:
                 fits += _fitted(pool, setting)
         names = {name for fit in fits for name in fit}
         mean, variance = {}, {}
