@@ -14,22 +14,14 @@ from toolwright.workflow.program import single_call
 from toolwright.workflow.propose import Editor
 from toolwright.workflow.record import records
 
-QUICK = [
-    "workflow",
-    "search",
-    "--config",
-    "quick",
-    "search.runs=150",
-    "search.tasks=15",
-    "search.held_out=20",
-]
+QUICK = ["workflow", "search", "--config", "quick", "search.tasks=15", "search.held_out=20"]
 SMALL = ["search.guided.first=5", "proposer.name=uniform"]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    assert main([*QUICK, *SMALL, f"run.dir={folder}", "run.name=one"]) == 0
+    assert main([*QUICK, *SMALL, "search.runs=150", f"run.dir={folder}", "run.name=one"]) == 0
     return folder / "one"
 
 
@@ -93,7 +85,7 @@ def test_with_a_policy_that_learns_while_it_searches(tmp_path: Path) -> None:
         "search.runs=120",
         "search.guided.first=5",
         "proposer.every=4",
-        "proposer.train=[run.threads=1]",
+        'proposer.train=["run.threads=1"]',
     ]
     assert main([*words, f"run.dir={tmp_path}", "run.name=three"]) == 0
     rows = [json.loads(line) for line in (tmp_path / "three/metrics.jsonl").read_text().splitlines()]

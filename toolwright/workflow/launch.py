@@ -136,7 +136,8 @@ class Hunt:
         if own.path is None and not path.exists():
             prompts = {name for other in self.sites.values() for name in other.prompts}
             fresh(path, seed=self.config.run.seed, prompts=sorted(prompts))
-        policy = Policy(configured(path, own.train, seed=self.config.run.seed), editor, every=own.every)
+        trained = configured(path, own.train, seed=self.config.run.seed)
+        policy = Policy(trained, editor, every=own.every, relative=own.path is None)
         if own.shared:
             self.policy = policy
         return policy

@@ -17,6 +17,7 @@ import torch
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.compose import Source, resolve
+from toolwright.learner.policy import Frozen
 from toolwright.trainer import roles
 from toolwright.trainer.learning import Learner
 from toolwright.trajectory import Segment, Task, Trajectory
@@ -40,13 +41,18 @@ def configured(folder: Path, words: Sequence[str] = (), *, seed: int = 0) -> sch
 
 
 class Policy:
-    """`every`: how many edits are tried between two lessons; 0: it is asked and never taught."""
+    """`every`: how many edits are tried between two lessons; 0: it is asked and never taught. `relative`: its
+    prior is what it has learned since it began, for one that began with random weights and would else prefer
+    whatever is short."""
 
-    def __init__(self, config: schema.Config, editor: Editor, *, every: int = 8) -> None:
-        self.config, self.editor, self.every = config, editor, every
+    def __init__(
+        self, config: schema.Config, editor: Editor, *, every: int = 8, relative: bool = False
+    ) -> None:
+        self.config, self.editor, self.every, self.relative = config, editor, every, relative
         decoder, self.tokenizer = roles.build_model(config.model, "", seed=config.run.seed)
         roles.use_processor(config.run, decoder)
         self.learner = Learner(config, decoder, max_turns=config.rollout.max_turns)
+        self.began = Frozen.copy_of(self.learner.policy) if relative else self.learner.policy
         self.lessons = 0
         self._tried: dict[tuple[str, int], Experience] = {}
         self._since = 0
@@ -69,6 +75,8 @@ class Policy:
         tried = [self._trajectory(text, edit, number=i) for i, edit in enumerate(edits)]
         batch = Batch.pack(tried)
         log_probs = self.learner.policy.statistics(batch)["log_prob"].double()
+        if self.relative:
+            log_probs = log_probs - self.began.statistics(batch)["log_prob"].double()
         owner = torch.arange(len(batch)).repeat_interleave(torch.tensor(batch.action_lengths))
         whole = torch.zeros(len(batch), dtype=torch.float64).index_add(0, owner, log_probs.cpu())
         return whole.softmax(0).numpy()
