@@ -9,9 +9,10 @@ from toolwright.failures import UserError
 from toolwright.workflow.language import fresh
 from toolwright.workflow.simulate import PROMPTS
 
-WARM = ("steps=200", "batch=32", "optimizer.lr=3e-3", "task.held_out_size=8")
+WARM = ("steps=150", "batch=32", "optimizer.lr=3e-3", "task.held_out_size=8")
 REINFORCED = (
-    "train.steps=60",
+    "train.steps=70",
+    "task.held_out_size=16",
     "rollout.prompts=12",
     "rollout.samples=8",
     "update.policy.lr=1e-3",

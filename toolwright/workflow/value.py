@@ -9,7 +9,7 @@ begins where the others ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,10 @@ from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow
 
 OWN_SD = 0.05  # τ: what the features cannot say, in points of score
-UNKNOWN_SD = 0.08  # of a feature's weight that no earlier search has met
+UNKNOWN_SD = 0.08  # of a feature's weight that few earlier searches have met, or none
+KNOWN_SD = 0.05  # of one that many have: data sets differ
+BETWEEN_SD = 0.1  # by how much one workflow's gain differs between data sets
+ENOUGH = 3  # settings that know a feature
 
 
 @dataclass(frozen=True)
@@ -32,43 +35,39 @@ class Prior:
 
     @classmethod
     def from_pool(cls, pool: ExperiencePool, *, without: Collection[str] = ()) -> Prior:
-        """Each earlier setting fitted by itself; how much their weights differ is how little m says."""
-        fits: list[dict[str, float]] = []
+        """One ridge regression over all that earlier settings saw. How far data sets differ is part of its
+        noise, and of what is left open about features that it knows."""
+        columns, seen, gains, noise = Columns(), [], [], []
+        met: dict[str, set[str]] = {}
         for setting in pool.settings():
-            if setting not in without:
-                fits += _fitted(pool, setting)
-        names = {name for fit in fits for name in fit}
-        mean, variance = {}, {}
-        for name in names:
-            weights = np.array([fit[name] for fit in fits if name in fit])
-            count = len(weights)
-            mean[name] = float(weights.sum() / (count + 1))
-            spread = float(((weights - mean[name]) ** 2).sum() + UNKNOWN_SD**2) / (count + 1)
-            variance[name] = max(spread, 0.01**2)
-        return cls(mean, variance)
+            for start, child, gain, tasks in _tried(pool, setting) if setting not in without else ():
+                found = features(child)
+                seen.append(columns.row(found) - columns.row(features(start)))
+                gains.append(gain)
+                noise.append(BETWEEN_SD**2 + RUN_SD**2 / tasks)
+                for name in found:
+                    met.setdefault(name, set()).add(setting)
+        if not seen:
+            return cls()
+        x, weight = np.array(seen), 1 / np.array(noise)
+        precision = (x.T * weight) @ x + np.eye(FEATURES) / UNKNOWN_SD**2
+        weights = np.linalg.solve(precision, x.T @ (weight * np.array(gains)))
+        mean = {name: float(weights[column % FEATURES]) for name, column in columns.index.items()}
+        known = {name: KNOWN_SD if len(met.get(name, ())) >= ENOUGH else UNKNOWN_SD for name in mean}
+        return cls(mean, {name: sd**2 for name, sd in known.items()})
 
 
-def _fitted(pool: ExperiencePool, setting: str) -> list[dict[str, float]]:
-    """The weights that one setting's searches point to, search by search."""
-    searches: dict[str, list[tuple[str, float, int]]] = {}
+def _tried(pool: ExperiencePool, setting: str) -> Iterator[tuple[Workflow, Workflow, float, int]]:
+    """The start of each search of a setting, a workflow it tried, that one's gain, and the runs behind it."""
+    starts: dict[str, tuple[Workflow, float]] = {}
     for one in pool.of_setting(setting):
-        searches.setdefault(one.search, []).append((one.child, one.after, one.tasks))
-    fits = []
-    for tried in searches.values():
-        known = [(pool.workflow(child), after, tasks) for child, after, tasks in tried if tasks]
-        rows = [(features(Workflow.from_json(w)), a, n) for w, a, n in known if w is not None]
-        if len(rows) < 3:
+        program = pool.workflow(one.child)
+        if program is None or not one.tasks:
             continue
-        columns = Columns()
-        seen = [columns.row(found) for found, _, _ in rows]
-        belief = Belief(columns, start=seen[0])
-        gains = np.array([after - rows[0][1] for _, after, _ in rows])
-        noise = np.array([2 * RUN_SD**2 / tasks for _, _, tasks in rows])
-        noise[0] = 1e-4
-        belief.fit(np.array(seen), gains, noise)
-        weights = belief.weights()
-        fits.append({name: float(weights[column % FEATURES]) for name, column in columns.index.items()})
-    return fits
+        workflow = Workflow.from_json(program)
+        start, score = starts.setdefault(one.search, (workflow, one.after))
+        if workflow is not start:
+            yield start, workflow, one.after - score, one.tasks
 
 
 class Belief:
