@@ -66,6 +66,19 @@ def test_to_go_on_with_a_run_that_is_over_costs_nothing(run: Path) -> None:
     assert ExperiencePool(run / "pool.db").spent() == paid
 
 
+def test_a_search_starts_where_another_ended(run: Path, tmp_path: Path) -> None:
+    start = f"search.start={run / 'best/simulated'}"
+    assert main([*QUICK, *SMALL, start, "search.runs=40", f"run.dir={tmp_path}", "run.name=next"]) == 0
+    (before,), (after,) = records(run).values(), records(tmp_path / "next").values()
+    assert after.start.workflow.meaning == before.winner.workflow.meaning
+
+
+def test_one_policy_may_learn_from_all_data_sets(tmp_path: Path) -> None:
+    words = ["data=[simulated-1,simulated-2]", "proposer.shared=true", "proposer.every=2", "search.runs=45"]
+    assert main([*QUICK, *words, "search.guided.first=5", f"run.dir={tmp_path}", "run.name=shared"]) == 0
+    assert set(records(tmp_path / "shared")) == {"simulated-1", "simulated-2"}
+
+
 def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
     words = [
         *QUICK,
