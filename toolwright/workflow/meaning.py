@@ -17,7 +17,7 @@ _ROUNDS = 2  # of looking up and down the graph; workflows are far too small to 
 
 def meaning(workflow: Workflow) -> str:
     """A hash of the canonical form, prompts by their text."""
-    plain = simplified(workflow)
+    plain = workflow.simplified
     numbers = {name: place for place, name in enumerate(_order(plain))}
     told: list[Any] = [
         _told(plain, plain.by_name[name], lambda ref: [numbers.get(ref.node, TASK), ref.field])
@@ -31,7 +31,7 @@ def meaning(workflow: Workflow) -> str:
 
 def canonical(workflow: Workflow) -> Workflow:
     """Simplified, nodes in canonical order, each called after its operator."""
-    plain = simplified(workflow)
+    plain = workflow.simplified
     order = _order(plain)
     names: dict[str, str] = {}
     counts: Counter[str] = Counter()
@@ -169,7 +169,12 @@ def _merged(workflow: Workflow) -> Workflow:
 
 def _order(workflow: Workflow) -> list[str]:
     """The nodes, each after what it reads; the same for graphs that differ in names alone."""
-    colours = _colours(workflow)
+    several = any(
+        len(pieces) > 1 and node.kind.ports[port].kind == "texts"
+        for node in workflow.live
+        for port, pieces in node.inputs.items()
+    )
+    colours = _colours(workflow) if several else {}  # without a set to order, the way from the output is one
     order: list[str] = []
 
     def visit(pieces: Pieces, *, as_set: bool) -> None:

@@ -137,6 +137,19 @@ class Workflow:
         return found
 
     @cached_property
+    def simplified(self) -> Workflow:
+        """Of the same meaning, with nothing in it that has none."""
+        from toolwright.workflow.meaning import simplified
+
+        found = simplified(self)
+        found.__dict__["simplified"] = found
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is derived is derived again where it is needed."""
+        return {"nodes": self.nodes, "output": self.output, "prompts": self.prompts}
+
+    @cached_property
     def meaning(self) -> str:
         """Equal where workflows do the same: under renaming, another order of nodes, and with dead ones."""
         from toolwright.workflow.meaning import meaning

@@ -18,7 +18,6 @@ from toolwright.workflow.aflow.expressions import (
     shown,
 )
 from toolwright.workflow.aflow.values import Flag, Many, Value, text
-from toolwright.workflow.meaning import simplified
 from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, is_known, operator
 from toolwright.workflow.program import Pieces, Ref, Workflow
 
@@ -109,7 +108,7 @@ class _Reader(Expressions):
         output = self._follow(_Frame(tuple(self.call.body), None), environment, {})
         if output is None:
             raise self.refused(self.call, "it may end without a return")
-        return simplified(Workflow(tuple(self.nodes), output, self.prompts))
+        return Workflow(tuple(self.nodes), output, self.prompts).simplified
 
     # What the file declares.
 
