@@ -157,7 +157,9 @@ class _Reader(Expressions):
                     except UserError as error:
                         raise self.refused(statement, str(error)) from None
                 self.attributes[name] = kind
-            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self")) | ast.Name()], value=value):
+            case ast.Assign(targets=[ast.Attribute() | ast.Name() as target], value=value) if (
+                isinstance(target, ast.Name) or root(target) == "self"
+            ):
                 if not isinstance(value, ast.Name | ast.Constant) and not _is_own_call(value):
                     raise self.refused(statement, f"`{shown(statement)}` is not AFlow's")
             case ast.Expr(value=ast.Constant()) | ast.Pass():
@@ -321,5 +323,5 @@ def _leaves(statement: ast.If) -> bool:
 
 
 def _is_own_call(value: ast.expr) -> bool:
-    names = ("create_llm_instance", "create", "CostManager", "LLM")
+    names = ("create_llm_instance", "create", "CostManager", "CostManage", "LLM")
     return isinstance(value, ast.Call) and root(value) in names
