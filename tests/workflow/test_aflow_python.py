@@ -164,6 +164,18 @@ BODIES = {
         f = await self.custom(input=f"{note}: {s['response']}", instruction="C")
         return f["response"], COST
     """,
+    "words": """
+        s = await self.custom(input=problem, instruction="A")
+        try:
+            r = await self.review(problem=problem, solution=s["response"])
+        except Exception as error:
+            return str(error), COST
+        if "1" not in r["feedback"]:
+            s = await self.custom(input=problem + r.get("remarks", "none"), instruction="B")
+        if "4" in r["feedback"]:
+            return "four", COST
+        return s["response"], COST
+    """,
     "nested": """
         answers = []
         for way in ["one", "two"]:

@@ -213,6 +213,8 @@ class _Reader(Expressions):
                         raise self.refused(statement, "a loop has no `else` here")
                     items = self.items(statement.iter, environment) if isinstance(statement, ast.For) else ()
                     frame = _Frame((), rest, statement, items)
+                case ast.Try(body=body, orelse=[], finalbody=[]):
+                    frame = _Frame(tuple(body), rest)  # a failure ends the attempt, and is on record
                 case ast.Break() | ast.Continue():
                     frame = self._left(statement, rest)
                 case _:
