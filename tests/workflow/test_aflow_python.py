@@ -200,5 +200,6 @@ def test_what_is_read_does_what_it_did(name: str, problem: str) -> None:
     source = graph(BODIES[name].replace("COST", COST))
     flow = read(source)
     assert not flow.problems()
+    assert read(*write(flow)).meaning == flow.meaning
     assert run_as_python(source, {}, problem) == run_here(flow, problem)
     assert run_as_python(write(flow)[0], prompts_of(write(flow)[1]), problem) == run_here(flow, problem)
