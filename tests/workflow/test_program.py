@@ -160,6 +160,12 @@ def test_it_can_be_looked_at() -> None:
     assert "revise -. no .-> choose" in drawn
 
 
+def test_simplifying_hides_no_mistake() -> None:
+    wrong = one(prompt="Q")
+    assert wrong.simplified.problems() == wrong.problems()
+    assert wrong.meaning != one().meaning
+
+
 def test_what_an_edit_changed_can_be_read() -> None:
     assert as_changes(built(), built("add Format after solve")) == (
         "- -> solve.response\n+ format = Format(problem, solve.response)\n+ -> format.solution"
