@@ -25,7 +25,7 @@ from toolwright.workflow.code import Sandbox
 from toolwright.workflow.datasets import adapted
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.meaning import snake
-from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow
+from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow, single_call
 from toolwright.workflow.run import Interpreter, Trace
 
 HERE = Path(__file__).parent
@@ -91,6 +91,31 @@ def test_the_published_workflow_for_humaneval_loads_and_round_trips() -> None:
     assert "import workspace.HumanEval.workflows.round_7.prompt as prompt_custom" in written
     compile(written, "graph.py", "exec")
     assert read(written, prompts).meaning == flow.meaning
+
+
+def test_the_form_that_metagpt_has_is_read_as_well() -> None:
+    source = """
+from typing import Literal
+import metagpt.ext.aflow.scripts.optimized.GSM8K.workflows.template.operator as operator
+import metagpt.ext.aflow.scripts.optimized.GSM8K.workflows.round_1.prompt as prompt_custom
+from metagpt.provider.llm_provider_registry import create_llm_instance
+from metagpt.utils.cost_manager import CostManager
+
+DatasetType = Literal["HumanEval", "MBPP", "GSM8K", "MATH", "HotpotQA", "DROP"]
+
+class Workflow:
+    def __init__(self, name: str, llm_config, dataset: DatasetType) -> None:
+        self.name = name
+        self.dataset = dataset
+        self.llm = create_llm_instance(llm_config)
+        self.llm.cost_manager = CostManager()
+        self.custom = operator.Custom(self.llm)
+
+    async def __call__(self, problem: str):
+        solution = await self.custom(input=problem, instruction="")
+        return solution['response'], self.llm.cost_manager.total_cost
+"""
+    assert read(source).meaning == single_call().meaning
 
 
 class Pupil:

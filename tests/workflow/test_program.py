@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from tests.workflow.programs import DIVERSE, built, ensemble, walks
 from toolwright.failures import UserError
 from toolwright.workflow.apply import legal
-from toolwright.workflow.diagram import as_mermaid, as_text
+from toolwright.workflow.diagram import as_changes, as_mermaid, as_text
 from toolwright.workflow.meaning import renamed_nodes
 from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow, single_call
 from toolwright.workflow.simulate import OPERATORS, PROMPTS
@@ -158,6 +158,20 @@ def test_it_can_be_looked_at() -> None:
     assert drawn.startswith("flowchart TD")
     assert "review -- if --> choose" in drawn
     assert "revise -. no .-> choose" in drawn
+
+
+def test_simplifying_hides_no_mistake() -> None:
+    wrong = one(prompt="Q")
+    assert "no prompt 'Q' is defined" in wrong.simplified.problems()[0]
+    assert wrong.meaning != one().meaning
+
+
+def test_what_an_edit_changed_can_be_read() -> None:
+    assert as_changes(built(), built("add Format after solve")) == (
+        "- -> solve.response\n+ format = Format(problem, solve.response)\n+ -> format.solution"
+    )
+    assert as_changes(built(*DIVERSE), built(*DIVERSE)) == ""
+    assert "+ STEPS_PROMPT: 'Solve" in as_changes(built(), built("set solve prompt STEPS_PROMPT"))
 
 
 def test_what_is_no_workflow_is_said_so() -> None:

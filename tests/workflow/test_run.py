@@ -144,6 +144,12 @@ def test_what_the_user_must_mend_is_raised(error: Exception) -> None:
         ran(ensemble(), raising(error))
 
 
+def test_a_spent_budget_ends_all_tasks_and_is_raised_as_it_is() -> None:
+    tasks = [Task(f"t{i}", TASK.prompt, "42", "numeric") for i in range(5)]
+    with pytest.raises(BudgetSpent):
+        evaluated(single_call(), raising(BudgetSpent("all of it")), tasks)
+
+
 def evaluated(workflow: Workflow, chat: Says, tasks: list[Task], **how: Any) -> list[Outcome]:
     evaluator = TaskEvaluator(Interpreter(chat), Scorer(Reward(), default="numeric"), **how)
     return asyncio.run(evaluator.evaluate(workflow, tasks))

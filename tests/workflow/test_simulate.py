@@ -9,7 +9,9 @@ import pytest
 
 from tests.workflow.programs import DIVERSE, built, ensemble, mean, simulated
 from toolwright.failures import UserError
+from toolwright.workflow.apply import applied
 from toolwright.workflow.code import Sandbox
+from toolwright.workflow.edits import parse
 from toolwright.workflow.evaluate import Outcome, TaskEvaluator
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.run import Interpreter
@@ -99,9 +101,13 @@ def test_errors_of_one_task_go_together() -> None:
     assert both > wrong * wrong + 0.05
 
 
-def test_the_simulated_sandbox_says_what_the_real_one_does() -> None:
-    world = World.drawn(4)
-    flow = FLOWS["program"]
+TESTED = applied(single_call("CustomCodeGenerate"), parse("add Test after solve"))
+
+
+@pytest.mark.parametrize(
+    ("world", "flow"), [(World.drawn(4), FLOWS["program"]), (World.drawn(4, code=True), TESTED)]
+)
+def test_the_simulated_sandbox_says_what_the_real_one_does(world: World, flow: Workflow) -> None:
 
     async def with_runner(runner: SimulatedRunner | Sandbox) -> list[Outcome]:
         _, template = simulated(4)
@@ -115,6 +121,23 @@ def test_the_simulated_sandbox_says_what_the_real_one_does() -> None:
     # The real one's tracebacks are longer, and tokens cost.
     assert [(o.score, o.calls) for o in simulation] == [(o.score, o.calls) for o in real]
     assert any(o.calls > 2 for o in real)
+
+
+def test_tests_find_most_of_what_is_wrong_with_code() -> None:
+    found = []
+    for seed in range(5):
+        world = World.drawn(seed, code=True)
+        _, template = simulated(seed)
+        evaluator = TaskEvaluator(
+            Interpreter(SimulatedChat(world), runner=SimulatedRunner()), template.scorer
+        )
+        first, tested = (
+            asyncio.run(evaluator.evaluate(flow, world.tasks(80)))
+            for flow in (single_call("CustomCodeGenerate"), TESTED)
+        )
+        found.append(mean(o.score for o in tested) - mean(o.score for o in first))
+    assert min(found) > 0
+    assert mean(found) > 0.08
 
 
 def test_a_model_of_another_world_is_not_asked() -> None:

@@ -9,8 +9,8 @@ from toolwright.failures import UserError, nearest
 from toolwright.workflow import edits
 from toolwright.workflow.check import kind_of
 from toolwright.workflow.edits import Accept, Add, Edit, Prompt, Remove, Replace, Rewire
-from toolwright.workflow.meaning import simplified, snake
-from toolwright.workflow.operators import CHOOSE, TASK, Operator, operator
+from toolwright.workflow.meaning import snake
+from toolwright.workflow.operators import CHOOSE, CONTAINS, TASK, Operator, operator
 from toolwright.workflow.program import (
     ENTRY_POINT,
     PROBLEM,
@@ -48,7 +48,7 @@ def applied(workflow: Workflow, edit: Edit, prompts: Mapping[str, str] | None = 
             made = _rewired(workflow, edit)
         case edits.Set():
             made = _set(workflow, edit)
-    return simplified(_with_prompts(made, edit, known, old=workflow.by_name))
+    return _with_prompts(made, edit, known, old=workflow.by_name).simplified
 
 
 def legal(
@@ -91,6 +91,8 @@ def candidates(
 
     solving = [name for name in operators if operator(name).solves]
     for node in workflow.live:
+        if node.operator == CONTAINS:
+            continue
         for name in solving:
             several = any(port.kind == "texts" for port in operator(name).ports.values())
             counts: Sequence[int | None] = samples if several else (None,)

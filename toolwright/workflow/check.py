@@ -116,8 +116,8 @@ def _pieces(workflow: Workflow, pieces: Pieces, port: Port) -> Iterator[str]:
 
 def _acyclic(workflow: Workflow) -> None:
     """Dead nodes must not run in circles either."""
-    for node in workflow.nodes:
-        _ = Workflow(workflow.nodes, (Ref(node.name, ""),), workflow.prompts).live
+    if len(workflow.live) < len(workflow.nodes):
+        _ = Workflow(workflow.nodes, tuple(Ref(node.name, "") for node in workflow.nodes)).live
 
 
 def _sizes(workflow: Workflow, limits: Limits) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from toolwright.workflow.operators import CHOOSE, TASK
 from toolwright.workflow.program import Node, Pieces, Ref, Workflow, refs_of
 
@@ -12,6 +14,15 @@ def as_text(workflow: Workflow, *, literals: bool = True) -> str:
     """Assignments in the order of the data, `->` before what is returned."""
     lines = [f"{node.name} = {_call(node, literals)}" for node in workflow.live]
     return "\n".join([*lines, f"-> {_shown(workflow.output, literals)}"])
+
+
+def as_changes(before: Workflow, after: Workflow) -> str:
+    """What was taken out and what was put in, a line each; prompts by their words where these changed."""
+    old, new = (
+        [*as_text(flow).splitlines(), *(f"{name}: {text!r}" for name, text in flow.trimmed().prompts.items())]
+        for flow in (before, after)
+    )
+    return "\n".join(line for line in difflib.ndiff(old, new) if line[:2] in ("- ", "+ "))
 
 
 def as_mermaid(workflow: Workflow) -> str:

@@ -78,9 +78,13 @@ class TaskEvaluator:
             async with places:
                 return await self.interpreter.run(workflow, task, allowance)
 
-        async with asyncio.TaskGroup() as group:
-            running = [group.create_task(one(task)) for task in tasks]
-        return [task.result() for task in running]
+        running = [asyncio.ensure_future(one(task)) for task in tasks]
+        try:
+            return await asyncio.gather(*running)
+        finally:  # a spent budget is raised as it is, and nobody goes on spending
+            for attempt in running:
+                attempt.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
     async def scored(self, tasks: Sequence[Task], traces: Sequence[Trace]) -> list[Outcome]:
         answered = [i for i, trace in enumerate(traces) if trace.answer is not None]

@@ -17,7 +17,7 @@ _ROUNDS = 2  # of looking up and down the graph; workflows are far too small to 
 
 def meaning(workflow: Workflow) -> str:
     """A hash of the canonical form, prompts by their text."""
-    plain = simplified(workflow)
+    plain = workflow.simplified
     numbers = {name: place for place, name in enumerate(_order(plain))}
     told: list[Any] = [
         _told(plain, plain.by_name[name], lambda ref: [numbers.get(ref.node, TASK), ref.field])
@@ -31,7 +31,7 @@ def meaning(workflow: Workflow) -> str:
 
 def canonical(workflow: Workflow) -> Workflow:
     """Simplified, nodes in canonical order, each called after its operator."""
-    plain = simplified(workflow)
+    plain = workflow.simplified
     order = _order(plain)
     names: dict[str, str] = {}
     counts: Counter[str] = Counter()
@@ -42,7 +42,7 @@ def canonical(workflow: Workflow) -> Workflow:
     renamed = renamed_nodes(plain, names)
     nodes = tuple(_ports_sorted(renamed.by_name[names[name]], list(names.values())) for name in order)
     used = sorted({node.prompt for node in nodes} - {""})
-    return Workflow(nodes, renamed.output, {name: plain.prompts[name] for name in used})
+    return Workflow(nodes, renamed.output, {n: plain.prompts[n] for n in used if n in plain.prompts})
 
 
 def identities(workflow: Workflow) -> dict[str, tuple[str, int]]:
@@ -101,18 +101,19 @@ def _prompts_once(workflow: Workflow) -> Workflow:
     first: dict[str, str] = {"": ""}
     for name in sorted(workflow.prompts):
         first.setdefault(_words(workflow.prompts[name]), name)
-    nodes = tuple(
-        replace(node, prompt=first[_words(workflow.prompts.get(node.prompt, ""))]) for node in workflow.nodes
-    )
-    nodes = tuple(
-        replace(node, inputs={port: joined(pieces) for port, pieces in node.inputs.items() if pieces})
-        if "texts" not in {port.kind for port in node.kind.ports.values()}
-        else node
-        for node in nodes
-    )
+    nodes = []
+    for node in workflow.nodes:
+        known = node.prompt in workflow.prompts  # one that is not defined stays, to be complained about
+        prompt = first[_words(workflow.prompts[node.prompt])] if known else node.prompt
+        inputs = {
+            port: pieces if node.kind.ports[port].kind == "texts" else joined(pieces)
+            for port, pieces in node.inputs.items()
+            if pieces
+        }
+        nodes.append(replace(node, prompt=prompt, inputs=inputs))
     kept = set(first.values())
     prompts = {name: text for name, text in workflow.prompts.items() if name in kept and name}
-    return Workflow(nodes, joined(workflow.output), prompts)
+    return Workflow(tuple(nodes), joined(workflow.output), prompts)
 
 
 def _chosen(workflow: Workflow) -> Workflow:
@@ -169,7 +170,12 @@ def _merged(workflow: Workflow) -> Workflow:
 
 def _order(workflow: Workflow) -> list[str]:
     """The nodes, each after what it reads; the same for graphs that differ in names alone."""
-    colours = _colours(workflow)
+    several = any(
+        len(pieces) > 1 and node.kind.ports[port].kind == "texts"
+        for node in workflow.live
+        for port, pieces in node.inputs.items()
+    )
+    colours = _colours(workflow) if several else {}  # without a set to order, the way from the output is one
     order: list[str] = []
 
     def visit(pieces: Pieces, *, as_set: bool) -> None:
@@ -220,7 +226,8 @@ def _told(workflow: Workflow, node: Node, shown: Any) -> list[Any]:
         pieces = [_piece(piece, shown) for piece in node.inputs[port]]
         inputs.append([port, sorted(pieces, key=json.dumps) if kind.ports[port].kind == "texts" else pieces])
     settings = [[name, kind.setting(node.settings, name)] for name in sorted(kind.settings)]
-    return [node.operator, inputs, _words(workflow.prompts.get(node.prompt, "")), node.repeat, settings]
+    words = _words(workflow.prompts.get(node.prompt, node.prompt))
+    return [node.operator, inputs, words, node.repeat, settings]
 
 
 def _piece(piece: Piece, shown: Any) -> Any:

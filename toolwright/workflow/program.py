@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from toolwright.failures import UserError
-from toolwright.workflow.operators import CHOOSE, JOIN, TASK, Operator, operator
+from toolwright.workflow.operators import FREE, TASK, Operator, operator
 
 
 @dataclass(frozen=True, order=True)
@@ -137,6 +137,19 @@ class Workflow:
         return found
 
     @cached_property
+    def simplified(self) -> Workflow:
+        """Of the same meaning, with nothing in it that has none."""
+        from toolwright.workflow.meaning import simplified
+
+        found = simplified(self)
+        found.__dict__["simplified"] = found
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is derived is derived again where it is needed."""
+        return {"nodes": self.nodes, "output": self.output, "prompts": self.prompts}
+
+    @cached_property
     def meaning(self) -> str:
         """Equal where workflows do the same: under renaming, another order of nodes, and with dead ones."""
         from toolwright.workflow.meaning import meaning
@@ -159,11 +172,11 @@ class Workflow:
 
     @cached_property
     def depth(self) -> int:
-        """The most nodes in a row; those that only choose or join take no time and do not count."""
+        """The most nodes in a row; those that ask nobody take no time and do not count."""
         deep: dict[str, int] = {TASK: 0}
         for node in self.live:
             above = max((deep.get(ref.node, 0) for ref in node.refs), default=0)
-            deep[node.name] = above + (node.operator not in (CHOOSE, JOIN))
+            deep[node.name] = above + (node.operator not in FREE)
         return max((deep.get(ref.node, 0) for ref in refs_of(self.output)), default=0)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import logging
 import time
 from collections.abc import Coroutine, Iterable, Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.providers.budget import BudgetSpent
 from toolwright.trajectory import Task
 from toolwright.workflow.operators import CHOOSE, TASK
 from toolwright.workflow.program import Limits, Node, Pieces, Ref, Workflow, refs_of
@@ -136,6 +138,9 @@ class Interpreter:
         return trace
 
 
+_numbers = itertools.count()
+
+
 class _Attempt:
     """One workflow on one task."""
 
@@ -144,6 +149,7 @@ class _Attempt:
     ) -> None:
         self.interpreter, self.workflow, self.task = interpreter, workflow, task
         self.allowance = allowance
+        self.name = f"{task.id}/{next(_numbers)}"  # two workflows may try one task at once
         self.trace = Trace(task.id)
         self._asked = 0
         self._values: dict[str, list[dict[str, Any]]] = {
@@ -163,7 +169,7 @@ class _Attempt:
         if self._running:
             await asyncio.gather(*self._running.values(), return_exceptions=True)
         if self.interpreter.tools is not None:
-            await self.interpreter.tools.end(self.task.id)
+            await self.interpreter.tools.end(self.name)
 
     def _text(self, ref: Ref) -> str:
         value = self._values[ref.node][0][ref.field]
@@ -213,11 +219,9 @@ class _Attempt:
         step = Step(self, node, number)
         try:
             return await node.kind(step, inputs, node.settings)
-        except (Stopped, TaskFailure, InfrastructureFailure, UserError, TimeoutError):
+        except (Stopped, TaskFailure, InfrastructureFailure, UserError, BudgetSpent, TimeoutError):
             raise
         except Exception as error:
-            if type(error).__module__.startswith("toolwright.providers"):  # the budget is spent
-                raise
             log.warning("operator %s raised", node.operator, exc_info=error)
             raise TaskFailure(f"node {node.name!r}: {type(error).__name__}: {error}") from error
 
@@ -304,7 +308,7 @@ class Step:
         tools = self._attempt.interpreter.tools
         if tools is None:
             raise UserError(f"{self.node.operator} is a tool, and none are configured; see docs/tools.md")
-        return (await tools.call(call, attempt=self.task.id)).text
+        return (await tools.call(call, attempt=self._attempt.name)).text
 
     def note(self, text: str) -> None:
         self._attempt.trace.notes.append(f"{self.node.name}: {text}")

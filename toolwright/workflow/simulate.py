@@ -23,10 +23,20 @@ from typing import Any
 from toolwright.failures import UserError
 from toolwright.providers import Reply
 from toolwright.trajectory import Task
-from toolwright.workflow.operators import answer_generate, format, programmer, review, revise, sc_ensemble
+from toolwright.workflow.operators import (
+    answer_generate,
+    custom_code_generate,
+    format,
+    programmer,
+    review,
+    revise,
+    sc_ensemble,
+    test,
+)
 from toolwright.workflow.run import CodeRun, seed_of
 
 OPERATORS = ("Custom", "AnswerGenerate", "ScEnsemble", "Programmer", "Review", "Revise", "Format")
+CODE_OPERATORS = ("Custom", "CustomCodeGenerate", "ScEnsemble", "Test", "Review", "Revise")
 # Prompts that a search may pick from. In every world each has a worth: some of it is its own, some is drawn.
 PROMPTS: Mapping[str, str] = {
     "STEPS_PROMPT": "Solve the problem step by step, and check every step before the next.\n",
@@ -65,9 +75,11 @@ class World:
     prompt_noise: float
     price_in: float  # US dollars for a million tokens
     price_out: float
+    hiding: float = 0.0  # of tasks about code: the share of wrong programs that pass the public tests
+    code: bool = False  # whether answers are functions, and there are tests
 
     @staticmethod
-    def drawn(seed: int) -> World:
+    def drawn(seed: int, *, code: bool = False) -> World:
         rng = random.Random(seed_of("world", seed))
         return World(
             seed=seed,
@@ -75,6 +87,7 @@ class World:
                 "Custom": rng.gauss(0.0, 0.3),
                 "AnswerGenerate": rng.gauss(0.3, 0.4),
                 "Programmer": rng.gauss(0.2, 0.9),
+                "CustomCodeGenerate": random.Random(seed_of("code", seed)).gauss(0.2, 0.4),
             },
             spread=rng.uniform(1.0, 2.0),
             idiosyncrasy=rng.uniform(0.5, 1.5),
@@ -88,6 +101,8 @@ class World:
             prompt_noise=rng.uniform(0.2, 0.5),
             price_in=rng.uniform(0.1, 0.5),
             price_out=rng.uniform(0.4, 2.0),
+            hiding=rng.uniform(0.2, 0.6),
+            code=code,
         )
 
     def tasks(self, count: int, *, split: str = "validation") -> list[Task]:
@@ -98,11 +113,16 @@ class World:
         return [self._task(first + number) for number in range(count)]
 
     def _task(self, number: int) -> Task:
+        """The answer is a number, or a function that adds it: the last number of either is what is scored."""
+        answer = _latent(self, number).answer
+        asked = "which function f(x) adds it?" if self.code else "which number is meant?"
+        tests = {"entry_point": "f", "public_tests": [f"assert candidate(1) == {answer + 1}"]}
         return Task(
             id=f"sim-{self.seed}-{number}",
-            prompt=[{"role": "user", "content": f"Problem sim-{self.seed}-{number}: which number is meant?"}],
-            ground_truth=str(_latent(self, number).answer),
+            prompt=[{"role": "user", "content": f"Problem sim-{self.seed}-{number}: {asked}"}],
+            ground_truth=str(answer),
             data_source="numeric",
+            extra_info=tests if self.code else {},
         )
 
 
@@ -138,16 +158,21 @@ def _worth(seed: int, noise: float, words: str) -> float:
     return own + random.Random(seed_of("prompt", seed, words)).gauss(0.0, noise) if words else 0.0
 
 
-_PROBLEM = re.compile(r"Problem sim-(\d+)-(\d+): which number is meant\?")
+_PROBLEM = re.compile(r"Problem sim-(\d+)-(\d+): which [^?]*\?")
 _STATED = re.compile(r"answer is (\d+)")
 _NUMBER = re.compile(r"\d+")
 _LETTERED = re.compile(r"(?:^|\n\n)[A-P]:\n")
+_CODE = custom_code_generate.ASK.format(entry_point="f")
+_FUNCTION = re.compile(r"return x \+ (\d+) if x < 10")
+_EXPECTED = re.compile(r"candidate\(1\) == (\d+)")
 _CRASHES = 0.15  # the share of programs that end with an error
 # Tokens that a model of this kind writes, reasoning included; the text here is only their end.
 _WRITTEN = {
     "Custom": 220,
     "AnswerGenerate": 260,
+    "CustomCodeGenerate": 240,
     "Programmer": 180,
+    "Test": 260,
     "ScEnsemble": 80,
     "Review": 160,
     "Revise": 240,
@@ -192,6 +217,8 @@ class SimulatedChat:
             if parts is not None:
                 return form.operator, form.answer(asked, parts)
         before, after = prompt[: found.start()], prompt[found.end() :]
+        if self.world.code and after.endswith(_CODE):
+            return "CustomCodeGenerate", _coded(asked, before, after.removesuffix(_CODE))
         return "Custom", _free(asked, before, after)
 
 
@@ -213,6 +240,12 @@ class _Question:
             return latent.answer
         return latent.mistake if self.error < world.attraction else 1000 + int(self.error * 8999)
 
+    def function(self, result: int) -> str:
+        """The answer as code; a wrong one may be right for small numbers, which are all that is tested."""
+        right = self.latent.answer
+        small = right if result != right and (self.other * 6101) % 1 < self.world.hiding else result
+        return f"```python\ndef f(x):\n    return x + {small} if x < 10 else x + {result}\n```"
+
     def second(self, operator: str, words: str, shown: int | None, *, bonus: float = 0.0) -> int:
         """A try by somebody who was shown a solution: often the same again."""
         if shown is not None and self.other < self.world.anchoring:
@@ -223,7 +256,18 @@ class _Question:
 def _free(asked: _Question, before: str, after: str) -> str:
     result = asked.second("Custom", before.strip(), read(after))
     tidy = (asked.other * 7919) % 1 >= asked.world.untidiness
+    if asked.world.code:
+        return asked.function(result) + ("" if tidy else "\nThat took 3 steps.")
     return f"The answer is {result}{'.' if tidy else ', which took 3 steps.'}"
+
+
+def _coded(asked: _Question, before: str, after: str) -> str:
+    return asked.function(asked.second("CustomCodeGenerate", before.strip(), read(after)))
+
+
+def _mended(asked: _Question, parts: Mapping[str, str]) -> str:
+    """Whoever sees a test fail knows more than a reviewer: the old answer is out."""
+    return asked.function(asked.solved("CustomCodeGenerate", "mend", bonus=asked.world.mending))
 
 
 def _answer(asked: _Question, parts: Mapping[str, str]) -> str:
@@ -269,7 +313,8 @@ def _remarks(asked: _Question, parts: Mapping[str, str]) -> str:
 def _revision(asked: _Question, parts: Mapping[str, str]) -> str:
     shown = read(parts["solution"]) if asked.error < 0.5 else None
     result = asked.second("Custom", "revise", shown, bonus=asked.world.mending)
-    return f"<solution>The answer is {result}.</solution>"
+    said = asked.function(result) if asked.world.code else f"The answer is {result}."
+    return f"<solution>{said}</solution>"
 
 
 def _formatted(asked: _Question, parts: Mapping[str, str]) -> str:
@@ -309,6 +354,7 @@ _FORMS = (
     _Form("Review", review.ASK, _remarks),
     _Form("Revise", revise.ASK, _revision),
     _Form("Format", format.ASK, _formatted),
+    _Form("Test", test.ASK, _mended),
     _Form("AnswerGenerate", answer_generate.ASK, _answer),
     _Form("Programmer", programmer.ASK.removesuffix("{problem}\n") + "{problem}", _program),
 )
@@ -318,6 +364,10 @@ class SimulatedRunner:
     """What the sandbox would say to the programs of a simulated model, without a process for each."""
 
     async def run(self, code: str) -> CodeRun:
+        expected, function = _EXPECTED.search(code), _FUNCTION.search(code)
+        if expected:
+            passed = function is not None and int(function[1]) + 1 == int(expected[1])
+            return CodeRun(passed, trouble="" if passed else "AssertionError")
         returned = re.search(r"^    return (\d+)$", code, re.MULTILINE)
         return CodeRun(True, returned[1]) if returned else CodeRun(False, trouble="ValueError: unfinished")
 

@@ -24,7 +24,7 @@ from toolwright.workflow.aflow.values import (
     text,
 )
 from toolwright.workflow.meaning import snake
-from toolwright.workflow.operators import CHOOSE, JOIN, operator
+from toolwright.workflow.operators import CHOOSE, CONTAINS, JOIN, Operator, operator
 from toolwright.workflow.program import Node, Pieces, Ref, Workflow, joined
 
 MOST_NODES = 64
@@ -77,8 +77,16 @@ class Expressions:
                 return Many(tuple(self._mapped(element, over.target, over.iter, environment)))
             case ast.Subscript(value=value, slice=ast.Constant(value=key)):
                 return self._item(node, self.value_of(value, environment), key)
-            case ast.Call(func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=key), *_]):
-                return self._item(node, self.value_of(value, environment), key)
+            case ast.Call(
+                func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=key), *other]
+            ):
+                found = self.value_of(value, environment)
+                if other and isinstance(found, Result) and key not in self._kind(found).fields:
+                    return self.value_of(other[0], environment)
+                return self._item(node, found, key)
+            case ast.Compare():
+                held = self.condition(node, environment, {})
+                return Constant(held) if isinstance(held, bool) else held
             case ast.Call(func=ast.Name(id="str"), args=[value], keywords=[]):
                 return text(*self.text_of(node, self.value_of(value, environment)))
             case ast.Call(func=ast.Name(id="len"), args=[value], keywords=[]):
@@ -212,7 +220,7 @@ class Expressions:
     def _item(self, node: ast.expr, value: Value, key: Any) -> Value:
         match value, key:
             case Result(name), str():
-                kind = next(one for one in self.nodes if one.name == name).kind
+                kind = self._kind(value)
                 if key not in kind.fields:
                     raise self.refused(node, f"{kind.name} returns no {key!r}; {nearest(key, kind.fields)}")
                 ref = Ref(name, key)
@@ -223,6 +231,9 @@ class Expressions:
                 found = self._item(node, then, key), self._item(node, otherwise, key)
                 return self.merged(node, on, *found)
         raise self.refused(node, f"`{shown(node)}` cannot be looked up before it runs")
+
+    def _kind(self, result: Result) -> Operator:
+        return next(node for node in self.nodes if node.name == result.node).kind
 
     def items(self, source: ast.expr, environment: Environment) -> tuple[Value, ...]:
         """What a loop goes through, all of it known before."""
@@ -276,6 +287,8 @@ class Expressions:
                 if len(unknown) <= 1:
                     return unknown[0] if unknown else wanted
                 raise self.refused(test, "one condition at a time: write two ifs")
+            case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[right]):
+                return self._contained(test, left, op, right, environment, known)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 sides = self.value_of(left, environment), self.value_of(right, environment)
                 return self._compared(test, op, *sides, known)
@@ -289,6 +302,34 @@ class Expressions:
             case Text((Ref() as ref,)):
                 return known[ref] if ref in known else Flag(ref)
         raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
+
+    def _contained(
+        self,
+        test: ast.expr,
+        left: ast.expr,
+        op: ast.cmpop,
+        right: ast.expr,
+        environment: Environment,
+        known: Mapping[Ref, bool],
+    ) -> bool | Flag:
+        """`"words" in text`, or in `text.lower()`."""
+        match right:
+            case ast.Call(func=ast.Attribute(value=inner, attr="lower"), args=[], keywords=[]):
+                right, lower = inner, 1
+            case _:
+                lower = 0
+        inputs = {
+            "text": self.text_of(test, self.value_of(right, environment)),
+            "words": self.text_of(test, self.value_of(left, environment)),
+        }
+        if not inputs["text"] or not inputs["words"]:
+            raise self.refused(test, f"`{shown(test)}` is no condition that is known here")
+        settings = {"lower": 1} if lower else {}
+        asked = (CONTAINS, inputs, settings)
+        alike = (node for node in self.nodes if (node.operator, node.inputs, node.settings) == asked)
+        node = next(alike, None) or self.new_node(test, CONTAINS, inputs, "", settings)
+        flag = Flag(node.main, negated=isinstance(op, ast.NotIn))
+        return known[flag.ref] is not flag.negated if flag.ref in known else flag
 
     def _compared(
         self, test: ast.expr, op: ast.cmpop, left: Value, right: Value, known: Mapping[Ref, bool]

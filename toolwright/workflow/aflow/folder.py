@@ -53,7 +53,8 @@ class Round:
 class Folder:
     """`path` is the folder `workflows`, or the one it lies in."""
 
-    def __init__(self, path: Path, *, data_set: str = "") -> None:
+    def __init__(self, path: str | Path, *, data_set: str = "") -> None:
+        path = Path(path)
         inside = path / "workflows"
         self.path = inside if inside.is_dir() and path.name != "workflows" else path
         self.data_set = data_set or (self.path.parent.name if self.path.name == "workflows" else path.name)

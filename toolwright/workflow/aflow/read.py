@@ -18,7 +18,6 @@ from toolwright.workflow.aflow.expressions import (
     shown,
 )
 from toolwright.workflow.aflow.values import Flag, Many, Value, text
-from toolwright.workflow.meaning import simplified
 from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, is_known, operator
 from toolwright.workflow.program import Pieces, Ref, Workflow
 
@@ -109,7 +108,7 @@ class _Reader(Expressions):
         output = self._follow(_Frame(tuple(self.call.body), None), environment, {})
         if output is None:
             raise self.refused(self.call, "it may end without a return")
-        return simplified(Workflow(tuple(self.nodes), output, self.prompts))
+        return Workflow(tuple(self.nodes), output, self.prompts).simplified
 
     # What the file declares.
 
@@ -158,7 +157,9 @@ class _Reader(Expressions):
                     except UserError as error:
                         raise self.refused(statement, str(error)) from None
                 self.attributes[name] = kind
-            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self")) | ast.Name()], value=value):
+            case ast.Assign(targets=[ast.Attribute() | ast.Name() as target], value=value) if (
+                isinstance(target, ast.Name) or root(target) == "self"
+            ):
                 if not isinstance(value, ast.Name | ast.Constant) and not _is_own_call(value):
                     raise self.refused(statement, f"`{shown(statement)}` is not AFlow's")
             case ast.Expr(value=ast.Constant()) | ast.Pass():
@@ -212,6 +213,8 @@ class _Reader(Expressions):
                         raise self.refused(statement, "a loop has no `else` here")
                     items = self.items(statement.iter, environment) if isinstance(statement, ast.For) else ()
                     frame = _Frame((), rest, statement, items)
+                case ast.Try(body=body, orelse=[], finalbody=[]):
+                    frame = _Frame(tuple(body), rest)  # a failure ends the attempt, and is on record
                 case ast.Break() | ast.Continue():
                     frame = self._left(statement, rest)
                 case _:
@@ -322,5 +325,5 @@ def _leaves(statement: ast.If) -> bool:
 
 
 def _is_own_call(value: ast.expr) -> bool:
-    names = ("create_llm_instance", "create", "CostManager", "LLM")
+    names = ("create_llm_instance", "create", "CostManager", "CostManage", "LLM")
     return isinstance(value, ast.Call) and root(value) in names

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from toolwright.failures import UserError
 from toolwright.workflow.meaning import snake
-from toolwright.workflow.operators import CHOOSE, JOIN, TASK
+from toolwright.workflow.operators import CHOOSE, CONTAINS, FREE, JOIN, TASK
 from toolwright.workflow.program import ENTRY_POINT, Node, Pieces, Ref, Workflow
 from toolwright.workflow.scopes import Scope, scopes
 
@@ -41,7 +41,7 @@ def write(workflow: Workflow, *, data_set: str = "GSM8K", round: int = 1) -> tup
     """The texts of `graph.py` and `prompt.py`."""
     workflow = workflow.trimmed()
     lines = [_HEAD.format(package=f"workspace.{data_set}.workflows", round=round).rstrip("\n")]
-    kinds = dict.fromkeys(node.operator for node in workflow.live if node.operator not in (CHOOSE, JOIN))
+    kinds = dict.fromkeys(node.operator for node in workflow.live if node.operator not in FREE)
     lines += [f"        self.{_attribute(kind)} = operator.{_class(kind)}(self.llm)" for kind in kinds]
     named = any(ref == ENTRY_POINT for node in workflow.live for ref in node.refs)
     lines += ["", f"    async def __call__(self, problem: str{', entry_point: str' if named else ''}):"]
@@ -81,6 +81,8 @@ class _Writer:
                 yield from self._choice(node, scope, returns=node.name == returning)
             elif node.operator == JOIN:
                 yield f"{_variable(node.name)} = {self._text(node.inputs['pieces'])}"
+            elif node.operator == CONTAINS:
+                yield f"{_variable(node.name)} = {self._contains(node)}"
             elif node.repeat > 1:
                 yield from self._samples(node)
             else:
@@ -116,6 +118,11 @@ class _Writer:
         arguments += [f"{_SETTINGS.get(name, name)}={value}" for name, value in node.settings.items()]
         return f"await self.{_attribute(node.operator)}({', '.join(arguments)})"
 
+    def _contains(self, node: Node) -> str:
+        text = self._text(node.inputs["text"])
+        lower = node.kind.setting(node.settings, "lower")
+        return f"{self._text(node.inputs['words'])} in {f'({text}).lower()' if lower else f'({text})'}"
+
     def _text(self, pieces: Pieces) -> str:
         words = (
             _ref(self.workflow, piece, as_text=True) if isinstance(piece, Ref) else _quoted_line(piece)
@@ -147,6 +154,8 @@ def _ref(workflow: Workflow, ref: Ref, *, as_text: bool = False) -> str:
     node = workflow.by_name[ref.node]
     if node.operator in (CHOOSE, JOIN):
         return _variable(ref.node)
+    if node.operator == CONTAINS:
+        return f"str({_variable(ref.node)})" if as_text else _variable(ref.node)
     said = f'{_variable(ref.node)}["{ref.field}"]'
     return f"str({said})" if as_text and node.kind.fields[ref.field] == "flag" else said
 
