@@ -181,11 +181,14 @@ def main() -> None:
         prior = Prior.from_pool(ExperiencePool(pool))
         told = {"runs": asked.runs, "policies": policies, "prior": prior}
         running = {row: [crew.submit(searched, row, s, **told) for s in seeds] for row in asked.rows}
-        found = {row: [future.result() for future in made] for row, made in running.items()}
+        found = {}
+        for row, made in running.items():
+            found[row] = [future.result() for future in made]
+            print(f"{row} after {time.perf_counter() - started:.0f} s", flush=True)
+            if asked.json:
+                asked.json.write_text(json.dumps(found))
     show(found, runs=asked.runs)
     print(f"{asked.seeds} seeds in {time.perf_counter() - started:.0f} s")
-    if asked.json:
-        asked.json.write_text(json.dumps(found))
 
 
 def show(found: Mapping[str, Sequence[tuple[float, float]]], *, runs: int) -> None:

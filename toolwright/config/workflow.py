@@ -21,13 +21,13 @@ class Aflow(Block):
 class Guided(Block):
     """Tree search with a prior and a value; runs are given by racing."""
 
-    exploration: NonNegativeFloat = Field(default=0.01, description="c of PUCT, in points of score")
+    exploration: NonNegativeFloat = Field(default=0.02, description="c of PUCT, in points of score")
     widening: PositiveFloat = Field(
         default=1.5, description="children of a node of N visits: widening × N^widening_power"
     )
     widening_power: float = Field(default=0.5, ge=0, le=1)
     optimism: NonNegativeFloat = Field(
-        default=0.5, description="standard deviations of an untried workflow's value that count for it"
+        default=1.0, description="standard deviations of an untried workflow's value that count for it"
     )
     first: PositiveInt = Field(default=8, description="tasks that a new candidate runs on")
     growth: float = Field(default=2.0, gt=1, description="by how much a survivor's runs grow")
