@@ -11,13 +11,17 @@ from toolwright.workflow.simulate import PROMPTS
 
 WARM = ("steps=150", "batch=32", "optimizer.lr=3e-3", "task.held_out_size=8")
 REINFORCED = (
-    "train.steps=70",
-    "task.held_out_size=16",
-    "rollout.prompts=12",
+    "train.steps=45",
+    "rollout.prompts=16",
     "rollout.samples=8",
     "update.policy.lr=1e-3",
     "eval.every=0",
+    "task.held_out_size=16",
+    "task.params.turns=2",
+    "task.params.depth=3",
     "algorithm.params.gigpo.mode=mean_std_norm",
+    # Close to the language as it was taught: a prior that knows three edits is of no use to a search.
+    "algorithm.kl.coef=0.05",
 )
 
 
