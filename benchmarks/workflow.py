@@ -12,7 +12,7 @@ AFlow's selection is as published, with uniform proposals among the legal edits 
 `repeats`, 5 runs of every task for every candidate, leave it few candidates here, so the row `aflow ×1`
 gives it the setting that suits it best, and is what the others are compared with. Nothing is tuned by seed:
 settings are the defaults, chosen on worlds 1000 to 1009. The policy was taught by `sft` (the language:
-random legal edits) and `train algorithm=gigpo` on worlds 10000 to 10095, and the pool holds searches of
+random legal edits) and by GiGPO lessons on worlds 20000 to 20095, and the pool holds searches of
 worlds 5000 to 5015; worlds of the benchmark are 0 to `--seeds` - 1.
 """
 
@@ -52,6 +52,12 @@ ROWS: Mapping[str, tuple[str, Mapping[str, Any], str, bool, float]] = {
     "− racing": ("guided", {"racing": False, "repeats": 1}, "taught", True, 1.0),
     "− experience": ("guided", {}, "taught", False, 1.0),
     "untaught policy": ("guided", {}, "untaught", True, 1.0),
+    # The prior by itself: no experience of other searches, and a budget that leaves little to learn from.
+    "taught, a quarter": ("guided", {}, "taught", False, 0.25),
+    "untaught, a quarter": ("guided", {}, "untaught", False, 0.25),
+    "uniform, a quarter": ("guided", {}, "uniform", False, 0.25),
+    "aflow ×1, taught": ("aflow", {"repeats": 1}, "taught", False, 0.5),
+    "aflow ×1, untaught": ("aflow", {"repeats": 1}, "untaught", False, 0.5),
 }
 
 

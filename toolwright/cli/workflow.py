@@ -6,7 +6,7 @@ Examples:
   toolwright workflow search search.select=aflow search.runs=4000
   toolwright workflow search run.name=NAME run.resume=true     go on; nothing is paid for twice
   toolwright workflow show RUN
-  toolwright workflow policy FOLDER train.steps=200      teach a small policy to edit workflows
+  toolwright workflow policy FOLDER update.policy.lr=1e-3      teach a small policy to edit workflows
 """
 
 from __future__ import annotations

@@ -176,7 +176,10 @@ class ExperiencePool:
             return self
         here = ray.get_runtime_context().get_node_id()
         near = NodeAffinitySchedulingStrategy(here, soft=False)
-        owner = ray.remote(num_cpus=0, max_concurrency=16)(Store).options(
+        made: Any = ray.remote(Store)
+        owner = made.options(
+            num_cpus=0,
+            max_concurrency=16,
             name=name,
             namespace=NAMESPACE,
             get_if_exists=True,

@@ -87,8 +87,8 @@ class Workers:
         import ray
 
         self.timeout_s = timeout_s
-        made = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Worker)
-        self.actors = [made.remote(site, pool) for _ in range(count)]
+        made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Worker)
+        self.actors: list[Any] = [made.remote(site, pool) for _ in range(count)]
         self.idle: asyncio.Queue[Any] | None = None
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:

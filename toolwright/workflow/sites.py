@@ -21,8 +21,13 @@ from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner
 class Site(Protocol):
     """Where runs are made: data alone, opened in the process that makes them."""
 
-    limits: Limits
-    parallel: int  # runs that a worker makes side by side
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def parallel(self) -> int:
+        """Runs that a worker makes side by side."""
+        ...
 
     @property
     def setting(self) -> str:
