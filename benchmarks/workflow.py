@@ -12,7 +12,7 @@ AFlow's selection is as published, with uniform proposals among the legal edits 
 `repeats`, 5 runs of every task for every candidate, leave it few candidates here, so the row `aflow ×1`
 gives it the setting that suits it best, and is what the others are compared with. Nothing is tuned by seed:
 settings are the defaults, chosen on worlds 1000 to 1009. The policy was taught by `sft` (the language:
-random legal edits) and by GiGPO lessons on worlds 20000 to 20095, and the pool holds searches of
+random legal edits) and by GiGPO lessons on worlds 20000 to 20059, and the pool holds searches of
 worlds 5000 to 5015; worlds of the benchmark are 0 to `--seeds` - 1.
 """
 

@@ -24,7 +24,7 @@ LESSON = (
     "algorithm.params.gigpo.mode=mean_std_norm",
 )
 FIRST_WORLD = 20_000  # of those that are learned from
-WORLDS, LESSONS, TASKS, DEPTH = 12, 8, 32, 3  # worlds a lesson, lessons, tasks behind a score, edits away
+WORLDS, LESSONS, TASKS, DEPTH = 12, 5, 32, 3  # worlds a lesson, lessons, tasks behind a score, edits away
 
 
 def teach(folder: Path, words: Sequence[str] = (), *, seed: int = 0, lessons: int = LESSONS) -> Path:
