@@ -39,7 +39,7 @@ def test_every_preset_resolves(command: str, chosen: dict[str, str]) -> None:
 
 def test_every_preset_file_belongs_to_a_group() -> None:
     known = {f"{group}/{name}" for group, names in presets("train").items() for name in names}
-    known |= {"train", "sft", "demo", "demo_warm_start", "smollm2_sums"}
+    known |= {"train", "sft", "demo", "demo_warm_start", "smollm2_sums", "workflow", "quick", "deep"}
     assert {str(file.relative_to(PRESETS).with_suffix("")) for file in PRESETS.rglob("*.yaml")} == known
 
 

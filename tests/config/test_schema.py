@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from toolwright.config.keys import every_key, find, leaves
 from toolwright.config.schema import Config, Rollout, Run, SupervisedConfig
+from toolwright.config.workflow import WorkflowConfig
 
 
-@pytest.mark.parametrize("schema", [Config, SupervisedConfig])
+@pytest.mark.parametrize("schema", [Config, SupervisedConfig, WorkflowConfig])
 def test_fewer_than_150_leaves(schema: type) -> None:
     assert len(leaves(schema)) < 150
 
@@ -21,7 +22,7 @@ def test_configuration_imports_without_torch() -> None:
     script = (
         "import sys, toolwright.config, toolwright.config.launch, toolwright.cli, pkgutil\n"
         "from toolwright.config.compose import Source, resolve\n"
-        "resolve(Source('train')); resolve(Source('sft'))\n"
+        "resolve(Source('train')); resolve(Source('sft')); resolve(Source('workflow'))\n"
         "import toolwright.cli.train, toolwright.cli.sft, toolwright.cli.eval, toolwright.cli.config\n"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )

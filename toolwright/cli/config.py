@@ -4,6 +4,7 @@ Examples:
   toolwright config                                   what `toolwright train` would use
   toolwright config algorithm=grpo rollout.samples=16
   toolwright config sft model=small                   what `toolwright sft` would use
+  toolwright config workflow                          what `toolwright workflow search` would use
   toolwright config --explain                         every key with what it is for
   toolwright config --json
   toolwright config > mine.yaml                       plain output is YAML
@@ -18,4 +19,5 @@ def main(argv: list[str]) -> int:
 
     named = bool(argv) and argv[0] in PRIMARY
     command, rest = (argv[0], argv[1:]) if named else ("train", argv)
-    return launch(command, rest, about=__doc__ or "", start=None, usage="config [train | sft | eval]")
+    usage = "config [train | sft | eval | workflow]"
+    return launch(command, rest, about=__doc__ or "", start=None, usage=usage)

@@ -27,7 +27,7 @@ LABEL = 12  # columns
 
 def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
-    run = _find_run(arguments.run)
+    run = find_run(arguments.run)
     files = rollouts.files(run)
     if not files:
         raise UserError(f"{run} has no rollouts: {run / 'rollouts'} holds no step_NNNNNN.parquet")
@@ -83,7 +83,7 @@ def _console() -> Console:
     return Console(width=width, highlight=False)
 
 
-def _find_run(name: str) -> Path:
+def find_run(name: str) -> Path:
     for path in (Path(name), Path("runs") / name):
         if path.is_dir():
             return path

@@ -32,11 +32,12 @@ from toolwright.config.overrides import Given, Vocabulary, read
 from toolwright.config.schema import Config, Run, SupervisedConfig
 from toolwright.config.stored import read_tree
 from toolwright.config.validate import validated
+from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError, nearest
 
 PRESETS = Path(__file__).resolve().parent / "presets"
-SCHEMAS: dict[str, Schema] = {"train": Config, "sft": SupervisedConfig}
-PRIMARY = {"train": "train", "eval": "train", "sft": "sft"}
+SCHEMAS: dict[str, Schema] = {"train": Config, "sft": SupervisedConfig, "workflow": WorkflowConfig}
+PRIMARY = {"train": "train", "eval": "train", "sft": "sft", "workflow": "workflow"}
 RESUMED = "resumed"
 
 

@@ -80,16 +80,14 @@ def source_of(command: str, args: argparse.Namespace) -> Source:
 def help_text(command: str, about: str, source: Source) -> str:
     """Usage, what the command is for, its groups with their choices, and how to see every key."""
     groups = Loader(source).vocabulary().groups
-    width = max(map(len, groups))
+    width = max(map(len, groups), default=0)
     lines = [f"  {group:<{width}}  {', '.join(choices)}" for group, choices in groups.items()]
-    schema = " sft" if source.primary == "sft" else ""
+    schema = "" if source.primary == "train" else f" {source.primary}"
     return "\n".join(
         [
             f"usage: toolwright {command} [key=value …] [group=preset …] [options]\n",
             f"{about.strip()}\n",
-            "Config groups and their presets:",
-            *lines,
-            "",
+            *(["Config groups and their presets:", *lines, ""] if lines else []),
             OPTIONS.format(primary=source.primary, schema=schema),
         ]
     )
@@ -111,7 +109,7 @@ def launch(command: str, argv: list[str], *, about: str, start: Start | None, us
     elif work is showing:
         work(resolve(source, args.overrides), [])
     else:
-        _run(Loader(source), args.overrides, work, ["toolwright", command, *argv])
+        _run(Loader(source), args.overrides, work, ["toolwright", *(usage or command).split(), *argv])
     return 0
 
 
@@ -194,6 +192,8 @@ class _Job:
             raise _JobFailed(error) from error
 
     def _made_up(self, composed: DictConfig) -> str:
+        if self.source.primary == "workflow":
+            return f"{composed.search.select}-{self.stamp}"
         what = composed.algorithm.name if self.source.primary == "train" else self.source.command
         return f"{short_name(what)}-{short_name(composed.task.name)}-{self.stamp}"
 

@@ -51,6 +51,7 @@ def _page(run: Path) -> str:
         _tiles(outcome(rows)),
         _warnings(rows),
         _incidents(run),
+        _searches(run),
         _curves(rows),
         _attempts(run),
         _settings(run, config),
@@ -127,6 +128,16 @@ def _incidents(run: Path) -> str:
     return f'<h2>{title}</h2><div class="box scroll"><table><tr>{head}</tr>{lines}</table></div>'
 
 
+def _searches(run: Path) -> str:
+    """What searches for workflows have found, where the run is one of those."""
+    if not (run / "searches").is_dir():
+        return ""
+    from toolwright.workflow.draw import section
+    from toolwright.workflow.record import records
+
+    return "".join(section(name, record) for name, record in records(run).items())
+
+
 def _steps(found: Sequence[int]) -> str:
     named = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
     return f"step {named}" if len(found) == 1 else f"{len(found)} steps: {named}"
@@ -134,6 +145,8 @@ def _steps(found: Sequence[int]) -> str:
 
 def _curves(rows: Sequence[Row]) -> str:
     figures = curves.figures(rows)
+    if not figures and any("/candidates" in key for row in rows for key in row):
+        return ""  # a search draws its own
     if not figures:
         return '<h2>Curves</h2><p class="soft">There are no metrics yet.</p>'
     long = sum(row.get("step", 0) > 0 for row in rows) >= svg.SMOOTH_FROM

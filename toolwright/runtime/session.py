@@ -96,6 +96,40 @@ class Session:
             shutil.rmtree(self._staged, ignore_errors=True)
 
 
+@contextmanager
+def joined(address: str | None) -> Iterator[None]:
+    """Ray for work without roles: the cluster at this address, or one of its own on this machine."""
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS")
+    common: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
+    undertaker = None
+    try:
+        if address is None:
+            mark = uuid.uuid4().hex
+            undertaker = Undertaker(mark)
+            paths = os.pathsep.join([*user_code.python_path(), os.environ.get("PYTHONPATH", "")])
+            with _environment({"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0", MARK: mark}):
+                ray.init(address="local", include_dashboard=False, **common)
+        else:
+            package = Path(__file__).resolve().parents[1]
+            installed = "site-packages" in package.parts
+            sent = {} if installed else {"py_modules": [str(package)], "excludes": ["__pycache__", "*.pyc"]}
+            try:
+                ray.init(address=address, runtime_env=sent, **common)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise UserError(
+                    f"runtime.address={address}: no Ray cluster can be joined there: {error}"
+                ) from None
+        yield
+    finally:
+        if ray.is_initialized():
+            ray.shutdown()
+        if undertaker is not None:
+            undertaker.close()
+
+
 def alive_nodes() -> set[str]:
     return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from toolwright import __version__
 from toolwright.config import schema, stored
+from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError
 from toolwright.observe.metrics import Metrics
 from toolwright.registry import short_name
@@ -61,7 +62,9 @@ class RunFolder:
             )
         return cls(path)
 
-    def begin(self, config: schema.Config | schema.SupervisedConfig, *, command: Sequence[str]) -> None:
+    def begin(
+        self, config: schema.Config | schema.SupervisedConfig | WorkflowConfig, *, command: Sequence[str]
+    ) -> None:
         """Once nothing can be wrong with the configuration any more, say what runs here."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.model_copy(update={"run": config.run.model_copy(update={"resume": False})})

@@ -1,0 +1,100 @@
+"""A search over Ray workers: what one process finds, sooner; the pool served to all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workflow.searches import searched, told
+from toolwright.workflow.pool import ExperiencePool, Payment
+from toolwright.workflow.program import Workflow, single_call
+from toolwright.workflow.runner import Workers
+from toolwright.workflow.sites import SimulatedSite
+from toolwright.workflow.tree import Run, schedule
+
+pytestmark = pytest.mark.xdist_group("ray")
+
+
+class Counted:
+    """Workers that are closed when the search is over."""
+
+    def __init__(self, site: SimulatedSite, pool: ExperiencePool, count: int) -> None:
+        self.workers = Workers(site, pool, count=count)
+
+    async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
+        return await self.workers.run(workflow, runs)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_any_number_of_workers_finds_what_one_process_finds(count: int, cluster: Any, tmp_path: Path) -> None:
+    alone = searched(None, runs=120)
+    pool = ExperiencePool(tmp_path / "pool.db")
+    served = pool.serve(f"pool-{tmp_path.name}")
+    crew = Counted(SimulatedSite(seed=3, count=12), served, count)
+    found = searched(pool, runs=120, runner=crew)
+    asyncio.run(crew.workers.close())
+    assert told(found) == told(alone)
+    assert found.best.number == alone.best.number
+    assert pool.spent()[0] == found.tree.spent()[0]
+
+
+def test_four_workers_wait_for_a_remote_model_side_by_side(cluster: Any, tmp_path: Path) -> None:
+    """Each worker makes two runs at a time; sixteen of 0.25 s are eight waits for one, and two for four."""
+    seconds = {}
+    for count in (1, 4):
+        pool = ExperiencePool(tmp_path / f"{count}.db")
+        site = SimulatedSite(seed=3, count=32, latency_s=0.25, parallel=2)
+        workers = Workers(site, pool, count=count)
+        runs = schedule([task.id for task in site.tasks()], 1)
+
+        async def made(workers: Workers, runs: Sequence[Run]) -> float:
+            await asyncio.gather(*(workers.run(single_call(), [run]) for run in runs[:4]))  # all have started
+            started = time.monotonic()
+            await workers.run(single_call(), runs[4:])
+            return time.monotonic() - started
+
+        seconds[count] = asyncio.run(made(workers, runs))
+        asyncio.run(workers.close())
+    assert seconds[4] < 0.6 * seconds[1]
+
+
+def test_a_worker_that_dies_is_made_again_and_pays_for_nothing_twice(cluster: Any, tmp_path: Path) -> None:
+    import ray
+
+    pool = ExperiencePool(tmp_path / "pool.db")
+    site = SimulatedSite(seed=3, count=24, latency_s=0.2, parallel=2)
+    workers = Workers(site, pool, count=1)
+    runs = schedule([task.id for task in site.tasks()], 1)
+
+    async def made() -> dict[Run, Payment]:
+        running = asyncio.create_task(workers.run(single_call(), runs))
+        while pool.spent()[0] < 4:
+            await asyncio.sleep(0.05)
+        ray.kill(workers.actors[0], no_restart=False)
+        return await running
+
+    done = asyncio.run(made())
+    asyncio.run(workers.close())
+    assert set(done) == set(runs)
+    assert pool.spent()[0] == len(runs)
+
+
+def test_a_served_pool_is_found_by_its_name(cluster: Any, tmp_path: Path) -> None:
+    import ray
+
+    pool = ExperiencePool(tmp_path / "pool.db")
+    served = pool.serve(f"served-{tmp_path.name}")
+
+    @ray.remote(num_cpus=0)
+    def pay(address: ExperiencePool, number: int) -> int:
+        address.pay([Payment("s", "w", f"t{number}-{n}", 0, 1.0, 0.5, 1) for n in range(5)])
+        return os.getpid()
+
+    ray.get([pay.remote(served, number) for number in range(8)])
+    assert pool.spent() == served.spent() == (40, 20.0)

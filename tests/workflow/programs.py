@@ -1,0 +1,62 @@
+"""Workflows that several tests look at, and what runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import strategies as st
+
+from toolwright.config.schema import Reward
+from toolwright.rewards import Scorer
+from toolwright.workflow.apply import applied
+from toolwright.workflow.edits import parse
+from toolwright.workflow.evaluate import TaskEvaluator
+from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow, single_call
+from toolwright.workflow.run import Interpreter
+from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
+
+
+def built(*edits: str) -> Workflow:
+    """From the single call, edit by edit."""
+    workflow = single_call()
+    for edit in edits:
+        workflow = applied(workflow, parse(edit), PROMPTS)
+    return workflow
+
+
+def ensemble(generate: str = "solve", choose: str = "best", count: int = 3) -> Workflow:
+    return Workflow(
+        (
+            Node(generate, "Custom", {"input": (PROBLEM,)}, "SOLVE", count),
+            Node(choose, "ScEnsemble", {"problem": (PROBLEM,), "solutions": (Ref(generate, "response"),)}),
+        ),
+        (Ref(choose, "response"),),
+        {"SOLVE": "Think hard.\n"},
+    )
+
+
+DIVERSE = (
+    "add ScEnsemble after solve x 2",
+    "add Custom into sc_ensemble with STEPS_PROMPT",
+    "add AnswerGenerate into sc_ensemble",
+    "add Format after sc_ensemble",
+)
+
+
+def simulated(
+    seed: int, *, latency_s: float = 0.0, limits: Limits | None = None
+) -> tuple[World, TaskEvaluator]:
+    world = World.drawn(seed)
+    interpreter = Interpreter(
+        SimulatedChat(world, latency_s=latency_s), runner=SimulatedRunner(), limits=limits
+    )
+    return world, TaskEvaluator(interpreter, Scorer(Reward(), default="numeric"))
+
+
+def mean(scores: Iterable[float]) -> float:
+    values = list(scores)
+    return sum(values) / len(values)
+
+
+# Indices into what is legal at each step: a random walk through workflows.
+walks = st.lists(st.integers(0, 10_000), max_size=5)

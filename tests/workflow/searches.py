@@ -1,0 +1,72 @@
+"""Searches over simulated models, small enough for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+from toolwright.config.workflow import Aflow, Guided
+from toolwright.workflow.guided import GuidedSelection
+from toolwright.workflow.pool import ExperiencePool
+from toolwright.workflow.program import single_call
+from toolwright.workflow.propose import Editor, Uniform
+from toolwright.workflow.runner import Bench
+from toolwright.workflow.search import Budget, Found, Proposer, Runner, Search
+from toolwright.workflow.select import AflowSelection, Selection
+from toolwright.workflow.sites import SimulatedSite
+from toolwright.workflow.tree import schedule
+
+OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "Format")
+
+
+def searched(
+    pool: ExperiencePool | None,
+    *,
+    seed: int = 3,
+    runs: int = 200,
+    select: str = "guided",
+    latency_s: float = 0.0,
+    proposer: Proposer | None = None,
+    runner: Runner | None = None,
+    parallel: int = 16,
+) -> Found:
+    site = SimulatedSite(seed=seed, count=12, latency_s=latency_s, parallel=parallel)
+    tasks = [task.id for task in site.tasks()]
+    random.Random(seed).shuffle(tasks)
+    selection: Selection
+    if select == "aflow":
+        selection = AflowSelection(Aflow(repeats=1), schedule(tasks, 1))
+    else:
+        selection = GuidedSelection(Guided(first=6, repeats=2), schedule(tasks, 2), len(tasks), None)
+
+    async def go() -> Found:
+        search = Search(
+            name="test",
+            setting=site.setting,
+            kind=site.kind,
+            start=single_call(),
+            selection=selection,
+            proposer=proposer or Uniform(Editor(OPERATORS)),
+            runner=runner or Bench(site, pool),
+            pool=pool,
+            budget=Budget(runs),
+            seed=seed,
+        )
+        return await search.go()
+
+    return asyncio.run(go())
+
+
+def told(found: Found) -> list[tuple[object, ...]]:
+    """All that two equal searches agree on."""
+    return [
+        (c.number, c.parent, c.edit, c.meaning, sorted(c.runs), round(c.mean, 9), c.failure)
+        for c in found.tree
+    ]
+
+
+if __name__ == "__main__":
+    searched(ExperiencePool(Path(sys.argv[1])), latency_s=float(sys.argv[2]))
+    print("done", flush=True)

@@ -1,0 +1,205 @@
+"""What is written as AFlow's Python does, run as Python, what the workflow does in the interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given, settings
+
+from tests.workflow.programs import walks
+from tests.workflow.test_aflow import COST, PUBLISHED, graph, published
+from tests.workflow.test_program import walked
+from toolwright.providers import Reply
+from toolwright.trajectory import Task
+from toolwright.workflow.aflow.read import prompts_of, read
+from toolwright.workflow.aflow.write import write
+from toolwright.workflow.operators import operator
+from toolwright.workflow.program import Workflow
+from toolwright.workflow.run import CodeRun, Interpreter, seed_of
+
+INFO = {"entry_point": "f", "public_tests": ["x"]}
+TASK = Task("t", [{"role": "user", "content": "What?"}], "1", "numeric", INFO)
+
+
+def answer(prompt: str) -> str:
+    """A model whose answers follow from the prompt, in every form that an operator reads."""
+    number = seed_of(prompt)
+    letter = "A"
+    if "<solution_letter>" in prompt:  # by what the solutions say, not by where they stand
+        shown = prompt.partition("\n\nA:\n")[2].rpartition("\n\nWhich solution")[0]
+        solutions = re.split(r"\n\n[B-P]:\n", shown)
+        letter = chr(ord("A") + solutions.index(min(solutions)))
+    return (
+        f"{number % 1000} <solution_letter>{letter}</solution_letter>"
+        f"<review_result>{'true' if number % 2 else 'false'}</review_result>"
+        f"<feedback>{number % 97}</feedback><answer>{number % 89}</answer>"
+        f"<solution>{number % 83}</solution>\n"
+        f"```python\ndef solve():\n    return {number % 79}\n```"
+    )
+
+
+class Runner:
+    async def run(self, code: str) -> CodeRun:
+        number = seed_of(code)
+        return CodeRun(number % 3 > 0, str(number % 71), "it failed")
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+
+class Chat:
+    name = "follows"
+    waits = False
+
+    async def complete(self, messages: list[dict[str, Any]], **how: Any) -> Reply:
+        return Reply(answer(messages[-1]["content"]))
+
+
+def aflow_operator(kind: str) -> Any:
+    """An operator as AFlow's Python calls it."""
+
+    async def call(instruction: str = "", **inputs: Any) -> dict[str, Any]:
+        async def ask(prompt: str) -> str:
+            return answer(prompt)
+
+        own = operator(kind)
+        settings = {"rounds": inputs.pop("test_loop")} if "test_loop" in inputs else {}
+        settings |= {name: inputs.pop(name) for name in own.settings if name in inputs}
+        step = SimpleNamespace(
+            ask=ask,
+            run_code=Runner().run,
+            task=TASK,
+            note=lambda text: None,
+            instructed=lambda text: instruction + ("\n" if instruction[-1:].strip() else "") + text,
+        )
+        return await own(step, {port: inputs.get(port, "") for port in own.ports}, settings)  # type: ignore[arg-type]
+
+    return lambda llm: call
+
+
+class Operators:
+    def __getattr__(self, kind: str) -> Any:
+        return aflow_operator(kind)
+
+
+def run_as_python(written: str, prompts: dict[str, str], problem: str = "What?") -> str:
+    source = "\n".join(line for line in written.splitlines() if not line.startswith(("import ", "from ")))
+    llm = SimpleNamespace(get_usage_summary=lambda: {"total_cost": 0.0})
+    names: dict[str, Any] = {
+        "operator": Operators(),
+        "prompt_custom": SimpleNamespace(**prompts),
+        "create_llm_instance": lambda config: llm,
+        "DatasetType": str,
+        "Literal": Literal,
+        "asyncio": asyncio,
+    }
+    exec(compile(source, "graph.py", "exec"), names)
+    arguments = [problem, "f"] if "entry_point: str" in written else [problem]
+    said, _ = asyncio.run(names["Workflow"]("w", None, "X")(*arguments))
+    return said
+
+
+def run_here(workflow: Workflow, problem: str = "What?") -> str:
+    task = Task("t", [{"role": "user", "content": problem}], "1", "numeric", INFO)
+    trace = asyncio.run(Interpreter(Chat(), runner=Runner()).run(workflow, task))
+    assert not trace.failure
+    return trace.answer or ""
+
+
+def same_both_ways(workflow: Workflow) -> None:
+    written, prompts = write(workflow)
+    assert run_as_python(written, prompts_of(prompts)) == run_here(workflow)
+
+
+@settings(deadline=None, max_examples=30)
+@given(walks)
+def test_any_workflow(places: list[int]) -> None:
+    same_both_ways(walked(places))
+
+
+@pytest.mark.parametrize("name", ["GSM8K", "HumanEval"])
+def test_the_published_ones(name: str) -> None:
+    same_both_ways(published(name))
+    source, prompts = ((PUBLISHED[name] / f"{part}.txt").read_text() for part in ("graph", "prompt"))
+    assert run_as_python(source, prompts_of(prompts)) == run_here(published(name))
+
+
+BODIES = {
+    "tries": """
+        solutions = []
+        for attempt in range(3):
+            s = await self.custom(input=f"{problem} {attempt}", instruction="Try.")
+            t = await self.test(problem=problem, solution=s["response"], entry_point=entry_point, test_loop=1)
+            if t["result"]:
+                solutions.append(t["solution"])
+                break
+        if solutions:
+            best = await self.sc_ensemble(solutions=solutions, problem=problem)
+            return best["response"], COST
+        return "none of them", COST
+    """,
+    "while": """
+        s = await self.custom(input=problem, instruction="")
+        r = await self.review(problem=problem, solution=s["response"])
+        sol, i = s["response"], 0
+        while not r["review_result"] and i < 3:
+            x = await self.revise(problem=problem, solution=sol, feedback=r["feedback"])
+            sol = x["solution"]
+            r = await self.review(problem=problem, solution=sol)
+            i += 1
+        return sol, COST
+    """,
+    "meets": """
+        s = await self.custom(input=problem, instruction="A")
+        r = await self.review(problem=problem, solution=s["response"])
+        if not r["review_result"]:
+            s = await self.custom(input=problem + r["feedback"], instruction="B")
+            note = "changed"
+        else:
+            note = "kept"
+        f = await self.custom(input=f"{note}: {s['response']}", instruction="C")
+        return f["response"], COST
+    """,
+    "words": """
+        s = await self.custom(input=problem, instruction="A")
+        try:
+            r = await self.review(problem=problem, solution=s["response"])
+        except Exception as error:
+            return str(error), COST
+        if "1" not in r["feedback"]:
+            s = await self.custom(input=problem + r.get("remarks", "none"), instruction="B")
+        if "4" in r["feedback"]:
+            return "four", COST
+        return s["response"], COST
+    """,
+    "nested": """
+        answers = []
+        for way in ["one", "two"]:
+            s = await self.custom(input=problem, instruction=f"Way {way}.")
+            r = await self.review(problem=problem, solution=s["response"])
+            if r["review_result"]:
+                answers.append(s["response"])
+            else:
+                x = await self.revise(problem=problem, solution=s["response"], feedback=r["feedback"])
+                answers.append(x["solution"])
+        answers += [f"or {answers[0]}"]
+        best = await self.sc_ensemble(solutions=answers, problem=problem)
+        p = await self.programmer(problem=problem, analysis=best["response"])
+        return (p["output"] if p["output"] else best["response"]), COST
+    """,
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("problem", ["What?", "Why?", "When?", "Where?"])
+def test_what_is_read_does_what_it_did(name: str, problem: str) -> None:
+    source = graph(BODIES[name].replace("COST", COST))
+    flow = read(source)
+    assert not flow.problems()
+    assert read(*write(flow)).meaning == flow.meaning
+    assert run_as_python(source, {}, problem) == run_here(flow, problem)
+    assert run_as_python(write(flow)[0], prompts_of(write(flow)[1]), problem) == run_here(flow, problem)

@@ -1,0 +1,176 @@
+"""AFlow's selection as published, and the tree that both selections grow."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolwright.config.workflow import Aflow, Guided
+from toolwright.workflow.guided import GuidedSelection
+from toolwright.workflow.measure import measured
+from toolwright.workflow.pool import Payment
+from toolwright.workflow.program import single_call
+from toolwright.workflow.propose import Editor
+from toolwright.workflow.select import AflowSelection, mixed
+from toolwright.workflow.tree import Candidate, Proposal, Tree, next_runs, schedule
+
+EDITOR = Editor(["Custom", "AnswerGenerate", "ScEnsemble"], {"STEPS": "Think step by step."})
+
+
+def scored(candidate: Candidate, score: float, runs: int = 10) -> None:
+    candidate.runs = {
+        (f"t{n}", 0): Payment("s", "w", f"t{n}", 0, float(n < score * runs), 0.1, 1) for n in range(runs)
+    }
+
+
+def grown(scores: list[float], start: float = 0.5) -> Tree:
+    """A start and one child a score."""
+    tree = Tree(single_call())
+    scored(tree.start, start)
+    tree.offer(tree.start, [Proposal(edit, made) for edit, made in EDITOR.edits(single_call()).items()])
+    for score in scores:
+        scored(tree.take_up(tree.start, tree.fresh(tree.start)[0]), score)
+    return tree
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=8))
+def test_the_mixture_is_the_published_one(scores: list[float]) -> None:
+    found = mixed(scores, alpha=0.2, mix=0.3)
+    weights = [math.exp(0.2 * (score - max(scores))) for score in scores]
+    wanted = [0.3 / len(scores) + 0.7 * weight / sum(weights) for weight in weights]
+    assert found == pytest.approx(wanted)
+    assert found.sum() == pytest.approx(1.0)
+
+
+def test_aflow_chooses_among_the_start_and_the_best_others() -> None:
+    tree = grown([0.1, 0.9, 0.7, 0.6, 0.8])
+    selection = AflowSelection(Aflow(top=4), schedule([f"t{n}" for n in range(10)], 1))
+    counts = dict.fromkeys(range(6), 0)
+    rng = random.Random(0)
+    for _ in range(4000):
+        parent = selection.parent(tree, rng)
+        assert parent is not None
+        counts[parent.number] += 1
+    # By score: 2 (90), 5 (80), 3 (70), and the start (50), which is always among them.
+    wanted = mixed([90, 80, 70, 50], alpha=0.2, mix=0.3)
+    shares = [counts[n] / 4000 for n in (2, 5, 3, 0)]
+    assert shares == pytest.approx(list(wanted), abs=0.03)
+    assert counts[1] == counts[4] == 0
+
+
+def test_aflow_runs_every_candidate_on_every_task_as_often_as_it_says() -> None:
+    selection = AflowSelection(Aflow(repeats=5), schedule(["a", "b"], 5))
+    assert len(selection.first_runs(Candidate(1, single_call()))) == 10
+
+
+def test_workflows_of_one_meaning_are_one_candidate() -> None:
+    tree = Tree(single_call())
+    edits = EDITOR.edits(single_call())
+    twice = [Proposal(edit, made) for edit, made in edits.items() for _ in range(2)]
+    tree.offer(tree.start, twice)
+    assert len(tree.start.options) == len(edits)
+    child = tree.take_up(tree.start, tree.fresh(tree.start)[0])
+    back = [made for made in EDITOR.edits(child.workflow).values() if made.meaning == single_call().meaning]
+    tree.offer(child, [Proposal("back", made) for made in back])
+    assert tree.fresh(child) == []
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.data())
+def test_a_tree_keeps_its_books(data: st.DataObject) -> None:
+    """However it grows: visits are subtree sizes, paths lead to the start, no meaning comes twice."""
+    tree = Tree(single_call())
+    for _ in range(data.draw(st.integers(0, 6))):
+        parent = tree[data.draw(st.integers(0, len(tree) - 1))]
+        if not parent.offered:
+            tree.offer(parent, [Proposal(e, made) for e, made in EDITOR.edits(parent.workflow).items()])
+        options = tree.fresh(parent)
+        if options:
+            tree.take_up(parent, options[data.draw(st.integers(0, len(options) - 1))])
+    assert len({c.workflow.meaning for c in tree}) == len(tree) == len(tree.by_meaning)
+    for candidate in tree:
+        assert candidate.visits == len(list(tree.below(candidate)))
+        path = tree.path(candidate)
+        assert path[0] is tree.start
+        assert len(path) == candidate.depth + 1
+
+
+def test_runs_are_made_in_one_order_so_that_they_can_be_compared() -> None:
+    order = schedule(["a", "b", "c"], 2)
+    candidate = Candidate(0, single_call())
+    assert next_runs(candidate, order, 4) == (("a", 0), ("b", 0), ("c", 0), ("a", 1))
+    candidate.runs = {("a", 0): Payment("s", "w", "a", 0, 1.0, 0.0, 1)}
+    assert next_runs(candidate, order, 3) == (("b", 0), ("c", 0))
+
+
+def test_a_gain_is_measured_on_the_tasks_that_both_ran_on() -> None:
+    """The start fails hard tasks; who ran on those alone, and solved half of them, is the better one."""
+    start = [(f"t{n}", float(n < 20)) for n in range(40)]
+    few = [(f"t{n}", float(n % 2)) for n in range(20, 40)]
+    found = measured([start, few])
+    assert found.gains[1] > 0.2
+    assert found.gains[0] == 0
+    assert found.noise[1] > found.noise[0]
+
+
+def test_guided_gives_more_runs_to_those_who_may_be_best() -> None:
+    tree = grown([0.9, 0.1], start=0.5)
+    tasks = [f"t{n}" for n in range(20)]
+    selection = GuidedSelection(Guided(first=10, z=0.5), schedule(tasks, 2), 20, None)
+    selection.look(tree)
+    jobs, more = selection.races(tree, left=800, total=1000)
+    assert more
+    assert [job.candidate for job in jobs] == [1]
+    assert len(jobs[0].runs) == 10
+
+
+def test_in_the_finals_nobody_new_is_taken_up() -> None:
+    tree = grown([0.8, 0.7, 0.8])
+    selection = GuidedSelection(
+        Guided(first=10, finals=0.3), schedule([f"t{n}" for n in range(20)], 2), 20, None
+    )
+    selection.look(tree)
+    jobs, more = selection.races(tree, left=200, total=1000)
+    assert not more
+    assert len(jobs) >= 2
+    assert selection.best(tree).number in {job.candidate for job in jobs}
+
+
+def test_a_tree_widens_as_it_is_visited() -> None:
+    settings = Guided(widening=1.0, widening_power=0.5)
+    tree = grown([0.6])
+    selection = GuidedSelection(settings, schedule(["a"], 1), 1, None)
+    selection.look(tree)
+    assert not selection._may_widen(tree, tree.start) or tree.start.visits > 1
+    tree.start.visits = 9
+    assert selection._may_widen(tree, tree.start)
+
+
+def test_the_prior_turns_the_choice_where_values_are_equal() -> None:
+    tree = Tree(single_call())
+    scored(tree.start, 0.5)
+    made = list(EDITOR.edits(single_call()).items())
+    tree.offer(tree.start, [Proposal(e, w, 20.0 if n == 3 else 1.0) for n, (e, w) in enumerate(made)])
+    for prior, wanted in ((0.5, {made[3][0]}), (0.0, {e for e, _ in made})):
+        selection = GuidedSelection(Guided(prior=prior, value=False), schedule(["t0"], 1), 1, None)
+        selection.look(tree)
+        chosen = {selection.choose(tree, tree.start, random.Random(n)).edit for n in range(60)}
+        assert chosen <= wanted
+        assert prior or len(chosen) > 1
+
+
+def test_it_has_converged_when_no_late_candidate_can_be_better() -> None:
+    tree = grown([0.9] + [0.1] * 4)
+    settings = Guided(patience=3, tolerance=0.01)
+    selection = GuidedSelection(settings, schedule([f"t{n}" for n in range(10)], 1), 10, None)
+    selection.look(tree)
+    assert selection.converged(tree)
+    scored(tree[5], 0.9)
+    selection.look(tree)
+    assert not selection.converged(tree)
+    assert np.isfinite(selection.score(tree[5])[0])

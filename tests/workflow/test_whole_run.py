@@ -1,0 +1,141 @@
+"""A whole run of `workflow search`: its folder, its report, `show`, resuming, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toolwright.cli import main
+from toolwright.workflow.ask import Asking
+from toolwright.workflow.pool import ExperiencePool
+from toolwright.workflow.program import single_call
+from toolwright.workflow.propose import Editor
+from toolwright.workflow.record import records
+
+QUICK = ["workflow", "search", "--config", "quick", "search.tasks=15", "search.held_out=20"]
+SMALL = ["search.guided.first=5", "proposer.name=uniform"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    assert main([*QUICK, *SMALL, "search.runs=150", f"run.dir={folder}", "run.name=one"]) == 0
+    return folder / "one"
+
+
+def test_a_run_ends_with_the_best_its_score_and_the_report(run: Path) -> None:
+    (record,) = records(run).values()
+    assert record.why in ("budget", "converged")
+    assert set(record.held_out) == {"start", "best"}
+    assert record.path[0].number == 0
+    assert record.path[-1].number == record.best
+    page = (run / "report.html").read_text()
+    for said in (
+        "Best workflow",
+        "The way to it",
+        "Every candidate",
+        "<svg",
+        "class Workflow",
+        "single call",
+    ):
+        assert said in page
+    assert "<script" not in page
+    graph = (run / "best/simulated/graph.py").read_text()
+    assert "async def __call__" in graph
+    assert ExperiencePool(run / "pool.db").spent()[0] == 40 + sum(row.runs for row in record.rows)
+
+
+def test_show_draws_the_tree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["workflow", "show", str(run), "--full"]) == 0
+    told = capsys.readouterr().out
+    (record,) = records(run).values()
+    for row in record.rows:
+        assert row.edit in told
+    for said in ("the way to it", "cost against score", "class Workflow", "of the start"):
+        assert said in told
+
+
+def test_to_go_on_with_a_run_that_is_over_costs_nothing(run: Path) -> None:
+    before = json.loads((run / "searches/simulated.json").read_text())
+    paid = ExperiencePool(run / "pool.db").spent()
+    words = ["workflow", "search", f"run.dir={run.parent}", "run.name=one", "run.resume=true"]
+    assert main(words) == 0
+    assert json.loads((run / "searches/simulated.json").read_text()) == before
+    assert ExperiencePool(run / "pool.db").spent() == paid
+
+
+def test_a_search_starts_where_another_ended(run: Path, tmp_path: Path) -> None:
+    start = f"search.start={run / 'best/simulated'}"
+    assert main([*QUICK, *SMALL, start, "search.runs=40", f"run.dir={tmp_path}", "run.name=next"]) == 0
+    (before,), (after,) = records(run).values(), records(tmp_path / "next").values()
+    assert after.start.workflow.meaning == before.winner.workflow.meaning
+
+
+def test_one_policy_may_learn_from_all_data_sets(tmp_path: Path) -> None:
+    words = ["data=[simulated-1,simulated-2]", "proposer.shared=true", "proposer.every=2", "search.runs=45"]
+    assert main([*QUICK, *words, "search.guided.first=5", f"run.dir={tmp_path}", "run.name=shared"]) == 0
+    assert set(records(tmp_path / "shared")) == {"simulated-1", "simulated-2"}
+
+
+def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
+    words = [
+        *QUICK,
+        *SMALL,
+        "data=[simulated-1,simulated-2]",
+        "search.runs=60",
+        f"run.dir={tmp_path}",
+        "run.name=two",
+    ]
+    assert main(words) == 0
+    assert set(records(tmp_path / "two")) == {"simulated-1", "simulated-2"}
+
+
+def test_with_a_policy_that_learns_while_it_searches(tmp_path: Path) -> None:
+    words = [
+        *QUICK,
+        "search.runs=120",
+        "search.guided.first=5",
+        "proposer.every=4",
+        'proposer.train=["run.threads=1"]',
+    ]
+    assert main([*words, f"run.dir={tmp_path}", "run.name=three"]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "three/metrics.jsonl").read_text().splitlines()]
+    assert any("simulated/policy/policy/loss" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["search.runz=5"], "search.runs"),
+        (["data=[gsm8k]"], "does not run data"),
+        (["data=[gsm8k]", "executor.name=chat", "executor.chat.model=m"], "data prepare gsm8k"),
+        (["data=[simulated-x]"], "simulated-N"),
+        (["search.start=nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_written(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*QUICK, *SMALL, *words, f"run.dir={tmp_path}", "run.name=wrong"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_what_a_chat_model_answers_is_understood_or_refused() -> None:
+    asking = Asking(None, Editor(("Custom", "ScEnsemble")), None, search="s")  # type: ignore[arg-type]
+    good = asking.understood(single_call(), "Let us vote. <edit>add ScEnsemble after solve x 3</edit>")
+    assert not good.failure
+    assert "ScEnsemble" in good.workflow.operators
+    new = asking.understood(single_call(), '<edit>set solve prompt SLOW="Take your time."</edit>')
+    assert new.workflow.prompts == {"SLOW": "Take your time."}
+    for reply in (
+        "I do not know",
+        "<edit>fly</edit>",
+        "<graph>import os</graph>",
+        "<edit>remove nobody</edit>",
+    ):
+        bad = asking.understood(single_call(), reply)
+        assert bad.failure
+        assert bad.meaning != good.meaning

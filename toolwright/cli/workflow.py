@@ -1,0 +1,85 @@
+"""Search for the workflow that solves a data set best, and show what a search found.
+
+Examples:
+  toolwright workflow search --config quick              a search to look at: no key, no network
+  toolwright workflow search --config deep data=[gsm8k]  real models
+  toolwright workflow search search.select=aflow search.runs=4000
+  toolwright workflow search run.name=NAME run.resume=true     go on; nothing is paid for twice
+  toolwright workflow show RUN
+  toolwright workflow policy FOLDER update.policy.lr=1e-3      teach a small policy to edit workflows
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from toolwright.failures import UserError
+
+if TYPE_CHECKING:
+    from toolwright.config.workflow import WorkflowConfig
+
+
+def main(argv: list[str]) -> int:
+    if argv[:1] == ["search"]:
+        from toolwright.config.launch import launch
+
+        words = ["--config-name" if word == "--config" else word for word in argv[1:]]
+        words = [word.replace("--config=", "--config-name=", 1) for word in words]
+        return launch("workflow", words, about=__doc__ or "", start=start, usage="workflow search")
+    if argv[:1] == ["show"]:
+        return show(argv[1:])
+    if argv[:1] == ["policy"]:
+        return policy(argv[1:])
+    if not argv or argv[0] in ("-h", "--help"):
+        print(f"usage: toolwright workflow search | show | policy\n\n{__doc__}")
+        return 0
+    raise UserError(f"toolwright workflow {argv[0]}: say search, show or policy")
+
+
+def start(config: WorkflowConfig, command: list[str]) -> None:
+    from toolwright.workflow.launch import run
+
+    run(config, command=command)
+
+
+def policy(argv: list[str]) -> int:
+    if not argv or argv[0].startswith("-") or "=" in argv[0]:
+        raise UserError("toolwright workflow policy FOLDER [key=value …]: where is the policy to be kept?")
+    from pathlib import Path
+
+    from toolwright.workflow.teach import teach
+
+    print(f"policy  {teach(Path(argv[0]), argv[1:])}")
+    return 0
+
+
+def show(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="toolwright workflow show", description="What a search found.")
+    parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
+    parser.add_argument("--data", help="one of the run's data sets; without it, all")
+    parser.add_argument("--full", action="store_true", help="every candidate")
+    asked = parser.parse_args(argv)
+    from toolwright.cli.view import find_run
+    from toolwright.failures import nearest
+    from toolwright.workflow import show as shown
+    from toolwright.workflow.record import records
+
+    run = find_run(asked.run)
+    found = records(run)
+    if not found:
+        raise UserError(f"{run} holds no search: it has no searches/*.json")
+    if asked.data is not None and asked.data not in found:
+        raise UserError(f"{run} holds no search of {asked.data!r}; {nearest(asked.data, found)}")
+    for name, record in found.items():
+        if asked.data in (None, name):
+            print(shown.summary(name, record))
+            for title, lines in (
+                ("the way to it", shown.path(record)),
+                ("cost against score", shown.curve(record)),
+                ("the tree", shown.tree(record, full=asked.full)),
+            ):
+                print(f"\n{title}")
+                print("\n".join(lines))
+            print(f"\nthe best as code\n\n{shown.code(record)}")
+    return 0

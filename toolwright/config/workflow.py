@@ -1,0 +1,145 @@
+"""The typed configuration of `workflow search`. Imports without torch."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from toolwright.config.schema import Block, Run
+
+
+class Aflow(Block):
+    """AFlow's selection as published (arXiv 2410.10762): mixed uniform and softmax over the best."""
+
+    top: PositiveInt = Field(default=4, description="how many are chosen from, the start among them")
+    alpha: NonNegativeFloat = Field(default=0.2, description="of the softmax over scores in percent")
+    mix: float = Field(default=0.3, ge=0, le=1, description="λ: the uniform's part")
+    repeats: PositiveInt = Field(default=5, description="times that a candidate runs on every task")
+
+
+class Guided(Block):
+    """Tree search with a prior and a value; runs are given by racing."""
+
+    exploration: NonNegativeFloat = Field(default=0.02, description="c of PUCT, in points of score")
+    widening: PositiveFloat = Field(
+        default=1.5, description="children of a node of N visits: widening × N^widening_power"
+    )
+    widening_power: float = Field(default=0.5, ge=0, le=1)
+    optimism: NonNegativeFloat = Field(
+        default=1.0, description="standard deviations of an untried workflow's value that count for it"
+    )
+    first: PositiveInt = Field(default=8, description="tasks that a new candidate runs on")
+    growth: float = Field(default=2.0, gt=1, description="by how much a survivor's runs grow")
+    repeats: PositiveInt = Field(default=3, description="times that a candidate runs on every task at most")
+    width: PositiveInt = Field(default=4, description="candidates decided together and run side by side")
+    z: NonNegativeFloat = Field(
+        default=1.0, description="standard deviations within which a candidate stays in the race"
+    )
+    finals: float = Field(
+        default=0.3, ge=0, lt=1, description="part of the budget kept for the race of the best"
+    )
+    tolerance: NonNegativeFloat = Field(default=0.005, description="a difference in score that is none")
+    patience: PositiveInt = Field(
+        default=24, description="candidates without a new best before the search may have converged"
+    )
+    prior: NonNegativeFloat = Field(
+        default=0.5, description="the power of the proposer's probabilities; 0: they do not count"
+    )
+    value: bool = Field(default=True, description="whether a value is learned over features of the graph")
+    racing: bool = Field(default=True, description="false: every candidate runs on every task at once")
+    experience: bool = Field(default=True, description="whether the value begins with other searches' pool")
+
+
+class Search(Block):
+    """What is looked for, how, and what it may cost. Of each data set."""
+
+    select: Literal["guided", "aflow"] = Field(default="guided", description="how candidates are chosen")
+    tasks: PositiveInt = Field(default=40, description="that candidates are compared on")
+    folder: str = Field(default="data", description="where `toolwright data prepare` has put data sets")
+    held_out: NonNegativeInt = Field(
+        default=200, description="unseen tasks that the start and the best are judged by in the end"
+    )
+    runs: PositiveInt = Field(default=1000, description="the budget: one workflow on one task is a run")
+    cost: PositiveFloat | None = Field(default=None, description="the budget in US dollars; null: none")
+    converge: bool = Field(default=True, description="end early when nothing better is to be expected")
+    operators: list[str] = Field(default=[], description="that edits may use; empty: the data set's own")
+    start: str | None = Field(
+        default=None, description="an AFlow folder round_N, or a workflow as JSON; null: a single call"
+    )
+    pool: str | None = Field(
+        default=None, description="a file of experience shared with other runs; null: the run's own"
+    )
+    guided: Guided = Guided()
+    aflow: Aflow = Aflow()
+
+
+class Executor(Block):
+    """The model that workflows are run with."""
+
+    name: Literal["simulated", "chat"] = Field(
+        default="simulated", description="simulated: a made-up model, for data `simulated` alone"
+    )
+    seed: int = Field(default=0, description="simulated: which model of the family")
+    latency_s: NonNegativeFloat = Field(default=0.0, description="simulated: how long a call takes")
+    chat: dict[str, Any] = Field(
+        default={}, description="chat: provider, model, base_url, price, limits, …, as in docs/providers.md"
+    )
+    temperature: NonNegativeFloat = 0.7
+    max_tokens: PositiveInt = 2048
+    parallel: PositiveInt = Field(default=16, description="tasks that one worker runs side by side")
+
+
+class Proposer(Block):
+    """Who proposes edits."""
+
+    name: Literal["uniform", "policy", "chat"] = Field(
+        default="policy", description="uniform: every legal edit alike; chat: a model is asked, as AFlow does"
+    )
+    path: str | None = Field(
+        default=None, description="policy: a model folder; null: a small one with random weights"
+    )
+    every: NonNegativeInt = Field(
+        default=8, description="policy: edits between two lessons from the search itself; 0: none"
+    )
+    shared: bool = Field(
+        default=False, description="policy: one for all data sets, which are then searched one after another"
+    )
+    train: list[str] = Field(
+        default=[], description="policy: settings of the trainer, such as update.policy.lr=1e-3"
+    )
+    chat: dict[str, Any] = Field(default={}, description="chat: as executor.chat")
+    proposals: PositiveInt = Field(default=3, description="chat: edits asked for at a time")
+
+
+class Where(Block):
+    """Which processes make the runs."""
+
+    name: Literal["local", "ray"] = "local"
+    workers: PositiveInt = Field(default=1, description="ray: processes that run candidates")
+    address: str | None = Field(default=None, description="ray: a cluster to join; null: one on this machine")
+    timeout_s: PositiveFloat = Field(default=3600.0, description="the longest a worker may take for its runs")
+
+
+class WorkflowConfig(Block):
+    """The whole configuration of `workflow search`."""
+
+    run: Run = Run()
+    data: list[str] = Field(default=["simulated"], description="data sets; one search each, side by side")
+    search: Search = Search()
+    executor: Executor = Executor()
+    proposer: Proposer = Proposer()
+    runtime: Where = Where()
+
+    @model_validator(mode="after")
+    def _combinations(self) -> WorkflowConfig:
+        if not self.data:
+            raise ValueError("data is empty: name a data set, or `simulated`")
+        if len(set(self.data)) < len(self.data):
+            raise ValueError(f"data={self.data} names a data set twice")
+        if (self.executor.name == "simulated") != (all(name.startswith("simulated") for name in self.data)):
+            raise ValueError(
+                f"executor.name={self.executor.name} does not run data={self.data}: a simulated model "
+                "answers `simulated` tasks, and nobody else does"
+            )
+        return self

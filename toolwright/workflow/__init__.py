@@ -1,0 +1,1 @@
+"""Workflows: small typed programs over operators, how they run, and the search for the best of them."""

@@ -1,0 +1,104 @@
+"""What a variable of AFlow's Python stands for while it is read: constants, texts, lists, steps' results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from toolwright.workflow.program import Piece, Pieces, Ref, joined
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value that is known: text, a number, True, None."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Text:
+    """Literals and what steps will make, one after the other."""
+
+    pieces: Pieces
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A yes or no that a step will give, or its opposite."""
+
+    ref: Ref
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Many:
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a step returned: its fields by key."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Either:
+    """What one of two steps returned, by a condition."""
+
+    on: Ref
+    then: Value
+    otherwise: Value
+
+
+@dataclass(frozen=True)
+class PromptName:
+    """`prompt_custom.NAME`, alone or with text after it."""
+
+    name: str
+    rest: Pieces = ()
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What was spent so far: returned beside the answer, and of no other use."""
+
+
+Value = Constant | Text | Flag | Many | Result | Either | PromptName | Cost
+
+
+class NoText(Exception):
+    """The value cannot stand where text is wanted; the message says what it is."""
+
+
+def pieces_of(value: Value) -> Pieces:
+    """A value as text, as Python's `str` and f-strings would make it."""
+    match value:
+        case Text(pieces):
+            return pieces
+        case Constant(str() as text):
+            return (text,) if text else ()
+        case Constant(int() | float() as number):
+            return (str(number),)
+        case Flag(ref, negated=False):
+            return (ref,)
+    names = {Constant: "None", Many: "a list", Result: "all that a step returned, without a key"}
+    raise NoText(names.get(type(value), "something that is not text"))
+
+
+def plus(left: Value, right: Value) -> Value:
+    match left, right:
+        case Constant(a), Constant(b):
+            return Constant(a + b)
+        case Many(a), Many(b):
+            return Many((*a, *b))
+        case PromptName(name, rest), _:
+            return PromptName(name, joined((*rest, *pieces_of(right))))
+    return text(*pieces_of(left), *pieces_of(right))
+
+
+def text(*pieces: Piece) -> Value:
+    found = joined(pieces)
+    if all(isinstance(piece, str) for piece in found):
+        return Constant("".join(str(piece) for piece in found))
+    return Text(found)

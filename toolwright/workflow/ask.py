@@ -1,0 +1,117 @@
+"""A chat model as proposer, as AFlow has it: shown a workflow and what was tried, asked for one change."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+
+from toolwright.failures import UserError
+from toolwright.providers import Chat
+from toolwright.workflow.aflow.read import read
+from toolwright.workflow.apply import applied
+from toolwright.workflow.edits import parse
+from toolwright.workflow.pool import Contrast, Experience, ExperiencePool
+from toolwright.workflow.program import Workflow
+from toolwright.workflow.propose import Editor
+from toolwright.workflow.state import WorkflowState
+from toolwright.workflow.tree import Proposal
+
+ASK = """\
+A workflow answers problems by asking a language model in several steps. Improve it by one change.
+
+{state}
+
+Operators: {operators}
+Prompts that are known: {prompts}
+{experience}
+A change is one line of this language:
+  add OPERATOR after NODE [with PROMPT] [x N]
+  add OPERATOR into NODE [with PROMPT]
+  remove NODE
+  replace NODE OPERATOR [with PROMPT]
+  rewire NODE.PORT NODE.FIELD
+  set NODE prompt PROMPT | set NODE repeat N
+PROMPT is the name of a known one, or NAME="text" for a new one of yours. An ensemble compares N samples of
+the node before it (x N). Do not repeat what was tried.
+
+Think about what goes wrong now, then put the change between <edit> and </edit>. If no line can say it, write
+the whole workflow as AFlow's Python between <graph> and </graph>, its prompts between <prompt> and </prompt>.
+"""
+CONTRASTS = 3
+TEMPERATURE, MOST_TOKENS = 1.0, 2048
+
+
+class Asking:
+    """`proposals` answers at a time, each kept in the pool: a search that goes on does not ask again."""
+
+    def __init__(
+        self, chat: Chat, editor: Editor, pool: ExperiencePool | None, *, search: str, proposals: int = 3
+    ) -> None:
+        self.chat, self.editor, self.pool = chat, editor, pool
+        self.search, self.proposals = search, proposals
+
+    async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
+        prompt = self.prompt(state)
+        first = again * self.proposals
+        replies = await asyncio.gather(
+            *(self._asked(state, prompt, first + n) for n in range(self.proposals))
+        )
+        return [self.understood(state.workflow, reply) for reply in replies]
+
+    def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
+        return {}
+
+    def prompt(self, state: WorkflowState) -> str:
+        pairs = self.pool.contrasts(CONTRASTS, setting=state.setting) if self.pool is not None else []
+        return ASK.format(
+            state=state.report,
+            operators=", ".join(self.editor.operators),
+            prompts=", ".join(self.editor.prompts) or "none",
+            experience="".join(map(_told, pairs)),
+        )
+
+    async def _asked(self, state: WorkflowState, prompt: str, number: int) -> str:
+        key = f"{state.workflow.meaning}/{number}"
+        known = self.pool.proposed(self.search, key) if self.pool is not None else None
+        if known is not None:
+            return known
+        said = await self.chat.complete(
+            [{"role": "user", "content": prompt}],
+            temperature=TEMPERATURE,
+            max_tokens=MOST_TOKENS,
+            seed=number,
+        )
+        if self.pool is not None:
+            self.pool.propose(self.search, key, said.text, cost=said.cost or 0.0)
+        return said.text
+
+    def understood(self, workflow: Workflow, reply: str) -> Proposal:
+        """What cannot be understood is a proposal all the same: refused, recorded, and never run."""
+        edit = _between(reply, "edit")
+        try:
+            if edit is not None:
+                return Proposal(edit, applied(workflow, parse(edit), self.editor.prompts))
+            graph = _between(reply, "graph")
+            if graph is None:
+                raise UserError("the answer holds neither <edit> nor <graph>")
+            made = read(graph, _between(reply, "prompt") or "")
+            return Proposal((_between(reply, "modification") or "rewritten")[:200], made)
+        except UserError as error:
+            named = (edit or reply).strip()[:200]
+            # A workflow of its own meaning, which nothing can run: the failure says why.
+            stand_in = Workflow((), (named,))
+            return Proposal(named, stand_in, failure=str(error))
+
+
+def _told(pair: Contrast) -> str:
+    better, worse = pair.better, pair.worse
+    return (
+        f"From one workflow, `{better.edit}` brought {100 * better.gain:+.1f} points and `{worse.edit}` "
+        f"{100 * worse.gain:+.1f}.\n"
+    )
+
+
+def _between(text: str, tag: str) -> str | None:
+    found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    return str(found[-1]).strip() if found else None

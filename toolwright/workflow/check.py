@@ -1,0 +1,130 @@
+"""What is wrong with a workflow, found before it costs a single call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from toolwright.failures import UserError, nearest
+from toolwright.workflow.operators import CHOOSE, TASK, TASK_FIELDS, Kind, Port, is_known, operator
+from toolwright.workflow.program import Limits, Node, Pieces, Ref, Workflow
+
+MOST_REPEATS = 16
+_NEEDS = {
+    "sandbox": "a sandbox to run code in, and there is none",
+    "entry_point": "tasks that name a function, and these do not",
+    "public_tests": "tasks with public tests, and these have none",
+}
+
+
+def problems(workflow: Workflow, limits: Limits, offers: Set[str] | None = None) -> list[str]:
+    """Dead nodes are looked at as well: a workflow that names what is not there was not meant so."""
+    found = [*_names(workflow)]
+    for node in workflow.nodes:
+        found += _node(workflow, node, limits)
+        if offers is not None and is_known(node.operator):
+            lacking = sorted(node.kind.needs - offers)
+            found += [f"node {node.name!r}: {node.operator} needs {_NEEDS.get(n, n)}" for n in lacking]
+    found += [f"output: {text}" for text in _pieces(workflow, workflow.output, Port("text"))]
+    if not workflow.output:
+        found.append("output: nothing is returned")
+    if found:
+        return found
+    try:
+        _acyclic(workflow)
+    except UserError as error:
+        return [str(error)]
+    return [*_sizes(workflow, limits)]
+
+
+def kind_of(workflow: Workflow, ref: Ref) -> Kind | None:
+    """What flows from there; None where there is no such field."""
+    if ref.node == TASK:
+        return TASK_FIELDS.get(ref.field)
+    node = workflow.by_name.get(ref.node)
+    if node is None or not is_known(node.operator):
+        return None
+    kind = node.kind.fields.get(ref.field)
+    return "texts" if kind is not None and node.repeat > 1 else kind
+
+
+def _names(workflow: Workflow) -> Iterator[str]:
+    seen: set[str] = set()
+    for node in workflow.nodes:
+        if not node.name.isidentifier() or node.name == TASK:
+            yield f"{node.name!r} cannot be a node's name: take letters, digits and _, and not {TASK!r}"
+        if node.name in seen:
+            yield f"two nodes are called {node.name!r}"
+        seen.add(node.name)
+
+
+def _node(workflow: Workflow, node: Node, limits: Limits) -> Iterator[str]:
+    where = f"node {node.name!r}"
+    if not is_known(node.operator):
+        try:
+            operator(node.operator)
+        except UserError as error:
+            yield f"{where}: {error}"
+        return
+    kind = node.kind
+    for name in node.inputs:
+        if name not in kind.ports:
+            yield f"{where}: {node.operator} has no input {name!r}; {nearest(name, kind.ports)}"
+    for name, port in kind.ports.items():
+        pieces = node.inputs.get(name, ())
+        if port.required and not pieces:
+            yield f"{where}: {node.operator} needs the input {name!r}"
+        yield from (f"{where}, input {name!r}: {text}" for text in _pieces(workflow, pieces, port))
+    if node.prompt and not kind.prompted:
+        yield f"{where}: {node.operator} has words of its own and takes no prompt"
+    if node.prompt and node.prompt not in workflow.prompts:
+        yield f"{where}: no prompt {node.prompt!r} is defined; {nearest(node.prompt, workflow.prompts)}"
+    if len(workflow.prompts.get(node.prompt, "")) > limits.prompt_chars:
+        yield f"{where}: its prompt is longer than {limits.prompt_chars} characters"
+    if not 1 <= node.repeat <= MOST_REPEATS or (node.operator == CHOOSE and node.repeat != 1):
+        most = 1 if node.operator == CHOOSE else MOST_REPEATS
+        yield f"{where}: repeat={node.repeat}, expected 1 to {most}"
+    for name, value in node.settings.items():
+        known = kind.settings.get(name)
+        if known is None:
+            yield f"{where}: {node.operator} has no setting {name!r}; {nearest(name, kind.settings)}"
+        elif not known.least <= value <= known.most:
+            yield f"{where}: {name}={value}, expected {known.least} to {known.most}"
+
+
+def _pieces(workflow: Workflow, pieces: Pieces, port: Port) -> Iterator[str]:
+    for piece in pieces:
+        if isinstance(piece, str):
+            if port.kind == "flag":
+                yield "a literal text where a reference belongs"
+            continue
+        kind = kind_of(workflow, piece)
+        if kind is None:
+            if piece.node == TASK:
+                yield f"a task has no {piece.field!r}; {nearest(piece.field, TASK_FIELDS)}"
+            elif piece.node not in workflow.by_name:
+                yield f"{piece}: there is no node {piece.node!r}"
+            elif is_known(name := workflow.by_name[piece.node].operator):
+                hint = nearest(piece.field, operator(name).fields)
+                yield f"{piece}: {name} makes no {piece.field!r}; {hint}"
+        elif kind == "texts" and port.kind != "texts":
+            yield f"{piece} is several texts, and one is expected; put ScEnsemble between them"
+        elif kind == "flag" and port.kind == "texts":
+            yield f"{piece} is a yes or no where texts belong"
+    if port.kind == "flag" and len(pieces) > 1:
+        yield "a condition is one reference"
+
+
+def _acyclic(workflow: Workflow) -> None:
+    """Dead nodes must not run in circles either."""
+    if len(workflow.live) < len(workflow.nodes):
+        _ = Workflow(workflow.nodes, tuple(Ref(node.name, "") for node in workflow.nodes)).live
+
+
+def _sizes(workflow: Workflow, limits: Limits) -> Iterator[str]:
+    for what, size, most in (
+        ("nodes", len(workflow.live), limits.nodes),
+        ("nodes in a row", workflow.depth, limits.depth),
+        ("calls of the model for one task", workflow.calls, limits.calls),
+    ):
+        if size > most:
+            yield f"it needs up to {size} {what}, and {most} are allowed"

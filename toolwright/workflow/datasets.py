@@ -1,0 +1,175 @@
+"""Data sets that workflows are searched on: tasks to search by, tasks to be judged by, and their scorer."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import doctest
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError, nearest
+from toolwright.tasks.builtin.file import tasks_of
+from toolwright.tasks.datasets import DATASETS
+from toolwright.trajectory import Task
+
+ALIASES = {"math": "math500", "aime25": "aime", "hotpot_qa": "hotpotqa"}
+# Which files a search may look at, the best first; what is left of one file is the other's.
+_VALIDATION = ("validation", "validate", "train")
+_TEST = ("test",)
+_SHARE = 0.2  # of a single file that is searched by, as AFlow divides them
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Tasks in two splits that share none."""
+
+    name: str
+    validation: Sequence[Task]
+    test: Sequence[Task]
+    scorer: str  # registered under the data source's name
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What its tasks have of the operators' `needs`."""
+        every = (*self.validation, *self.test)
+        offers = {"entry_point"} if all(task.extra_info.get("entry_point") for task in every) else set()
+        return frozenset(offers | ({"public_tests"} if any(_public(task) for task in every) else set()))
+
+
+def names() -> list[str]:
+    return sorted({*DATASETS.names(), *ALIASES})
+
+
+def load(
+    name: str,
+    *,
+    folder: Path = Path("data"),
+    validation_size: int | None = None,
+    test_size: int | None = None,
+    seed: int = 0,
+) -> DataSet:
+    """By name, from the files that `toolwright data prepare NAME` wrote; or any task file by its path."""
+    known = ALIASES.get(name, name)
+    if known in DATASETS.names():
+        files = _files(known, folder)
+        label = name
+    elif Path(name).expanduser().is_file():
+        files, label = {"": Path(name).expanduser()}, Path(name).name.split(".")[0]
+    else:
+        hint = nearest(name, names()) if "/" not in name and "." not in name else "and there is no such file"
+        raise UserError(f"no data set is called {name!r}; {hint}")
+    extra = _public_tests(known, folder)
+    validation, test = _splits(files, seed=seed)
+    validation, test = ([adapted(task, extra) for task in tasks] for tasks in (validation, test))
+    sources = {task.data_source for task in (*validation, *test)}
+    return DataSet(
+        label,
+        _sized(validation, validation_size, f"{label}: validation_size"),
+        _sized(test, test_size, f"{label}: test_size"),
+        sources.pop() if len(sources) == 1 else "data_source",
+    )
+
+
+def adapted(task: Task, public: Mapping[str, list[str]] | None = None) -> Task:
+    """With the entry point and the public tests of a task about code, where they can be found."""
+    truth, extra = task.ground_truth, dict(task.extra_info)
+    if not isinstance(truth, dict):
+        return task
+    entry = extra.get("entry_point") or truth.get("entry_point") or _called(truth.get("tests"))
+    if not entry:
+        return task
+    tests = extra.get("public_tests") or (public or {}).get(entry)
+    if tests is None and isinstance(truth.get("tests"), list):
+        tests = truth["tests"][:1]  # MBPP's prompt shows the first, and that one alone
+    if tests is None:
+        tests = examples(str(extra.get("declaration", "")), entry)
+    return replace(task, extra_info={**extra, "entry_point": entry, "public_tests": tests})
+
+
+def examples(declaration: str, entry_point: str) -> list[str]:
+    """The examples of a docstring as assertions: they are part of the problem, so anybody may use them."""
+    found = []
+    try:
+        body = ast.parse(f"{declaration.rstrip()}\n    pass\n").body
+        of_it = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == entry_point]
+        said = (ast.get_docstring(node) or "" for node in of_it)
+        parsed = doctest.DocTestParser().get_examples("\n".join(said))
+    except (SyntaxError, ValueError):  # examples that nobody could run
+        return []
+    for example in parsed:
+        call, expected = example.source.strip(), example.want.strip()
+        try:
+            ast.parse(call, mode="eval")
+            ast.parse(expected, mode="eval")
+        except SyntaxError:
+            continue
+        if call.startswith(f"{entry_point}("):
+            found.append(f"assert {call} == {expected}")
+    return found
+
+
+def _files(name: str, folder: Path) -> dict[str, Path]:
+    """Split to file, of those that are there."""
+    paths = sorted(folder.expanduser().glob(f"{name}*.parquet"))
+    found = {path.stem.removeprefix(name).strip("_"): path for path in paths}
+    if not found:
+        raise UserError(
+            f"the data set {name!r} is not in {folder.resolve()}: run `toolwright data prepare {name} "
+            f"--out {folder}`, or with --from FILE where there is no network"
+        )
+    return found
+
+
+def _splits(files: Mapping[str, Path], *, seed: int) -> tuple[list[Task], list[Task]]:
+    """Two files where there are two; else one divided by a seed."""
+    searched = next((files[split] for split in _VALIDATION if split in files), None)
+    judged = next((files[split] for split in _TEST if split in files), None)
+    if searched is not None and judged is not None:
+        return _shuffled(tasks_of(searched), seed), _shuffled(tasks_of(judged), seed)
+    tasks = _shuffled(tasks_of(searched or judged or next(iter(files.values()))), seed)
+    cut = max(1, round(_SHARE * len(tasks)))
+    if cut >= len(tasks):
+        raise UserError(f"a data set needs at least 2 tasks to be divided, found {len(tasks)}")
+    return tasks[:cut], tasks[cut:]
+
+
+def _shuffled(tasks: list[Task], seed: int) -> list[Task]:
+    return random.Random(seed).sample(tasks, len(tasks))
+
+
+def _sized(tasks: list[Task], size: int | None, what: str) -> list[Task]:
+    if size is not None and size > len(tasks):
+        raise UserError(f"{what}={size}, but there are {len(tasks)} tasks")
+    return tasks if size is None else tasks[:size]
+
+
+def _public_tests(name: str, folder: Path) -> dict[str, list[str]]:
+    """AFlow's file of public tests, where it lies beside the data: by the function that they test."""
+    from toolwright.tasks.rows import read
+
+    path = folder.expanduser() / f"{name}_public_test.jsonl"
+    if not path.is_file():
+        return {}
+    return {str(row["entry_point"]): [str(test) for test in row["test"]] for row in read(path)}
+
+
+def _called(tests: Any) -> str:
+    """The function that an assertion calls first."""
+    if not isinstance(tests, list) or not tests:
+        return ""
+    try:
+        tree = ast.parse(str(tests[0]).strip())
+    except SyntaxError:
+        return ""
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    named = [call.id for call in calls if isinstance(call, ast.Name)]
+    # set(f(x)) tests f; one of MBPP's functions is called as a built-in one is.
+    return next((name for name in named if not hasattr(builtins, name)), named[0] if named else "")
+
+
+def _public(task: Task) -> bool:
+    return bool(task.extra_info.get("public_tests"))

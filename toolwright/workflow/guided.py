@@ -1,0 +1,199 @@
+"""The guided selection: tree search with a prior and a value, runs given by racing."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from toolwright.config.workflow import Guided
+from toolwright.failures import UserError
+from toolwright.workflow.features import Columns, features
+from toolwright.workflow.measure import Measured, measured
+from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of
+from toolwright.workflow.value import Belief, Prior
+
+
+@dataclass
+class _Seen:
+    """A candidate's place in the value's fit."""
+
+    row: np.ndarray
+    mean: float = 0.0  # gain over the start, as believed
+    sd: float = 0.0
+    reach: float = 0.0  # the highest such gain in its subtree
+    rows: dict[str, np.ndarray] = field(default_factory=dict)  # features of its options, by meaning
+
+
+class GuidedSelection:
+    """PUCT over a tree that widens as it is visited:
+
+    Q(s, a) + c · P(a | s)^p · √N(s) / (1 + N(s, a))
+
+    Q is the highest gain believed of what lies below a child; of an untried edit, what its workflow's
+    features say. P is the proposer's, relative to a uniform one."""
+
+    def __init__(self, settings: Guided, order: Sequence[Run], tasks: int, prior: Prior | None) -> None:
+        self.settings, self.order, self.tasks, self.learned = settings, order, tasks, prior
+        self.width = settings.width
+        self.columns = Columns()
+        self.seen: list[_Seen] = []
+        self.measured: Measured | None = None
+        self.belief: Belief | None = None
+
+    def look(self, tree: Tree) -> None:
+        for candidate in tree.candidates[len(self.seen) :]:
+            found = {} if candidate.failure else features(candidate.workflow)
+            self.seen.append(_Seen(self.columns.row(found)))
+        ran = [c for c in tree if c.runs]
+        if not ran or ran[0] is not tree.start:
+            return
+        self.measured = measured([runs_of(c) for c in ran])
+        value = self.settings.value
+        self.belief = Belief(
+            self.columns, self.seen[0].row, prior=self.learned if value else None, shared=value
+        )
+        rows = np.array([self.seen[c.number].row for c in ran])
+        self.belief.fit(rows, self.measured.gains, self.measured.noise)
+        for candidate, mean, sd in zip(ran, *self.belief.tried(), strict=True):
+            self.seen[candidate.number].mean, self.seen[candidate.number].sd = float(mean), float(sd)
+        for candidate in reversed(tree.candidates):
+            mine = self.seen[candidate.number]
+            below = [self.seen[number].reach for number in candidate.children if tree[number].runs]
+            own = mine.mean if candidate.runs and not candidate.failure else -math.inf
+            mine.reach = max([own, *below])
+
+    def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
+        """Down from the start, until somebody is to have another child."""
+        blocked: set[int] = set()
+        while tree.start.number not in blocked:
+            node = tree.start
+            while True:
+                may_widen = self._may_widen(tree, node)
+                best_child = self._best_child(tree, node, blocked)
+                if may_widen and (best_child is None or self._edge(tree, node) >= best_child[0]):
+                    return node
+                if best_child is None:
+                    if tree.fresh(node) or not node.exhausted:
+                        return node  # nobody below has anything left: widening has to wait no longer
+                    blocked.add(node.number)
+                    break
+                node = tree[best_child[1]]
+        return None
+
+    def _may_widen(self, tree: Tree, node: Candidate) -> bool:
+        if node.failure or not (tree.fresh(node) or not node.exhausted):
+            return False
+        allowed = math.ceil(self.settings.widening * node.visits**self.settings.widening_power)
+        return len(node.children) < allowed
+
+    def _best_child(self, tree: Tree, node: Candidate, blocked: set[int]) -> tuple[float, int] | None:
+        scale = self._scale(node)
+        found = []
+        for number in node.children:
+            child = tree[number]
+            if child.failure or number in blocked:
+                continue
+            value = self.seen[number].reach if number < len(self.seen) and child.runs else 0.0
+            prior = child.prior**self.settings.prior
+            found.append((value + scale * prior / (1 + child.visits), -number))
+        return (max(found)[0], -max(found)[1]) if found else None
+
+    def _edge(self, tree: Tree, node: Candidate) -> float:
+        """What the best untried edit promises; a proposer that was not asked yet may always be."""
+        options = tree.fresh(node)
+        return float(self._promise(node, options).max()) if options else math.inf
+
+    def _scale(self, node: Candidate) -> float:
+        return self.settings.exploration * math.sqrt(node.visits)
+
+    def _promise(self, node: Candidate, options: Sequence[Proposal]) -> np.ndarray:
+        rows = self._rows(node, options)
+        if self.belief is None:
+            mean = sd = np.zeros(len(options))
+        else:
+            mean, sd = self.belief.untried(rows)
+        if not self.settings.value:
+            # Nothing is known of an edit but where it starts from.
+            mean = np.full(len(options), self.seen[node.number].mean)
+        priors = np.array([o.prior for o in options]) ** self.settings.prior
+        return mean + self.settings.optimism * sd + self._scale(node) * priors
+
+    def _rows(self, node: Candidate, options: Sequence[Proposal]) -> np.ndarray:
+        cache = self.seen[node.number].rows
+        for option in options:
+            if option.meaning not in cache:
+                cache[option.meaning] = self.columns.row(_features(option))
+        return np.array([cache[option.meaning] for option in options])
+
+    def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
+        options = tree.fresh(parent)
+        promise = self._promise(parent, options)
+        best = np.flatnonzero(promise >= promise.max() - 1e-12)
+        return options[int(rng.choice(list(best)))]
+
+    def first_runs(self, candidate: Candidate) -> tuple[Run, ...]:
+        if not self.settings.racing:
+            return next_runs(candidate, self.order, len(self.order))
+        first = self.tasks if candidate.number == 0 else self.settings.first
+        return next_runs(candidate, self.order, first)
+
+    def races(self, tree: Tree, left: int, total: int) -> tuple[list[Job], bool]:
+        """Those who may still be the best run on, up to half a round; in the finals they have all of it."""
+        if not self.settings.racing or self.belief is None:
+            return [], True
+        finals = left <= self.settings.finals * total
+        leader = self.best(tree)
+        bar = self.seen[leader.number].mean
+        alive = [c for c in tree if c.runs and not c.failure and len(c.runs) < len(self.order)]
+        reach = {c.number: self._reach(c) for c in alive}
+        alive = [c for c in alive if c is leader or reach[c.number] > bar + self.settings.tolerance]
+        if finals:
+            alive.sort(key=lambda c: (c is not leader, -reach[c.number], c.number))
+            jobs = [Job(c.number, self._more(c)) for c in alive[: self.width]]
+            # Where nobody is left to race against, what is left of the budget goes into new candidates.
+            return ([], True) if all(c is leader for c in alive) else (jobs, False)
+        alive.sort(key=lambda c: (-reach[c.number], c.number))
+        return [Job(c.number, self._more(c)) for c in alive[: self.width // 2] if c.number], True
+
+    def _reach(self, candidate: Candidate) -> float:
+        mine = self.seen[candidate.number]
+        return mine.mean + self.settings.z * mine.sd
+
+    def _more(self, candidate: Candidate) -> tuple[Run, ...]:
+        target = max(self.settings.first, math.ceil(len(candidate.runs) * self.settings.growth))
+        return next_runs(candidate, self.order, target)
+
+    def best(self, tree: Tree) -> Candidate:
+        """The highest mean; of equals the one that costs less, then the older."""
+        ran = [c for c in tree if c.runs and not c.failure]
+        return max(ran, key=lambda c: (self.seen[c.number].mean, -c.cost, -c.number))
+
+    def converged(self, tree: Tree) -> bool:
+        """No candidate of the last `patience` is the best, nor can any of them, or anything untried, be
+        better by more than the tolerance, with 95 % confidence."""
+        if self.belief is None or len(tree) <= self.settings.patience:
+            return False
+        leader = self.best(tree)
+        late = tree.candidates[-self.settings.patience :]
+        if leader in late:
+            return False
+        bar = self.seen[leader.number].mean + self.settings.tolerance
+        return all(self.seen[c.number].mean + 1.645 * self.seen[c.number].sd <= bar for c in late if c.runs)
+
+    def score(self, candidate: Candidate) -> tuple[float, float]:
+        if self.measured is None:
+            return candidate.mean, 0.0
+        mine = self.seen[candidate.number]
+        return self.measured.start + mine.mean, math.hypot(mine.sd, self.measured.start_sd)
+
+
+def _features(option: Proposal) -> dict[str, float]:
+    """None of what cannot run."""
+    try:
+        return {} if option.failure else features(option.workflow)
+    except UserError:
+        return {}

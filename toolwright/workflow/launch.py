@@ -1,0 +1,230 @@
+"""A run of `workflow search`: from its folder to its report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from toolwright.config.workflow import WorkflowConfig
+from toolwright.failures import UserError
+from toolwright.observe.report import write_report
+from toolwright.trainer.run_folder import RunFolder
+from toolwright.workflow import sites
+from toolwright.workflow.aflow.read import read
+from toolwright.workflow.aflow.write import write
+from toolwright.workflow.guided import GuidedSelection
+from toolwright.workflow.pool import ExperiencePool
+from toolwright.workflow.program import Workflow, single_call
+from toolwright.workflow.propose import Editor, Uniform
+from toolwright.workflow.record import FOLDER, Record
+from toolwright.workflow.runner import Bench, Workers
+from toolwright.workflow.search import Budget, Found, Proposer, Round, Search
+from toolwright.workflow.select import AflowSelection, Selection
+from toolwright.workflow.tree import schedule
+from toolwright.workflow.value import Prior
+
+if TYPE_CHECKING:
+    from toolwright.workflow.policy import Policy
+
+
+class Hunt:
+    """One configuration at work: the folder, the pool, and a search for each data set."""
+
+    def __init__(self, config: WorkflowConfig, folder: RunFolder) -> None:
+        self.config, self.folder = config, folder
+        self.cache = str(folder.path.absolute() / "calls.db")
+        self.sites = {name: sites.build(config, name, cache=self.cache) for name in config.data}
+        self.pool = ExperiencePool(config.search.pool or folder.path / "pool.db")
+        self.policy: Policy | None = None  # where all searches share one
+        self.started = time.monotonic()
+
+    async def go(self) -> dict[str, Record]:
+        if self.config.proposer.shared:  # one policy learns from all of them, one after the other
+            return {name: await self.search(name) for name in self.config.data}
+        done = await asyncio.gather(*(self.search(name) for name in self.config.data))
+        return dict(zip(self.config.data, done, strict=True))
+
+    async def search(self, name: str) -> Record:
+        site, config = self.sites[name], self.config
+        bench = self._bench(site)
+        search = Search(
+            name=f"{name}-{config.run.seed}",
+            setting=site.setting,
+            kind=site.kind,
+            start=first(config.search.start),
+            selection=self._selection(site),
+            proposer=self._proposer(name, site),
+            runner=bench,
+            pool=self.pool,
+            budget=Budget(config.search.runs, config.search.cost),
+            seed=config.run.seed,
+            limits=site.limits,
+            converge=config.search.converge,
+            watch=lambda search, round: self._watch(name, search, round),
+        )
+        try:
+            found = await search.go()
+            held_out = await self._held_out(name, found)
+        finally:
+            await bench.close()
+        record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
+        record.save(self._file(name))
+        self._write_best(name, found.best.workflow)
+        return record
+
+    def _write_best(self, name: str, workflow: Workflow) -> None:
+        """In AFlow's form, beside the rest."""
+        place = self.folder.path / "best" / self._file(name).stem
+        place.mkdir(parents=True, exist_ok=True)
+        for file, text in zip(("graph.py", "prompt.py"), write(workflow, data_set=name), strict=True):
+            (place / file).write_text(text, encoding="utf-8")
+
+    def _bench(self, site: sites.Site) -> Bench | Workers:
+        runtime = self.config.runtime
+        if runtime.name == "local":
+            return Bench(site, self.pool)
+        served = self.pool.serve(f"pool-{self.folder.path.resolve()}".replace("/", "-"))
+        return Workers(site, served, count=runtime.workers, timeout_s=runtime.timeout_s)
+
+    def _selection(self, site: sites.Site) -> Selection:
+        search = self.config.search
+        tasks = [task.id for task in site.tasks()]
+        random.Random(f"{self.config.run.seed}/{site.setting}").shuffle(tasks)
+        if search.select == "aflow":
+            return AflowSelection(search.aflow, schedule(tasks, search.aflow.repeats))
+        prior = self._prior() if search.guided.experience else None
+        return GuidedSelection(search.guided, schedule(tasks, search.guided.repeats), len(tasks), prior)
+
+    def _prior(self) -> Prior:
+        """What other runs have taught; kept, so that a run that goes on begins with the same."""
+        file = self.folder.path / "prior.json"
+        if not file.exists():
+            own = {site.setting for site in self.sites.values()}
+            file.write_text(json.dumps(asdict(Prior.from_pool(self.pool, without=own))))
+        return Prior(**json.loads(file.read_text()))
+
+    def _proposer(self, name: str, site: sites.Site) -> Proposer:
+        own = self.config.proposer
+        editor = Editor(
+            self.config.search.operators or site.operators, site.prompts, site.limits, site.offers
+        )
+        if own.name == "uniform":
+            return Uniform(editor)
+        if own.name == "chat":
+            from toolwright.providers import open_chat
+            from toolwright.workflow.ask import Asking
+
+            settings = sites.chat_settings("proposer.chat", own.chat)
+            chat = open_chat(settings, cache=Path(self.cache))
+            named = f"{name}-{self.config.run.seed}"
+            return Asking(chat, editor, self.pool, search=named, proposals=own.proposals)
+        from toolwright.workflow.language import fresh
+        from toolwright.workflow.policy import Policy, configured
+
+        if self.policy is not None:
+            self.policy.editor = editor
+            return self.policy
+        path = Path(own.path) if own.path else self.folder.path / "policy"
+        if own.path is None and not path.exists():
+            prompts = {name for other in self.sites.values() for name in other.prompts}
+            fresh(path, seed=self.config.run.seed, prompts=sorted(prompts))
+        trained = configured(path, own.train, seed=self.config.run.seed)
+        policy = Policy(trained, editor, every=own.every, relative=own.path is None)
+        if own.shared:
+            self.policy = policy
+        return policy
+
+    async def _held_out(self, name: str, found: Found) -> dict[str, float]:
+        """The start and the best on tasks that no candidate has seen; paid for, and outside the budget."""
+        count = self.config.search.held_out
+        if not count:
+            return {}
+        bench = Bench(sites.build(self.config, name, held_out=True, cache=self.cache), self.pool)
+        runs = schedule(list(bench.tasks), 1)
+        scores = {}
+        for who, candidate in (("start", found.tree.start), ("best", found.best)):
+            made = await bench.run(candidate.workflow, runs)
+            scores[who] = fmean(payment.score for payment in made.values())
+        await bench.close()
+        return scores
+
+    def _watch(self, name: str, search: Search, round: Round) -> None:
+        Record.of(search, select=self.config.search.select).save(self._file(name))
+        best, start = search.tree[round.best], search.tree.start
+        from_start = search.selection.score(best)[0] - search.selection.score(start)[0]
+        self.folder.metrics.append(
+            len(search.rounds),
+            {
+                f"{name}/best": round.score,
+                f"{name}/gain": from_start,
+                f"{name}/runs": round.runs,
+                f"{name}/cost": round.cost,
+                f"{name}/candidates": len(search.tree),
+                **{f"{name}/policy/{key}": value for key, value in round.lesson.items()},
+                "time/total_s": time.monotonic() - self.started,
+            },
+        )
+        if round.number % 5 == 0:
+            print(
+                f"{name}: {round.runs} runs, {len(search.tree)} candidates, best {100 * round.score:.1f} % "
+                f"({100 * from_start:+.1f})",
+                flush=True,
+            )
+
+    def _file(self, name: str) -> Path:
+        return self.folder.path / FOLDER / f"{name.replace('/', '_').replace(':', '_')}.json"
+
+
+def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
+    """A whole run; with `run.resume` over what was paid for already. Returns the folder."""
+    folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
+    for name in config.data:
+        sites.build(config, name)  # a missing file, key or price is said before anything is written
+    first(config.search.start)
+    if config.proposer.name == "chat":
+        sites.chat_settings("proposer.chat", config.proposer.chat)
+    folder.begin(config, command=command)
+    (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a search that goes on is replayed from its pool
+    with _cluster(config):
+        records = asyncio.run(Hunt(config, folder).go())
+    write_report(folder.path)
+    from toolwright.workflow.show import summary
+
+    for name, record in records.items():
+        print(summary(name, record))
+    print(f"  run     {folder.path}\n  report  {folder.path / 'report.html'}")
+    return folder.path
+
+
+def first(path: str | None) -> Workflow:
+    """What a search starts from."""
+    if path is None:
+        return single_call()
+    try:
+        if (Path(path) / "graph.py").is_file():
+            graph, prompt = (Path(path) / name for name in ("graph.py", "prompt.py"))
+            prompts = prompt.read_text(encoding="utf-8") if prompt.is_file() else ""
+            return read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked()
+        return Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked()
+    except (OSError, ValueError) as error:
+        raise UserError(f"search.start={path} cannot be read: {error}") from None
+
+
+@contextmanager
+def _cluster(config: WorkflowConfig) -> Iterator[None]:
+    """Ray, where it is asked for: joined, or started for this run."""
+    if config.runtime.name == "local":
+        yield
+        return
+    from toolwright.runtime.session import joined
+
+    with joined(config.runtime.address):
+        yield

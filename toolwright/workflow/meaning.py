@@ -1,0 +1,259 @@
+"""When two workflows are the same: a form in which names, the order of nodes and dead ones have no part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from toolwright.workflow.operators import CHOOSE, TASK
+from toolwright.workflow.program import Node, Piece, Pieces, Ref, Workflow, joined, refs_of, swapped
+
+_ROUNDS = 2  # of looking up and down the graph; workflows are far too small to need more
+
+
+def meaning(workflow: Workflow) -> str:
+    """A hash of the canonical form, prompts by their text."""
+    plain = workflow.simplified
+    numbers = {name: place for place, name in enumerate(_order(plain))}
+    told: list[Any] = [
+        _told(plain, plain.by_name[name], lambda ref: [numbers.get(ref.node, TASK), ref.field])
+        for name in numbers
+    ]
+    told.append(
+        [_piece(piece, lambda ref: [numbers.get(ref.node, TASK), ref.field]) for piece in plain.output]
+    )
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:24]
+
+
+def canonical(workflow: Workflow) -> Workflow:
+    """Simplified, nodes in canonical order, each called after its operator."""
+    plain = workflow.simplified
+    order = _order(plain)
+    names: dict[str, str] = {}
+    counts: Counter[str] = Counter()
+    for name in order:
+        stem = snake(plain.by_name[name].operator)
+        counts[stem] += 1
+        names[name] = stem if counts[stem] == 1 else f"{stem}_{counts[stem]}"
+    renamed = renamed_nodes(plain, names)
+    nodes = tuple(_ports_sorted(renamed.by_name[names[name]], list(names.values())) for name in order)
+    used = sorted({node.prompt for node in nodes} - {""})
+    return Workflow(nodes, renamed.output, {n: plain.prompts[n] for n in used if n in plain.prompts})
+
+
+def identities(workflow: Workflow) -> dict[str, tuple[str, int]]:
+    """For each live node what it computes, and how many samples of just that come before its own.
+
+    The same step has the same identity in every workflow that takes it: so it draws the same samples, which
+    makes workflows comparable on one task, and what was asked once is not paid for again.
+    """
+    seen: dict[str, str] = {TASK: TASK}
+    for node in workflow.live:
+        repeats = {ref.node: workflow.by_name[ref.node].repeat for ref in node.refs if ref.node != TASK}
+        told = _told(
+            workflow,
+            replace(node, repeat=1),
+            lambda ref: [seen[ref.node], ref.field, repeats.get(ref.node, 1)],  # noqa: B023 - called at once
+        )
+        seen[node.name] = _hash(told)
+    drawn: Counter[str] = Counter()
+    found = {}
+    for name in _order(workflow):
+        found[name] = (seen[name], drawn[seen[name]])
+        drawn[seen[name]] += workflow.by_name[name].repeat
+    return found
+
+
+def simplified(workflow: Workflow) -> Workflow:
+    """Without dead nodes; a choice between equals made; samples drawn one by one as one repeated node."""
+    workflow = _prompts_once(workflow.trimmed())
+    while True:
+        simpler = _chosen(_merged(workflow)).trimmed()
+        if simpler == workflow:
+            return workflow
+        workflow = simpler
+
+
+def renamed_nodes(workflow: Workflow, names: dict[str, str]) -> Workflow:
+    def new(ref: Ref) -> Ref:
+        return Ref(names.get(ref.node, ref.node), ref.field)
+
+    swap = {ref: (new(ref),) for node in workflow.nodes for ref in node.refs}
+    swap |= {ref: (new(ref),) for ref in refs_of(workflow.output)}
+    nodes = tuple(
+        replace(node.reading(swap), name=names.get(node.name, node.name)) for node in workflow.nodes
+    )
+    return Workflow(nodes, swapped(workflow.output, swap), workflow.prompts)
+
+
+def snake(name: str) -> str:
+    """`ScEnsemble` as `sc_ensemble`; a path or a tool's name by its last word."""
+    last = re.split(r"[.:/]", name)[-1]
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).lower()
+
+
+def _prompts_once(workflow: Workflow) -> Workflow:
+    """Prompts of the same words under the first of their names, and those of no words under none."""
+    first: dict[str, str] = {"": ""}
+    for name in sorted(workflow.prompts):
+        first.setdefault(_words(workflow.prompts[name]), name)
+    nodes = []
+    for node in workflow.nodes:
+        known = node.prompt in workflow.prompts  # one that is not defined stays, to be complained about
+        prompt = first[_words(workflow.prompts[node.prompt])] if known else node.prompt
+        inputs = {
+            port: pieces if node.kind.ports[port].kind == "texts" else joined(pieces)
+            for port, pieces in node.inputs.items()
+            if pieces
+        }
+        nodes.append(replace(node, prompt=prompt, inputs=inputs))
+    kept = set(first.values())
+    prompts = {name: text for name, text in workflow.prompts.items() if name in kept and name}
+    return Workflow(tuple(nodes), joined(workflow.output), prompts)
+
+
+def _chosen(workflow: Workflow) -> Workflow:
+    """`Choose` between two equal texts is that text."""
+    swap: dict[Ref, Pieces] = {}
+    listed = {
+        ref.node
+        for node in workflow.nodes
+        for port, pieces in node.inputs.items()
+        if node.kind.ports[port].kind == "texts"
+        for ref in refs_of(pieces)
+    }
+    for node in workflow.nodes:
+        branch = node.inputs.get("then", ())
+        # In a list several pieces would be several elements.
+        fits = len(branch) == 1 or node.name not in listed
+        if node.operator == CHOOSE and branch == node.inputs.get("otherwise", ()) and fits:
+            swap[node.main] = branch
+            break  # what takes its place may be another of them
+    if not swap:
+        return workflow
+    nodes = tuple(node.reading(swap) for node in workflow.nodes)
+    return Workflow(nodes, joined(swapped(workflow.output, swap)), workflow.prompts)
+
+
+def _merged(workflow: Workflow) -> Workflow:
+    """Nodes that are alike, and are read by the same list and by nothing else, are samples of one."""
+    readers: dict[str, list[tuple[str, str, str]]] = {}
+    alone: set[str] = {ref.node for ref in refs_of(workflow.output)}
+    for node in workflow.nodes:
+        for port, pieces in node.inputs.items():
+            for ref in refs_of(pieces):
+                readers.setdefault(ref.node, []).append((node.name, port, ref.field))
+                if node.kind.ports[port].kind != "texts":
+                    alone.add(ref.node)
+    groups: dict[str, list[Node]] = {}
+    for node in workflow.nodes:
+        if node.name not in alone and node.operator != CHOOSE:
+            alike = replace(node, name="", repeat=1)
+            key = repr((sorted(readers.get(node.name, [])), alike.operator, sorted(alike.inputs.items())))
+            groups.setdefault(key + repr((alike.prompt, sorted(alike.settings.items()))), []).append(node)
+    nodes = {node.name: node for node in workflow.nodes}
+    gone: set[str] = set()
+    for first, *others in groups.values():
+        if others:
+            nodes[first.name] = replace(first, repeat=first.repeat + sum(other.repeat for other in others))
+            gone |= {other.name for other in others}
+    if not gone:
+        return workflow
+    swap: dict[Ref, Pieces] = {ref: () for node in workflow.nodes for ref in node.refs if ref.node in gone}
+    kept = tuple(node.reading(swap) for name, node in nodes.items() if name not in gone)
+    return Workflow(kept, workflow.output, workflow.prompts)
+
+
+def _order(workflow: Workflow) -> list[str]:
+    """The nodes, each after what it reads; the same for graphs that differ in names alone."""
+    several = any(
+        len(pieces) > 1 and node.kind.ports[port].kind == "texts"
+        for node in workflow.live
+        for port, pieces in node.inputs.items()
+    )
+    colours = _colours(workflow) if several else {}  # without a set to order, the way from the output is one
+    order: list[str] = []
+
+    def visit(pieces: Pieces, *, as_set: bool) -> None:
+        refs = list(refs_of(pieces))
+        if as_set:  # which of several samples stands first means nothing
+            refs.sort(key=lambda ref: (colours.get(ref.node, ""), ref.field))
+        for ref in refs:
+            if ref.node != TASK and ref.node not in order:
+                node = workflow.by_name[ref.node]
+                for port in sorted(node.inputs):
+                    visit(node.inputs[port], as_set=node.kind.ports[port].kind == "texts")
+                order.append(ref.node)
+
+    visit(workflow.output, as_set=False)
+    return order
+
+
+def _colours(workflow: Workflow) -> dict[str, str]:
+    """What each node looks like from its own place: by what it reads, and by who reads it."""
+    colours: dict[str, str] = {}
+    above: dict[str, str] = {}
+    for _ in range(_ROUNDS):
+        seen: dict[str, str] = {TASK: TASK}
+        for node in workflow.live:
+            told = _told(workflow, node, lambda ref: [seen[ref.node], ref.field])  # noqa: B023 - called at once
+            seen[node.name] = _hash([told, above.get(node.name, "")])
+        colours = seen
+        uses: dict[str, list[Any]] = {node.name: [] for node in workflow.live}
+        for place, piece in enumerate(workflow.output):
+            if isinstance(piece, Ref) and piece.node != TASK:
+                uses[piece.node].append(["output", place, piece.field])
+        for node in reversed(workflow.live):
+            above[node.name] = _hash(sorted(json.dumps(use) for use in uses[node.name]))
+            for port, pieces in node.inputs.items():
+                ordered = node.kind.ports[port].kind != "texts"
+                for place, piece in enumerate(pieces):
+                    if isinstance(piece, Ref) and piece.node != TASK:
+                        use = [colours[node.name], above[node.name], port, place if ordered else 0]
+                        uses[piece.node].append([*use, piece.field])
+    return {name: _hash([colour, above.get(name, "")]) for name, colour in colours.items()}
+
+
+def _told(workflow: Workflow, node: Node, shown: Any) -> list[Any]:
+    """A node as plain lists, its name left out."""
+    kind = node.kind
+    inputs: list[Any] = []
+    for port in sorted(node.inputs):
+        pieces = [_piece(piece, shown) for piece in node.inputs[port]]
+        inputs.append([port, sorted(pieces, key=json.dumps) if kind.ports[port].kind == "texts" else pieces])
+    settings = [[name, kind.setting(node.settings, name)] for name in sorted(kind.settings)]
+    words = _words(workflow.prompts.get(node.prompt, node.prompt))
+    return [node.operator, inputs, words, node.repeat, settings]
+
+
+def _piece(piece: Piece, shown: Any) -> Any:
+    return shown(piece) if isinstance(piece, Ref) else re.sub(r"\s+", " ", piece)
+
+
+def _ports_sorted(node: Node, order: list[str]) -> Node:
+    """Inputs in the operator's own order, samples in that of the nodes."""
+    inputs = {}
+    for name, port in node.kind.ports.items():
+        pieces = node.inputs.get(name, ())
+        if port.kind == "texts":
+            place = {name: at for at, name in enumerate(order)}
+            pieces = tuple(
+                sorted(
+                    pieces, key=lambda p: (place.get(p.node, -1), p.field) if isinstance(p, Ref) else (-2, p)
+                )
+            )
+        if pieces:
+            inputs[name] = pieces
+    return replace(node, inputs=inputs)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _hash(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]

@@ -1,0 +1,310 @@
+"""What searches have paid for and learned: one SQLite file, or the actor in front of it across a cluster.
+
+A pool is its address. Threads, processes and pickles open the same one; a row is on disk when `pay` or
+`learn` returns, so that `kill -9` at any moment loses nothing that was paid for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError
+
+NAMESPACE = "toolwright"
+BUSY_S = 120.0  # the longest one writer waits for the others
+RAY = "ray:"
+
+
+@dataclass(frozen=True)
+class Payment:
+    """One run of a workflow on one task. `setting` names data set and executor: what a score depends on."""
+
+    setting: str
+    workflow: str  # the meaning's hash: two texts of one graph are paid for once
+    task: str
+    repeat: int
+    score: float
+    cost: float
+    calls: int
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """One edit that a search tried: where, what, and what came of it."""
+
+    search: str
+    number: int  # in the order in which the search committed them
+    setting: str
+    anchor: str  # of the state that was edited
+    state: str  # its text, as the policy was shown it
+    edit: str
+    parent: str
+    child: str
+    before: float
+    after: float
+    tasks: int  # how many runs stand behind `after`
+    failure: str = ""
+
+    @property
+    def gain(self) -> float:
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Two edits of the same state, of which one was better."""
+
+    better: Experience
+    worse: Experience
+
+
+def _columns(noun: type, kinds: dict[str, str]) -> str:
+    return ", ".join(f"{field.name} {kinds[str(field.type)]} NOT NULL" for field in fields(noun))
+
+
+KINDS = {"str": "TEXT", "int": "INTEGER", "float": "REAL"}
+TABLES = (
+    f"CREATE TABLE IF NOT EXISTS payments ({_columns(Payment, KINDS)}, "
+    "PRIMARY KEY (setting, workflow, task, repeat)) WITHOUT ROWID",
+    f"CREATE TABLE IF NOT EXISTS experiences ({_columns(Experience, KINDS)}, PRIMARY KEY (search, number))",
+    "CREATE INDEX IF NOT EXISTS by_anchor ON experiences (anchor)",
+    "CREATE TABLE IF NOT EXISTS workflows (meaning TEXT PRIMARY KEY, program TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS proposals (search TEXT, key TEXT, answer TEXT NOT NULL, "
+    "cost REAL NOT NULL, PRIMARY KEY (search, key))",
+)
+
+
+class Store:
+    """The file's owner in this process: a connection a thread, none carried over a fork."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local = threading.local()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._retried(lambda db: [db.execute(table) for table in TABLES])
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        mine: tuple[int, sqlite3.Connection] | None = getattr(self._local, "db", None)
+        if mine is None or mine[0] != os.getpid():
+            db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
+            db.execute(f"PRAGMA busy_timeout={int(BUSY_S * 1000)}")
+            # Turning the log on takes a lock that no busy handler waits for.
+            _patiently(lambda: db.execute("PRAGMA journal_mode=WAL"))
+            db.execute("PRAGMA synchronous=FULL")
+            mine = self._local.db = (os.getpid(), db)
+        return mine[1]
+
+    def write(self, table: str, rows: Sequence[Sequence[Any]], *, over: bool) -> int:
+        """All rows or none; how many were new. `over`: a row that is there is replaced, else it stays."""
+        if not rows:
+            return 0
+        verb = "REPLACE" if over else "IGNORE"
+        marks = ", ".join("?" * len(rows[0]))
+
+        def insert(db: sqlite3.Connection) -> int:
+            before = db.total_changes
+            db.executemany(f"INSERT OR {verb} INTO {table} VALUES ({marks})", rows)
+            return db.total_changes - before
+
+        return int(self._retried(insert))
+
+    def read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._db.execute(query, tuple(values)).fetchall()
+
+    def _retried(self, work: Any) -> Any:
+        db = self._db
+        _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
+        try:
+            result = work(db)
+            db.execute("COMMIT")
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        return result
+
+
+def _patiently(act: Any) -> None:
+    limit = time.monotonic() + BUSY_S
+    while True:
+        try:
+            act()
+            return
+        except sqlite3.OperationalError as error:
+            if ("locked" not in str(error) and "busy" not in str(error)) or time.monotonic() > limit:
+                raise
+            time.sleep(0.005 + 0.02 * random.random())
+
+
+class ExperiencePool:
+    """Opened by its address: a path, or `ray:NAME`, the actor that `serve` has put in front of a file."""
+
+    def __init__(self, address: str | Path) -> None:
+        text = str(address)
+        if text.startswith(RAY):
+            self.address, self._store = text, None
+            return
+        host, _, path = text.rpartition("@")
+        if host and host != socket.gethostname():
+            raise UserError(
+                f"the experience pool {path} is a file of {host}, and this is {socket.gethostname()}: "
+                "pass ExperiencePool.serve(NAME) to workers on other machines"
+            )
+        self._store = Store(Path(path).expanduser().absolute())
+        self.address = f"{socket.gethostname()}@{self._store.path}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ExperiencePool, (self.address,)
+
+    def serve(self, name: str) -> ExperiencePool:
+        """The same pool for a whole Ray cluster: an actor on this node owns the file."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        if self._store is None:
+            return self
+        here = ray.get_runtime_context().get_node_id()
+        near = NodeAffinitySchedulingStrategy(here, soft=False)
+        made: Any = ray.remote(Store)
+        owner = made.options(
+            num_cpus=0,
+            max_concurrency=16,
+            name=name,
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            max_restarts=-1,
+            max_task_retries=-1,  # writes can be told twice: their keys make them the same row
+            scheduling_strategy=near,
+        )
+        served = ExperiencePool(f"{RAY}{name}")
+        served._owner = owner.remote(self._store.path)
+        return served
+
+    def pay(self, payments: Iterable[Payment]) -> int:
+        """Keep what was paid for; of the same run twice the first stays. Returns how many were new."""
+        return self._write("payments", [astuple(payment) for payment in payments], over=False)
+
+    def paid(self, setting: str, workflow: str) -> dict[tuple[str, int], Payment]:
+        """All runs of a workflow in a setting, by task and repeat."""
+        query = "SELECT * FROM payments WHERE setting = ? AND workflow = ?"
+        rows = [Payment(*row) for row in self._read(query, [setting, workflow])]
+        return {(payment.task, payment.repeat): payment for payment in rows}
+
+    def spent(self, setting: str | None = None) -> tuple[int, float]:
+        """Runs and money, of one setting or all."""
+        where, values = ("WHERE setting = ?", [setting]) if setting is not None else ("", [])
+        ((runs, cost),) = self._read(f"SELECT COUNT(*), TOTAL(cost) FROM payments {where}", values)
+        return int(runs), float(cost)
+
+    def learn(self, experiences: Iterable[Experience]) -> int:
+        """Keep edits and what came of them. A search that is replayed writes the same rows again."""
+        return self._write("experiences", [astuple(one) for one in experiences], over=True)
+
+    def by_state(self, anchor: str) -> list[Experience]:
+        return self._experiences("WHERE anchor = ? ORDER BY search, number", [anchor])
+
+    def by_search(self, search: str) -> list[Experience]:
+        return self._experiences("WHERE search = ? ORDER BY number", [search])
+
+    def settings(self) -> list[str]:
+        return [
+            str(name) for (name,) in self._read("SELECT DISTINCT setting FROM experiences ORDER BY setting")
+        ]
+
+    def of_setting(self, setting: str) -> list[Experience]:
+        return self._experiences("WHERE setting = ? ORDER BY search, number", [setting])
+
+    def best(self, count: int, *, setting: str | None = None) -> list[Experience]:
+        """The highest scores that stand on the most runs first."""
+        return self._of(setting, "ORDER BY after DESC, tasks DESC, search, number LIMIT ?", count)
+
+    def recent(self, count: int, *, setting: str | None = None) -> list[Experience]:
+        """The latest first."""
+        return self._of(setting, "ORDER BY rowid DESC LIMIT ?", count)
+
+    def contrasts(self, count: int, *, setting: str | None = None) -> list[Contrast]:
+        """Pairs of edits of one state, those with the largest difference first."""
+        where = "WHERE setting = ?" if setting is not None else ""
+        query = (
+            f"SELECT search, anchor FROM experiences {where} GROUP BY search, anchor HAVING COUNT(*) > 1 "
+            "ORDER BY MAX(after - before) - MIN(after - before) DESC, search, anchor LIMIT ?"
+        )
+        pairs = []
+        for search, anchor in self._read(query, [*([setting] if setting is not None else []), count]):
+            tried = self._experiences("WHERE search = ? AND anchor = ? ORDER BY number", [search, anchor])
+            better, worse = max(tried, key=lambda e: e.gain), min(tried, key=lambda e: e.gain)
+            if better.gain > worse.gain:
+                pairs.append(Contrast(better, worse))
+        return pairs
+
+    def sample(self, count: int, *, seed: int, setting: str | None = None) -> list[list[Experience]]:
+        """Groups to train on: so many states, each with every edit that was tried from it in one search."""
+        where = "WHERE setting = ?" if setting is not None else ""
+        query = (
+            f"SELECT search, anchor FROM experiences {where} GROUP BY search, anchor HAVING COUNT(*) > 1 "
+            "ORDER BY search, anchor"
+        )
+        found = self._read(query, [setting] if setting is not None else [])
+        chosen = random.Random(seed).sample(found, min(count, len(found)))
+        where = "WHERE search = ? AND anchor = ? ORDER BY number"
+        return [self._experiences(where, [search, anchor]) for search, anchor in chosen]
+
+    def keep_workflow(self, meaning: str, program: dict[str, Any]) -> None:
+        self._write("workflows", [(meaning, json.dumps(program, sort_keys=True))], over=False)
+
+    def workflow(self, meaning: str) -> dict[str, Any] | None:
+        rows = self._read("SELECT program FROM workflows WHERE meaning = ?", [meaning])
+        return json.loads(rows[0][0]) if rows else None
+
+    def propose(self, search: str, key: str, answer: str, *, cost: float) -> None:
+        """Keep what a paid model has proposed, so that a search that goes on need not ask it again."""
+        self._write("proposals", [(search, key, answer, cost)], over=False)
+
+    def proposed(self, search: str, key: str) -> str | None:
+        rows = self._read("SELECT answer FROM proposals WHERE search = ? AND key = ?", [search, key])
+        return str(rows[0][0]) if rows else None
+
+    def _of(self, setting: str | None, order: str, count: int) -> list[Experience]:
+        if setting is None:
+            return self._experiences(order, [count])
+        return self._experiences(f"WHERE setting = ? {order}", [setting, count])
+
+    def _experiences(self, rest: str, values: Sequence[Any]) -> list[Experience]:
+        return [Experience(*row) for row in self._read(f"SELECT * FROM experiences {rest}", values)]
+
+    def _read(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        if self._store is not None:
+            return self._store.read(query, values)
+        return self._ask("read", query, list(values))
+
+    def _write(self, table: str, rows: Sequence[Sequence[Any]], *, over: bool) -> int:
+        if self._store is not None:
+            return self._store.write(table, rows, over=over)
+        return int(self._ask("write", table, list(rows), over=over))
+
+    _owner: Any = None
+
+    def _ask(self, method: str, *args: Any, **named: Any) -> Any:
+        import ray
+
+        if self._owner is None:
+            name = self.address.removeprefix(RAY)
+            try:
+                self._owner = ray.get_actor(name, namespace=NAMESPACE)
+            except ValueError:
+                raise UserError(
+                    f"no experience pool is served as {name!r} in this Ray cluster: "
+                    f"its owner calls ExperiencePool(PATH).serve({name!r}) first"
+                ) from None
+        return ray.get(getattr(self._owner, method).remote(*args, **named), timeout=BUSY_S)

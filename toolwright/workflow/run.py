@@ -1,0 +1,334 @@
+"""The interpreter of workflows: from the output backwards, within limits, every call on record."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import logging
+import time
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.providers.budget import BudgetSpent
+from toolwright.trajectory import Task
+from toolwright.workflow.operators import CHOOSE, TASK
+from toolwright.workflow.program import Limits, Node, Pieces, Ref, Workflow, refs_of
+
+if TYPE_CHECKING:
+    from toolwright.providers import Chat
+    from toolwright.tools.call import Call
+    from toolwright.tools.toolbox import Toolbox
+
+log = logging.getLogger(__name__)
+
+# Who is to blame where there is a failure: the workflow itself, which is then worth 0; or the machines, the
+# provider, the scorer, and then the outcome says nothing about the workflow.
+Blame = Literal["", "workflow", "infrastructure"]
+
+
+class Stopped(Exception):
+    """The workflow reached a limit; what it used until then is charged."""
+
+
+@dataclass(frozen=True)
+class CodeRun:
+    """How a program went in the sandbox; `trouble` is what one tells the model about it."""
+
+    ok: bool
+    stdout: str = ""
+    trouble: str = ""
+
+
+class CodeRunner(Protocol):
+    """Where generated code runs: never in this process."""
+
+    async def run(self, code: str) -> CodeRun: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """One call of the model, as it was."""
+
+    node: str
+    sample: int
+    prompt: str
+    reply: str
+    tokens: int
+    cost: float | None  # None where nobody has put a price on the model
+    seconds: float
+    cached: bool
+
+
+@dataclass
+class Trace:
+    """All that happened on one task."""
+
+    task_id: str
+    answer: str | None = None
+    calls: list[ModelCall] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what an operator could not read, and did instead
+    failure: str = ""
+    blame: Blame = ""
+    seconds: float = 0.0
+    cost: float = 0.0
+    tokens: int = 0
+
+
+@dataclass
+class Allowance:
+    """What a workflow may use for all its tasks together; shared by those that run side by side."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    money: float | None = None
+
+    def spend(self, *, calls: int = 0, tokens: int = 0, money: float = 0.0) -> None:
+        self.calls = None if self.calls is None else self.calls - calls
+        self.tokens = None if self.tokens is None else self.tokens - tokens
+        self.money = None if self.money is None else self.money - money
+
+    @property
+    def lacking(self) -> str:
+        """What there is nothing left of."""
+        left = {"calls": self.calls, "tokens": self.tokens, "money": self.money}
+        return next((name for name, amount in left.items() if amount is not None and amount <= 0), "")
+
+
+class Interpreter:
+    """Runs workflows on tasks. Holds what they all use, and nothing of any one of them."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        *,
+        runner: CodeRunner | None = None,
+        tools: Toolbox | None = None,
+        limits: Limits | None = None,
+        seed: int = 0,
+        temperature: float = 0.7,
+        max_tokens: int = 2048,
+    ) -> None:
+        self.chat, self.runner, self.tools = chat, runner, tools
+        self.limits = limits or Limits()
+        self.seed, self.temperature, self.max_tokens = seed, temperature, max_tokens
+        # A model that answers at once gains nothing from being asked side by side.
+        self.side_by_side = bool(getattr(chat, "waits", True))
+
+    async def run(self, workflow: Workflow, task: Task, allowance: Allowance | None = None) -> Trace:
+        """What came of it, failures included. Raises what is the user's to mend, or the budget's end."""
+        attempt = _Attempt(self, workflow, task, allowance)
+        trace, started = attempt.trace, time.perf_counter()
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                trace.answer = await attempt.text(workflow.output)
+        except TimeoutError:
+            trace.blame, trace.failure = "workflow", f"it took longer than {self.limits.seconds:g} s"
+        except (Stopped, TaskFailure) as error:  # a call that a provider refuses for its content is its own
+            trace.blame, trace.failure = "workflow", str(error)
+        except InfrastructureFailure as error:
+            trace.blame, trace.failure = "infrastructure", str(error)
+        finally:
+            await attempt.end()
+            trace.seconds = time.perf_counter() - started
+        return trace
+
+
+_numbers = itertools.count()
+
+
+class _Attempt:
+    """One workflow on one task."""
+
+    def __init__(
+        self, interpreter: Interpreter, workflow: Workflow, task: Task, allowance: Allowance | None
+    ) -> None:
+        self.interpreter, self.workflow, self.task = interpreter, workflow, task
+        self.allowance = allowance
+        self.name = f"{task.id}/{next(_numbers)}"  # two workflows may try one task at once
+        self.trace = Trace(task.id)
+        self._asked = 0
+        self._values: dict[str, list[dict[str, Any]]] = {
+            TASK: [{"problem": problem_of(task), "entry_point": str(task.extra_info.get("entry_point", ""))}]
+        }
+        self._running: dict[str, asyncio.Future[None]] = {}
+
+    async def text(self, pieces: Pieces) -> str:
+        await self._need(ref.node for ref in refs_of(pieces))
+        return "".join(self._text(piece) if isinstance(piece, Ref) else piece for piece in pieces)
+
+    async def end(self) -> None:
+        """Whatever still runs of an attempt that failed is not wanted any more."""
+        running = [task for task in self._running.values() if not task.done()]
+        for task in running:
+            task.cancel()
+        if self._running:
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+        if self.interpreter.tools is not None:
+            await self.interpreter.tools.end(self.name)
+
+    def _text(self, ref: Ref) -> str:
+        value = self._values[ref.node][0][ref.field]
+        return value if isinstance(value, str) else str(value)
+
+    async def _need(self, names: Iterable[str]) -> None:
+        missing = [name for name in dict.fromkeys(names) if name not in self._values]
+        if self.interpreter.side_by_side:
+            for name in missing:  # whoever asks for it next waits for the same
+                if name not in self._running:
+                    self._running[name] = asyncio.ensure_future(self._compute(name))
+            await _all(self._running[name] for name in missing)
+        else:
+            for name in missing:
+                if name not in self._values:
+                    await self._compute(name)
+
+    async def _compute(self, name: str) -> None:
+        node = self.workflow.by_name[name]
+        if node.operator == CHOOSE:
+            self._values[name] = [{"value": await self._chosen(node)}]
+            return
+        await self._need(ref.node for ref in node.refs)
+        inputs = {port: self._input(node, port) for port in node.kind.ports}
+        _, first = self.workflow.identities[name]
+        samples = range(first, first + node.repeat)
+        if self.interpreter.side_by_side and node.repeat > 1:
+            tasks = [asyncio.ensure_future(self._sample(node, inputs, number)) for number in samples]
+            try:
+                self._values[name] = await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+        else:
+            self._values[name] = [await self._sample(node, inputs, number) for number in samples]
+
+    async def _chosen(self, node: Node) -> str:
+        (condition,) = node.inputs["on"]
+        assert isinstance(condition, Ref)
+        await self._need([condition.node])
+        held = self._values[condition.node][0][condition.field]
+        if isinstance(held, str):
+            held = held.strip()
+        return await self.text(node.inputs.get("then" if held else "otherwise", ()))
+
+    async def _sample(self, node: Node, inputs: Mapping[str, Any], number: int) -> dict[str, Any]:
+        step = Step(self, node, number)
+        try:
+            return await node.kind(step, inputs, node.settings)
+        except (Stopped, TaskFailure, InfrastructureFailure, UserError, BudgetSpent, TimeoutError):
+            raise
+        except Exception as error:
+            log.warning("operator %s raised", node.operator, exc_info=error)
+            raise TaskFailure(f"node {node.name!r}: {type(error).__name__}: {error}") from error
+
+    def _input(self, node: Node, port: str) -> Any:
+        pieces = node.inputs.get(port, ())
+        if node.kind.ports[port].kind == "texts":
+            # In the canonical order: a model may prefer what it reads first, and the order means nothing.
+            rank = {name: place for place, name in enumerate(self.workflow.identities)}
+            values: list[str] = []
+            for piece in sorted(pieces, key=lambda p: rank.get(p.node, -1) if isinstance(p, Ref) else -1):
+                if isinstance(piece, Ref):
+                    values += [str(sample[piece.field]) for sample in self._values[piece.node]]
+                else:
+                    values.append(piece)
+            return values
+        return "".join(self._text(piece) if isinstance(piece, Ref) else piece for piece in pieces)
+
+    async def ask(self, step: Step, prompt: str, number: int) -> str:
+        limits, trace, own = self.interpreter.limits, self.trace, self.interpreter
+        left = limits.tokens - trace.tokens
+        if self._asked >= limits.calls:
+            raise Stopped(f"it asked for more than {limits.calls} calls of the model")
+        if left <= 0:
+            raise Stopped(f"it used more than {limits.tokens} tokens")
+        if limits.money is not None and trace.cost >= limits.money:
+            raise Stopped(f"it cost more than ${limits.money:g}")
+        if self.allowance is not None:
+            if lacking := self.allowance.lacking:
+                raise Stopped(f"the {lacking} that the workflow may use for all its tasks are used up")
+            self.allowance.spend(calls=1)
+        self._asked += 1
+        identity, _ = self.workflow.identities[step.node.name]
+        reply = await own.chat.complete(
+            [{"role": "user", "content": prompt}],
+            temperature=own.temperature,
+            max_tokens=min(own.max_tokens, left),
+            seed=seed_of(own.seed, self.task.id, identity, step.sample, number),
+        )
+        tokens = reply.prompt_tokens + reply.completion_tokens
+        trace.tokens += tokens
+        trace.cost += reply.cost or 0.0
+        if self.allowance is not None:
+            self.allowance.spend(tokens=tokens, money=reply.cost or 0.0)
+        trace.calls.append(
+            ModelCall(
+                step.node.name,
+                step.sample,
+                prompt,
+                reply.text,
+                tokens,
+                reply.cost,
+                reply.seconds,
+                reply.cached,
+            )
+        )
+        return reply.text
+
+
+class Step:
+    """What an operator is given beside its inputs: the task, and the ways to the model, code and tools."""
+
+    def __init__(self, attempt: _Attempt, node: Node, sample: int) -> None:
+        self._attempt, self.node, self.sample = attempt, node, sample
+        self.task = attempt.task
+        self._asked = 0
+
+    def instructed(self, text: str) -> str:
+        """The node's prompt before a text, as AFlow puts them together."""
+        prompt = self._attempt.workflow.prompts.get(self.node.prompt, "")
+        return f"{prompt}{'' if not prompt or prompt[-1].isspace() else chr(10)}{text}"
+
+    async def ask(self, prompt: str) -> str:
+        """One call of the model, within the limits."""
+        self._asked += 1
+        return await self._attempt.ask(self, prompt, self._asked)
+
+    async def run_code(self, code: str) -> CodeRun:
+        runner = self._attempt.interpreter.runner
+        if runner is None:
+            raise UserError(f"{self.node.operator} runs code, and no sandbox was given to run it in")
+        return await runner.run(code)
+
+    async def call_tool(self, call: Call) -> str:
+        tools = self._attempt.interpreter.tools
+        if tools is None:
+            raise UserError(f"{self.node.operator} is a tool, and none are configured; see docs/tools.md")
+        return (await tools.call(call, attempt=self._attempt.name)).text
+
+    def note(self, text: str) -> None:
+        self._attempt.trace.notes.append(f"{self.node.name}: {text}")
+
+
+def problem_of(task: Task) -> str:
+    """What is asked, as one text."""
+    return "\n\n".join(str(message.get("content") or "") for message in task.prompt)
+
+
+def seed_of(*names: object) -> int:
+    """A number that follows from names alone, whatever was drawn before."""
+    told = "\x1f".join(map(str, names)).encode()
+    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest()) >> 1
+
+
+async def _all(running: Iterable[Coroutine[Any, Any, None] | asyncio.Future[None]]) -> None:
+    """Waits for all; the first failure is raised at once. One alone is simply awaited."""
+    waited = list(running)
+    if len(waited) == 1:
+        await asyncio.shield(waited[0])
+    elif waited:
+        await asyncio.gather(*(asyncio.shield(one) for one in waited))

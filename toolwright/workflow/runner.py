@@ -1,0 +1,120 @@
+"""Who makes the runs: this process, or workers of a Ray cluster. What is paid for is in the pool first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from toolwright.failures import InfrastructureFailure
+from toolwright.workflow.evaluate import Evaluator
+from toolwright.workflow.pool import ExperiencePool, Payment
+from toolwright.workflow.program import Workflow
+from toolwright.workflow.sites import Site
+from toolwright.workflow.tree import Run
+
+RETRIES, PAUSE_S = 2, 0.5  # of a run that the machines lost
+CHUNK = 8  # runs that a worker is given at once, and makes side by side
+
+
+class Bench:
+    """Runs workflows in this process. What is in the pool is not paid for again."""
+
+    def __init__(self, site: Site, pool: ExperiencePool | None) -> None:
+        self.setting, self.pool = site.setting, pool
+        self.tasks = {task.id: task for task in site.tasks()}
+        self._evaluator = site.open()
+        self._opened: dict[int, Evaluator] = {}
+        self._places = asyncio.Semaphore(site.parallel)
+        self._unpaid: list[Payment] = []
+
+    async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
+        paid = self.pool.paid(self.setting, workflow.meaning) if self.pool is not None else {}
+        missing = [run for run in runs if run not in paid]
+        made = await asyncio.gather(*(self._made(workflow, run) for run in missing))
+        self._settle()
+        return {**{run: paid[run] for run in runs if run in paid}, **dict(zip(missing, made, strict=True))}
+
+    async def _made(self, workflow: Workflow, run: Run) -> Payment:
+        """What the machines are to blame for is tried again, and says nothing about the workflow."""
+        task, repeat = run
+        if repeat not in self._opened:
+            self._opened[repeat] = self._evaluator(repeat)
+        for again in range(RETRIES + 1):
+            async with self._places:
+                (found,) = await self._opened[repeat].evaluate(workflow, [self.tasks[task]])
+            if found.counts:
+                own = (found.score, found.cost, found.calls, found.failure)
+                payment = Payment(self.setting, workflow.meaning, task, repeat, *own)
+                self._pay(payment)
+                return payment
+            await asyncio.sleep(PAUSE_S * 2**again)
+        raise InfrastructureFailure(
+            f"task {task} was lost {RETRIES + 1} times: {found.failure}; what was paid for is in the pool: "
+            "set run.resume=true to go on"
+        )
+
+    def _pay(self, payment: Payment) -> None:
+        """At once; what ends in the same moment is written together."""
+        if self.pool is None:
+            return
+        self._unpaid.append(payment)
+        if len(self._unpaid) == 1:
+            asyncio.get_running_loop().call_soon(self._settle)
+
+    def _settle(self) -> None:
+        if self.pool is not None and self._unpaid:
+            self.pool.pay(self._unpaid)
+            self._unpaid.clear()
+
+    async def close(self) -> None:
+        self._settle()
+        for evaluator in self._opened.values():
+            await evaluator.close()
+
+
+class Worker(Bench):
+    """A bench in a process of its own."""
+
+    async def chunk(self, program: dict[str, Any], runs: Sequence[Run]) -> list[Payment]:
+        return list((await self.run(Workflow.from_json(program), runs)).values())
+
+
+class Workers:
+    """A bench over Ray: chunks of runs go to whoever is idle, a worker that dies is made again."""
+
+    def __init__(self, site: Site, pool: ExperiencePool, *, count: int, timeout_s: float = 3600.0) -> None:
+        import ray
+
+        self.timeout_s = timeout_s
+        made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Worker)
+        self.actors: list[Any] = [made.remote(site, pool) for _ in range(count)]
+        self.idle: asyncio.Queue[Any] | None = None
+
+    async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
+        if self.idle is None:
+            self.idle = asyncio.Queue()
+            for actor in self.actors:
+                self.idle.put_nowait(actor)
+        program = workflow.to_json()
+        chunks = [runs[start : start + CHUNK] for start in range(0, len(runs), CHUNK)]
+        parts = await asyncio.gather(*(self._chunk(program, chunk) for chunk in chunks))
+        return {(one.task, one.repeat): one for part in parts for one in part}
+
+    async def _chunk(self, program: dict[str, Any], runs: Sequence[Run]) -> list[Payment]:
+        assert self.idle is not None
+        actor = await self.idle.get()
+        try:
+            return list(await asyncio.wait_for(actor.chunk.remote(program, list(runs)), self.timeout_s))
+        except TimeoutError:
+            raise InfrastructureFailure(
+                f"a worker did not finish {len(runs)} runs within {self.timeout_s:g} s"
+            ) from None
+        finally:
+            self.idle.put_nowait(actor)
+
+    async def close(self) -> None:
+        import ray
+
+        for actor in self.actors:
+            ray.kill(actor)

@@ -1,0 +1,211 @@
+"""The loop: decide a round, run its candidates side by side, commit them in order, learn, again.
+
+What a round decides depends on what was committed, never on who finished first: the same seed and budget find
+the same workflow with any number of workers. And a search that is started again over the same pool is the
+same search: runs that were paid for are read, not made, until it stands where it was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from toolwright.workflow.pool import Experience, ExperiencePool, Payment
+from toolwright.workflow.program import Limits, Workflow
+from toolwright.workflow.select import Selection
+from toolwright.workflow.state import Tried, WorkflowState
+from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree
+
+
+class Proposer(Protocol):
+    """Offers edits of a state. What it says follows from what it is shown, and what it was taught."""
+
+    async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
+        """Options with their priors, 1 being that of a uniform choice; `again` counts earlier times here."""
+        ...
+
+    def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
+        """What a round has shown; answers with what there is to know about the lesson."""
+        ...
+
+
+class Runner(Protocol):
+    """Makes the runs of candidates, wherever that is, and pays for each once."""
+
+    async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]: ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a search may spend: runs, and money if that is limited."""
+
+    runs: int
+    cost: float | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round has changed, for whoever watches."""
+
+    number: int
+    jobs: Sequence[Job]
+    best: int
+    score: float
+    runs: int
+    cost: float
+    lesson: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a search."""
+
+    tree: Tree
+    best: Candidate
+    scores: Mapping[int, tuple[float, float]]  # of every candidate that ran: as believed, mean and sd
+    rounds: Sequence[Round]
+    why: str  # it ended: budget, converged or exhausted
+
+
+class Search:
+    def __init__(
+        self,
+        *,
+        name: str,
+        setting: str,
+        kind: str,
+        start: Workflow,
+        selection: Selection,
+        proposer: Proposer,
+        runner: Runner,
+        pool: ExperiencePool | None,
+        budget: Budget,
+        seed: int,
+        limits: Limits | None = None,
+        converge: bool = True,
+        watch: Callable[[Search, Round], None] | None = None,
+    ) -> None:
+        self.name, self.setting, self.kind, self.seed = name, setting, kind, seed
+        self.selection, self.proposer, self.runner, self.pool = selection, proposer, runner, pool
+        self.budget, self.limits, self.converge, self.watch = budget, limits, converge, watch
+        self.tree = Tree(start)
+        self.rounds: list[Round] = []
+        self._asked: dict[int, int] = {}
+        self._keep_workflow(self.tree.start)
+
+    async def go(self) -> Found:
+        jobs, why = [Job(0, self.selection.first_runs(self.tree.start))], ""
+        while not why:
+            await self._round(jobs)
+            if self._left() <= 0:
+                why = "budget"
+            elif self.converge and self.selection.converged(self.tree):
+                why = "converged"
+            else:
+                jobs = await self._decide(random.Random(f"{self.seed}/{self.name}/{len(self.rounds)}"))
+                why = "" if jobs else "exhausted"
+        scores = {c.number: self.selection.score(c) for c in self.tree if c.runs}
+        return Found(self.tree, self.selection.best(self.tree), scores, self.rounds, why)
+
+    async def _decide(self, rng: random.Random) -> list[Job]:
+        left = self._left()
+        jobs, more = self.selection.races(self.tree, left, self.budget.runs)
+        while more and len(jobs) < self.selection.width and sum(len(job.runs) for job in jobs) < left:
+            candidate = await self._take_up(rng)
+            if candidate is None:
+                break
+            runs = () if candidate.failure else self.selection.first_runs(candidate)
+            jobs.append(Job(candidate.number, runs))
+            self.selection.look(self.tree)
+        return jobs
+
+    async def _take_up(self, rng: random.Random) -> Candidate | None:
+        """A new candidate. Proposers are asked where the selection wants to go, and not before."""
+        if len(self.tree) > self.budget.runs:
+            return None  # refused candidates cost nothing: a proposer of nothing else must come to an end
+        while (parent := self.selection.parent(self.tree, rng)) is not None:
+            if not self.tree.fresh(parent):
+                again = self._asked.get(parent.number, 0)
+                self._asked[parent.number] = again + 1
+                self.tree.offer(parent, await self.proposer.propose(self.state(parent), again))
+                continue
+            proposal = self.selection.choose(self.tree, parent, rng)
+            candidate = self.tree.take_up(parent, proposal)
+            problems = [] if candidate.failure else candidate.workflow.problems(self.limits)
+            candidate.failure = candidate.failure or (problems[0] if problems else "")
+            self._keep_workflow(candidate)
+            return candidate
+        return None
+
+    async def _round(self, jobs: Sequence[Job]) -> None:
+        jobs = self._affordable(jobs)
+        running = [job for job in jobs if job.runs]
+        made = await asyncio.gather(
+            *(self.runner.run(self.tree[j.candidate].workflow, j.runs) for j in running)
+        )
+        for job, done in zip(running, made, strict=True):
+            self.tree[job.candidate].runs.update(done)
+        self.selection.look(self.tree)
+        experiences = [self._experience(self.tree[job.candidate]) for job in jobs]
+        if self.pool is not None:
+            self.pool.learn(experiences)
+        lesson = self.proposer.learn(experiences)
+        best = self.selection.best(self.tree)
+        runs, cost = self.tree.spent()
+        score = self.selection.score(best)[0]
+        self.rounds.append(Round(len(self.rounds), jobs, best.number, score, runs, cost, lesson))
+        if self.watch is not None:
+            self.watch(self, self.rounds[-1])
+
+    def _affordable(self, jobs: Sequence[Job]) -> list[Job]:
+        """The jobs, the last of them cut to what is left. Refused candidates cost nothing."""
+        left, kept = self._left(), []
+        for job in jobs:
+            if left > 0 or not job.runs:
+                kept.append(Job(job.candidate, job.runs[: max(0, left)]))
+            left -= len(job.runs)
+        return kept
+
+    def _left(self) -> int:
+        """Runs that may still be made."""
+        runs, cost = self.tree.spent()
+        spent = self.budget.cost is not None and cost >= self.budget.cost
+        return 0 if spent else self.budget.runs - runs
+
+    def state(self, candidate: Candidate) -> WorkflowState:
+        score = self.selection.score(candidate)[0] if candidate.runs else None
+        tried = [
+            Tried(c.edit, self.selection.score(c)[0] - (score or 0.0) if c.runs else 0.0, c.failure)
+            for c in (self.tree[number] for number in candidate.children)
+        ]
+        start = self.selection.score(self.tree.start)[0] if self.tree.start.runs else None
+        left = 1 - self.tree.spent()[0] / self.budget.runs
+        return WorkflowState(self.setting, self.kind, candidate.workflow, score, start, tried, max(0.0, left))
+
+    def _experience(self, candidate: Candidate) -> Experience:
+        parent = self.tree[candidate.parent] if candidate.parent is not None else candidate
+        state = self.state(parent)
+        before = self.selection.score(parent)[0] if parent.runs else 0.0
+        after = self.selection.score(candidate)[0] if candidate.runs else before
+        failures = candidate.failures
+        return Experience(
+            search=self.name,
+            number=candidate.number,
+            setting=self.setting,
+            anchor=state.anchor,
+            state=state.text,
+            edit=candidate.edit,
+            parent=parent.meaning,
+            child=candidate.meaning,
+            before=before,
+            after=after,
+            tasks=len(candidate.runs),
+            failure=candidate.failure or max(failures, key=lambda f: failures[f], default=""),
+        )
+
+    def _keep_workflow(self, candidate: Candidate) -> None:
+        if self.pool is not None:
+            self.pool.keep_workflow(candidate.meaning, candidate.workflow.to_json())

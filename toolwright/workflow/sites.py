@@ -1,0 +1,231 @@
+"""Where runs are made: a simulated model, or a real one on a data set. Data alone, until it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from toolwright.config.workflow import WorkflowConfig
+from toolwright.failures import UserError
+from toolwright.providers.settings import Settings
+from toolwright.trajectory import Task
+from toolwright.workflow.datasets import load
+from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
+from toolwright.workflow.program import Limits
+from toolwright.workflow.run import Interpreter, seed_of
+from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
+
+
+class Site(Protocol):
+    """Where runs are made: data alone, opened in the process that makes them."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def parallel(self) -> int:
+        """Runs that a worker makes side by side."""
+        ...
+
+    @property
+    def setting(self) -> str:
+        """What a score depends on, in words."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """Of problems: math, code or question."""
+        ...
+
+    @property
+    def operators(self) -> Sequence[str]: ...
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """That edits may give to operators, by name."""
+        ...
+
+    @property
+    def offers(self) -> Set[str] | None:
+        """What tasks bring for operators that need it; None: whatever that is."""
+        ...
+
+    def tasks(self) -> Sequence[Task]: ...
+
+    def open(self) -> Callable[[int], Evaluator]:
+        """The evaluator of each repeat; the same run made again in another repeat is another draw."""
+        ...
+
+
+def build(config: WorkflowConfig, name: str, *, held_out: bool = False, cache: str | None = None) -> Site:
+    """The site of one of the configuration's data sets."""
+    search, executor = config.search, config.executor
+    if executor.name == "simulated":
+        number = name.removeprefix("simulated").lstrip("-")
+        if number and not number.isdigit():
+            raise UserError(f"data={name}: write `simulated`, or `simulated-N` for world N")
+        return SimulatedSite(
+            seed=int(number) if number else executor.seed,
+            count=search.held_out if held_out else search.tasks,
+            split="test" if held_out else "validation",
+            latency_s=executor.latency_s,
+            parallel=executor.parallel,
+        )
+    found = load(
+        name,
+        folder=Path(search.folder),
+        validation_size=None if held_out else search.tasks,
+        test_size=search.held_out if held_out else None,
+        seed=config.run.seed,
+    )
+    chat = chat_settings("executor.chat", executor.chat)
+    return DataSite(
+        name=name,
+        chosen=tuple(found.test if held_out else found.validation),
+        scorer=found.scorer,
+        found=found.offers | {"sandbox"},
+        split="test" if held_out else "validation",
+        chat=chat.model_dump_json(),
+        temperature=executor.temperature,
+        max_tokens=executor.max_tokens,
+        cache=cache,
+        parallel=executor.parallel,
+    )
+
+
+def chat_settings(where: str, told: Mapping[str, Any]) -> Settings:
+    """Checked with its key and its price: what is missing is said before anything is paid for."""
+    from toolwright.config.validate import validated
+    from toolwright.providers import open_chat
+
+    settings = validated(Settings, dict(told), origin=lambda key: f"{where}.{key}")
+    open_chat(settings)
+    return settings
+
+
+SIMULATED_OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "Revise", "Format")
+
+
+@dataclass(frozen=True)
+class SimulatedSite:
+    """One world of the simulator's family."""
+
+    seed: int
+    count: int
+    split: str = "validation"
+    latency_s: float = 0.0
+    parallel: int = 16
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def setting(self) -> str:
+        return f"simulated-{self.seed}/{self.split}"
+
+    @property
+    def kind(self) -> str:
+        return "math"
+
+    @property
+    def operators(self) -> Sequence[str]:
+        return SIMULATED_OPERATORS
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        return PROMPTS
+
+    @property
+    def offers(self) -> Set[str] | None:
+        return None
+
+    def tasks(self) -> Sequence[Task]:
+        return World.drawn(self.seed).tasks(self.count, split=self.split)
+
+    def open(self) -> Callable[[int], Evaluator]:
+        from toolwright.config import schema
+        from toolwright.rewards import Scorer
+
+        chat = SimulatedChat(World.drawn(self.seed), latency_s=self.latency_s)
+        scorer = Scorer(schema.Reward(workers=1), default="numeric")
+
+        def evaluator(repeat: int) -> Evaluator:
+            own = Interpreter(
+                chat, runner=SimulatedRunner(), limits=self.limits, seed=seed_of(self.seed, repeat)
+            )
+            return TaskEvaluator(own, scorer, parallel=self.parallel)
+
+        return evaluator
+
+
+MATH = ("Custom", "ScEnsemble", "Programmer", "Review", "Revise", "Format")
+CODE = ("Custom", "CustomCodeGenerate", "ScEnsemble", "Test", "Revise")
+QUESTIONS = ("Custom", "AnswerGenerate", "ScEnsemble", "Revise", "Format")
+
+
+@dataclass(frozen=True)
+class DataSite:
+    """A data set and a chat model. `chat` is the model's settings, `cache` where its answers are kept."""
+
+    name: str
+    chosen: tuple[Task, ...]
+    scorer: str
+    found: frozenset[str]
+    split: str
+    chat: str
+    temperature: float
+    max_tokens: int
+    cache: str | None = None
+    parallel: int = 16
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def setting(self) -> str:
+        model = Settings.model_validate_json(self.chat)
+        return f"{self.name}/{self.split} with {model.provider}:{model.model} at {self.temperature:g}"
+
+    @property
+    def kind(self) -> str:
+        if "entry_point" in self.found:
+            return "code"
+        return "question" if self.scorer in ("em", "f1", "drop", "hotpotqa") else "math"
+
+    @property
+    def operators(self) -> Sequence[str]:
+        return {"code": CODE, "question": QUESTIONS}.get(self.kind, MATH)
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        return PROMPTS if self.kind != "code" else {}
+
+    @property
+    def offers(self) -> Set[str] | None:
+        return self.found
+
+    def tasks(self) -> Sequence[Task]:
+        return self.chosen
+
+    def open(self) -> Callable[[int], Evaluator]:
+        from toolwright.config import schema
+        from toolwright.providers import open_chat
+        from toolwright.rewards import Scorer
+        from toolwright.workflow.code import Sandbox
+
+        chat = open_chat(
+            Settings.model_validate_json(self.chat), cache=None if self.cache is None else Path(self.cache)
+        )
+        scorer = Scorer(schema.Reward(), default=self.scorer)
+        runner = Sandbox()
+
+        def evaluator(repeat: int) -> Evaluator:
+            own = Interpreter(
+                chat,
+                runner=runner,
+                limits=self.limits,
+                seed=repeat,
+                temperature=self.temperature,
+                max_tokens=self.max_tokens,
+            )
+            return TaskEvaluator(own, scorer, offers=self.offers, parallel=self.parallel)
+
+        return evaluator

@@ -1,0 +1,91 @@
+"""A small policy taught from nothing: first the language, then, by reinforcement, what is worth saying."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolwright.environments.builtin.workflow import expected, legal, started
+from toolwright.failures import UserError
+from toolwright.workflow.language import fresh
+from toolwright.workflow.pool import Experience, ExperiencePool
+from toolwright.workflow.propose import Editor
+from toolwright.workflow.simulate import PROMPTS
+from toolwright.workflow.sites import SimulatedSite
+from toolwright.workflow.state import WorkflowState
+
+WARM = ("steps=150", "batch=32", "optimizer.lr=3e-3", "task.held_out_size=8")
+LESSON = (
+    "update.epochs=4",
+    "update.minibatches=4",
+    "update.policy.lr=1e-3",
+    "algorithm.params.gigpo.mode=mean_std_norm",
+)
+FIRST_WORLD = 20_000  # of those that are learned from
+WORLDS, LESSONS, TASKS, DEPTH = 12, 5, 32, 3  # worlds a lesson, lessons, tasks behind a score, edits away
+
+
+def teach(folder: Path, words: Sequence[str] = (), *, seed: int = 0, lessons: int = LESSONS) -> Path:
+    """`folder/warm/model` speaks the language: `sft task=workflow`, random legal edits. `folder/model` has
+    then seen, in simulated worlds, what every edit of a state gains, and learned it by GiGPO: groups by
+    state, step rewards from gains. The words are the trainer's: update.policy.lr=3e-4, …"""
+    from toolwright.cli import main
+    from toolwright.workflow.policy import Policy, configured
+
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError(f"{folder} is there already; name another folder")
+    fresh(folder / "fresh", seed=seed, prompts=PROMPTS)
+    warm = ["sft", "task=workflow", f"run.seed={seed}", f"run.dir={folder}", "run.name=warm", *WARM]
+    if main([*warm, f"model.path={folder / 'fresh'}"]):
+        raise UserError("the policy could not be taught its language; the message above says why")
+    said = {word.partition("=")[0] for word in words}
+    own = [word for word in LESSON if word.partition("=")[0] not in said]
+    site = SimulatedSite(seed=FIRST_WORLD, count=TASKS)
+    editor = Editor(site.operators, site.prompts, site.limits)
+    policy = Policy(configured(folder / "warm/model", [*own, *words], seed=seed), editor, every=0)
+    pool = ExperiencePool(folder / "pool.db")
+    for lesson in range(lessons):
+        first = FIRST_WORLD + (seed * lessons + lesson) * WORLDS
+        tried = asyncio.run(explored(range(first, first + WORLDS)))
+        pool.learn(tried)
+        told = policy.lesson(tried)
+        print(
+            f"lesson {lesson + 1}/{lessons}: {len(tried)} edits, loss {told['policy/loss']:.4f}", flush=True
+        )
+    policy.save(folder / "model")
+    return folder / "model"
+
+
+async def explored(worlds: Sequence[int]) -> list[Experience]:
+    """Every edit of some states of each world, on a walk from a single call: to the best edit, or to any."""
+    found: list[Experience] = []
+    for world in worlds:
+        rng = random.Random(f"explored {world}")
+        site = SimulatedSite(seed=world, count=TASKS)
+        workflow, base = started(), await expected(site, started())
+        for _ in range(1 + rng.randint(0, DEPTH)):
+            before = await expected(site, workflow)
+            state = WorkflowState(site.setting, site.kind, workflow, before, base)
+            edits = legal(site, workflow)
+            after = {edit: await expected(site, made) for edit, made in edits.items()}
+            found += [
+                Experience(
+                    search=f"explored {world}",
+                    number=len(found) + place,
+                    setting=site.setting,
+                    anchor=state.anchor,
+                    state=state.text,
+                    edit=edit,
+                    parent=workflow.meaning,
+                    child=edits[edit].meaning,
+                    before=before,
+                    after=score,
+                    tasks=TASKS,
+                )
+                for place, (edit, score) in enumerate(after.items())
+            ]
+            chosen = max(after, key=lambda e: after[e]) if rng.random() < 0.6 else rng.choice(list(after))
+            workflow = edits[chosen]
+    return found

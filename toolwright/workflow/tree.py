@@ -1,0 +1,171 @@
+"""The tree of a search: every workflow it has met, where each came from, and all that is known of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from toolwright.failures import UserError
+from toolwright.workflow.pool import Payment
+from toolwright.workflow.program import Workflow
+
+Run = tuple[str, int]  # a task's id, and which repeat
+
+
+def identity(workflow: Workflow) -> str:
+    """Its meaning; of one that has none, a circle say, its letters."""
+    try:
+        return workflow.meaning
+    except UserError:
+        told = json.dumps(workflow.to_json(), sort_keys=True)
+        return f"none-{hashlib.blake2b(told.encode(), digest_size=12).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An edit that could be tried, what it makes, and how likely the proposer thinks it."""
+
+    edit: str
+    workflow: Workflow
+    prior: float = 1.0
+    failure: str = ""  # why it cannot run: it costs nothing, and is kept
+
+    @cached_property
+    def meaning(self) -> str:
+        return identity(self.workflow)
+
+
+@dataclass
+class Candidate:
+    """A workflow that the search has taken up."""
+
+    number: int
+    workflow: Workflow
+    parent: int | None = None
+    edit: str = ""
+    depth: int = 0
+    prior: float = 1.0
+    failure: str = ""
+    meaning: str = ""
+    runs: dict[Run, Payment] = field(default_factory=dict)
+    children: list[int] = field(default_factory=list)
+    visits: int = 0  # candidates taken up in its subtree, itself counted
+    options: list[Proposal] = field(default_factory=list)  # not tried yet
+    offered: set[str] = field(default_factory=set)  # meanings that were ever among them
+    exhausted: bool = False  # the proposer has nothing more to say
+
+    @property
+    def mean(self) -> float:
+        """Of the scores as they are; a run that failed has scored what its data set gives for that."""
+        return sum(run.score for run in self.runs.values()) / len(self.runs) if self.runs else 0.0
+
+    @property
+    def cost(self) -> float:
+        """Money for one task, on average."""
+        return sum(run.cost for run in self.runs.values()) / len(self.runs) if self.runs else 0.0
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """What went wrong in its runs, and how often."""
+        found: dict[str, int] = {}
+        for run in self.runs.values():
+            if run.failure:
+                found[run.failure] = found.get(run.failure, 0) + 1
+        return found
+
+
+class Tree:
+    """Candidates by number, the start first. Two of the same meaning are one."""
+
+    def __init__(self, start: Workflow) -> None:
+        self.candidates = [Candidate(0, start, meaning=start.meaning, visits=1)]
+        self.by_meaning = {start.meaning: 0}
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return iter(self.candidates)
+
+    def __getitem__(self, number: int) -> Candidate:
+        return self.candidates[number]
+
+    @property
+    def start(self) -> Candidate:
+        return self.candidates[0]
+
+    def offer(self, candidate: Candidate, proposals: Iterable[Proposal]) -> None:
+        """Options of a candidate, less those that mean what is there already. Their priors sum to 1."""
+        before = len(candidate.offered)
+        for proposal in proposals:
+            if proposal.meaning not in candidate.offered and proposal.meaning not in self.by_meaning:
+                candidate.offered.add(proposal.meaning)
+                candidate.options.append(proposal)
+        candidate.exhausted = len(candidate.offered) == before
+
+    def fresh(self, candidate: Candidate) -> list[Proposal]:
+        """Its options that nobody has come to by another way meanwhile."""
+        candidate.options = [o for o in candidate.options if o.meaning not in self.by_meaning]
+        return candidate.options
+
+    def take_up(self, parent: Candidate, proposal: Proposal) -> Candidate:
+        child = Candidate(
+            len(self.candidates),
+            proposal.workflow,
+            parent.number,
+            proposal.edit,
+            parent.depth + 1,
+            proposal.prior,
+            proposal.failure,
+            proposal.meaning,
+        )
+        self.candidates.append(child)
+        self.by_meaning[proposal.meaning] = child.number
+        parent.options = [o for o in parent.options if o is not proposal]
+        parent.children.append(child.number)
+        for one in self.path(child):
+            one.visits += 1
+        return child
+
+    def path(self, candidate: Candidate) -> list[Candidate]:
+        """From the start to it."""
+        found = [candidate]
+        while found[-1].parent is not None:
+            found.append(self.candidates[found[-1].parent])
+        return found[::-1]
+
+    def below(self, candidate: Candidate) -> Iterator[Candidate]:
+        """It, and all that came of it."""
+        yield candidate
+        for number in candidate.children:
+            yield from self.below(self.candidates[number])
+
+    def spent(self) -> tuple[int, float]:
+        """Runs and money."""
+        paid = [run for candidate in self.candidates for run in candidate.runs.values()]
+        return len(paid), sum(run.cost for run in paid)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs that a candidate is to make next."""
+
+    candidate: int
+    runs: tuple[Run, ...]
+
+
+def schedule(tasks: Sequence[str], repeats: int) -> list[Run]:
+    """The order in which every candidate makes its runs: what two have both made is a paired comparison."""
+    return [(task, repeat) for repeat in range(repeats) for task in tasks]
+
+
+def next_runs(candidate: Candidate, order: Sequence[Run], most: int) -> tuple[Run, ...]:
+    """The runs that it has not made, up to `most` in all."""
+    return tuple(run for run in order[:most] if run not in candidate.runs)
+
+
+def runs_of(candidate: Candidate) -> list[tuple[str, float]]:
+    return [(task, payment.score) for (task, _), payment in sorted(candidate.runs.items())]
