@@ -98,6 +98,11 @@ def start(config: schema.Engine, decoder: Decoder, tokenizer: Tokenizer, dtype: 
             "engine.name=vllm: the package vllm is not installed; docs/engines.md says how it is on a "
             "GPU and on a CPU, and engine=native needs nothing further"
         )
+    if not decoder.fast:
+        raise UserError(
+            "engine.name=vllm takes models of the fast path (docs/models.md), and this one brings a forward of "
+            "its own; engine=native samples from it"
+        )
     folder = Path(tempfile.mkdtemp(prefix="toolwright-vllm-"))
     tokenizer.save(folder)
     (folder / "config.json").write_text(json.dumps(huggingface.to_config(decoder.shape)))

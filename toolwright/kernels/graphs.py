@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from toolwright.config import schema
+from toolwright.engines import Completion, Drawn, Heard, Sampling
 from toolwright.engines.cache import SlotCache
 from toolwright.engines.native import NativeEngine, _Sequence
-from toolwright.failures import UserError
+from toolwright.failures import TaskFailure, UserError
 from toolwright.kernels.decoding import attend, place
 from toolwright.kernels.flash import Layout, attend_packed
 from toolwright.kernels.sampling import Rows, draw, filtered
@@ -88,6 +89,15 @@ class GraphEngine(NativeEngine):
                 "caches; lower model.context"
             )
         return SlotCache(self.decoder.shape, fitting, rows=fitting + 1, dtype=self.dtype, device=self.device)
+
+    async def generate(
+        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None
+    ) -> Completion:
+        if sampling.top:
+            raise TaskFailure(
+                "on a GPU the native engine does not tell the likeliest tokens beside those drawn"
+            )
+        return await super().generate(prompt, sampling, attempt=attempt, heard=heard)
 
     async def _run(self) -> None:
         """While the host reads what one chunk has drawn, the device is at the next: whoever has ended there
@@ -222,6 +232,8 @@ class GraphEngine(NativeEngine):
         for token, log_prob in zip(drawn, log_probs, strict=False):
             sequence.tokens.append(token)
             sequence.log_probs.append(log_prob)
+            if sequence.heard is not None:
+                sequence.heard(Drawn(token, log_prob))
             if closing is None or token in closing:
                 stop = self._stop(sequence, token)
                 if stop is not None:
