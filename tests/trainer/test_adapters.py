@@ -16,7 +16,7 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer import checkpoints
 
 from .conftest import Build
-from .runs import metrics, rollouts, toolwright, trained, words
+from .runs import metrics, rollouts, trained, words
 
 LORA = ["model.lora.rank=4", "model.lora.alpha=16", "algorithm.kl.where=loss", "update.policy.lr=2e-2"]
 
@@ -97,8 +97,7 @@ def test_a_run_goes_on_from_another_runs_adapter(run: Path, tmp_path: Path) -> N
 
 
 def test_merged_it_is_a_model_like_any_other(run: Path, base: Path, tmp_path: Path) -> None:
-    done = toolwright("model", "merge", str(run / "model"), "--out", str(tmp_path / "whole"), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert main(["model", "merge", str(run / "model"), "--out", str(tmp_path / "whole")]) == 0
     decoder = huggingface.load(base)
     adapter_folder.load(decoder, run / "model", base=base)
     expected = tiny.logits(decoder, [1, 2, 3, 4])
