@@ -100,8 +100,8 @@ def start(config: schema.Engine, decoder: Decoder, tokenizer: Tokenizer, dtype: 
         )
     if not decoder.fast:
         raise UserError(
-            "engine.name=vllm takes models of the fast path (docs/models.md), and this one brings its own forward; "
-            "engine=native samples from it"
+            "engine.name=vllm takes models of the fast path (docs/models.md), and this one brings its own "
+            "forward; engine=native samples from it"
         )
     folder = Path(tempfile.mkdtemp(prefix="toolwright-vllm-"))
     tokenizer.save(folder)
