@@ -70,6 +70,7 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
     """The policy's decoder and tokenizer: a Hugging Face folder's, or fresh, a token a character."""
     if config.path is not None:
         base, _ = folders(config)
+        context_of(config)  # first of all it must be a model's folder
         tokenizer = build_tokenizer(config, alphabet)
         decoder = huggingface.load(base, context=config.context, fast=FAST[config.fast])
         if tokenizer.size > decoder.shape.vocab:
