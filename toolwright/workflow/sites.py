@@ -98,10 +98,10 @@ def build(config: WorkflowConfig, name: str, *, held_out: bool = False, cache: s
 def chat_settings(where: str, told: Mapping[str, Any]) -> Settings:
     """Checked with its key and its price: what is missing is said before anything is paid for."""
     from toolwright.config.validate import validated
-    from toolwright.providers import open_chat
+    from toolwright.providers import check
 
     settings = validated(Settings, dict(told), origin=lambda key: f"{where}.{key}")
-    open_chat(settings)
+    check(settings)
     return settings
 
 
