@@ -36,7 +36,7 @@ def free_ports(count: int) -> list[int]:
 
 def environment() -> dict[str, str]:
     left = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "RAY_ADDRESS")}
-    return {**left, "RAY_USAGE_STATS_ENABLED": "0"}
+    return {**left, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
 
 
 @pytest.fixture
@@ -67,10 +67,11 @@ def test_a_run_is_submitted_as_a_job(jobs: str, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "reward.py").write_text("def score(solution_str):\n    return float(len(solution_str))\n")
-    own = words(*PATIENT, "run.name=x", f"run.dir={tmp_path}", "reward.function=reward.py:score")
+    named = ["run.name=x", f"run.dir={tmp_path}", "reward.function=reward.py:score", "train.steps=2"]
+    own = words(*PATIENT, *named)
     line = [*RAY, "job", "submit", f"--address={jobs}", f"--working-dir={folder}", "--"]
     done = subprocess.run(
-        [*line, sys.executable, "-c", START, "train", *own, "train.steps=2"],
+        [*line, sys.executable, "-c", START, "train", *own],
         env=environment(),
         capture_output=True,
         text=True,

@@ -46,6 +46,7 @@ def test_a_tool_that_cannot_be_sent_works_in_a_ray_worker(
     monkeypatch.chdir(tmp_path)
     environment = {"env_vars": {"PYTHONPATH": str(ROOT)}}
     ray.init(
+        "local",  # whatever cluster another has left a note of
         num_cpus=1,
         include_dashboard=False,
         logging_level="ERROR",
