@@ -42,7 +42,7 @@ PROMPT = "0123456789" * 4
 class Instant:
     """Answers at once, with as many tokens as it is asked for."""
 
-    exact, weights_version, context = True, 0, 1 << 20
+    exact, takes_weights, weights_version, context = True, True, 0, 1 << 20
 
     def __init__(self, config: Any, *, decoder: Any, tokenizer: Any, dtype: Any) -> None:
         self.made: dict[int, Completion] = {}
@@ -56,6 +56,7 @@ class Instant:
         return self.made[count]
 
     def release(self, attempt: str) -> None: ...
+    def rest(self) -> None: ...
     def publish(self, version: int) -> None:
         self.weights_version = version
 
