@@ -97,7 +97,8 @@ class HttpEngine:
         version = self.weights_version
         work = asyncio.run_coroutine_threadsafe(self._complete(body), self._loop)
         try:
-            answered = await asyncio.wait_for(asyncio.wrap_future(work), self.timeout_s)
+            async with asyncio.timeout(self.timeout_s):  # `wait_for` loses a cancellation to an answer
+                answered = await asyncio.wrap_future(work)
         except TimeoutError:
             message = f"{self.url} did not finish a turn of {attempt} within {self.timeout_s:g} s"
             raise InfrastructureFailure(message) from None

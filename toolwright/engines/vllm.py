@@ -61,7 +61,8 @@ class VllmEngine:
         room = replace(sampling, max_tokens=min(sampling.max_tokens, self.context - len(prompt)))
         number, answer = self.process.ask("generate", list(prompt), room, sorted(self.tokenizer.end_tokens))
         try:
-            found = await asyncio.wait_for(asyncio.wrap_future(answer), self.timeout_s)
+            async with asyncio.timeout(self.timeout_s):  # `wait_for` loses a cancellation to an answer
+                found = await asyncio.wrap_future(answer)
         except TimeoutError:
             message = f"the vllm engine did not finish a turn of {attempt} within {self.timeout_s:g} s"
             raise InfrastructureFailure(message) from None
