@@ -138,6 +138,6 @@ def test_a_fork_opens_a_connection_of_its_own(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     child = context.Process(target=lambda: pool.pay([payment("w", 2)]))
     child.start()
-    child.join()
+    child.join(120)
     assert child.exitcode == 0
     assert pool.spent()[0] == 2
