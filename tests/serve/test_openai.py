@@ -183,11 +183,13 @@ def test_the_likeliest_tokens_are_told_beside_each(client: openai.OpenAI, served
         assert len(token.top_logprobs) == 3
         assert (token.top_logprobs[0].token, token.top_logprobs[0].logprob) == (token.token, token.logprob)
         assert token.top_logprobs[1].logprob >= token.top_logprobs[2].logprob
+    asked = Tokenizer.load(served.folder).opening(HELLO).tokens
     text = client.completions.create(
-        model=served.name, prompt="hello", logprobs=2, max_tokens=1, temperature=0
+        model=served.name, prompt=asked, logprobs=2, max_tokens=3, temperature=0
     ).choices[0]
     assert text.logprobs is not None
-    assert [len(top) for top in text.logprobs.top_logprobs or []] == [2]
+    assert text.text == "hel"
+    assert [len(top) for top in text.logprobs.top_logprobs or []] == [2, 2, 2]
 
 
 def test_tokens_come_as_ids_for_those_who_ask(client: openai.OpenAI, served: Served) -> None:
