@@ -73,7 +73,9 @@ def sandbox() -> Iterator[Sandbox]:
 def attempts(url: str, *meanwhile: Any, takes_s: float, **tool: Any) -> list[Trajectory]:
     """All attempts at once, while the given coroutine functions do harm."""
     made = tokenizer("chatml")
-    config = schema.Rollout(max_tokens=200, retries=0, tool_prompt="", call_format="tags", timeout_s=600)
+    config = schema.Rollout(
+        max_tokens=200, retries=0, tool_prompt="", call_format="tags", timeout_s=600, tool_timeout_s=600
+    )
     engine = ScriptedEngine(made, saying(made, CALL.format(takes_s), "42<|im_end|>"))
     rollout = Rollout(config, engine, made, tools={"python": {"url": url, **tool}})
     task = Task("t", [{"role": "user", "content": "?"}])
@@ -96,7 +98,7 @@ def test_attempts_end_right_once_it_is_back(sandbox: Sandbox) -> None:
         await asyncio.sleep(0.5)
         await asyncio.to_thread(sandbox.start)
 
-    for attempt in attempts(sandbox.url, restart, takes_s=1.5):
+    for attempt in attempts(sandbox.url, restart, takes_s=1.5, timeout=600.0, max_retries=100):
         assert attempt.failure is None, attempt.failure
         assert "<result>42" in attempt.response
         assert attempt.counts.get("tool_errors", 0) == 0
