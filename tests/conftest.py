@@ -1,12 +1,29 @@
-"""What holds for every test: what one has imported from its own folder is not there for the next."""
+"""What holds for every test: it says the same on every machine, and nothing that another has left behind."""
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
 from tempfile import gettempdir
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples in every run, however long one of them takes; `--hypothesis-profile explore` draws others.
+for name, same in (("same", True), ("explore", False)):
+    settings.register_profile(
+        name, derandomize=same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("same")
+
+
+@pytest.fixture(autouse=True)
+def same_draws() -> None:
+    """What is drawn without a seed of its own is the same in every run, whatever ran before."""
+    random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-PATIENCE_S = 120.0
+from tests.ports import free_port
+
+PATIENCE_S = 600.0
 
 
 class Ranks:
@@ -56,7 +57,7 @@ def _serve(end: Connection) -> None:
     while True:
         work, args, settings = end.recv()
         try:
-            joined = {"address": "127.0.0.1", "device": torch.device("cpu"), "timeout_s": 60.0, **settings}
+            joined = {"address": "127.0.0.1", "device": torch.device("cpu"), "timeout_s": 300.0, **settings}
             group = Group.join(**joined)
             try:
                 answer = True, work(group, *args)
@@ -65,10 +66,3 @@ def _serve(end: Connection) -> None:
         except BaseException:
             answer = False, traceback.format_exc()
         end.send(answer)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

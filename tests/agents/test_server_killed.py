@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
-import socket
 import subprocess
-import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+from tests.waiting import wait_until
 from toolwright.agents.rollout import Rollout, Wanted
 from toolwright.config import schema
 from toolwright.sandbox.local import command
@@ -22,16 +24,14 @@ from .scripted import ScriptedEngine, saying
 from .templates import tokenizer
 
 ATTEMPTS = 6
-CALL = "<tool>import time; time.sleep(1.5); print(6*7)</tool>"
+CALL = "<tool>import time; time.sleep({}); print(6*7)</tool>"
 
 
 class Sandbox:
     """A server on a port of its own that can be killed and started again."""
 
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.start()
 
@@ -45,6 +45,15 @@ class Sandbox:
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline().startswith("serving on")
+
+    async def called(self) -> None:
+        """Until the first calls are under way."""
+
+        def running() -> bool:
+            with urllib.request.urlopen(f"{self.url}/status", timeout=60) as status:
+                return json.load(status)["running"] > 0
+
+        await asyncio.to_thread(wait_until, running, "code is run")
 
     def kill(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -61,11 +70,13 @@ def sandbox() -> Iterator[Sandbox]:
         server.kill()
 
 
-def attempts(url: str, *meanwhile: Any, **tool: Any) -> list[Trajectory]:
+def attempts(url: str, *meanwhile: Any, takes_s: float, **tool: Any) -> list[Trajectory]:
     """All attempts at once, while the given coroutine functions do harm."""
     made = tokenizer("chatml")
-    config = schema.Rollout(max_tokens=200, retries=0, tool_prompt="", call_format="tags", timeout_s=60)
-    engine = ScriptedEngine(made, saying(made, CALL, "42<|im_end|>"))
+    config = schema.Rollout(
+        max_tokens=200, retries=0, tool_prompt="", call_format="tags", timeout_s=600, tool_timeout_s=600
+    )
+    engine = ScriptedEngine(made, saying(made, CALL.format(takes_s), "42<|im_end|>"))
     rollout = Rollout(config, engine, made, tools={"python": {"url": url, **tool}})
     task = Task("t", [{"role": "user", "content": "?"}])
 
@@ -82,12 +93,12 @@ def attempts(url: str, *meanwhile: Any, **tool: Any) -> list[Trajectory]:
 
 def test_attempts_end_right_once_it_is_back(sandbox: Sandbox) -> None:
     async def restart() -> None:
-        await asyncio.sleep(0.7)  # in the middle of the first calls
+        await sandbox.called()
         await asyncio.to_thread(sandbox.kill)
         await asyncio.sleep(0.5)
         await asyncio.to_thread(sandbox.start)
 
-    for attempt in attempts(sandbox.url, restart):
+    for attempt in attempts(sandbox.url, restart, takes_s=1.5, timeout=600.0, max_retries=100):
         assert attempt.failure is None, attempt.failure
         assert "<result>42" in attempt.response
         assert attempt.counts.get("tool_errors", 0) == 0
@@ -95,13 +106,10 @@ def test_attempts_end_right_once_it_is_back(sandbox: Sandbox) -> None:
 
 def test_one_that_stays_away_is_named_within_its_limit(sandbox: Sandbox) -> None:
     async def kill() -> None:
-        await asyncio.sleep(0.7)
+        await sandbox.called()
         await asyncio.to_thread(sandbox.kill)
 
-    started = time.monotonic()
-    found = attempts(sandbox.url, kill, timeout=4.0, timeout_s=3.0, max_retries=2)
-    assert time.monotonic() - started < 40
-    for attempt in found:
+    for attempt in attempts(sandbox.url, kill, takes_s=100, timeout=20.0, timeout_s=200.0, max_retries=2):
         assert attempt.failure is not None
         assert attempt.failure.kind == "infrastructure"
         assert sandbox.url in attempt.failure.message

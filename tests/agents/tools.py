@@ -7,6 +7,7 @@ import asyncio
 from toolwright.failures import InfrastructureFailure
 
 ended: list[str] = []
+met: list[int] = []
 
 
 def echo(text: str) -> str:
@@ -27,6 +28,14 @@ async def wait(seconds: float) -> str:
     """Takes its time."""
     await asyncio.sleep(seconds)
     return f"waited {seconds}"
+
+
+async def meet(count: int) -> str:
+    """Answers once so many are asked at the same time."""
+    met.append(count)
+    while len(met) < count:
+        await asyncio.sleep(0.01)
+    return f"{count} have met"
 
 
 def broken(text: str) -> str:

@@ -67,7 +67,7 @@ def promised(engine_name: str) -> Promised:
 @pytest.fixture(scope="session")
 def vllm_process() -> Iterator[EngineProcess]:
     """One for all tests: what is started over it has the weights of the test's own model."""
-    config = schema.Engine(name="vllm", slots=64, timeout_s=300)
+    config = schema.Engine(name="vllm", slots=64, timeout_s=1200)
     process = start(config, MODELS[SERVED], tiny.characters(), torch.float32)
     yield process
     process.close()
@@ -90,14 +90,14 @@ def build(engine_name: str, request: pytest.FixtureRequest) -> Iterator[Build]:
     made: list[Engine] = []
 
     def over(decoder: Decoder, tokenizer: Tokenizer, **settings: Any) -> Engine:
-        settings = {"slots": 64, "timeout_s": 60.0, "dtype": torch.float32, **settings}
+        settings = {"slots": 64, "timeout_s": 300.0, "dtype": torch.float32, **settings}
         dtype = settings.pop("dtype")
         if engine_name == "vllm":
             process = request.getfixturevalue("vllm_process")
             config = schema.Engine(name="vllm", **settings)
             return VllmEngine(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype, process=process)
         # A limit for a turn is not one for a server to be met within.
-        limit, settings["timeout_s"] = settings["timeout_s"], 60.0
+        limit, settings["timeout_s"] = settings["timeout_s"], 300.0
         config = schema.Engine(name="http", url=request.getfixturevalue("http_server").url, **settings)
         engine = HttpEngine(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
         engine.timeout_s = limit
@@ -130,7 +130,7 @@ def make(
     tokenizer: Tokenizer,
     *,
     slots: int = 8,
-    timeout_s: float = 60.0,
+    timeout_s: float = 300.0,
     dtype: torch.dtype = torch.float32,
 ) -> Any:
     config = schema.Engine(name=name, slots=slots, timeout_s=timeout_s)

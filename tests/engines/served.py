@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,13 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from tests.ports import free_port
 from toolwright.engines.vllm_worker import EXTENSION
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
-START_S = 300.0
+START_S = 1200.0
 
 
 class Server:
@@ -32,9 +32,7 @@ class Server:
         self.folder, self.extended, self.context = folder, extended, decoder.shape.context
         huggingface.save(decoder, folder)
         tokenizer.save(folder)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Server:
@@ -67,7 +65,7 @@ class Server:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5):
+            with urllib.request.urlopen(f"{self.url}/health", timeout=60):
                 return True
         except (urllib.error.URLError, OSError):
             return False

@@ -31,7 +31,7 @@ class StubServer:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        asyncio.run_coroutine_threadsafe(self._open(), self.loop).result(20)
+        asyncio.run_coroutine_threadsafe(self._open(), self.loop).result(120)
         return self
 
     async def _open(self) -> None:
@@ -79,7 +79,7 @@ class StubServer:
         return {"text": said.text, "logprobs": told, **own}
 
     def __exit__(self, *error: object) -> None:
-        asyncio.run_coroutine_threadsafe(self.runner.cleanup(), self.loop).result(20)
+        asyncio.run_coroutine_threadsafe(self.runner.cleanup(), self.loop).result(120)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()

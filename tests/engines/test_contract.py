@@ -333,7 +333,7 @@ class TestTurns:
         assert first.tokens == second.tokens
 
     def test_two_turns_of_one_attempt_at_once_cost_nobody_a_place(self, build: Build) -> None:
-        engine = build(MODEL, ENDLESS, slots=2, timeout_s=20)
+        engine = build(MODEL, ENDLESS, slots=2, timeout_s=300)
         for _ in range(3):
             requests = [(PROMPT, Sampling(max_tokens=4, seed=s), "the same") for s in range(4)]
             answers = ask(engine, requests)
@@ -401,7 +401,7 @@ class TestTrouble:
     def test_an_attempt_that_is_given_up_frees_its_place_and_disturbs_nobody(
         self, build: Build, slots: int
     ) -> None:
-        engine = build(MODEL, ENDLESS, slots=slots, timeout_s=20)
+        engine = build(MODEL, ENDLESS, slots=slots, timeout_s=300)
         sampling = [Sampling(max_tokens=25, seed=seed) for seed in range(5)]
 
         async def one_gives_up(steps: int) -> list[Completion]:

@@ -86,7 +86,7 @@ class TestSlots:
         assert rows[-1] < 32
 
     def test_kept_between_turns_go_to_whoever_needs_one(self) -> None:
-        engine = engine_of(tiny.decoder(), slots=2, timeout_s=20)
+        engine = engine_of(tiny.decoder(), slots=2, timeout_s=300)
 
         async def many_never_come_back() -> None:
             for i in range(6):
@@ -164,7 +164,7 @@ class TestAFaultInTheEngine:
             if count == when:
                 raise RuntimeError("out of memory")
 
-        engine = engine_of(watch(tiny.decoder(), fault), slots=3, timeout_s=20)
+        engine = engine_of(watch(tiny.decoder(), fault), slots=3, timeout_s=300)
 
         async def many() -> list[Completion | BaseException]:
             asked = (
@@ -182,7 +182,7 @@ class TestAFaultInTheEngine:
         ]
 
     def test_closing_tells_those_who_still_wait(self) -> None:
-        engine = engine_of(tiny.decoder(), slots=1, timeout_s=20)
+        engine = engine_of(tiny.decoder(), slots=1, timeout_s=300)
 
         async def close_early() -> list[Completion | BaseException]:
             asked = [
@@ -210,7 +210,7 @@ class TestAFaultInTheEngine:
         late = [a for a in asyncio.run(overload()) if isinstance(a, BaseException)]
         assert late
         assert all(isinstance(error, InfrastructureFailure) for error in late)
-        engine.timeout_s = 20
+        engine.timeout_s = 300
         requests = [(PROMPT, Sampling(max_tokens=4, seed=s), str(s)) for s in range(4)]
         assert len(ask(engine, requests)) == 4
         assert idle(engine)

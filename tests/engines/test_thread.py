@@ -93,7 +93,7 @@ def test_two_loops_ask_at_the_same_time() -> None:
 def test_a_pass_keeps_nobody_waiting() -> None:
     class Slow(Deaf):
         async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
-            time.sleep(0.3)  # as a long prompt does
+            time.sleep(1)  # as a long prompt does
             return await super().generate(prompt, sampling, attempt=attempt)
 
     running = InThread(Slow())

@@ -161,15 +161,15 @@ class TestWhoIsBlamed:
     @pytest.mark.parametrize("where", ["build", "reset", "step"])
     def test_one_that_hangs_costs_one_limit_which_is_named(self, where: str) -> None:
         started = time.perf_counter()
-        attempts = run("Trouble", count=8, where=where, what="hang", rollout={"environment_timeout_s": 0.3})
-        assert time.perf_counter() - started < 3, "eight of them side by side"
+        attempts = run("Trouble", count=8, where=where, what="hang", rollout={"environment_timeout_s": 1.5})
+        assert time.perf_counter() - started < 8 * 1.5, "eight of them side by side"
         for attempt in attempts:
             assert attempt.failure is not None
             assert "Trouble' did not answer" in attempt.failure.message
-            assert "rollout.environment_timeout_s=0.3" in attempt.failure.message
+            assert "rollout.environment_timeout_s=1.5" in attempt.failure.message
 
     def test_an_async_one_that_hangs_is_cancelled_and_closed(self) -> None:
-        (trajectory,) = run("Sleepy", rollout={"environment_timeout_s": 0.2})
+        (trajectory,) = run("Sleepy", rollout={"environment_timeout_s": 1.5})
         assert trajectory.failure is not None
         assert "did not answer step" in trajectory.failure.message
 

@@ -125,7 +125,7 @@ def until_saved(group: Group, folder: Path) -> list[dict[str, float]]:
     write = FileSystemWriter.write_data
 
     def late(*args: Any) -> Any:
-        let.wait(60)
+        let.wait(600)
         return write(*args)
 
     learn(learner, range(1, 3))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from ranks import free_port
 
+from tests.ports import free_port
 from toolwright.config import schema
 from toolwright.learner.ranks import ALONE
 from toolwright.learner.sharding import Group

@@ -118,12 +118,12 @@ def test_values_that_are_not_finite_or_not_numbers_are_not_shown(capsys: pytest.
 def test_a_step_costs_less_than_a_millisecond_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     values: dict[str, Any] = {f"group/name_{n}": 0.5 for n in range(40)} | {"reward/mean": 0.5}
     with Progress(2000, title="t") as progress:
-        began = time.perf_counter()
+        began = time.process_time()
         for step in range(1, 1001):
             with progress.stage("sample"), progress.stage("score"):
                 pass
             progress.step(step, values)
-        assert time.perf_counter() - began < 1.0
+        assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_the_live_display_shows_stage_step_and_reward_and_keeps_messages() -> No
         "for s in (1, 2, 3): p.step(s, {'reward/mean': s / 4, 'held_out/accuracy': 0.5})\n"
         "    p.line('[note] a message')\n"
         "    print('a print')\n"
-        "    with p.stage('checkpoint'): time.sleep(0.4)"
+        "    with p.stage('checkpoint'): time.sleep(3)"
     )
     for part in ("grpo", "checkpoint", "3/10", "30%", "reward 0.75", "held-out 50.0 %", "▁▄█", "done in"):
         assert part in shown
@@ -181,5 +181,5 @@ def on_a_terminal(body: str, environment: dict[str, str] | None = None) -> str:
         pass
     finally:
         os.close(ours)
-        process.wait(timeout=10)
+        process.wait(timeout=240)
     return shown.decode()

@@ -8,13 +8,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure
 from toolwright.providers import Reply
 from toolwright.providers.budget import Amount, Budget, Budgeted, BudgetSpent
@@ -166,15 +166,13 @@ def child(path: Path, pause_s: float) -> subprocess.Popen[str]:
 
 def test_processes_share_a_budget_in_a_file_also_with_one_that_was_killed(tmp_path: Path) -> None:
     path = tmp_path / "budget"
-    killed = child(path, 60)
+    killed = child(path, 600)
     assert killed.stdout is not None
     killed.stdout.readline()
-    until = time.monotonic() + 30
-    while held(Budget(file=path)).calls < 4 and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: held(Budget(file=path)).calls == 4, "four calls are under way")
     killed.kill()
     killed.communicate()
     others = [child(path, 0.001) for _ in range(2)]
-    asked = [int(running.communicate(timeout=120)[0].split()[-1]) for running in others]
+    asked = [int(running.communicate(timeout=400)[0].split()[-1]) for running in others]
     assert sum(asked) == 96  # the four of the killed one count: nobody knows what became of them
     assert Budget(file=path).spent.calls == 100

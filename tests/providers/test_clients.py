@@ -54,7 +54,7 @@ def asked(
                     base_url=server.url,
                     price={"input": 10.0, "output": 100.0},  # type: ignore[arg-type]
                     retries=retries,
-                    timeout_s=5,
+                    timeout_s=120,
                     fields=fields or {},
                 )
             )

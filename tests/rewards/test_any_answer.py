@@ -48,9 +48,9 @@ def test_any_answer_has_a_score_from_0_to_1(name: str, answer: str) -> None:
 @pytest.fixture(scope="module")
 def elsewhere(sandbox_url: str) -> Iterator[dict[str, Scorer]]:
     made = {
-        "math": scorer("math", timeout_s=5, workers=2),
+        "math": scorer("math", timeout_s=60, workers=2),
         "format": scorer("format"),
-        "code": scorer("code", sandbox_url=sandbox_url, params={"code": {"timeout_s": 2}}),
+        "code": scorer("code", sandbox_url=sandbox_url, params={"code": {"timeout_s": 10}}),
     }
     yield made
     for each in made.values():
@@ -81,7 +81,7 @@ def test_a_long_answer_takes_no_longer_than_it_should(name: str, answer: str) ->
     made = scorer(name, params=PARAMS.get(name, {}))
     began = time.process_time()
     assert score(made, attempt(answer, TRUTHS[name]))[0] is not None
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 5  # a hundredth of that; what is quadratic takes minutes
 
 
 def test_64_threads_may_ask_one_scorer(elsewhere: dict[str, Scorer]) -> None:
@@ -109,4 +109,4 @@ def test_a_thousand_answers_to_gsm8k_take_a_blink() -> None:
     attempts = [attempt(f"{reasoning}#### {n}", str(n)) for n in range(1000)]
     began = time.process_time()
     assert score(made, *attempts) == [1.0] * 1000
-    assert time.process_time() - began < 0.2
+    assert time.process_time() - began < 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.rewards.attempts import attempt, said, score, scorer
+from tests.waiting import wait_until
 from toolwright.failures import UserError
 from toolwright.rewards import Scorer
 
@@ -47,7 +47,7 @@ class JudgeServer:
         self.together += 1
         self.most_together = max(self.together, self.most_together)
         try:
-            await asyncio.sleep(30 if "HANG" in question else 0.01)
+            await asyncio.sleep(600 if "HANG" in question else 0.05)
         finally:
             self.together -= 1
         if self.busy:
@@ -77,7 +77,7 @@ def server() -> Iterator[JudgeServer]:
     made.close()
 
 
-def judge(server: JudgeServer, timeout_s: float = 10, **params: Any) -> Scorer:
+def judge(server: JudgeServer, timeout_s: float = 120, **params: Any) -> Scorer:
     settings = {"base_url": server.url, "model": "m", **params}
     return scorer("judge", timeout_s=timeout_s, params={"judge": settings})
 
@@ -146,16 +146,14 @@ def test_a_busy_server_is_asked_again(server: JudgeServer) -> None:
 
 
 def test_a_server_that_is_gone_or_hangs_is_named(server: JudgeServer) -> None:
-    made = judge(server, timeout_s=1, retries=0)
+    made = judge(server, timeout_s=3, retries=0)
     hung, right = attempt("HANG", "x"), attempt("Paris", "Paris")
     try:
-        began = time.monotonic()
         assert score(made, hung, right) == [None, 1.0]
-        assert time.monotonic() - began < 5
     finally:
         made.close()
     assert hung.failure.kind == "infrastructure"
-    assert f"{server.url}/chat/completions: no answer within reward.timeout_s=1 s" in hung.failure.message
+    assert f"{server.url}/chat/completions: no answer within reward.timeout_s=3 s" in hung.failure.message
     gone = scorer("judge", params={"judge": {"base_url": "http://127.0.0.1:9", "model": "m", "retries": 1}})
     lost = attempt("Paris", "Paris")
     try:
@@ -185,17 +183,15 @@ def test_no_more_than_concurrency_are_asked_at_once(server: JudgeServer) -> None
 
 
 def test_one_scorer_serves_loop_after_loop_and_closing_ends_what_hangs(server: JudgeServer) -> None:
-    made = judge(server, timeout_s=60)
+    made = judge(server, timeout_s=600)
     for _ in range(3):  # each a new event loop
         assert score(made, attempt("Paris", "Paris")) == [1.0]
     hung = attempt("HANG", "x")
     scoring = threading.Thread(target=score, args=(made, hung))
     scoring.start()
-    time.sleep(0.3)
-    began = time.monotonic()
+    wait_until(lambda: server.together, "the judge is asked")
     made.close()
-    scoring.join(5)
-    assert time.monotonic() - began < 5
+    scoring.join(120)
     assert hung.failure.kind == "infrastructure"
 
 

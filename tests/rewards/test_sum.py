@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from toolwright.trainer.evaluation import right
 from toolwright.trajectory import Segment, Task, Trajectory
 
 FUNCTIONS = """
-import time
+import os, time
+from pathlib import Path
 
 def kind(data_source, solution_str, ground_truth, extra_info, *, scale=1.0):
     return scale * extra_info["num_turns"]
@@ -34,8 +34,12 @@ def any_keyword(data_source, solution_str, ground_truth, extra_info, **kwargs):
 def batch(completions, num_turns, counts, stop, mine, bonus=0.0, **columns):
     return [n + c.get("tool_calls", 0) + m + bonus for n, c, m in zip(num_turns, counts, mine)]
 
-def slow(solution_str):
-    time.sleep(60 if solution_str == "hang" else 0.2)
+def meets(solution_str):
+    here = Path(__file__).with_name("here")
+    here.mkdir(exist_ok=True)
+    (here / str(os.getpid())).touch()
+    while solution_str == "hang" or len(list(here.iterdir())) < 4:
+        time.sleep(0.02)
     return 1.0
 
 def fails(solution_str):
@@ -141,26 +145,18 @@ def test_what_a_tool_printed_is_not_the_policys_answer() -> None:
     assert score(made, tool_use(), silent) == [1.0, 0.0]
 
 
-def test_slow_scores_run_side_by_side_and_a_hang_costs_one_limit_of_one_item(file: Path) -> None:
-    made = scorer("", function=f"{file}:slow", workers=4, timeout_s=2)
-
-    async def both() -> tuple[float, float]:
-        loop = asyncio.get_running_loop()
-        await made.score([attempt("x") for _ in range(8)])  # until all four run
-        began = loop.time()
-        await made.score([attempt("x") for _ in range(12)])
-        quick = loop.time() - began
-        attempts = [attempt("hang"), *(attempt("x") for _ in range(9))]
-        await made.score(attempts)
-        assert [t.reward for t in attempts] == [None] + [1.0] * 9
-        return quick, loop.time() - began - quick
-
+def test_scores_run_side_by_side_and_a_hang_costs_one_limit_of_one_item(file: Path) -> None:
+    """Nothing is scored before four processes are at it."""
+    made = scorer("", function=f"{file}:meets", workers=4, timeout_s=60)
     try:
-        quick, with_a_hang = asyncio.run(both())
+        assert score(made, *(attempt("x") for _ in range(8))) == [1.0] * 8
     finally:
         made.close()
-    assert quick < 2.2  # 12 × 0.2 s by four; 2.4 s one after the other
-    assert with_a_hang < 6
+    made = scorer("", function=f"{file}:meets", workers=4, timeout_s=3)
+    try:
+        assert score(made, attempt("hang"), *(attempt("x") for _ in range(9))) == [None] + [1.0] * 9
+    finally:
+        made.close()
 
 
 def test_the_scorers_of_shape_and_effort() -> None:
@@ -210,13 +206,13 @@ def test_format_by_tags_or_by_pattern(text: str, params: dict[str, Any], value: 
 
 
 def test_a_pattern_that_takes_for_ever_is_killed_and_one_that_is_wrong_is_told_at_once() -> None:
-    made = scorer("format", timeout_s=1, params={"format": {"pattern": "(a+)+b"}})
+    made = scorer("format", timeout_s=3, params={"format": {"pattern": "(a+)+b"}})
     endless, quick = attempt("a" * 60), attempt("aab")
     try:
         assert score(made, endless, quick) == [None, 1.0]
     finally:
         made.close()
-    assert "format did not return within reward.timeout_s=1 s" in endless.failure.message
+    assert "format did not return within reward.timeout_s=3 s" in endless.failure.message
     made = scorer("format", params={"format": {"pattern": "("}})
     try:
         with pytest.raises(UserError, match="format raised"):

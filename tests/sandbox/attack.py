@@ -67,7 +67,7 @@ class Attack:
         diary.chmod(0o600)
         if callable(self.play):
             return self.play(server, place)
-        return server.run(filled(self.play, server, place))
+        return server.run(filled(self.play, server, place), timeout_s=60)
 
 
 def filled(code: str, server: Server, place: Path) -> str:
@@ -110,7 +110,7 @@ def served_without(stops: frozenset[Stop], *options: str) -> Iterator[Server]:
         yield Server(process.stdout.readline().removeprefix("serving on ").strip(), pid=process.pid)
     finally:
         process.terminate()
-        process.wait(40)
+        process.wait(120)
         process.stdout.close()
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from tests.waiting import wait_until
+
+FOR_EVER = "import time; time.sleep(500)"
 
 
 class Server:
@@ -19,7 +25,7 @@ class Server:
         self.token = token
         self.pid = pid
 
-    def ask(self, method: str, path: str, body: object = None, timeout: float = 60) -> tuple[int, Any]:
+    def ask(self, method: str, path: str, body: object = None, timeout: float = 120) -> tuple[int, Any]:
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
         if self.token:
@@ -42,6 +48,19 @@ class Server:
 
     def status(self) -> dict[str, Any]:
         return self.ask("GET", "/status")[1]
+
+    @contextlib.contextmanager
+    def busy(self, code: str = FOR_EVER, path: str = "/run") -> Iterator[None]:
+        """With one place taken, until the block ends: then the caller leaves, and the code with it."""
+        running = self.status()["running"]
+        body = json.dumps({"code": code, "timeout_s": 600}).encode()
+        place = urlsplit(self.url)
+        with socket.create_connection((place.hostname, place.port)) as caller:
+            head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+            caller.sendall(head.encode() + body)
+            wait_until(lambda: self.status()["running"] > running, "the code is under way")
+            yield
+        wait_until(lambda: self.status()["running"] <= running, "the code has left with its caller")
 
     @contextlib.contextmanager
     def session(self, **wishes: Any) -> Iterator[LiveSession]:

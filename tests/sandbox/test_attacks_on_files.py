@@ -80,7 +80,7 @@ def plant_by_a_name_that_climbs(server: Server, place: Path) -> dict[str, Any]:
 
 def make_the_reader_wait(server: Server, _: Path) -> dict[str, Any]:
     """A pipe that nobody writes to, offered as a file to fetch."""
-    answer = server.run("import os; os.mkfifo('pipe')", fetch=["pipe"], timeout_s=2)
+    answer = server.run("import os; os.mkfifo('pipe')", fetch=["pipe"], timeout_s=5)
     return {**answer, "value": "BREACH" if answer["status"] == "timeout" else ""}
 
 

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import wait_until
 from toolwright.sandbox import cgroup
 from toolwright.sandbox.limits import Limits
 
@@ -56,27 +57,32 @@ os._exit(0)
 """
 IN_PROCESSES = """
 import os, time
+reading, writing = os.pipe()
 for _ in range(6):
     if os.fork() == 0:
         block = bytearray(os.urandom(1 << 20)) * 50
-        time.sleep(20); os._exit(0)
+        os.write(writing, b'x'); time.sleep(60); os._exit(0)
+for _ in range(6): os.read(reading, 1)
 time.sleep(4); print('BREACH', flush=True); os._exit(0)
 """
 FORKED_BY_THREADS = """
 import os, threading, time
+reading, writing = os.pipe()
 def grow():
     if os.fork() == 0:
         block = bytearray(os.urandom(1 << 20)) * 170
-        time.sleep(20); os._exit(0)
-    time.sleep(20)
+        os.write(writing, b'x'); time.sleep(60); os._exit(0)
+    time.sleep(60)
 for _ in range(4): threading.Thread(target=grow, daemon=True).start()
+for _ in range(4): os.read(reading, 1)
 time.sleep(4); print('BREACH', flush=True); os._exit(0)
 """
 # Each is smaller than the zygote, with which it shares nothing.
 SMALL_AND_MANY = """
 import subprocess, sys, time
-code = 'block = bytearray(2 << 20); import time; time.sleep(20)'
-for _ in range(40): subprocess.Popen([sys.executable, '-I', '-S', '-c', code])
+code = 'block = bytearray(2 << 20); print(flush=True); import time; time.sleep(60)'
+many = [subprocess.Popen([sys.executable, '-I', '-S', '-c', code], stdout=-1) for _ in range(40)]
+for one in many: one.stdout.readline()
 time.sleep(4); print('BREACH', flush=True)
 """
 # The pages of files in memory belong to no process.
@@ -90,7 +96,7 @@ print('BREACH', flush=True)
 
 
 def wishing(code: str, **wishes: Any) -> Any:
-    return lambda server, _: server.run(code, **wishes)
+    return lambda server, _: server.run(code, **{"timeout_s": 60, **wishes})
 
 
 def take_the_neighbours_processes(server: Server, _: Path) -> dict[str, Any]:
@@ -142,7 +148,7 @@ test_it_fails, test_each_stop_is_enough, test_without_them_it_succeeds = proofs(
         ),
         Attack(
             "200 MB of memory",
-            wishing("import time; a = bytearray(200 << 20); time.sleep(1); print('BREACH')", memory_mb=100),
+            wishing("import time; a = bytearray(200 << 20); time.sleep(4); print('BREACH')", memory_mb=100),
             ("limits", MEMORY_TOGETHER), '"status": "memory"',
         ),
         Attack(
@@ -178,7 +184,7 @@ def test_a_fork_bomb_hurts_nobody(server: Server) -> None:
     thread.start()
     for number in range(5):
         code = f"import os; os.wait() if os.fork() else os._exit(0); print({number})"
-        assert server.run(code)["status"] == "ok"
+        assert server.run(code, timeout_s=60)["status"] == "ok"
     thread.join()
     assert answers[0]["status"] == "timeout"
 
@@ -190,11 +196,11 @@ for _ in range(4):
     if os.fork() == 0:
         time.sleep(0.3)
         block = bytearray(os.urandom(1 << 20)) * 60
-        time.sleep(30); os._exit(0)
+        time.sleep(500); os._exit(0)
 """
     with server.session(memory_mb=120) as session:
         session.cell(later)
-        threading.Event().wait(3)
+        wait_until(lambda: server.status()["sessions"] == 0, "it was found too heavy")
         code, told = session.ask("1")
         assert code == 410
         assert "more memory than the limit" in told["error"]

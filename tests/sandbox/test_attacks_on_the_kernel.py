@@ -35,14 +35,12 @@ def tried(call: str, success: str = "0") -> str:
 
 
 def rename_the_host(server: Server, _: Path) -> dict[str, Any]:
-    """The name of its NIS domain, which nobody uses, and which is put back."""
-    before = HOST_DOMAIN.read_text()
-    try:
-        answer = server.run(tried("setdomainname(b'tw-was-here', 11)"))
-        renamed = HOST_DOMAIN.read_text() != before
-    finally:
-        if HOST_DOMAIN.read_text() != before:
-            HOST_DOMAIN.write_text(before)
+    """The name of its NIS domain, which nobody uses; it is put back, and others may try it meanwhile."""
+    before, name = HOST_DOMAIN.read_text(), f"tw-{os.urandom(4).hex()}"
+    answer = server.run(tried(f"setdomainname(b'{name}', {len(name)})"))
+    renamed = HOST_DOMAIN.read_text().strip() == name
+    if renamed:
+        HOST_DOMAIN.write_text(before)
     return {**answer, "stdout": answer["stdout"].replace("BREACH", "0"), "value": "BREACH" if renamed else ""}
 
 

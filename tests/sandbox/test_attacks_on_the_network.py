@@ -64,7 +64,7 @@ def connect_to_a_socket_among_files(server: Server, place: Path) -> dict[str, An
 
 
 def call_the_server_that_runs_it(server: Server, _: Path) -> dict[str, Any]:
-    call = f"urllib.request.urlopen('{server.url}/status', timeout=2).read(); print('BREACH')"
+    call = f"urllib.request.urlopen('{server.url}/status', timeout=8).read(); print('BREACH')"
     return server.run(f"import urllib.request; {call}")
 
 

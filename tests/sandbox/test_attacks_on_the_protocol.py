@@ -59,7 +59,7 @@ import os, struct, time
 for number in range(3, 64):
     try: os.write(number, struct.pack('<IBI', 7, 0, 6) + b'BREACH')
     except OSError: pass
-time.sleep(0.5)  # so that it is read before the cell's own answer comes
+time.sleep(3)  # so that it is read before the cell's own answer comes
 """
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.waiting import wait_until
 from toolwright.failures import UserError
 from toolwright.sandbox.client import Client
 from toolwright.sandbox.execution import Execution
@@ -116,14 +116,11 @@ def test_two_servers_on_one_machine_do_not_meet() -> None:
     options = ("--workers", "1", "--preload", "")
     with served_without(frozenset(), *options) as one, served_without(frozenset(), *options) as other:
         bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"
-        busy = threading.Thread(target=lambda: one.run(bomb, timeout_s=2))
-        busy.start()
-        time.sleep(0.3)
         fork = "import os; os.wait() if os.fork() else os._exit(0); print(1)"
-        assert [other.run(fork)["stdout"] for _ in range(5)] == ["1\n"] * 5
+        with one.busy(bomb):
+            assert [other.run(fork, timeout_s=60)["stdout"] for _ in range(5)] == ["1\n"] * 5
         with one.session() as session:
             assert other.ask("POST", f"/sessions/{session.name}/run", {"code": "1"})[0] == 404
-        busy.join()
 
 
 def test_a_blocking_client_that_is_closed_lets_its_callers_go(server: Server) -> None:
@@ -135,14 +132,15 @@ def test_a_blocking_client_that_is_closed_lets_its_callers_go(server: Server) ->
 
     def call() -> None:
         try:
-            client.run("import time; time.sleep(20)", timeout_s=30)
+            client.run("import time; time.sleep(500)", timeout=600, timeout_s=600)
         except BaseException:
             ended.set()
 
     threading.Thread(target=call, daemon=True).start()
-    time.sleep(0.5)
+    wait_until(lambda: server.status()["running"], "the call is under way")
     client.close()
-    assert ended.wait(5)
+    assert ended.wait(120)
+    wait_until(lambda: not server.status()["running"], "its run has ended with it")
 
 
 def test_only_a_session_can_be_a_lost_session() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox.client import Client
 from toolwright.sandbox.queue import Call, FairQueue, Flow, QueueFull, Seat
@@ -82,16 +81,16 @@ def test_a_full_line_says_so() -> None:
 @needs_isolation
 def test_cells_stand_in_the_same_line_as_runs() -> None:
     with served_without(EVERYTHING, *NARROW) as server, server.session() as session:
-        busy = threading.Thread(target=lambda: server.run("import time; time.sleep(1.5)"))
-        busy.start()
-        time.sleep(0.4)
-        late = session.cell("1 + 1", deadline_s=0.4)
+        with ThreadPoolExecutor(1) as callers:
+            with server.busy():
+                late = session.cell("1 + 1", deadline_s=0.4)
+                waiting = callers.submit(session.cell, "1 + 1")
+                wait_until(lambda: server.status()["queue"] == 1, "the cell is in line")
+            waited = waiting.result()
         assert (late["status"], late["value"], late["exit_code"]) == ("timeout", None, None)
         assert late["reason"].startswith("queue:")
-        waited = session.cell("1 + 1")
         assert waited["value"] == "2"
-        assert waited["queued_s"] > 0.2
-        busy.join()
+        assert waited["queued_s"] > 0
 
 
 @needs_isolation
@@ -100,14 +99,11 @@ def test_a_deadline_counts_the_cells_before_it() -> None:
         served_without(EVERYTHING, "--workers", "1", "--runs-per-worker", "4", "--preload", "") as server,
         server.session() as session,
     ):
-        slow = threading.Thread(target=lambda: session.cell("import time; time.sleep(1.5)"))
-        slow.start()
-        time.sleep(0.4)
-        started = time.monotonic()
-        assert session.cell("1", deadline_s=0.3)["status"] == "timeout"
-        assert time.monotonic() - started < 1
-        assert server.run("print(1)")["status"] == "ok"  # only the session is busy, not its worker
-        slow.join()
+        with server.busy(path=f"/sessions/{session.name}/run"):
+            late = session.cell("1", deadline_s=0.3)
+            assert late["status"] == "timeout"
+            assert 0.3 <= late["queued_s"] < 30
+            assert server.run("print(1)")["status"] == "ok"  # only the session is busy, not its worker
         # What is left of a deadline is all that a cell gets.
         assert session.cell("import time; time.sleep(5)", deadline_s=0.5)["status"] == "timeout"
 
@@ -117,44 +113,38 @@ def test_too_many_cells_are_told_to_come_back() -> None:
     with (
         served_without(EVERYTHING, *NARROW, "--queue-limit", "2") as server,
         server.session() as session,
-        ThreadPoolExecutor(10) as callers,
+        ThreadPoolExecutor(2) as callers,
     ):
-        answers = list(callers.map(lambda _: session.ask("import time; time.sleep(0.3)")[0], range(10)))
-        assert answers.count(429) >= 5
-        assert answers.count(200) + answers.count(429) == 10
+        with server.busy(path=f"/sessions/{session.name}/run"):
+            waiting = [callers.submit(session.ask, "1") for _ in range(2)]
+            wait_until(lambda: server.status()["queue"] == 2, "two cells are in line")
+            assert [session.ask("1")[0] for _ in range(5)] == [429] * 5
+        assert [call.result()[0] for call in waiting] == [200] * 2
 
 
 @needs_isolation
 def test_a_full_line_says_over_http_when_to_come_back() -> None:
     with (
         served_without(EVERYTHING, *NARROW, "--queue-limit", "1") as server,
-        ThreadPoolExecutor(5) as callers,
+        ThreadPoolExecutor(1) as callers,
     ):
-        body = b'{"code": "import time; time.sleep(0.5)"}'
-
-        def headers(_: int) -> tuple[int, str | None]:
-            try:
-                with urllib.request.urlopen(server.url + "/run", body, timeout=30) as response:
-                    return response.status, None
-            except urllib.error.HTTPError as error:
-                with error:
-                    return error.code, error.headers["retry-after"]
-
-        refused = [wait for code, wait in callers.map(headers, range(5)) if code == 429]
-    assert refused
-    assert all(wait is not None and 1 <= int(wait) <= 60 for wait in refused)
+        with server.busy():
+            callers.submit(server.run, "print(1)")
+            wait_until(lambda: server.status()["queue"] == 1, "the line is full")
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(server.url + "/run", b'{"code": ""}')
+        with refused.value as error:
+            assert error.code == 429
+            assert 1 <= int(error.headers["retry-after"]) <= 60
 
 
 @needs_isolation
 def test_a_caller_that_leaves_takes_its_cell_along_and_leaves_the_session() -> None:
     with served_without(EVERYTHING, *NARROW) as server, server.session() as session:
         session.cell("kept = 7")
-        path = f"/sessions/{session.name}/run"
-        with pytest.raises(TimeoutError):
-            server.ask("POST", path, {"code": "import time; time.sleep(9)"}, timeout=1.5)
-        started = time.monotonic()
+        with server.busy(path=f"/sessions/{session.name}/run"):
+            pass
         assert session.cell("kept")["value"] == "7"
-        assert time.monotonic() - started < 5
 
 
 @needs_isolation
@@ -163,11 +153,8 @@ def test_a_cell_that_never_began_is_a_failure_of_infrastructure() -> None:
 
         async def main() -> None:
             async with Client(server.url) as client, await client.open_session() as session:
-                busy = asyncio.create_task(client.run("import time; time.sleep(1)"))
-                await asyncio.sleep(0.4)
-                with pytest.raises(InfrastructureFailure, match="the session is as before"):
+                with server.busy(), pytest.raises(InfrastructureFailure, match="the session is as before"):
                     await session.run("1", deadline_s=0.2)
-                await busy
                 assert (await session.run("1 + 1")).value == "2"
 
         asyncio.run(main())

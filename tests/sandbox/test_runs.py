@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import shutil
-import time
 
 import pytest
 
@@ -66,8 +65,10 @@ def test_exit_functions_and_threads_are_waited_for(server: Server) -> None:
     code = """
 import atexit, threading, time
 atexit.register(lambda: print('last'))
-threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()
+said = threading.Event()
+threading.Thread(target=lambda: (said.wait(), time.sleep(0.1), print('thread'))).start()
 print('main')
+said.set()
 """
     assert server.run(code)["stdout"] == "main\nthread\nlast\n"
 
@@ -95,11 +96,9 @@ def test_files_are_fetched_after_a_sudden_end(server: Server) -> None:
 
 
 def test_a_timeout_keeps_what_was_printed(server: Server) -> None:
-    started = time.monotonic()
-    result = server.run("print('before', flush=True)\nwhile True: pass", timeout_s=0.5)
+    result = server.run("print('before', flush=True)\nwhile True: pass", timeout_s=2)
     assert (result["status"], result["stdout"]) == ("timeout", "before\n")
-    assert 0.4 < result["duration_s"] < 2
-    assert time.monotonic() - started < 5
+    assert 2 <= result["duration_s"] < 60
 
 
 def test_memory_can_be_asked_for(server: Server) -> None:
@@ -122,7 +121,7 @@ def test_numpy_is_refused_memory_as_well(server: Server) -> None:
 def test_a_flood_is_cut_and_ended(server: Server) -> None:
     short = server.run("print('x' * (2 << 20))")
     assert (short["status"], short["truncated"], len(short["stdout"])) == ("ok", True, 1 << 20)
-    endless = server.run("while True: print('x' * 10000)")
+    endless = server.run("while True: print('x' * 10000)", timeout_s=60)
     assert (endless["status"], endless["truncated"]) == ("killed", True)
 
 
@@ -259,9 +258,9 @@ def test_judging(server: Server) -> None:
 def test_judging_compiles_once(server: Server) -> None:
     source = '#include <cstdio>\nint main(){int a;scanf("%d",&a);printf("%d",a+1);}'
     tests = [{"stdin": str(n), "expected_output": str(n + 1)} for n in range(20)]
-    started = time.monotonic()
+    before = server.status()["answers"]
     assert server.post("/judge", {"code": source, "language": "cpp", "tests": tests})["passed"]
-    assert time.monotonic() - started < 15
+    assert server.status()["answers"] == before + 1 + len(tests)
     broken = server.post("/judge", {"code": "int main( {", "language": "cpp", "tests": tests[:2]})
     assert [v["verdict"] for v in broken["verdicts"]] == ["compile_error"] * 2
 

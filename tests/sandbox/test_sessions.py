@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from tests.waiting import wait_until
 from toolwright.sandbox.local import local_server
 
 from .conftest import needs_isolation
@@ -46,12 +46,10 @@ def test_an_error_does_not_end_it(server: Server, session: str) -> None:
 
 def test_a_cell_that_overruns_is_interrupted_and_the_session_kept(server: Server, session: str) -> None:
     cell(server, session, "kept = 7")
-    started = time.monotonic()
-    overran = cell(server, session, "print('a', flush=True)\nwhile True: pass", timeout_s=0.5)
+    overran = cell(server, session, "print('a', flush=True)\nwhile True: pass", timeout_s=2)
     assert overran["status"] == "timeout"
     assert overran["stdout"] == "a\n"
     assert "KeyboardInterrupt" in str(overran["stderr"])
-    assert time.monotonic() - started < 3
     assert cell(server, session, "kept")["value"] == "7"
 
 
@@ -88,14 +86,13 @@ def test_memory_is_limited_and_survived(server: Server, session: str) -> None:
 
 @needs_isolation
 def test_idle_sessions_end_and_there_are_only_so_many() -> None:
-    options = ("--workers", "1", "--preload", "", "--session-idle-s", "1", "--sessions-max", "2")
+    options = ("--workers", "1", "--preload", "", "--session-idle-s", "3", "--sessions-max", "2")
     with local_server(*options) as url:
         server = Server(url)
         names = [server.post("/sessions", {})["id"] for _ in range(2)]
         assert server.ask("POST", "/sessions", {})[0] == 429
-        time.sleep(2.2)
+        wait_until(lambda: server.status()["sessions"] == 0, "both have ended")
         code, told = server.ask("POST", f"/sessions/{names[0]}/run", {"code": "1"})
         assert code == 410
         assert "not used" in told["error"]
-        assert server.status()["sessions"] == 0
         assert server.ask("POST", "/sessions", {})[0] == 200

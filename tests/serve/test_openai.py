@@ -183,8 +183,12 @@ def test_the_likeliest_tokens_are_told_beside_each(client: openai.OpenAI, served
         assert len(token.top_logprobs) == 3
         assert (token.top_logprobs[0].token, token.top_logprobs[0].logprob) == (token.token, token.logprob)
         assert token.top_logprobs[1].logprob >= token.top_logprobs[2].logprob
-    text = client.completions.create(model=served.name, prompt="hello", logprobs=2, max_tokens=3).choices[0]
+    asked = Tokenizer.load(served.folder).opening(HELLO).tokens
+    text = client.completions.create(
+        model=served.name, prompt=asked, logprobs=2, max_tokens=3, temperature=0
+    ).choices[0]
     assert text.logprobs is not None
+    assert text.text == "hel"
     assert [len(top) for top in text.logprobs.top_logprobs or []] == [2, 2, 2]
 
 

@@ -7,12 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.toolbox import Toolbox
 
@@ -21,15 +22,13 @@ from .conftest import Box
 pytest.importorskip("mcp")
 
 SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
-STDIO = {"command": sys.executable, "args": [SCRIPT]}
+STDIO = {"command": sys.executable, "args": [SCRIPT], "start_timeout_s": 240}
 Make = Callable[..., Box]
 
 
 class HttpServer:
     def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self.start()
 
@@ -39,12 +38,11 @@ class HttpServer:
         )
 
     def wait(self) -> None:
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
+        def open_door() -> bool:
             with socket.socket() as door:
-                if door.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.05)
+                return door.connect_ex(("127.0.0.1", self.port)) == 0
+
+        wait_until(open_door, "the server listens")
 
     def stop(self) -> None:
         self.process.kill()
@@ -63,13 +61,13 @@ def http_server() -> Iterator[HttpServer]:
 def settings(request: pytest.FixtureRequest) -> dict[str, object]:
     if request.param == "stdio":
         return STDIO
-    return {"url": request.getfixturevalue("http_server").url}
+    return {"url": request.getfixturevalue("http_server").url, "start_timeout_s": 240}
 
 
 def test_a_servers_tools_are_listed_called_and_their_errors_told(
     box: Make, settings: dict[str, object]
 ) -> None:
-    made = box({"mcp": {**settings, "prefix": "demo_", "timeout_s": 1.0}})
+    made = box({"mcp": {**settings, "prefix": "demo_", "timeout_s": 4.0}})
     schemas = made.schemas()
     assert sorted(schemas) == ["demo_add", "demo_die", "demo_fail", "demo_hang", "demo_pid"]
     assert schemas["demo_add"]["description"] == "Add two numbers."
@@ -80,7 +78,7 @@ def test_a_servers_tools_are_listed_called_and_their_errors_told(
     assert made.call("demo_add", a="\ud800").trouble == "arguments"
     assert made.call("demo_fail").trouble == "raised"
     slow = made.call("demo_hang")
-    assert (slow.trouble, slow.text) == ("timeout", "demo_hang did not answer within 1 s")
+    assert (slow.trouble, slow.text) == ("timeout", "demo_hang did not answer within 4 s")
     assert made.call("demo_add", a=2).text == "4"
 
 
@@ -99,7 +97,7 @@ def test_a_server_that_dies_again_under_the_same_call_is_infrastructure(box: Mak
 
 @pytest.mark.slow
 def test_an_http_server_that_comes_back_is_found_again(box: Make, http_server: HttpServer) -> None:
-    made = box({"mcp": {"url": http_server.url}})
+    made = box({"mcp": {"url": http_server.url, "start_timeout_s": 240}})
     assert made.call("add", a=1).text == "3"
     http_server.stop()
     http_server.start()
@@ -110,10 +108,8 @@ def test_an_http_server_that_stays_away_is_named(box: Make, http_server: HttpSer
     made = box({"mcp": {"url": http_server.url, "start_timeout_s": 5.0}})
     made.schemas()
     http_server.stop()
-    began = time.monotonic()
     with pytest.raises(InfrastructureFailure, match=f"127.0.0.1:{http_server.port}/mcp cannot be reached"):
         made.call("add", a=1)
-    assert time.monotonic() - began < 15
 
 
 def test_a_server_that_does_not_start_says_why(box: Make) -> None:

@@ -55,7 +55,7 @@ def trained(runs: Path, *own: str, task: str = "letters") -> Path:
     return train(config, command=["toolwright", "train", *own])
 
 
-def toolwright(*line: str, cwd: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def toolwright(*line: str, cwd: Path, timeout: float = 400) -> subprocess.CompletedProcess[str]:
     """The command itself, in a process of its own."""
     command = [sys.executable, "-m", "toolwright", *line]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=timeout)

@@ -19,20 +19,28 @@ def score(completions: Sequence[str], **columns: Any) -> list[float]:
     """Hangs in the second step."""
     global scored
     scored += len(completions) if len(completions) == GROUP else 0
-    if scored > STEP:
-        _rest("hangs", 600)
+    if scored > STEP and _noted("hangs"):
+        time.sleep(6000)
     return [float(len(set(answer))) for answer in completions]
 
 
 def estimate(*, rewards: Tensor, mask: Tensor, group: Sequence[Hashable]) -> tuple[Tensor, Tensor]:
-    """GRPO's, but slow in the first step."""
-    if len(rewards) == STEP:
-        _rest("learns", 3)
+    """GRPO's, but in the first step it waits until it may go."""
+    if len(rewards) == STEP and _noted("learns"):
+        while not _beside("go").exists():
+            time.sleep(0.02)
+        _noted("went")
     return advantages.compute("grpo", rewards=rewards, mask=mask, group=group)
 
 
-def _rest(note: str, seconds: float) -> None:
-    file = Path(__file__).with_name(note)
-    if not file.exists():
-        file.touch()
-        time.sleep(seconds)
+def _noted(note: str) -> bool:
+    """Whether it is noted for the first time."""
+    file = _beside(note)
+    if file.exists():
+        return False
+    file.touch()
+    return True
+
+
+def _beside(note: str) -> Path:
+    return Path(__file__).with_name(note)

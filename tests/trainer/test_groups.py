@@ -62,7 +62,7 @@ def test_a_group_is_scored_while_others_are_sampled(build: Build, tmp_path: Path
     reward = f"reward.function={file}:score"
     in_turn = build(reward).sample(1)
     (tmp_path / "scored").unlink()
-    overlapping = build(reward, f"rollout.agent={file}:Patient", "rollout.timeout_s=60").sample(1)
+    overlapping = build(reward, f"rollout.agent={file}:Patient", "rollout.timeout_s=600").sample(1)
     assert overlapping.failed == 0
     assert [t.reward for t in overlapping.attempts] == [t.reward for t in in_turn.attempts]
     assert all(4 <= (t.reward or 0) < 5 for t in in_turn.attempts)

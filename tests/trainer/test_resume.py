@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from toolwright.cli import main
 from toolwright.failures import UserError
 from toolwright.runtime.crew import LearnerLost
@@ -84,24 +85,27 @@ def killed(cwd: Path, settings: str, moment: str) -> Path:
     """A run killed in step 3 at the moment that `dies.py` knows by this name."""
     line = words(*EVERY_STEP, *SETTINGS[settings], "run.name=x")
     command = [sys.executable, f"{HERE}/dies.py", moment, "3", "train", *line]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=400)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return cwd / "runs/x"
+
+
+def recorded(run: Path) -> int:
+    return metrics(run)[-1]["step"] if (run / "metrics.jsonl").exists() else 0
 
 
 def killed_by_hand(cwd: Path, settings: str) -> Path:
     """A run killed from outside, whatever it is doing once the third step is recorded."""
     line = words(*EVERY_STEP, *SETTINGS[settings], "run.name=x")
-    process = subprocess.Popen([sys.executable, "-m", "toolwright", "train", *line], cwd=cwd)
     run = cwd / "runs/x"
-    deadline = time.monotonic() + 100
-    while time.monotonic() < deadline and process.poll() is None:
-        if (run / "metrics.jsonl").exists() and metrics(run)[-1]["step"] >= 3:
-            break
-        time.sleep(0.002)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    return run
+    while True:
+        process = subprocess.Popen([sys.executable, "-m", "toolwright", "train", *line], cwd=cwd)
+        wait_until(lambda: process.poll() is not None or recorded(run) >= 3, "three steps are recorded")  # noqa: B023
+        process.kill()
+        if process.wait() == -signal.SIGKILL:
+            return run
+        assert process.returncode == 0
+        shutil.rmtree(run)  # it was over before it could be killed
 
 
 def assert_same(resumed: Path, whole: Path) -> None:

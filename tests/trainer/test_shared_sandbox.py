@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 from pathlib import Path
 
 from toolwright.runtime.local import LocalCrew
@@ -23,14 +23,16 @@ def attempt(program: str) -> Trajectory:
 
 def sandboxes() -> int:
     """Servers that this process has started, by whichever of its threads."""
-    tasks = Path("/proc/self/task").iterdir()
-    children = {pid for task in tasks for pid in (task / "children").read_text().split()}
-    lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children if os.path.exists(f"/proc/{pid}")]
-    return sum(b"toolwright.cli.sandbox" in line for line in lines)
+    found = 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # a thread or a process that has just ended
+            for pid in (task / "children").read_text().split():
+                found += b"toolwright.cli.sandbox" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return found
 
 
 def test_the_scorer_uses_the_tools_server() -> None:
-    own = ("tools={python: {}}", "reward.function=mbpp", "reward.timeout_s=60")
+    own = ("tools={python: {}}", "reward.function=mbpp", "reward.timeout_s=600")
     before = sandboxes()
     room = ("rollout.agent=auto", "model.context=2048", "task.max_prompt_tokens=2000")
     crew = assembled(prepare(configured(*own, *room)).brief)
