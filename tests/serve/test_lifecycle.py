@@ -32,7 +32,7 @@ def seconds(pid: int) -> float:
 
 
 def test_it_starts_with_little_more_work_than_torch_itself(taught: Path) -> None:
-    """In processor time, on the same machine: it takes less than twice as much."""
+    """In processor time, on the same machine: it takes a third more."""
     alone = subprocess.run(
         [sys.executable, "-c", "import time, torch; print(time.process_time())"],
         check=True,
@@ -40,7 +40,7 @@ def test_it_starts_with_little_more_work_than_torch_itself(taught: Path) -> None
     )
     with serving(taught) as running:
         assert running.ask("GET", "/health") == (200, {"status": "ok"})
-        assert seconds(running.process.pid) < 5 * float(alone.stdout)
+        assert seconds(running.process.pid) < 3 * float(alone.stdout)
 
 
 @pytest.fixture(scope="module")
