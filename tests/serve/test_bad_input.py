@@ -87,6 +87,13 @@ def test_a_mistake_is_named(
     assert (code, message in text_of(path, body)) == (status, True), body
 
 
+@pytest.mark.parametrize(("path", "param"), [(CHAT, "messages"), (TEXT, "prompt")])
+def test_what_is_too_long_is_called_by_its_name(served: Served, path: str, param: str) -> None:
+    long = {"prompt": "x" * 600} if path == TEXT else {"messages": [{"role": "user", "content": "x" * 600}]}
+    code, body = served.ask("POST", path, {**good(path), **long})
+    assert (code, body["error"]["param"], body["error"]["code"]) == (400, param, "context_length_exceeded")
+
+
 @pytest.mark.parametrize("path", [CHAT, TEXT, MESSAGES])
 @pytest.mark.parametrize("raw", [b"", b"{", b"nonsense", b"[1", b'{"model": "\xff"}', b"[" * 100_000])
 def test_a_body_that_is_no_json(served: Served, path: str, raw: bytes) -> None:

@@ -56,7 +56,7 @@ class Service:
 
     def opening(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Prompt:
         try:
-            return self._sized(self.model.opening(messages, tools or None))
+            return self._sized(self.model.opening(messages, tools or None), "messages")
         except UserError as error:
             raise Problem(400, str(error), param="messages") from None
 
@@ -67,7 +67,7 @@ class Service:
             raise Problem(400, "prompt: there is nothing to go on from", param="prompt")
         if max(tokens) >= self.model.vocabulary:
             raise Problem(400, f"prompt: there is no token {max(tokens)}", param="prompt")
-        return self._sized(Prompt(tokens, {}))
+        return self._sized(Prompt(tokens, {}), "prompt")
 
     def sampling(
         self,
@@ -160,13 +160,13 @@ class Service:
             told(Piece(number, teller.rest(answer.said.text), waiting, answer))
         return answer
 
-    def _sized(self, prompt: Prompt) -> Prompt:
+    def _sized(self, prompt: Prompt, param: str) -> Prompt:
         context = self.model.engine.context
         if len(prompt.tokens) >= context:
             raise Problem(
                 400,
                 f"a prompt of {len(prompt.tokens)} tokens leaves no room in a context of {context}",
-                param="messages",
+                param=param,
                 code="context_length_exceeded",
             )
         return prompt
