@@ -8,7 +8,7 @@ from math import floor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    pass
+    from toolwright.config.places import Placement
 
 ROOM = 0.9  # of the processors; the rest is the driver's and Ray's own
 
