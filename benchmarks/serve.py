@@ -1,11 +1,13 @@
 """What serving costs: a model of 1M parameters behind HTTP, beside the same engine asked in process.
 
-    python benchmarks/serve.py [--json FILE]
+    python benchmarks/serve.py [--json FILE] [--lockstep]
 
 Starts `toolwright serve` as a user would and asks it over a real socket, streamed and not, with 1 to 32
-callers who each ask a question of their own, and the next as soon as they are answered; asks the engine
-itself the same way. The three take turns, and the median of their rounds counts. One thread for the model;
-the callers are another process on the same machine.
+callers who each ask questions of their own, the next as soon as they are answered; asks the engine itself
+the same way. Answers have 32 to 96 tokens: if all had as many, all callers would be answered at one moment,
+and the engine would stand still until the first of them asks again (`--lockstep` shows that). The three take
+turns, and the median of their rounds counts. One thread for the model; the callers are another process on the
+same machine.
 """
 
 from __future__ import annotations
@@ -28,13 +30,18 @@ from typing import Any
 import aiohttp
 
 CALLERS = (1, 8, 32)
-TOKENS, QUESTIONS, ROUNDS = 64, 4, 5
+SHORTEST, LONGEST, QUESTIONS, ROUNDS = 32, 96, 4, 5
 TARGET = 0.8  # of the engine's own rate, with the most callers
 Ask = Callable[[int], Awaitable[int]]  # a seed in, the number of tokens out
 
 
 def prompt(seed: int) -> str:
     return f"Question {seed:5}: what is {seed} times 91? ".ljust(84, ".")
+
+
+def length(seed: int) -> int:
+    """Of the answer, in tokens."""
+    return SHORTEST + seed * 37 % (LONGEST - SHORTEST + 1)
 
 
 def make(folder: Path) -> None:
@@ -66,7 +73,7 @@ async def over_http(url: str, model: str) -> AsyncIterator[dict[str, Ask]]:
     async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as http:
 
         def post(seed: int, **more: Any) -> Any:
-            body = {"model": model, "prompt": prompt(seed), "max_tokens": TOKENS, "seed": seed, **more}
+            body = {"model": model, "prompt": prompt(seed), "max_tokens": length(seed), "seed": seed, **more}
             return http.post("/v1/completions", json=body)
 
         async def whole(seed: int) -> int:
@@ -96,7 +103,7 @@ async def in_process(folder: Path) -> AsyncIterator[Ask]:
     engine = model.engine.engine
 
     async def ask(seed: int) -> int:
-        sampling = Sampling(max_tokens=TOKENS, seed=seed)
+        sampling = Sampling(max_tokens=length(seed), seed=seed)
         answer = await engine.generate(model.tokenizer.encode(prompt(seed)), sampling, attempt=str(seed))
         engine.release(str(seed))
         return len(answer.tokens)
@@ -126,7 +133,11 @@ async def measure(url: str, folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", type=Path, help="where the numbers are written as well")
+    parser.add_argument("--lockstep", action="store_true", help="answers of 64 tokens, all of them")
     arguments = parser.parse_args()
+    if arguments.lockstep:
+        global SHORTEST, LONGEST
+        SHORTEST = LONGEST = 64
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         make(folder)
@@ -147,9 +158,8 @@ def main() -> None:
 
 
 def tell(found: dict[str, Any]) -> None:
-    print(
-        f"1M parameters, prompts of {len(prompt(0))} tokens, {TOKENS} new ones, load {os.getloadavg()[0]:.1f}"
-    )
+    answers = f"answers of {SHORTEST} to {LONGEST}"
+    print(f"1M parameters, prompts of {len(prompt(0))} tokens, {answers}, load {os.getloadavg()[0]:.1f}")
     print(f"seconds from the command to serving  {found['ready_s']:.1f}")
     print(f"milliseconds to the first token      {1e3 * found['first_s']:.1f}")
     print(f"{'tokens a second, callers':36} " + "".join(f"{n:>8}" for n in CALLERS))

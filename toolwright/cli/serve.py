@@ -43,6 +43,10 @@ def main(argv: list[str]) -> int:
     from toolwright.serve import server
     from toolwright.web import address
 
+    for option, least in (("queue_limit", 1), ("drain_s", 0)):
+        value = getattr(arguments, option)
+        if not least <= value < float("inf"):
+            raise UserError(f"--{option.replace('_', '-')} {value}: expected a number from {least} on")
     token = arguments.token or os.environ.get(server.TOKEN_VARIABLE) or None
     address.check_who_may_call(arguments.host, token, server.TOKEN_VARIABLE)
     with address.bind(arguments.host, arguments.port) as listening:
@@ -83,6 +87,7 @@ def _model(arguments: argparse.Namespace) -> LocalModel:
     from toolwright.providers.local import load
 
     try:
+        schema.Run(threads=arguments.threads)
         engine = schema.Engine(name=arguments.engine, slots=arguments.slots, timeout_s=arguments.timeout_s)
         model = schema.Model(
             path=arguments.model, context=arguments.context, dtype=arguments.dtype, device=arguments.device

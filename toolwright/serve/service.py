@@ -105,7 +105,9 @@ class Service:
             tasks.append(asyncio.create_task(self._answer(number, prompt, own, told)))
         try:
             return await asyncio.gather(*tasks)
-        except (TaskFailure, InfrastructureFailure) as error:
+        except TaskFailure as error:  # of this request, which would fail again
+            raise Problem(400, str(error)) from None
+        except InfrastructureFailure as error:
             raise Problem(503, str(error)) from None
         finally:
             for task in tasks:
@@ -153,6 +155,8 @@ class Service:
             raise
         finally:
             model.engine.release(attempt)
+        if sampling.top and len(completion.top) != len(completion.tokens):
+            raise Problem(400, "this engine does not tell the likeliest tokens beside those drawn")
         self.read_tokens += len(prompt.tokens)
         self.written_tokens += len(completion.tokens)
         answer = Answer(model.read(prompt, completion, asked), completion.drawn)
