@@ -28,7 +28,7 @@ class AnthropicChat(SdkChat):
 
     @property
     def _create(self) -> Callable[..., Awaitable[Any]]:
-        return self._client.messages.create  # type: ignore[no-any-return]
+        return self._client.messages.create
 
     def _question(self, messages: list[dict[str, Any]], how: Asked) -> dict[str, Any]:
         system, said = from_messages(messages)

@@ -25,7 +25,7 @@ class OpenAIChat(SdkChat):
 
     @property
     def _create(self) -> Callable[..., Awaitable[Any]]:
-        return self._client.chat.completions.create  # type: ignore[no-any-return]
+        return self._client.chat.completions.create
 
     def _question(self, messages: list[dict[str, Any]], how: Asked) -> dict[str, Any]:
         body = self._body(
