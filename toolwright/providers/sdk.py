@@ -16,7 +16,7 @@ from toolwright.providers.settings import Settings
 
 
 class SdkChat:
-    """The two SDKs come out of one generator: what `brand` is in the names of one, the other has its own."""
+    """The two SDKs are made alike: the names of their classes differ in the `brand`."""
 
     brand: ClassVar[str]
     own_url: ClassVar[str]
@@ -64,7 +64,7 @@ class SdkChat:
         raise NotImplementedError
 
     def _reply(self, answer: Any) -> Reply:
-        """What lacks in an answer may be missed as it happens to be."""
+        """May raise whatever reading an answer raises that lacks something."""
         raise NotImplementedError
 
     def _body(self, asked: Mapping[str, Any]) -> dict[str, Any]:
