@@ -23,15 +23,13 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-SEQUENCES, NEW_TOKENS, PROMPT_TOKENS = 512, 256, 32
-PROMPTS, SAMPLES = 64, 8
+from gpu_work import NEW_TOKENS, PROMPT_TOKENS, PROMPTS, SAMPLES, SEQUENCES, prompt, seconds
+
 PEAK_FLOPS, BANDWIDTH = 989e12, 4.3e12  # dense bfloat16 by the datasheet; a copy as measured
 SECTIONS = ("generation", "step", "learner", "profile")
 PEERS = {
@@ -42,9 +40,6 @@ PEERS = {
 
 def main() -> None:
     options = arguments()
-    if options.peer:
-        print(json.dumps(PEER_RUNS[options.peer](options.model)))
-        return
     results: list[dict[str, Any]] = []
     for section in options.only:
         results += OURS[section](options.model)
@@ -66,13 +61,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", type=lambda text: text.split(","), default=SECTIONS, metavar="SECTIONS")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result there as well")
-    parser.add_argument("--peer", choices=list(PEER_RUNS), help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def asked(peer: str, model: str) -> dict[str, Any]:
     """A peer's figures, from a process of its own."""
-    command = [sys.executable, __file__, "--model", model, "--peer", peer]
+    command = [sys.executable, str(Path(__file__).with_name("gpu_peers.py")), peer, model]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     if done.returncode:
         return {"left_out": (done.stderr.strip().splitlines() or ["failed"])[-1][:120]}
@@ -90,24 +84,6 @@ def device_name() -> str:
     import torch
 
     return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-
-
-def seconds(work: Callable[[], Any], *, runs: int = 3, warm_up: int = 1) -> list[float]:
-    import torch
-
-    taken = []
-    for number in range(warm_up + runs):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        if number >= warm_up:
-            taken.append(time.perf_counter() - start)
-    return taken
-
-
-def prompt(number: int) -> list[int]:
-    return [1000 + (number * 7919 + place * 104729) % 40000 for place in range(PROMPT_TOKENS)]
 
 
 # --- ours -------------------------------------------------------------------------------------------------
@@ -372,100 +348,6 @@ OURS = {
     "step": our_step,
     "learner": our_learner,
     "profile": our_profile,
-}
-
-
-# --- peers ------------------------------------------------------------------------------------------------
-
-
-def transformers_generation(model: str) -> dict[str, Any]:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    decoder = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).cuda()
-    inputs = torch.tensor([prompt(i) for i in range(SEQUENCES)]).cuda()
-
-    def work() -> None:
-        decoder.generate(
-            inputs, attention_mask=torch.ones_like(inputs), do_sample=True, temperature=1.0, top_k=0,
-            min_new_tokens=NEW_TOKENS, max_new_tokens=NEW_TOKENS, pad_token_id=0,
-        )  # fmt: skip
-
-    taken = seconds(work, runs=2)
-    return {
-        "what": f"SmolLM2-135M, {SEQUENCES} × {NEW_TOKENS}",
-        "tokens_per_s": SEQUENCES * NEW_TOKENS / statistics.median(taken),
-    }
-
-
-def vllm_generation(model: str) -> dict[str, Any]:
-    from vllm import LLM, SamplingParams
-
-    engine = LLM(
-        model, dtype="bfloat16", max_model_len=512, max_num_seqs=SEQUENCES, gpu_memory_utilization=0.6
-    )
-    settings = SamplingParams(temperature=1.0, max_tokens=NEW_TOKENS, ignore_eos=True, detokenize=False)
-
-    def work() -> None:
-        engine.generate([{"prompt_token_ids": prompt(i)} for i in range(SEQUENCES)], settings, use_tqdm=False)
-
-    taken = seconds(work, runs=3)
-    return {
-        "what": f"SmolLM2-135M, {SEQUENCES} × {NEW_TOKENS}",
-        "tokens_per_s": SEQUENCES * NEW_TOKENS / statistics.median(taken),
-    }
-
-
-def trl_step(model: str, *, colocated: bool = False) -> dict[str, Any]:
-    import datasets
-    import transformers
-    from trl import GRPOConfig, GRPOTrainer
-
-    from toolwright.rewards.builtin.numeric import numbers
-    from toolwright.tasks.builtin.sums import sums
-
-    made = sums(seed=0, train_size=2000, held_out_size=8, max_operand=99).train
-    rows = [{"prompt": task.prompt, "truth": task.ground_truth} for task in made]
-    lengths: list[float] = []
-
-    def reward(completions: Any, truth: Any, completion_ids: Any, **_: Any) -> list[float]:
-        lengths.append(statistics.mean(map(len, completion_ids)))
-        said = [numbers(c[0]["content"][-200:]) for c in completions]
-        return [float(bool(s) and str(s[-1]) == t) for s, t in zip(said, truth, strict=True)]
-
-    ends: list[float] = []
-
-    class Clock(transformers.TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            import torch
-
-            torch.cuda.synchronize()
-            ends.append(time.perf_counter())
-
-    inside = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
-
-    with tempfile.TemporaryDirectory() as folder:
-        config = GRPOConfig(
-            output_dir=folder, per_device_train_batch_size=PROMPTS, gradient_accumulation_steps=SAMPLES,
-            num_generations=SAMPLES, max_completion_length=NEW_TOKENS, temperature=1.0, learning_rate=1e-6,
-            beta=0.0, bf16=True, max_steps=6, logging_steps=100, save_strategy="no", report_to=[],
-            model_init_kwargs={"dtype": "bfloat16"}, **(inside if colocated else {}),
-        )  # fmt: skip
-        trainer = GRPOTrainer(
-            model=model, reward_funcs=reward, args=config, train_dataset=datasets.Dataset.from_list(rows),
-            processing_class=transformers.AutoTokenizer.from_pretrained(model, padding_side="left"),
-            callbacks=[Clock()],
-        )  # fmt: skip
-        trainer.train()
-    taken = [after - before for before, after in pairwise(ends[1:])]
-    return {"step_s": statistics.median(taken), "mean_tokens": statistics.median(lengths[2:])}
-
-
-PEER_RUNS = {
-    "transformers generate": transformers_generation,
-    "vLLM": vllm_generation,
-    "TRL": trl_step,
-    "TRL + vLLM": lambda model: trl_step(model, colocated=True),
 }
 
 

@@ -1,31 +1,47 @@
 """What serving costs: a model of 1M parameters behind HTTP, beside the same engine asked in process.
 
-    python benchmarks/serve.py
+    python benchmarks/serve.py [--json FILE] [--lockstep]
 
-Starts `toolwright serve` as a user would, asks it over a real socket, streamed and not, with 1 to 32 callers
-who each ask again as soon as they are answered, and asks the engine itself the same way. One thread for the
-model; the callers are another process on the same machine.
+Starts `toolwright serve` as a user would and asks it over a real socket, streamed and not, with 1 to 32
+callers who each ask questions of their own, the next as soon as they are answered; asks the engine itself
+the same way. Answers have 32 to 96 tokens: if all had as many, all callers would be answered at one moment,
+and the engine would stand still until the first of them asks again (`--lockstep` shows that). The three take
+turns, and the median of their rounds counts. One thread for the model; the callers are another process on the
+same machine.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
+import statistics
 import string
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 CALLERS = (1, 8, 32)
-TOKENS, ROUNDS = 64, 4
-PROMPT = "What is 20 times 91? " * 4
+SHORTEST, LONGEST, QUESTIONS, ROUNDS = 32, 96, 4, 5
+TARGET = 0.8  # of the engine's own rate, with the most callers
 Ask = Callable[[int], Awaitable[int]]  # a seed in, the number of tokens out
+
+
+def prompt(seed: int) -> str:
+    return f"Question {seed:5}: what is {seed} times 91? ".ljust(84, ".")
+
+
+def length(seed: int) -> int:
+    """Of the answer, in tokens."""
+    return SHORTEST + seed * 37 % (LONGEST - SHORTEST + 1)
 
 
 def make(folder: Path) -> None:
@@ -45,59 +61,83 @@ async def rate(ask: Ask, callers: int) -> float:
     """Tokens a second, all callers together."""
 
     async def one(number: int) -> int:
-        return sum([await ask(number * ROUNDS + turn) for turn in range(ROUNDS)])
+        return sum([await ask(number * QUESTIONS + turn) for turn in range(QUESTIONS)])
 
-    await ask(0)
     started = time.perf_counter()
     tokens = sum(await asyncio.gather(*map(one, range(callers))))
     return tokens / (time.perf_counter() - started)
 
 
-async def over_http(url: str, model: str) -> dict[str, dict[int, float] | float]:
-    body = {"model": model, "prompt": PROMPT, "max_tokens": TOKENS, "temperature": 1.0}
+@asynccontextmanager
+async def over_http(url: str, model: str) -> AsyncIterator[dict[str, Ask]]:
     async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as http:
 
+        def post(seed: int, **more: Any) -> Any:
+            body = {"model": model, "prompt": prompt(seed), "max_tokens": length(seed), "seed": seed, **more}
+            return http.post("/v1/completions", json=body)
+
         async def whole(seed: int) -> int:
-            async with http.post("/v1/completions", json={**body, "seed": seed}) as answer:
+            async with post(seed) as answer:
                 return int((await answer.json())["usage"]["completion_tokens"])
 
         async def streamed(seed: int) -> int:
-            asked = {**body, "seed": seed, "stream": True, "stream_options": {"include_usage": True}}
-            async with http.post("/v1/completions", json=asked) as answer:
+            async with post(seed, stream=True, stream_options={"include_usage": True}) as answer:
                 events = [line async for line in answer.content if line.startswith(b"data: {")]
             return int(json.loads(events[-1][6:])["usage"]["completion_tokens"])
 
-        async def first() -> float:
-            started = time.perf_counter()
-            async with http.post("/v1/completions", json={**body, "seed": 0, "stream": True}) as answer:
+        async def first(seed: int) -> int:
+            async with post(seed, stream=True) as answer:
                 await answer.content.readline()
-                return time.perf_counter() - started
+                return 1
 
-        return {
-            "whole": {n: await rate(whole, n) for n in CALLERS},
-            "streamed": {n: await rate(streamed, n) for n in CALLERS},
-            "first": sorted([await first() for _ in range(9)])[4],
-        }
+        yield {"served": whole, "streamed": streamed, "first": first}
 
 
-async def in_process(folder: Path) -> dict[int, float]:
+@asynccontextmanager
+async def in_process(folder: Path) -> AsyncIterator[Ask]:
     from toolwright.config import schema
     from toolwright.engines import Sampling
     from toolwright.providers.local import load
 
     model = load(schema.Model(path=str(folder), context=512), schema.Engine(slots=32))
-    prompt = model.tokenizer.encode(PROMPT)
+    engine = model.engine.engine
 
     async def ask(seed: int) -> int:
-        sampling = Sampling(max_tokens=TOKENS, seed=seed)
-        answer = await model.engine.engine.generate(prompt, sampling, attempt=str(seed))
-        model.engine.engine.release(str(seed))
+        sampling = Sampling(max_tokens=length(seed), seed=seed)
+        answer = await engine.generate(model.tokenizer.encode(prompt(seed)), sampling, attempt=str(seed))
+        engine.release(str(seed))
         return len(answer.tokens)
 
-    return {n: await rate(ask, n) for n in CALLERS}
+    yield ask
+    await engine.close()  # in the loop where it was asked
+
+
+async def measure(url: str, folder: Path) -> dict[str, Any]:
+    async with over_http(url, folder.name) as http, in_process(folder) as inside:
+        asks = {"engine": inside, "served": http["served"], "streamed": http["streamed"]}
+        rates: dict[str, dict[int, list[float]]] = {name: {n: [] for n in CALLERS} for name in asks}
+        for turn in range(ROUNDS + 1):
+            for callers in CALLERS:
+                for name, ask in asks.items():
+                    found = await rate(ask, callers)
+                    if turn:  # the first is warm-up
+                        rates[name][callers].append(found)
+        first = [1 / await rate(http["first"], 1) for _ in range(5)]
+    medians = {
+        name: {n: statistics.median(found) for n, found in by_callers.items()}
+        for name, by_callers in rates.items()
+    }
+    return {"first_s": statistics.median(first), "rates": medians}
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", type=Path, help="where the numbers are written as well")
+    parser.add_argument("--lockstep", action="store_true", help="answers of 64 tokens, all of them")
+    arguments = parser.parse_args()
+    if arguments.lockstep:
+        global SHORTEST, LONGEST
+        SHORTEST = LONGEST = 64
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         make(folder)
@@ -108,20 +148,26 @@ def main() -> None:
             url = server.stdout.readline().split()[-1]
             ready = time.perf_counter() - started
             try:
-                http = asyncio.run(over_http(url, folder.name))
+                found = asyncio.run(measure(url, folder))
             finally:
                 server.terminate()
-        inside = asyncio.run(in_process(folder))
-    print(f"1M parameters, prompts of {len(PROMPT)} tokens, {TOKENS} new ones, load {os.getloadavg()[0]:.1f}")
-    print(f"seconds from the command to serving  {ready:.1f}")
-    print(f"milliseconds to the first token      {1e3 * http['first']:.1f}")  # type: ignore[operator]
+    found["ready_s"] = ready
+    if arguments.json:
+        arguments.json.write_text(json.dumps(found, indent=1))
+    tell(found)
+
+
+def tell(found: dict[str, Any]) -> None:
+    answers = f"answers of {SHORTEST} to {LONGEST}"
+    print(f"1M parameters, prompts of {len(prompt(0))} tokens, {answers}, load {os.getloadavg()[0]:.1f}")
+    print(f"seconds from the command to serving  {found['ready_s']:.1f}")
+    print(f"milliseconds to the first token      {1e3 * found['first_s']:.1f}")
     print(f"{'tokens a second, callers':36} " + "".join(f"{n:>8}" for n in CALLERS))
-    for name, rates in (
-        ("the engine itself", inside),
-        ("served", http["whole"]),
-        ("streamed", http["streamed"]),
-    ):
-        print(f"  {name:34} " + "".join(f"{rates[n]:8.0f}" for n in CALLERS))  # type: ignore[index]
+    for name, rates in found["rates"].items():
+        print(f"  {name:34} " + "".join(f"{rates[n]:8.0f}" for n in CALLERS))
+    most = CALLERS[-1]
+    ratio = found["rates"]["served"][most] / found["rates"]["engine"][most]
+    print(f"served / engine, {most} callers          {ratio:.2f} (target: {TARGET} at least)")
 
 
 if __name__ == "__main__":

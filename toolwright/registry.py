@@ -85,6 +85,26 @@ class Registry(Generic[T]):
             raise
 
 
+def signature_of(target: Callable[..., Any]) -> inspect.Signature:
+    """With annotations as types, where they can be resolved."""
+    try:
+        return inspect.signature(target, eval_str=True)
+    except NameError:  # an annotation that only a type checker can resolve: names are checked, types are not
+        return inspect.signature(target)
+
+
+def converted(where: str, annotation: Any, value: Any) -> Any:
+    """The value of a setting, called `where`, held to what the parameter that takes it declares."""
+    if annotation is inspect.Parameter.empty or isinstance(annotation, str):
+        return value
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(annotation).validate_python(value)
+    except ValidationError as error:
+        raise UserError(f"{where}={value!r} does not work: {error.errors()[0]['msg']}") from None
+
+
 def load_object(reference: str) -> Any:
     """`path/to/file.py:name` or `package.module:name`, with an error that says which half is wrong."""
     where, _, name = reference.rpartition(":")

@@ -197,15 +197,8 @@ def parquet_schema() -> Any:
     return pa.schema({**plain, **{name: pa.string() for name in JSON_COLUMNS}, "segments": pa.list_(segment)})
 
 
-def to_row(t: Trajectory) -> dict[str, Any]:
-    values = {
-        "prompt": t.task.prompt,
-        "ground_truth": t.task.ground_truth,
-        "extra_info": t.task.extra_info,
-        "reward_parts": t.reward_parts,
-        "counts": t.counts,
-        "timings": t.timings,
-    }
+def told_of(t: Trajectory) -> dict[str, Any]:
+    """The columns that are plain values, and need none of its tokens."""
     return {
         "task_id": t.task.id,
         "data_source": t.task.data_source,
@@ -217,6 +210,20 @@ def to_row(t: Trajectory) -> dict[str, Any]:
         "weights_version": t.weights_version,
         "failure_kind": t.failure.kind if t.failure else None,
         "failure_message": t.failure.message if t.failure else None,
+    }
+
+
+def to_row(t: Trajectory) -> dict[str, Any]:
+    values = {
+        "prompt": t.task.prompt,
+        "ground_truth": t.task.ground_truth,
+        "extra_info": t.task.extra_info,
+        "reward_parts": t.reward_parts,
+        "counts": t.counts,
+        "timings": t.timings,
+    }
+    return {
+        **told_of(t),
         "response": t.response,
         **{name: json.dumps(value, ensure_ascii=False) for name, value in values.items()},
         "segments": [

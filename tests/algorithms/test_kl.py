@@ -71,6 +71,7 @@ def test_the_coefficient_grows_while_the_kl_is_above_its_target_and_shrinks_belo
         return kl.adapt(0.1, observed=observed, target=0.5, horizon=1000, trajectories=100)
 
     assert adapted(0.5) == 0.1
+    assert adapted(float("nan")) == adapted(float("inf")) == 0.1  # of an update that was skipped
     assert adapted(0.55) == pytest.approx(0.1 * (1 + 0.1 * 0.1))
     assert adapted(0.45) == pytest.approx(0.1 * (1 - 0.1 * 0.1))
 

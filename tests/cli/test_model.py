@@ -10,6 +10,7 @@ import tiny
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
+from safetensors.torch import save_file
 
 from toolwright.cli import main
 from toolwright.models import huggingface
@@ -97,8 +98,32 @@ class TestShow:
         path.write_bytes(path.read_bytes()[:-5])
         assert "cannot be read as safetensors" in refused(capsys, "show", folder)
 
+    def test_an_adapter_that_leaves_what_peft_would_take_to_it(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        folder = tmp_path / "adapter"
+        folder.mkdir()
+        save_file({"a": torch.zeros(2)}, folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "target_modules": ["q_proj"]}')
+        assert main(["model", "show", str(folder)]) == 0
+        assert "LoRA of rank 8, alpha 8" in capsys.readouterr().out
+        (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "lora_alpha": null}')
+        assert "lora_alpha=None should be a number" in refused(capsys, "show", folder)
+
 
 class TestConvert:
+    def test_a_checkpoint_of_a_run_by_the_models_own_forward(self, folder: Path, tmp_path: Path) -> None:
+        """As of `model.fast=no`: its weights have other names, and the folder does not tell."""
+        decoder = huggingface.load(folder, fast=False)
+        with torch.no_grad():
+            next(decoder.parameters()).add_(1.0)
+        tensors = {"policy": {"model": decoder.learned_state()}}
+        saved = checkpoints.save(tmp_path / "run" / "checkpoints", 3, {"step": 3}, tensors, keep=1)
+        out = tmp_path / "out"
+        assert main(["model", "convert", str(saved), "--like", str(folder), "--out", str(out)]) == 0
+        found = huggingface.load(out, fast=False)
+        assert torch.equal(next(found.parameters()), next(decoder.parameters()))
+
     @pytest.mark.parametrize("sharded", [False, True])
     def test_a_checkpoint(self, sharded: bool, folder: Path, tmp_path: Path) -> None:
         decoder = tiny.decoder(seed=7, kv_heads=2)

@@ -16,13 +16,14 @@ from toolwright.engines.native import NativeEngine
 @dataclass
 class StubServer:
     """`ids`: whether tokens are told as ids, in a field, by name or not at all. `trouble`: answers with an
-    error that come first. `patience`: seconds before each answer."""
+    error that come first. `patience`: seconds before each answer. `page`: what it says instead of any."""
 
     engine: NativeEngine
     ids: str = "field"
     temperature_counts: bool = False  # whether log-probabilities are those at the temperature
     trouble: list[int] = field(default_factory=list)
     patience: float = 0.0
+    page: str | None = None
     asked: list[dict[str, Any]] = field(default_factory=list)
     given_up: int = 0
     url: str = ""
@@ -45,6 +46,8 @@ class StubServer:
         self.url = f"http://127.0.0.1:{self.runner.addresses[0][1]}"
 
     async def _models(self, request: web.Request) -> web.Response:
+        if self.page is not None:
+            return web.Response(text=self.page)
         return web.json_response({"data": [{"id": "policy", "max_model_len": 48}]})
 
     async def _complete(self, request: web.Request) -> web.Response:
@@ -52,6 +55,8 @@ class StubServer:
         self.asked.append(body)
         if self.trouble:
             return web.Response(status=self.trouble.pop(0), text="out of order")
+        if self.page is not None:
+            return web.Response(text=self.page)
         try:
             await asyncio.sleep(self.patience)
         except asyncio.CancelledError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwright.engines import delivery
 from toolwright.engines.delivery import Parcel, bit_sum, checksum, compare, named_weights, received
 from toolwright.failures import InfrastructureFailure
 
@@ -53,3 +56,11 @@ def test_every_worker_must_have_them(answer: dict[str, object], told: str) -> No
     compare("it", 3, sent=11, answers=[right, right])
     with pytest.raises(InfrastructureFailure, match=told):
         compare("it", 3, sent=11, answers=[right, answer])
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "SHARED_MEMORY", tmp_path)
+    shared = torch.zeros(4)
+    with pytest.raises(RuntimeError, match="share memory"):
+        Parcel({"a": shared, "b": shared})
+    assert not list(tmp_path.iterdir())

@@ -78,6 +78,16 @@ class TestMeeting:
         with pytest.raises(UserError, match=r"engine\.params\.retry: .* did you mean 'retries'"):
             meet(serve().url, params={"retry": 1})
 
+    @pytest.mark.parametrize("retries", [-1, "many", 1.5, None])
+    def test_a_number_of_retries_that_is_none(self, meet: Meet, retries: Any) -> None:
+        with pytest.raises(UserError, match=r"engine\.params\.retries=.*: expected a number"):
+            meet("http://127.0.0.1:9", params={"retries": retries})
+
+    @pytest.mark.parametrize("page", ["<html>welcome</html>", "[]", '{"data": [1]}', "5"])
+    def test_a_server_of_something_else(self, serve: Serve, meet: Meet, page: str) -> None:
+        with pytest.raises(UserError, match=r"/v1/models"):
+            meet(serve(page=page).url)
+
     def test_the_key_is_read_where_it_is_said_to_be(
         self, serve: Serve, meet: Meet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -158,6 +168,33 @@ class TestTrouble:
         asyncio.run(give_up())
         wait_until(lambda: server.given_up, "the server has heard of it")
         assert server.given_up == 1
+
+    @pytest.mark.parametrize("page", ["<html>", "{}", '{"choices": []}', '{"choices": [{"token_ids": []}]}'])
+    def test_an_answer_that_is_none_is_named(self, serve: Serve, meet: Meet, page: str) -> None:
+        server = serve()
+        engine = meet(server.url)
+        server.page = page
+        with pytest.raises(UserError, match=server.url):
+            ask_one(engine, PROMPT, Sampling())
+
+    def test_closed_it_leaves_nobody_waiting(self, serve: Serve, meet: Meet) -> None:
+        server = serve()
+        engine = meet(server.url)
+        server.patience = 60.0
+
+        async def close_meanwhile() -> None:
+            task = asyncio.create_task(engine.generate(PROMPT, Sampling(), attempt="a"))
+            before = len(server.asked)
+            while len(server.asked) == before:
+                await asyncio.sleep(0.01)
+            await engine.close()
+            async with asyncio.timeout(10):
+                with pytest.raises(InfrastructureFailure, match="was closed"):
+                    await task
+            with pytest.raises(InfrastructureFailure, match="was closed"):
+                await engine.generate(PROMPT, Sampling(), attempt="b")
+
+        asyncio.run(close_meanwhile())
 
     def test_a_turn_that_takes_too_long_names_the_server(self, serve: Serve, meet: Meet) -> None:
         server = serve()

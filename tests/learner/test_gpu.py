@@ -10,6 +10,7 @@ import torch
 
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.config.learning import KL
 from toolwright.engines import Sampling
 from toolwright.engines.native import NativeEngine, build
 from toolwright.learner.critic import Critic
@@ -94,7 +95,7 @@ def test_policy_reference_and_critic_learn_there(dtype: torch.dtype, gap: float)
     batch.columns["values"] = critic.values(batch)
     assert {column.device.type for column in batch.columns.values()} == {"cpu"}
     for loss in ("ppo", "clip_cov", "kl_cov"):
-        algorithm = schema.Algorithm(loss=loss, entropy_coef=0.01, kl=schema.KL(where="loss", coef=0.1))
+        algorithm = schema.Algorithm(loss=loss, entropy_coef=0.01, kl=KL(where="loss", coef=0.1))
         assert not policy.update(batch, Objective(algorithm, norm_tokens=16))["skipped"]
     losses = [critic.update(batch)["loss"] for _ in range(20)]
     assert losses[-1] < losses[0]

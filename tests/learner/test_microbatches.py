@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from toolwright.algorithms import aggregate, losses
 from toolwright.batch import Batch, partition
 from toolwright.config import schema
+from toolwright.config.learning import KL
 from toolwright.learner.critic import Critic
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
@@ -96,7 +97,7 @@ def test_the_policys_gradient_is_that_of_the_whole(loss: str, mode: str) -> None
         loss=loss,
         aggregate=mode,
         entropy_coef=0.05,
-        kl=schema.KL(where="loss", coef=0.1, estimator="k3"),
+        kl=KL(where="loss", coef=0.1, estimator="k3"),
         params={loss: SELECTIVE.get(loss, {})},
     )
     whole = of_policy(algorithm, 1)
@@ -126,7 +127,7 @@ def test_the_critics_gradient_is_that_of_the_whole(parts: int) -> None:
 
 
 def test_nor_do_the_metrics_change() -> None:
-    algorithm = schema.Algorithm(entropy_coef=0.05, kl=schema.KL(where="loss", coef=0.1))
+    algorithm = schema.Algorithm(entropy_coef=0.05, kl=KL(where="loss", coef=0.1))
     whole, split = (
         policy_of(budget_for(parts)).update(minibatch(), Objective(algorithm, norm_tokens=16))
         for parts in (1, 7)

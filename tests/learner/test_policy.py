@@ -13,6 +13,7 @@ from torch import Tensor
 
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.config.learning import KL
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Frozen, Policy
@@ -117,7 +118,7 @@ class TestTheReference:
             policy, batch = policy_of(), judged()
             reference = Frozen.copy_of(policy)
             batch.columns["ref_log_prob"] = reference.statistics(batch)["log_prob"]
-            kl = schema.KL(where="loss", coef=coefficient, estimator="k2")
+            kl = KL(where="loss", coef=coefficient, estimator="k2")
             objective = Objective(schema.Algorithm(kl=kl), norm_tokens=16)
             for _ in range(10):
                 policy.update(batch, objective)

@@ -65,6 +65,32 @@ class TestTheModel:
         (folder / "config.json").write_text("[1, 2]")
         assert "must hold a JSON object, and holds a list" in complaint(huggingface.load, folder)
 
+    @pytest.mark.parametrize("value", [None, "x", -1, 0, 1.5, True, [], {}])
+    @pytest.mark.parametrize("key", sorted({*huggingface.SIZES, "rope_parameters", "rms_norm_eps"}))
+    def test_a_config_with_a_value_that_cannot_be(self, folder: Path, key: str, value: Any) -> None:
+        if value is None and key in (*huggingface.MAY_BE_NULL, "rope_parameters"):
+            return
+        if key == "rope_parameters" and not value:
+            return
+        if key == "rms_norm_eps" and value == 1.5:
+            return
+        change(folder / "config.json", lambda config: config.update({key: value}))
+        assert f"config.json: {key}={value!r} should be" in complaint(huggingface.load, folder)
+
+    def test_heads_of_odd_size(self, folder: Path) -> None:
+        change(folder / "config.json", lambda config: config.update(head_dim=7))
+        assert "config.json: head_dim=7 is odd" in complaint(huggingface.load, folder)
+
+    @pytest.mark.parametrize("header", ['{"a": {"data_offsets": []}}', '{"a": {"data_offsets": [0, 0]}}'])
+    def test_weights_whose_header_lacks_something(self, folder: Path, header: str) -> None:
+        raw = header.encode()
+        (folder / "model.safetensors").write_bytes(len(raw).to_bytes(8, "little") + raw)
+        assert "its header is damaged" in complaint(huggingface.load, folder)
+
+    def test_an_index_that_names_no_files(self, folder: Path) -> None:
+        (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": 1}}')
+        assert "has no weight_map" in complaint(huggingface.load, folder)
+
     def test_an_architecture_of_another_family(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.update(model_type="mamba"))
         message = complaint(partial(huggingface.load, fast=True), folder)

@@ -12,7 +12,8 @@ from typing import Any
 
 @dataclass
 class Flaky:
-    """`answers`: status and body of each request, in order, with headers where they matter; None hangs up."""
+    """`answers`: status and body of each request, in order, with headers where they matter; None hangs up.
+    Bytes are sent as they are."""
 
     answers: list[tuple[int, Any, dict[str, str]] | None]
     url: str = ""
@@ -28,7 +29,7 @@ class Flaky:
         answer = self.answers[min(len(self.bodies), len(self.answers)) - 1]
         if answer is not None:
             status, body, extra = answer
-            raw = json.dumps(body).encode()
+            raw = body if isinstance(body, bytes) else json.dumps(body).encode()
             told = {"content-type": "application/json", "content-length": len(raw), "connection": "close"}
             shown = "".join(f"{name}: {value}\r\n" for name, value in {**told, **extra}.items())
             writer.write(f"HTTP/1.1 {status} X\r\n{shown}\r\n".encode() + raw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -176,3 +177,15 @@ def test_processes_share_a_budget_in_a_file_also_with_one_that_was_killed(tmp_pa
     asked = [int(running.communicate(timeout=400)[0].split()[-1]) for running in others]
     assert sum(asked) == 96  # the four of the killed one count: nobody knows what became of them
     assert Budget(file=path).spent.calls == 100
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nothing here tells when a process began")
+def test_what_a_killed_process_held_is_not_taken_for_that_of_the_next_with_its_number(tmp_path: Path) -> None:
+    """In a container that is started again, numbers begin again as well."""
+    path = tmp_path / "budget"
+    asyncio.run(Budget(calls=2, file=path).reserve(Amount(calls=1)))
+    with sqlite3.connect(path) as books:  # as one who began at another time has left it
+        books.execute("UPDATE amounts SET process = ?", (f"{os.getpid()} 1",))
+    budget = Budget(calls=2, file=path)
+    asyncio.run(budget.reserve(Amount(calls=1)))
+    assert budget.spent.calls == 1

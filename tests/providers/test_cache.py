@@ -180,3 +180,16 @@ def test_a_file_that_is_no_cache_is_said(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("something else entirely, and long enough to be looked at " * 20)
     with pytest.raises(UserError, match="cannot be used as a file of answers"):
         asked(tmp_path / "c", Simulated(), once(seed=1))
+
+
+def test_and_said_again_to_the_next_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("something else entirely, and long enough to be looked at " * 20)
+
+    async def twice() -> None:
+        chat = Cached(Simulated(), tmp_path / "c", identity={"model": "m"})
+        for _ in range(2):
+            with pytest.raises(UserError, match="cannot be used as a file of answers"):
+                await chat.complete(said("x"), seed=1, **ASK)
+        await close(chat)
+
+    asyncio.run(twice())

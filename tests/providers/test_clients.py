@@ -58,8 +58,8 @@ def asked(
                     fields=fields or {},
                 )
             )
-            question = {"temperature": 0.5, "max_tokens": 20, **how}
-            found = await asyncio.gather(chat.complete(said("hi"), **question), return_exceptions=True)
+            question = {"temperature": 0.5, "max_tokens": 20, "messages": said("hi"), **how}
+            found = await asyncio.gather(chat.complete(**question), return_exceptions=True)
             await close(chat)
             return found[0], server
 
@@ -122,6 +122,38 @@ def test_what_the_caller_got_wrong_is_not(provider: str, status: int, kind: type
     assert "that will not do" in str(error)
     assert server.url in str(error)
     assert len(server.bodies) == 1
+
+
+@PROVIDERS
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"<html>welcome</html>", "text/html"),
+        (b'{"cut short', "application/json"),
+        ([], "application/json"),
+        ({}, "application/json"),
+        ({"choices": [{}], "content": [{}], "usage": {}}, "application/json"),
+        ({"choices": [{"message": {}}], "content": [{"type": "text"}], "usage": {}}, "application/json"),
+    ],
+)
+def test_what_is_no_answer_is_tried_again_and_named(provider: str, body: Any, kind: str) -> None:
+    strange = (200, body, {"content-type": kind})
+    reply, _ = asked(provider, strange, (200, GOOD[provider], {}), retries=1)
+    assert isinstance(reply, Reply), reply
+    error, server = asked(provider, strange)
+    assert isinstance(error, InfrastructureFailure)
+    assert f"m at {server.url} sent what" in str(error)
+
+
+def test_a_call_that_cannot_be_written_is_the_callers() -> None:
+    """And is not taken for something that the server sent."""
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{"}}
+    error, server = asked(
+        "anthropic", (200, ANTHROPIC, {}), messages=[{"role": "assistant", "tool_calls": [call]}]
+    )
+    assert isinstance(error, UserError)
+    assert "add" in str(error)
+    assert not server.bodies
 
 
 @PROVIDERS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwright.failures import TaskFailure
+from toolwright.failures import TaskFailure, UserError
 from toolwright.providers import Reply, close
 from toolwright.providers.budget import Amount, Budget, Budgeted, BudgetSpent
 from toolwright.providers.ledger import Recorded, Sum, read, total
@@ -98,3 +98,11 @@ def test_what_the_budget_refused_was_no_call(tmp_path: Path) -> None:
 
     asyncio.run(twice())
     assert total(path)[""].paid.calls == 1
+
+
+def test_a_ledger_that_cannot_be_written_is_said_before_anything_is_paid_for(tmp_path: Path) -> None:
+    inner = Simulated()
+    chat = Recorded(inner, tmp_path, provider="p")  # a folder
+    with pytest.raises(UserError, match="cannot be written as a ledger"):
+        asyncio.run(chat.complete(said("x"), **ASK))
+    assert not inner.asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
-from toolwright.config.schema import Placement, Ranks, Workers
+from toolwright.config.places import Placement, Ranks, Workers
 from toolwright.runtime.placement import Plan, Post, fitting, plan
 
 PPO = ["policy", "reference", "critic", "reward", "rollout"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anthropic
+import orjson
 import pytest
 
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.providers.blocks import from_tools
+from toolwright.providers.local import Said
+from toolwright.serve.anthropic import _blocks
+from toolwright.tools.call import Call
 
 from .conftest import Served
 from .taught import ADD, ASKED
@@ -102,3 +107,9 @@ def test_errors_are_the_sdks(client: anthropic.Anthropic, served: Served) -> Non
         client.messages.create(
             model=served.name, max_tokens=4, messages=[{"role": "user", "content": "x" * 600}]
         )
+
+
+def test_a_number_of_any_length_in_a_call_is_written() -> None:
+    said = Said("", (Call("add", {"a": 10**30, "b": 3}),), "tools")
+    (block,) = json.loads(orjson.dumps(_blocks(said)))
+    assert block["input"] == {"a": 10**30, "b": 3}

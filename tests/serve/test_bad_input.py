@@ -60,6 +60,12 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     (MESSAGES, {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400, "messages[0].content"),
     (MESSAGES, {"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "thinking is not supported"),
     (MESSAGES, {"tool_choice": {"type": "any"}}, 400, "a call cannot be forced here"),
+    (MESSAGES, {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}, 400,
+     "disable_parallel_tool_use is not supported here"),
+    (MESSAGES, {"output_format": {"type": "json_schema"}}, 400, "output_format is not supported here"),
+    (CHAT, {"parallel_tool_calls": False}, 400, "parallel_tool_calls is not supported here"),
+    (CHAT, {"chat_template_kwargs": {"enable_thinking": False}}, 400, "chat_template_kwargs is not"),
+    (TEXT, {"repetition_penalty": 1.1}, 400, "repetition_penalty is not supported here"),
     (MESSAGES, {"model": "other"}, 404, "does not exist here"),
 ]  # fmt: skip
 
@@ -85,6 +91,13 @@ def test_a_mistake_is_named(
 ) -> None:
     code, body = served.ask("POST", path, {**good(path), **change})
     assert (code, message in text_of(path, body)) == (status, True), body
+
+
+@pytest.mark.parametrize(("path", "param"), [(CHAT, "messages"), (TEXT, "prompt")])
+def test_what_is_too_long_is_called_by_its_name(served: Served, path: str, param: str) -> None:
+    long = {"prompt": "x" * 600} if path == TEXT else {"messages": [{"role": "user", "content": "x" * 600}]}
+    code, body = served.ask("POST", path, {**good(path), **long})
+    assert (code, body["error"]["param"], body["error"]["code"]) == (400, param, "context_length_exceeded")
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT, MESSAGES])

@@ -40,6 +40,16 @@ class LostFromTheThirdStepOn(Careful):
             raise TaskFailure("the dog ate it")
 
 
+class LostFromTheSecondTimeOn(Careful):
+    """Held-out tasks can be judged the first time that they are tried, and never again."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        await super().attempt(attempt)
+        tries[attempt.id] += 1
+        if attempt.trajectory.group.startswith("held_out/") and tries[attempt.id] > 1:
+            raise TaskFailure("the dog ate it")
+
+
 class LostOnce(Careful):
     """Every attempt is lost to infrastructure the first time."""
 

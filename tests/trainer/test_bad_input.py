@@ -204,11 +204,11 @@ def test_demonstrations_that_are_none(refused: Refused) -> None:
         Path("said.jsonl").write_text(text)
         return refused("demonstrations=said.jsonl", command="sft")
 
-    assert (
-        refused("demonstrations=nowhere.jsonl", command="sft") == "demonstrations=nowhere.jsonl: no such file"
+    assert "demonstrations: no such file: nowhere.jsonl" in refused(
+        "demonstrations=nowhere.jsonl", command="sft"
     )
-    assert "said.jsonl is not JSON lines" in said_of("hello\n")
-    assert said_of("\n") == "said.jsonl holds no demonstrations"
+    assert "said.jsonl is neither Parquet nor JSON lines" in said_of("hello\n")
+    assert said_of("\n") == "demonstrations: said.jsonl has no rows"
     assert "said.jsonl, row 1: expected `messages`" in said_of('{"prompt": "1+1="}\n')
     only_asked = [{"role": "user", "content": "1"}]
     assert "has no assistant message to learn from" in said_of(json.dumps({"messages": only_asked}))

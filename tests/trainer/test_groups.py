@@ -82,6 +82,16 @@ def test_a_step_in_which_every_group_fails_stops_the_run_and_keeps_what_was_lear
     assert (tmp_path / "x/log.txt").read_text().count("step 3: the dog ate it") == 16
 
 
+def test_an_evaluation_that_fails_stops_the_run_and_keeps_what_was_learned(tmp_path: Path) -> None:
+    own = (f"rollout.agent={FRAGILE}:LostFromTheSecondTimeOn", "train.steps=5", "eval.every=2", "run.name=x")
+    with pytest.raises(UserError, match=r"not one of .* held-out attempts could be scored: the dog ate it"):
+        trained(tmp_path, *own)
+    last = checkpoints.latest(tmp_path / "x/checkpoints")
+    assert last is not None
+    assert checkpoints.step_of(last) == 2
+    assert [row["step"] for row in metrics(tmp_path / "x")] == [0, 1, 2]
+
+
 def test_a_run_whose_first_step_fails_has_nothing_to_keep(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="step 1: no group is complete"):
         trained(

@@ -18,7 +18,7 @@ from toolwright.config import schema
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer import roles
-from toolwright.trainer.supervised import Student
+from toolwright.trainer.supervised import Student, _read
 from toolwright.trajectory import Trajectory
 
 from .runs import metrics
@@ -191,3 +191,20 @@ def test_the_loss_is_the_mean_over_the_assistants_tokens_however_they_are_split(
         for mine, theirs in zip(decoder.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
     assert loss == pytest.approx(torch.tensor(float(tokenizer.size)).log().item(), rel=0.1)
+
+
+def test_text_with_separators_of_lines_in_it_is_one_line_of_json(tmp_path: Path) -> None:
+    said = [{"role": "user", "content": "a\u2028b\x85c"}, {"role": "assistant", "content": "d"}]
+    file = tmp_path / "said.jsonl"
+    file.write_text(json.dumps({"messages": said}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert _read(file) == [said]
+
+
+def test_a_judge_that_fails_at_the_end_does_not_cost_what_was_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fragile = Path(__file__).with_name("fragile.py")
+    own = [f"run.dir={tmp_path}", "run.name=x", "task=reverse", "steps=2", "batch=4", "task.held_out_size=4"]
+    assert main(["sft", *own, f"rollout.agent={fragile}:LostFromTheSecondTimeOn"]) == 2
+    assert "not one of 4 held-out attempts could be scored: the dog ate it" in capsys.readouterr().err
+    assert (tmp_path / "x/model/model.safetensors").is_file()

@@ -13,6 +13,7 @@ gradient of k2: what is reported is the KL and what is descended is its gradient
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -68,7 +69,10 @@ def compute(name: str, log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
 def adapt(coef: float, *, observed: float, target: float, horizon: float, trajectories: int) -> float:
     """The next coefficient: coef · (1 + clip(observed / target − 1, ±0.2) · trajectories / horizon).
 
-    Proportional control in log space (arXiv 1909.08593, section 2.2). The coefficient is the whole state.
+    Proportional control in log space (arXiv 1909.08593, section 2.2). The coefficient is the whole state: a
+    KL that is not finite, of an update that was skipped, leaves it as it is.
     """
+    if not math.isfinite(observed):
+        return coef
     error = min(max(observed / target - 1.0, -0.2), 0.2)
     return coef * (1.0 + error * trajectories / horizon)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from toolwright.config.block import Block
 from toolwright.config.names import Registered
-from toolwright.config.schema import Block
 
 Schema = type[Block]
 

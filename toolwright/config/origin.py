@@ -8,8 +8,8 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
+from toolwright.config.block import Block
 from toolwright.config.keys import flatten
-from toolwright.config.schema import Block
 
 
 @dataclass(frozen=True)

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from toolwright.config.block import Block
+from toolwright.config.learning import Algorithm, Optimizer, Update
 from toolwright.config.names import Registered
-
-
-class Block(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        validate_default=True,
-        allow_inf_nan=False,
-        coerce_numbers_to_str=True,  # YAML reads `name: 2024` as a number
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        # Without this, `rollout.samples=true` would be read as 1.
-        annotation = cls.model_fields[info.field_name or ""].annotation
-        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
-            raise PydanticCustomError("truth_value", "not true or false")
-        return value
+from toolwright.config.places import Runtime
 
 
 class Run(Block):
@@ -250,129 +224,6 @@ class Reward(Block):
         return self
 
 
-class KL(Block):
-    """The pull towards the reference: in the reward, in the loss, or nowhere."""
-
-    where: Literal["none", "reward", "loss"] = "none"
-    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl", suffixes=("", "+"))] = (
-        Field(default="k3", description="k1, abs, k2, k3, or one of them with + for its own gradient")
-    )
-    coef: float = Field(default=0.001, ge=0)
-    target: PositiveFloat | None = Field(
-        default=None, description="adapt the coefficient to this KL; null: fixed"
-    )
-    horizon: PositiveInt = Field(default=10_000, description="trajectories over which it adapts")
-
-    @model_validator(mode="after")
-    def _adapts_something(self) -> KL:
-        if self.target is not None and self.where == "none":
-            raise ValueError(
-                f"algorithm.kl.target={self.target} has nothing to adapt while algorithm.kl.where=none"
-            )
-        return self
-
-
-class Selection(Block):
-    """Which groups and trajectories are learned from."""
-
-    dynamic_sampling: bool = Field(
-        default=False, description="DAPO: re-sample groups whose rewards are all equal"
-    )
-    max_rounds: PositiveInt = Field(default=4, description="rounds of sampling a step at the most")
-    resample_on_correct: bool = Field(
-        default=False, description="GRPO-RoC: sample more, keep the cleanest of the right"
-    )
-    oversample: PositiveInt = Field(default=2, description="GRPO-RoC: attempts sampled for each one kept")
-
-
-class Correction(Block):
-    """Importance weights for the gap between sampling and training probabilities."""
-
-    mode: Literal["auto", "none", "truncate", "mask"] = Field(
-        default="auto", description="auto: truncate, unless the engine is native"
-    )
-    level: Literal["token", "sequence"] = "token"
-    low: float = Field(default=0.0, ge=0, description="mask: weights below it are dropped")
-    high: PositiveFloat = Field(
-        default=2.0, description="truncate: the cap; mask: weights above it are dropped"
-    )
-    alarm: PositiveFloat = Field(
-        default=0.05,
-        description="warn of a step whose mean |Δ log-probability| is above it, or far above earlier ones",
-    )
-
-    @model_validator(mode="after")
-    def _leaves_something(self) -> Correction:
-        if self.mode == "mask" and self.low >= self.high:
-            raise ValueError(
-                f"algorithm.correction.low={self.low} must be below algorithm.correction.high={self.high}"
-            )
-        return self
-
-
-class Algorithm(Block):
-    """What turns scores into a gradient."""
-
-    name: str = Field(default="grpo", description="the preset's name, for reading")
-    adv_estimator: Annotated[str, Registered("advantage estimator", "toolwright.algorithms.advantages")] = (
-        Field(default="grpo", description="what turns rewards into advantages")
-    )
-    loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses")] = Field(
-        default="ppo", description="what turns advantages into a loss for each token"
-    )
-    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate")] = Field(
-        default="token-mean", description="how token losses become one number"
-    )
-    norm_tokens: PositiveInt | None = Field(
-        default=None,
-        description="seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns",
-    )
-    gamma: float = Field(default=1.0, ge=0, le=1)
-    lam: float = Field(default=1.0, ge=0, le=1)
-    normalize_by_std: bool = True
-    clip_low: float = Field(default=0.2, ge=0)
-    clip_high: float = Field(default=0.2, ge=0)
-    clip_c: float = Field(
-        default=3.0, gt=1, description="dual clip: bound of the ratio where the advantage is negative"
-    )
-    clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's change")
-    entropy_coef: float = 0.0
-    params: dict[str, dict[str, Any]] = Field(
-        default={}, description="further arguments by function: params.gigpo.step_weight=0.5"
-    )
-    kl: KL = KL()
-    selection: Selection = Selection()
-    correction: Correction = Correction()
-
-
-class Optimizer(Block):
-    lr: PositiveFloat = 1e-3
-    betas: tuple[float, float] = (0.9, 0.99)
-    weight_decay: float = Field(default=0.0, ge=0)
-    warmup_steps: int = Field(default=0, ge=0)
-    decay: Literal["constant", "linear", "cosine"] = "constant"
-    min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="where decay ends, as a part of lr")
-    max_grad_norm: PositiveFloat = 1.0
-
-
-class Update(Block):
-    """How one step's trajectories become optimiser updates: epochs × minibatches of them."""
-
-    epochs: PositiveInt = 1
-    minibatches: PositiveInt = 1
-    micro_tokens: PositiveInt | None = Field(
-        default=None,
-        description="tokens in one forward pass of a rank, padding counted; null: 16,384 on a CPU, on a GPU "
-        "as many as its memory holds",
-    )
-    offload: bool = Field(
-        default=False, description="sharded: weights and optimiser state rest in main memory between uses"
-    )
-    policy: Optimizer = Optimizer()
-    critic: Optimizer = Optimizer(lr=3e-3)
-    critic_warmup: int = Field(default=0, ge=0, description="first steps in which only the critic learns")
-
-
 class Evaluation(Block):
     every: int = Field(
         default=10, ge=0, description="steps between evaluations; 0: only at the start and the end"
@@ -384,76 +235,6 @@ class Evaluation(Block):
 class Checkpoint(Block):
     every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: only at the end")
     keep: PositiveInt = Field(default=2, description="older ones are removed")
-
-
-class Ranks(Block):
-    """The policy's place; reference and critic are placed alike."""
-
-    ranks: PositiveInt = Field(
-        default=1, description="processes that policy, reference and critic are sharded over"
-    )
-    cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
-    gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
-    labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
-
-
-class Workers(Block):
-    """The rollout workers' place."""
-
-    workers: PositiveInt | None = Field(
-        default=None, description="how many; null: one for each GPU left, without any one for each node"
-    )
-    cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
-    gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
-    labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
-
-
-class Placement(Block):
-    """`ray`: how many of each role, on what, and how close together."""
-
-    policy: Ranks = Ranks()
-    rollout: Workers = Workers()
-    colocate: Literal["auto", "yes", "no"] = Field(
-        default="auto",
-        description="policy and engine in one process over one set of weights; auto: where there is one GPU",
-    )
-    strategy: Literal["pack", "spread"] = Field(
-        default="pack", description="on as few nodes as possible, or as many"
-    )
-
-    @model_validator(mode="after")
-    def _combinations(self) -> Placement:
-        if self.colocate == "yes" and self.policy.ranks > 1:
-            raise ValueError(
-                f"colocate=yes with policy.ranks={self.policy.ranks}: an engine cannot stand on weights that "
-                "are sharded; set colocate=no, or one rank"
-            )
-        return self
-
-
-class Runtime(Block):
-    """In which process each role lives."""
-
-    name: Literal["local", "ray"] = "local"
-    address: str | None = Field(
-        default=None, description="`ray`: the cluster to join, `auto` or host:port; null: one on this machine"
-    )
-    placement: Placement = Placement()
-    start_timeout_s: PositiveFloat = Field(
-        default=300.0, description="the longest an actor may take to start"
-    )
-    publish_timeout_s: PositiveFloat = Field(
-        default=300.0, description="the longest new weights may take to arrive in a worker"
-    )
-    heartbeat_timeout_s: PositiveFloat = Field(
-        default=60.0, description="an actor that has not answered for so long is replaced"
-    )
-    stage_timeout_s: PositiveFloat = Field(
-        default=3600.0, description="the longest an actor may stay in one stage"
-    )
-    learner_restarts: int = Field(
-        default=3, ge=0, description="how often the same checkpoint is gone back to when policy or critic die"
-    )
 
 
 class Train(Block):

@@ -11,9 +11,10 @@ from typing import Any
 import yaml
 
 from toolwright.config.batch import batch_line
+from toolwright.config.block import Block
 from toolwright.config.keys import Key, every_key, find
 from toolwright.config.origin import Resolved
-from toolwright.config.schema import Block, Config
+from toolwright.config.schema import Config
 
 COLUMN = 44
 

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from toolwright.config.schema import Block, Config
+from toolwright.config.block import Block
+from toolwright.config.schema import Config
 from toolwright.config.validate import validated
 from toolwright.failures import UserError
 

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from toolwright.config.block import Block
 from toolwright.config.keys import Schema, find, leaves, nearest_keys, written
 from toolwright.config.names import Registered
-from toolwright.config.schema import Block
 from toolwright.failures import UserError, nearest
 
 C = TypeVar("C", bound=Block)

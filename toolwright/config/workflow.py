@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from toolwright.config.schema import Block, Run
+from toolwright.config.block import Block
+from toolwright.config.schema import Run
 
 
 class Aflow(Block):

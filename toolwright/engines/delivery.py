@@ -53,7 +53,11 @@ class Parcel:
         if near and shutil.disk_usage(near).free < 2 * size:
             near = None  # a container's shared memory may be too small; a disk is slower, and large enough
         self.folder = Path(tempfile.mkdtemp(prefix="toolwright-weights-", dir=near))
-        save_file(self.weights, self.folder / "weights.safetensors")
+        try:
+            save_file(self.weights, self.folder / "weights.safetensors")
+        except BaseException:  # a disk that is full must not stay so
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
         return self.folder / "weights.safetensors"
 
     def __enter__(self) -> Parcel:

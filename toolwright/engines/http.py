@@ -16,6 +16,7 @@ from toolwright.config import schema
 from toolwright.engines import Completion, Sampling, registry
 from toolwright.engines.delivery import Parcel, checksum, compare, named_weights
 from toolwright.engines.stopping import check_prompt, ending, seed_at
+from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure, UserError, nearest
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
@@ -64,6 +65,7 @@ class HttpEngine:
         self.timeout_s, self.slots = config.timeout_s, config.slots
         self.weights_version = 0
         self._session: Any = None
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http engine", daemon=True)
         self._thread.start()
@@ -94,14 +96,12 @@ class HttpEngine:
             "include_stop_str_in_output": True,
             "stop_token_ids": sorted(self.tokenizer.end_tokens),
         }
+        if self._closed:
+            raise InfrastructureFailure(f"the engine that asks {self.url} was closed")
         version = self.weights_version
-        work = asyncio.run_coroutine_threadsafe(self._complete(body), self._loop)
+        work = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._complete(body), self._loop))
         try:
-            async with asyncio.timeout(self.timeout_s):  # `wait_for` loses a cancellation to an answer
-                answered = await asyncio.wrap_future(work)
-        except TimeoutError:
-            message = f"{self.url} did not finish a turn of {attempt} within {self.timeout_s:g} s"
-            raise InfrastructureFailure(message) from None
+            answered = await turn_of(attempt, work, who=self.url, limit_s=self.timeout_s)
         except Refused as error:
             raise UserError(f"{self.url} refuses a turn of {attempt}: {error}") from None
         # Its own words for where a stop string ends need not be ours: what came after is not kept.
@@ -136,7 +136,14 @@ class HttpEngine:
 
     def _meet(self) -> int:
         """The longest sequence of the model that is served."""
-        found = {row["id"]: row for row in self._asked("/v1/models")["data"]}
+        told = self._asked("/v1/models")
+        try:
+            found = {row["id"]: row for row in told["data"]}
+        except (KeyError, TypeError):
+            raise UserError(
+                f"engine.url={self.url}: no list of models is at /v1/models, but {str(told)[:99]!r}; it must "
+                "speak OpenAI's protocol"
+            ) from None
         if self.model is None:
             self.model = next(iter(found), None)
         if self.model not in found:
@@ -152,7 +159,7 @@ class HttpEngine:
             told = self._asked("/collective_rpc", {"method": "toolwright_whole_distribution"})
         except (UserError, InfrastructureFailure):
             return False
-        return bool(told["results"])
+        return isinstance(told, dict) and bool(told.get("results"))
 
     def _probe(self) -> bool:
         """That tokens come as ids; whether their log-probabilities are those at the temperature."""
@@ -197,8 +204,12 @@ class HttpEngine:
             "skip_special_tokens": True,
             **body,
         }
-        answer = await self._post("/v1/completions", whole)
-        return _answered(self.url, answer["choices"][0])
+        try:
+            return _answered(self.url, await self._post("/v1/completions", whole))
+        except asyncio.CancelledError:
+            if self._closed:  # whoever waits was not cancelled
+                raise InfrastructureFailure(f"the engine that asks {self.url} was closed") from None
+            raise
 
     async def _post(self, path: str, body: dict[str, Any] | None) -> Any:
         """What a server cannot help is tried again, elsewhere or later; what it will not do is raised."""
@@ -220,7 +231,10 @@ class HttpEngine:
                 trouble = f"{type(error).__name__}: {error}"
                 continue
             if response.status == 200:
-                return json.loads(said) if said else {}
+                try:
+                    return json.loads(said) if said else {}
+                except ValueError:
+                    raise Refused(response.status, f"what is no JSON: {said[:300]}") from None
             trouble = f"{response.status}: {said[:300]}"
             if response.status < 500 and response.status not in (408, 429):
                 raise Refused(response.status, said[:300])
@@ -245,21 +259,34 @@ class HttpEngine:
     def _end(self) -> None:
         if not self._thread.is_alive():
             return
-        if self._session is not None:
-            self._run(self._session.close(), ASKED_AT_START_S)
+        self._closed = True
+        self._run(self._hang_up(), ASKED_AT_START_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
+    async def _hang_up(self) -> None:
+        """Nobody is left waiting for an answer."""
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
 
-def _answered(url: str, choice: dict[str, Any]) -> Answered:
+
+def _answered(url: str, answer: Any) -> Answered:
     """The tokens as ids: in a field of their own, or as `token_id:17` among the log-probabilities."""
+    try:
+        choice = dict(answer["choices"][0])
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise UserError(f"{url} answers without a choice: {str(answer)[:300]}") from None
     told = choice.get("logprobs") or {}
     log_probs, named = told.get("token_logprobs"), told.get("tokens") or []
     tokens = choice.get("token_ids")
     if tokens is None and named and all(str(name).startswith("token_id:") for name in named):
         tokens = [int(str(name).removeprefix("token_id:")) for name in named]
-    if tokens is None or log_probs is None or len(log_probs) != len(tokens):
+    if not tokens or log_probs is None or len(log_probs) != len(tokens) or None in log_probs:
         raise UserError(
             f"{url} answers without token ids and their log-probabilities: a text that is tokenised again is "
             "not what was sampled. A server must honour return_token_ids, as vLLM's does"
@@ -282,4 +309,7 @@ def _params(params: dict[str, Any]) -> tuple[dict[str, str], str | None, int]:
         if key is None:
             raise UserError(f"engine.params.api_key_env: the environment has no {variable}")
         headers["Authorization"] = f"Bearer {key}"
-    return headers, params.get("model"), int(params.get("retries", 3))
+    retries = params.get("retries", 3)
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+        raise UserError(f"engine.params.retries={retries!r}: expected a number of retries, 0 or more")
+    return headers, params.get("model"), retries

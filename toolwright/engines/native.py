@@ -20,7 +20,9 @@ from toolwright.engines.cache import ExtendAttention, SlotCache
 from toolwright.engines.decoding import InPlace
 from toolwright.engines.lanes import Forward, Lanes
 from toolwright.engines.sampler import Sampler
-from toolwright.failures import InfrastructureFailure, TaskFailure
+from toolwright.engines.stopping import check_prompt, stopped
+from toolwright.engines.waiting import turn_of
+from toolwright.failures import InfrastructureFailure
 from toolwright.models.decoder import Decoder, Weights
 from toolwright.models.precision import autocast
 from toolwright.models.tokenizer import Tokenizer
@@ -97,20 +99,13 @@ class NativeEngine:
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None
     ) -> Completion:
-        if not prompt:
-            raise ValueError(f"{attempt} asks for tokens without any to go on from; open with a prompt")
-        if len(prompt) >= self.context:
-            raise TaskFailure(f"{len(prompt)} tokens leave no room in a context of {self.context}")
+        check_prompt(prompt, context=self.context, attempt=attempt)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         sequence = _Sequence(attempt, list(prompt), len(prompt), sampling, done, heard)
         self.waiting.append(sequence)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
-        try:
-            return await asyncio.wait_for(done, self.timeout_s)
-        except TimeoutError:
-            message = f"the native engine did not finish a turn of {attempt} within {self.timeout_s:g} s"
-            raise InfrastructureFailure(message) from None
+        return await turn_of(attempt, done, who="the native engine", limit_s=self.timeout_s)
 
     def release(self, attempt: str) -> None:
         self.cache.release(attempt)
@@ -264,11 +259,8 @@ class NativeEngine:
         if token in self.tokenizer.end_tokens:
             return "eos"
         sampling = sequence.sampling
-        if sampling.stop:
-            reach = 2 * max(map(len, sampling.stop)) + 8  # tokens that surely cover a stop string at the end
-            tail = self.tokenizer.decode(sequence.generated[-reach:])
-            if any(text in tail for text in sampling.stop):
-                return "stop"
+        if sampling.stop and stopped(self.tokenizer, sequence.generated, sampling.stop):
+            return "stop"
         full = len(sequence.tokens) >= self.context
         return "length" if full or len(sequence.log_probs) >= sampling.max_tokens else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ from contextlib import suppress
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, UserError
@@ -26,7 +28,7 @@ LINES_TOLD = 12  # of what it wrote last, when it died
 
 
 class EngineProcess:
-    """Answers arrive in a thread of its own and settle futures: a role may wait for them in a loop, or not.
+    """Questions leave and answers arrive in threads of their own: a role may wait for them in a loop, or not.
 
     The process leads a group of its own: Ctrl-C at a terminal does not reach it, and whoever ends it ends all
     that it started. If the parent is killed, it reads the end of the socket and goes.
@@ -47,6 +49,7 @@ class EngineProcess:
         self.log = self.folder / "log.txt"
         self._waiting: dict[int, Future[Any]] = {}
         self._numbers, self._lock = count(1), threading.Lock()
+        self._to_send: SimpleQueue[bytes | None] = SimpleQueue()
         self._closing = False
         self.died: str | None = None
         ours, theirs = socket.socketpair()
@@ -63,6 +66,8 @@ class EngineProcess:
         self.wire = Connection(ours.detach())
         self._reader = threading.Thread(target=self._read, name=f"{who} answers", daemon=True)
         self._reader.start()
+        self._writer = threading.Thread(target=self._write, name=f"{who} questions", daemon=True)
+        self._writer.start()
         try:
             self.told: dict[str, Any] = self.result("open", dict(settings))
         except BaseException:
@@ -81,8 +86,8 @@ class EngineProcess:
         return number, answer
 
     def tell(self, what: str, number: int, *arguments: Any) -> None:
-        with suppress(OSError), self._lock:  # of its death the reader hears, and everybody who waits from it
-            self.wire.send((what, number, *arguments))
+        """Without waiting: a process that has stopped listening must not stop whoever asks it."""
+        self._to_send.put(pickle.dumps((what, number, *arguments)))
 
     def result(self, what: str, *arguments: Any) -> Any:
         """The answer, waited for in this thread."""
@@ -99,14 +104,21 @@ class EngineProcess:
             return
         self._closing = True
         self.tell("close", 0)
+        self._to_send.put(None)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(FAREWELL_S)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # the whole group: its workers, too
         self.process.wait()
         self._reader.join(FAREWELL_S)
+        self._writer.join(FAREWELL_S)
         self.wire.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _write(self) -> None:
+        with suppress(OSError):  # of its death the reader hears, and everybody who waits from it
+            while (message := self._to_send.get()) is not None:
+                self.wire.send_bytes(message)
 
     def _read(self) -> None:
         while True:

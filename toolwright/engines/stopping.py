@@ -1,4 +1,4 @@
-"""Where a turn ends, for engines that are told of tokens by another process."""
+"""Where a turn may begin and where it ends, for every engine."""
 
 from __future__ import annotations
 

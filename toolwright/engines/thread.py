@@ -50,10 +50,12 @@ class InThread:
     async def close(self) -> None:
         if self._thread.is_alive():
             closing = asyncio.run_coroutine_threadsafe(self.engine.close(), self._loop)
-            await asyncio.wrap_future(closing)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            await asyncio.to_thread(self._thread.join)
-            self._loop.close()
+            try:
+                await asyncio.wrap_future(closing)
+            finally:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                await asyncio.to_thread(self._thread.join)
+                self._loop.close()
 
     def _soon(self, work: Callable[..., None], *arguments: Any) -> None:
         if not self._loop.is_closed():

@@ -19,6 +19,7 @@ from toolwright.engines.delivery import Parcel, checksum, compare, named_weights
 from toolwright.engines.process import EngineProcess
 from toolwright.engines.stopping import check_prompt
 from toolwright.engines.vllm_worker import EXTENSION
+from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder, Shape
@@ -61,11 +62,9 @@ class VllmEngine:
         room = replace(sampling, max_tokens=min(sampling.max_tokens, self.context - len(prompt)))
         number, answer = self.process.ask("generate", list(prompt), room, sorted(self.tokenizer.end_tokens))
         try:
-            async with asyncio.timeout(self.timeout_s):  # `wait_for` loses a cancellation to an answer
-                found = await asyncio.wrap_future(answer)
-        except TimeoutError:
-            message = f"the vllm engine did not finish a turn of {attempt} within {self.timeout_s:g} s"
-            raise InfrastructureFailure(message) from None
+            found = await turn_of(
+                attempt, asyncio.wrap_future(answer), who="the vllm engine", limit_s=self.timeout_s
+            )
         finally:
             if not answer.done():
                 self.process.tell("abort", number)

@@ -68,7 +68,7 @@ def load(decoder: Decoder, folder: Path, *, base: Path) -> None:
             raise UserError(
                 f"{folder}: {key}={config[key]!r} is not supported; train it without, or merge it with peft"
             )
-    rank, alpha = int(config.get("r", 8)), float(config.get("lora_alpha", 8))
+    rank, alpha = size_of(config, folder)
     scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
     kept = {key: value for key, value in config.items() if key == "use_rslora"}
     found = _tensors(folder)
@@ -81,6 +81,16 @@ def load(decoder: Decoder, folder: Path, *, base: Path) -> None:
     lora.attach(decoder, Adapter(rank, alpha, scale, base=str(base), extra=kept), modules, seed=0)
     for _, low in lora.parts(decoder):
         _fill(low, found, decoder, folder, base, _made_for(config))
+
+
+def size_of(config: Mapping[str, Any], folder: Path) -> tuple[int, float]:
+    """Rank and alpha; what is not said is as peft has it."""
+    rank, alpha = config.get("r", 8), config.get("lora_alpha", 8)
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+        raise UserError(f"{folder / CONFIG}: r={rank!r} should be a whole number above 0")
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool):
+        raise UserError(f"{folder / CONFIG}: lora_alpha={alpha!r} should be a number")
+    return rank, float(alpha)
 
 
 def save(decoder: Decoder, folder: Path, *, state: Mapping[str, Tensor] | None = None) -> None:

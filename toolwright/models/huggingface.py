@@ -30,6 +30,18 @@ ARCHITECTURES = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
+# Keys that must be whole numbers above 0, and of those the ones that may be left out or null.
+SIZES = (
+    "vocab_size",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "head_dim",
+    "max_position_embeddings",
+)
+MAY_BE_NULL = ("num_key_value_heads", "head_dim")
 # Keys that change nothing here and are written back as they were found. A missing key means a default.
 KEPT = (
     "bos_token_id",
@@ -91,8 +103,9 @@ def slow_because(folder: Path, *, context: int | None = None) -> str | None:
     """Why our own layers would not compute what this model does; None if they do."""
     config = read_config(folder)
     family = config.get("model_type")
-    if family not in FAMILIES:
+    if not isinstance(family, str) or family not in FAMILIES:
         return f"it is a {family!r} model, and the fast path knows {', '.join(sorted(FAMILIES))}"
+    _check_sizes(config, folder / "config.json")
     activation = config.get("hidden_act") or "silu"
     if activation not in ("silu", "swish"):
         return f"its activation is {activation!r}, and the fast path has silu"
@@ -121,6 +134,24 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json")
     return read_json(path)
+
+
+def _check_sizes(config: dict[str, Any], path: Path) -> None:
+    """What a shape is made of; a key that is missing altogether is said when it is read."""
+    for key in SIZES:
+        value = config.get(key, 1)
+        whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
+        if not whole and not (value is None and key in MAY_BE_NULL):
+            raise UserError(f"{path}: {key}={value!r} should be a whole number above 0")
+    for key in ("rope_parameters", "rope_scaling"):
+        if not isinstance(config.get(key) or {}, dict):
+            raise UserError(f"{path}: {key}={config[key]!r} should be an object with rope_type, or null")
+    for key in ("rope_theta", "rms_norm_eps"):
+        value = config.get(key, 1.0)
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise UserError(f"{path}: {key}={value!r} should be a number above 0")
+    if (config.get("head_dim") or 2) % 2:
+        raise UserError(f"{path}: head_dim={config['head_dim']} is odd: a head turns its numbers in pairs")
 
 
 def _is_fast(folder: Path, context: int | None, fast: bool | None) -> bool:

@@ -43,10 +43,11 @@ def describe(folder: Path, *, context: int | None = None) -> list[tuple[str, str
 def _of_adapter(folder: Path) -> list[tuple[str, str]]:
     config = read_json(folder / adapter_folder.CONFIG)
     tensors = weight_files.read_file(folder / adapter_folder.WEIGHTS)
+    rank, alpha = adapter_folder.size_of(config, folder)
     targets = config.get("target_modules")
     named = ", ".join(sorted(targets)) if isinstance(targets, list) else str(targets)
     return [
-        ("adapter", f"LoRA of rank {config.get('r')}, alpha {config.get('lora_alpha'):g}"),
+        ("adapter", f"LoRA of rank {rank}, alpha {alpha:g}"),
         ("parameters", f"{sum(tensor.numel() for tensor in tensors.values()):,}"),
         ("adapts", named),
         ("base", str(config.get("base_model_name_or_path"))),

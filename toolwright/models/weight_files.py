@@ -30,7 +30,7 @@ def files(folder: Path) -> list[Path]:
     index = folder / INDEX
     if index.is_file():
         named = read_json(index).get("weight_map")
-        if not isinstance(named, dict) or not named:
+        if not isinstance(named, dict) or not named or not all(isinstance(n, str) for n in named.values()):
             raise UserError(f"{index} has no weight_map that tells which file each tensor is in")
         names = sorted(set(named.values()))
     else:
@@ -64,7 +64,8 @@ def header(path: Path) -> dict[str, dict[str, Any]]:
             found: dict[str, dict[str, Any]] = json.loads(file.read(length))
             found.pop("__metadata__", None)
             end = max((one["data_offsets"][1] for one in found.values()), default=0)
-        except (ValueError, KeyError, TypeError, AttributeError):
+            sum(math.prod(one["shape"]) for one in found.values())
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
             raise _unreadable(path, "its header is damaged") from None
     if 8 + length + end != size:
         raise _unreadable(path, f"it has {size:,} bytes, and its header promises {8 + length + end:,}")

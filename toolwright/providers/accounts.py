@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from toolwright.failures import UserError
-
-BUSY_S = 60.0  # how long another process may keep the file to itself
+from toolwright.providers.shared_file import opened
 
 
 @dataclass(frozen=True)
@@ -78,17 +75,8 @@ class InFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-            self._file.execute("PRAGMA journal_mode = WAL")
-            with self._whole():
-                self._file.execute(
-                    "CREATE TABLE IF NOT EXISTS amounts (number INTEGER PRIMARY KEY, process INTEGER, "
-                    "dollars REAL, tokens INTEGER, calls INTEGER)"
-                )
-        except (sqlite3.Error, OSError) as error:
-            raise UserError(f"{path} cannot be used as the books of a budget: {error}") from None
+        columns = "number INTEGER PRIMARY KEY, process TEXT, dollars REAL, tokens INTEGER, calls INTEGER"
+        self._file = opened(path, f"amounts ({columns})", as_what="the books of a budget")
 
     def spent(self) -> Amount:
         return self._sum("process IS NULL")  # a process is named as long as it holds the amount
@@ -97,13 +85,13 @@ class InFile:
         with self._whole():
             holders = self._file.execute("SELECT DISTINCT process FROM amounts WHERE process IS NOT NULL")
             for (process,) in holders.fetchall():
-                if not _lives(process):
+                if _life(int(process.split()[0])) != process:
                     self._file.execute("UPDATE amounts SET process = NULL WHERE process = ?", (process,))
             if not fits(self.spent(), self._sum("process IS NOT NULL")):
                 return None
             return self._file.execute(
                 "INSERT INTO amounts VALUES (NULL, ?, ?, ?, ?)",
-                (os.getpid(), most.dollars, most.tokens, most.calls),
+                (_life(os.getpid()), most.dollars, most.tokens, most.calls),
             ).lastrowid
 
     def settle(self, number: int, used: Amount) -> None:
@@ -130,11 +118,17 @@ class InFile:
         return Amount(dollars, tokens or 0, calls or 0)
 
 
-def _lives(process: int) -> bool:
+def _life(process: int) -> str:
+    """The process with this number: the number, and when it began where the system tells. The next one of
+    that number, of which a container's first processes always find one, is another."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
-        return False
+        return ""
     except PermissionError:
         pass
-    return True
+    try:
+        began = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        began = ""
+    return f"{process} {began}"

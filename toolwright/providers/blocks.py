@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolwright.agents.formats.arguments import Unreadable, read_json
+from toolwright.failures import UserError
 from toolwright.providers import Messages, Tools
 
 Block = dict[str, Any]
@@ -99,19 +101,25 @@ def plain_text(content: Any) -> str:
     return "".join(part["text"] for part in content if part.get("type") == "text")
 
 
+def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
+    """What a function of OpenAI's `tool_calls` is called with, written as text or given as an object."""
+    arguments = function.get("arguments") or "{}"
+    try:
+        found = read_json(arguments)[0] if isinstance(arguments, str) else arguments
+    except Unreadable as reason:
+        raise UserError(f"the arguments of a call of {function.get('name')!r}: {reason}") from None
+    if not isinstance(found, Mapping):
+        raise UserError(f"the arguments of a call of {function.get('name')!r} are no JSON object: {found!r}")
+    return dict(found)
+
+
 def _said(message: Mapping[str, Any]) -> list[Block]:
     text = plain_text(message.get("content"))
     blocks: list[Block] = [{"type": "text", "text": text}] if text else []
     for call in message.get("tool_calls") or ():
-        arguments = call["function"].get("arguments") or "{}"
-        blocks.append(
-            {
-                "type": "tool_use",
-                "id": call["id"],
-                "name": call["function"]["name"],
-                "input": json.loads(arguments) if isinstance(arguments, str) else dict(arguments),
-            }
-        )
+        function = call["function"]
+        own = {"id": call["id"], "name": function["name"], "input": arguments_of(function)}
+        blocks.append({"type": "tool_use", **own})
     return blocks
 
 

@@ -67,7 +67,8 @@ class Budget:
                 if number is not None:
                     return number
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(settled.wait(), self._look_again_s)
+                    async with asyncio.timeout(self._look_again_s):
+                        await settled.wait()
             finally:
                 with self._lock:
                     self._waiting.pop(settled, None)

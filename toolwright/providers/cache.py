@@ -13,11 +13,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from toolwright.failures import UserError
 from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers.shared_file import opened
 from toolwright.tools.call import Call, Malformed
 
-BUSY_S = 60.0  # how long another process may keep the file to itself
 T = TypeVar("T")
 
 
@@ -54,17 +53,9 @@ class Answers:
 
     def _file(self) -> sqlite3.Connection:
         if self._opened is None:
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                # No open transaction: a statement is on disk when it returns, and survives this process.
-                self._opened = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None)
-                self._opened.execute("PRAGMA journal_mode = WAL")
-                self._opened.execute("PRAGMA synchronous = NORMAL")
-                self._opened.execute(
-                    "CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)"
-                )
-            except (sqlite3.Error, OSError) as error:
-                raise UserError(f"{self.path} cannot be used as a file of answers: {error}") from None
+            columns = "key TEXT PRIMARY KEY, answer TEXT NOT NULL"
+            self._opened = opened(self.path, f"answers ({columns})", as_what="a file of answers")
+            self._opened.execute("PRAGMA synchronous = NORMAL")
         return self._opened
 
     def _close(self) -> None:

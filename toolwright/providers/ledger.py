@@ -35,15 +35,17 @@ class Recorded(Wrapper):
         self._file: int | None = None
 
     async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
-        started = time.monotonic()
+        file, started = self._opened(), time.monotonic()  # before anything is paid for
         try:
             reply = await self.inner.complete(messages, **how)
         except BudgetSpent:
             raise  # nothing was asked
         except Exception as error:
-            self._write({"error": f"{type(error).__name__}: {error}"[:300]}, time.monotonic() - started)
+            told = {"error": f"{type(error).__name__}: {error}"[:300]}
+            self._write(file, told, time.monotonic() - started)
             raise
         self._write(
+            file,
             {
                 "prompt_tokens": reply.prompt_tokens,
                 "completion_tokens": reply.completion_tokens,
@@ -61,15 +63,18 @@ class Recorded(Wrapper):
             self._file = None
         await super().close()
 
-    def _write(self, call: dict[str, Any], seconds: float) -> None:
-        line = {"time": time.time(), "provider": self.provider, "model": self.name, **call}
+    def _opened(self) -> int:
         if self._file is None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             except OSError as error:
                 raise UserError(f"{self.path} cannot be written as a ledger: {error}") from None
-        os.write(self._file, json.dumps({**line, "seconds": round(seconds, 4)}).encode() + b"\n")
+        return self._file
+
+    def _write(self, file: int, call: dict[str, Any], seconds: float) -> None:
+        line = {"time": time.time(), "provider": self.provider, "model": self.name, **call}
+        os.write(file, json.dumps({**line, "seconds": round(seconds, 4)}).encode() + b"\n")
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

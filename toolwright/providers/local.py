@@ -11,13 +11,11 @@ from toolwright.agents import formats
 from toolwright.agents.briefing import brief
 from toolwright.agents.demonstration import Demonstrator
 from toolwright.agents.formats import Format, Offered
-from toolwright.agents.formats.arguments import Unreadable, read_json
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.engines import Completion
-from toolwright.failures import UserError
 from toolwright.providers import Messages, Tools
-from toolwright.providers.blocks import plain_text
+from toolwright.providers.blocks import arguments_of, plain_text
 from toolwright.tools.call import Call
 
 if TYPE_CHECKING:
@@ -141,15 +139,8 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     if plain.get("role") == "developer":
         plain["role"] = "system"
     if plain.get("tool_calls"):
-        plain["tool_calls"] = [_with_object(call) for call in plain["tool_calls"]]
+        plain["tool_calls"] = [
+            {**call, "function": {**call["function"], "arguments": arguments_of(call["function"])}}
+            for call in plain["tool_calls"]
+        ]
     return plain
-
-
-def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = dict(call["function"])
-    if isinstance(function.get("arguments"), str):
-        try:
-            function["arguments"], _ = read_json(function["arguments"] or "{}")
-        except Unreadable as reason:
-            raise UserError(f"the arguments of a call of {function.get('name')!r}: {reason}") from None
-    return {**call, "function": function}

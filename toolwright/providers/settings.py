@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
+from toolwright.config.block import Block
 from toolwright.config.names import Registered
-from toolwright.config.schema import Block
 from toolwright.failures import UserError
 from toolwright.providers import prices
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from toolwright.failures import UserError, nearest
+from toolwright.registry import converted, signature_of
 
 
 def checked(
     name: str, target: Callable[..., Any], given: Mapping[str, Any], *, reserved: Collection[str]
 ) -> dict[str, Any]:
     """What is given, held to the signature. `reserved` are arguments that are not the user's to set."""
-    parameters = _signature(target).parameters.values()
+    parameters = signature_of(target).parameters.values()
     known = {p.name: p for p in parameters if p.name not in reserved and p.kind not in _OPEN}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     settings = {}
@@ -24,7 +25,7 @@ def checked(
             hint = nearest(key, known) if known else "it takes none"
             raise UserError(f"scorer {name!r} has no setting reward.params.{name}.{key}; {hint}")
         annotation = known[key].annotation if key in known else inspect.Parameter.empty
-        settings[key] = _converted(f"reward.params.{name}.{key}", annotation, value)
+        settings[key] = converted(f"reward.params.{name}.{key}", annotation, value)
     missing = [key for key, p in known.items() if p.default is p.empty and key not in settings]
     if missing:
         raise UserError(f"scorer {name!r} needs reward.params.{name}.{missing[0]}")
@@ -32,21 +33,3 @@ def checked(
 
 
 _OPEN = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-
-
-def _converted(where: str, annotation: Any, value: Any) -> Any:
-    if annotation is inspect.Parameter.empty or isinstance(annotation, str):
-        return value
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(annotation).validate_python(value)
-    except ValidationError as error:
-        raise UserError(f"{where}={value!r} does not work: {error.errors()[0]['msg']}") from None
-
-
-def _signature(target: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(target, eval_str=True)
-    except NameError:  # an annotation that only a type checker can resolve: names are checked, types are not
-        return inspect.signature(target)

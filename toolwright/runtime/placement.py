@@ -8,7 +8,7 @@ from math import floor
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from toolwright.config import schema
+    from toolwright.config.places import Placement
 
 ROOM = 0.9  # of the processors; the rest is the driver's and Ray's own
 
@@ -41,7 +41,7 @@ class Plan:
         return any({"policy", "rollout"} <= set(post.roles) for post in self.fixed)
 
 
-def plan(config: schema.Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, float]]) -> Plan:
+def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, float]]) -> Plan:
     """`nodes`: the resources of each. The defaults:
 
     - no GPU: every role an actor, one rollout worker a node, processors shared where they are few;

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from toolwright.runtime.transport import SOURCES, Parcel, Shipment, Shipped
-from toolwright.trajectory import JSON_COLUMNS, Trajectory, parquet_schema, to_row, write_table
+from toolwright.trajectory import JSON_COLUMNS, Trajectory, parquet_schema, to_row, told_of, write_table
 
 
 def write(path: Path, trajectories: Sequence[Trajectory]) -> None:
@@ -80,16 +80,7 @@ def _plain(t: Shipped, response: str, tasks: dict[int, dict[str, str]]) -> dict[
         tasks[id(t.task)] = {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
     own = {"reward_parts": t.reward_parts, "counts": t.counts, "timings": t.timings}
     told = {
-        "task_id": t.task.id,
-        "data_source": t.task.data_source,
-        "group": t.group,
-        "index": t.index,
-        "seed": t.seed,
-        "reward": t.reward,
-        "stop": t.stop,
-        "weights_version": t.weights_version,
-        "failure_kind": t.failure.kind if t.failure else None,
-        "failure_message": t.failure.message if t.failure else None,
+        **told_of(t),
         "response": response,
         **tasks[id(t.task)],
         **{name: json.dumps(value, ensure_ascii=False) for name, value in own.items()},

@@ -108,7 +108,8 @@ def _blocks(said: Said) -> list[dict[str, Any]]:
 
 def _use(call: Call) -> dict[str, Any]:
     name = call.id or f"toolu_{uuid.uuid4().hex[:24]}"
-    return {"type": "tool_use", "id": name, "name": call.name, "input": call.arguments}
+    arguments = orjson.Fragment(to_json(call.arguments))  # a model's numbers may have any length
+    return {"type": "tool_use", "id": name, "name": call.name, "input": arguments}
 
 
 def _stop(said: Said) -> dict[str, Any]:

@@ -131,6 +131,18 @@ class Sampled(Body):
         "audio": (),
         "prediction": (),
         "web_search_options": (),
+        "parallel_tool_calls": (True,),
+        "reasoning_effort": ("none",),
+        # What vLLM's server takes beyond the protocol.
+        "repetition_penalty": (1, 1.0),
+        "min_p": (0, 0.0),
+        "min_tokens": (0,),
+        "structured_outputs": (),
+        "guided_json": (),
+        "guided_regex": (),
+        "guided_choice": (),
+        "guided_grammar": (),
+        "chat_template_kwargs": ({},),
     }
 
     @property
@@ -231,6 +243,8 @@ class AnthropicTool(Body):
 class ToolChoice(Body):
     type: str
 
+    refused: ClassVar = {"disable_parallel_tool_use": (False,)}
+
     @field_validator("type")
     @classmethod
     def _nobody_can_be_forced(cls, value: str) -> str:
@@ -248,7 +262,13 @@ class CountRequest(Body):
     tools: list[AnthropicTool] | None = None
     tool_choice: ToolChoice | None = None
 
-    refused: ClassVar = {"thinking": ({"type": "disabled"},), "mcp_servers": ([],), "container": ()}
+    refused: ClassVar = {
+        "thinking": ({"type": "disabled"},),
+        "mcp_servers": ([],),
+        "container": (),
+        "output_format": (),
+        "output_config": ({},),
+    }
 
     @property
     def offered(self) -> list[AnthropicTool]:

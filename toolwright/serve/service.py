@@ -56,7 +56,7 @@ class Service:
 
     def opening(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Prompt:
         try:
-            return self._sized(self.model.opening(messages, tools or None))
+            return self._sized(self.model.opening(messages, tools or None), "messages")
         except UserError as error:
             raise Problem(400, str(error), param="messages") from None
 
@@ -67,7 +67,7 @@ class Service:
             raise Problem(400, "prompt: there is nothing to go on from", param="prompt")
         if max(tokens) >= self.model.vocabulary:
             raise Problem(400, f"prompt: there is no token {max(tokens)}", param="prompt")
-        return self._sized(Prompt(tokens, {}))
+        return self._sized(Prompt(tokens, {}), "prompt")
 
     def sampling(
         self,
@@ -105,7 +105,9 @@ class Service:
             tasks.append(asyncio.create_task(self._answer(number, prompt, own, told)))
         try:
             return await asyncio.gather(*tasks)
-        except (TaskFailure, InfrastructureFailure) as error:
+        except TaskFailure as error:  # of this request, which would fail again
+            raise Problem(400, str(error)) from None
+        except InfrastructureFailure as error:
             raise Problem(503, str(error)) from None
         finally:
             for task in tasks:
@@ -153,6 +155,8 @@ class Service:
             raise
         finally:
             model.engine.release(attempt)
+        if sampling.top and len(completion.top) != len(completion.tokens):
+            raise Problem(400, "this engine does not tell the likeliest tokens beside those drawn")
         self.read_tokens += len(prompt.tokens)
         self.written_tokens += len(completion.tokens)
         answer = Answer(model.read(prompt, completion, asked), completion.drawn)
@@ -160,13 +164,13 @@ class Service:
             told(Piece(number, teller.rest(answer.said.text), waiting, answer))
         return answer
 
-    def _sized(self, prompt: Prompt) -> Prompt:
+    def _sized(self, prompt: Prompt, param: str) -> Prompt:
         context = self.model.engine.context
         if len(prompt.tokens) >= context:
             raise Problem(
                 400,
                 f"a prompt of {len(prompt.tokens)} tokens leaves no room in a context of {context}",
-                param="messages",
+                param=param,
                 code="context_length_exceeded",
             )
         return prompt

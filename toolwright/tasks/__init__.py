@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
-from toolwright.registry import Entry, Registry
+from toolwright.registry import Entry, Registry, converted, signature_of
 from toolwright.trajectory import Task
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def load(config: schema.TaskSet, *, seed: int) -> TaskSet:
 
 def _params(entry: Entry[Builder], params: dict[str, Any], *, reserved: set[str]) -> dict[str, Any]:
     """`task.params` against the builder's signature: known names, the types and ranges it declares."""
-    from pydantic import TypeAdapter, ValidationError
-
-    signature = _signature(entry.target).parameters.values()
+    signature = signature_of(entry.target).parameters.values()
     known = {p.name: p for p in signature if p.name not in reserved and p.kind is not p.VAR_KEYWORD}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in signature)
     checked = {}
@@ -81,22 +79,8 @@ def _params(entry: Entry[Builder], params: dict[str, Any], *, reserved: set[str]
                 hint = nearest(key, known) if known else "it takes none"
                 raise UserError(f"task {entry.name!r} has no setting task.params.{key}; {hint}")
         annotation = known[key].annotation if key in known else inspect.Parameter.empty
-        if annotation is inspect.Parameter.empty or isinstance(annotation, str):
-            checked[key] = value
-            continue
-        try:
-            checked[key] = TypeAdapter(annotation).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise UserError(f"task.params.{key}={value!r} does not work: {reason}") from None
+        checked[key] = converted(f"task.params.{key}", annotation, value)
     missing = [name for name, p in known.items() if p.default is p.empty and name not in checked]
     if missing:
         raise UserError(f"task {entry.name!r} needs task.params.{missing[0]}")
     return checked
-
-
-def _signature(target: Builder) -> inspect.Signature:
-    try:
-        return inspect.signature(target, eval_str=True)
-    except NameError:  # an annotation that only a type checker can resolve: names are checked, types are not
-        return inspect.signature(target)

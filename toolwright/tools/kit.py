@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, UserError, nearest
-from toolwright.registry import Entry
+from toolwright.registry import Entry, converted, signature_of
 from toolwright.tools import TOOLS
 from toolwright.tools.offer import Offer, offer_of
 
@@ -149,8 +149,6 @@ def _checked(
 
     Of what every entry has, `told`, a class is given what it declares.
     """
-    from pydantic import TypeAdapter, ValidationError
-
     known: dict[str, inspect.Parameter] = {}
     if isinstance(entry.target, type):
         known = {p.name: p for p in _parameters(entry.target) if p.kind is not p.VAR_POSITIONAL}
@@ -163,15 +161,7 @@ def _checked(
                 raise UserError(f"tools.{label}.{key}: tool {label!r} has no such setting; {hint}")
             checked[key] = value
             continue
-        annotation = known[key].annotation
-        if annotation is inspect.Parameter.empty or isinstance(annotation, str):
-            checked[key] = value
-            continue
-        try:
-            checked[key] = TypeAdapter(annotation).validate_python(value)
-        except ValidationError as error:
-            reason = error.errors()[0]["msg"]
-            raise UserError(f"tools.{label}.{key}={value!r} does not work: {reason}") from None
+        checked[key] = converted(f"tools.{label}.{key}", known[key].annotation, value)
     required = [p.name for p in known.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     missing = [name for name in required if name not in checked]
     if missing:
@@ -189,16 +179,9 @@ def _parameters(target: type) -> list[inspect.Parameter]:
     found: dict[str, inspect.Parameter] = {}
     makers = [vars(kind)["__init__"] for kind in target.__mro__[:-1] if "__init__" in vars(kind)]
     for maker in makers:
-        own = list(_signature(maker).parameters.values())[1:]
+        own = list(signature_of(maker).parameters.values())[1:]
         found = {**{p.name: p for p in own if p.kind is not p.VAR_KEYWORD}, **found}
         if not any(p.kind is p.VAR_KEYWORD for p in own):
             return list(found.values())
     rest = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
     return [*found.values(), *([rest] if makers else [])]
-
-
-def _signature(target: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(target, eval_str=True)
-    except NameError:  # an annotation that only a type checker can resolve: names are checked, types are not
-        return inspect.signature(target)

@@ -21,11 +21,14 @@ def from_checkpoint(checkpoint: Path, folder: Path, *, like: Path | None = None)
     _, tensors = checkpoints.load(checkpoint)
     adapts = adapter_folder.is_adapter(like)
     base = adapter_folder.base_of(like) if adapts else like
-    decoder = huggingface.load(base)
-    if adapts:
-        adapter_folder.load(decoder, like, base=base)
     try:
-        decoder.load_learned(tensors["policy"]["model"])
+        learned = tensors["policy"]["model"]
+        # A run by a model's own forward has the names of that; a folder does not tell how it was run.
+        fast = None if any(name.startswith("layers.") for name in learned) else False
+        decoder = huggingface.load(base, fast=fast)
+        if adapts:
+            adapter_folder.load(decoder, like, base=base)
+        decoder.load_learned(learned)
     except (KeyError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"the checkpoint {checkpoint} is of another model than {like}: {reason}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -94,7 +94,7 @@ def _measured(model: schema.Model) -> tuple[Shape, int]:
     )
     with torch.device("meta"):
         count = sum(p.numel() for p in Decoder(shape).parameters())
-    return Shape(**{**vars(shape), "context": model.context}), count
+    return replace(shape, context=model.context), count
 
 
 def _rows(config: schema.Config, learns: bool) -> int:

@@ -123,9 +123,7 @@ class Run:
             raise
         except UserError:
             trainer.order.restore(before)
-            if trainer.step_done:  # what was learned so far is not lost
-                self._checkpoint()
-                trainer.crew.settle()
+            self._keep_what_was_learned()
             raise
         metrics = of_sample(sampled)
         if sampled.groups:
@@ -135,9 +133,13 @@ class Run:
         trainer.step_done = step
         every = self.config.eval.every
         due = step == self.config.train.steps or (every and step % every == 0)
+        trouble: UserError | None = None
         if due and trainer.held_out_tasks:
             with self.progress.stage("evaluate"):
-                metrics.update(trainer.evaluate())
+                try:
+                    metrics.update(trainer.evaluate())
+                except UserError as error:
+                    trouble = error  # once the step is written down
         with self.progress.stage("record"):
             self.folder.save_rollouts(step, sampled.attempts, trainer.crew.record)
         total = time.perf_counter() - started
@@ -147,6 +149,15 @@ class Run:
         timings = {**self._timings(), "time/score_s": sampled.score_s, "time/total_s": total}
         timings["time/sample_s"] -= sampled.score_s
         self._record(step, {**metrics, **timings, **self._of_runtime(step)})
+        if trouble is not None:
+            self._keep_what_was_learned()
+            raise trouble
+
+    def _keep_what_was_learned(self) -> None:
+        """Before the run ends with an error that is not the learner's."""
+        if self.trainer.step_done:
+            self._checkpoint()
+            self.trainer.crew.settle()
 
     def _of_runtime(self, step: int) -> dict[str, float]:
         """What the crew did and survived in this step, told where it is looked for."""

@@ -27,7 +27,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.summary import closing_table
 from toolwright.rewards import Scorer
-from toolwright.tasks import TaskSet
+from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
 from toolwright.trainer import memory, roles
@@ -88,6 +88,10 @@ def _steps(
     order = TaskOrder(len(fitting), config.run.seed)
     progress = Progress(config.steps, title=f"sft on {config.task.name}")
     room = folder.while_there_is_room(then="start again")
+
+    def save() -> None:
+        folder.save_model(lambda fresh: roles.export(decoder, tokenizer, fresh))
+
     with progress, Interrupt() as interrupt, room:
         progress.line(f"run folder {folder.path}")
         progress.line(f"{len(fitting):,} demonstrations, {count - len(fitting):,} too long")
@@ -98,6 +102,7 @@ def _steps(
         progress.step(0, before)
         for step in range(1, config.steps + 1):
             if interrupt.signal:
+                save()
                 progress.line(f"stopped before step {step}; the model so far is in {folder.model}")
                 break
             started = time.perf_counter()
@@ -105,10 +110,10 @@ def _steps(
                 metrics = student.update(Batch.pack([fitting[i] for i in order.take(config.batch)]))
             metrics["time/total_s"] = time.perf_counter() - started
             if step == config.steps:
+                save()  # first of all: a judge may fail
                 metrics.update(judge.held_out())
             folder.metrics.append(step, metrics)
             progress.step(step, metrics)
-        folder.save_model(lambda fresh: roles.export(decoder, tokenizer, fresh))
         write_report(folder.path)
     print(closing_table(folder.path))
     interrupt.leave()
@@ -147,24 +152,15 @@ def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Mess
 
 def _read(path: Path) -> list[Messages]:
     """JSON lines or Parquet with `messages`."""
-    if not path.is_file():
-        raise UserError(f"demonstrations={path}: no such file")
-    if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        rows = pq.read_table(path).to_pylist()
-    else:
-        try:
-            rows = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path} is not JSON lines: {error}") from None
-    for number, row in enumerate(rows, 1):
-        messages = row.get("messages") if isinstance(row, dict) else None
+    try:
+        found = rows.read(path)
+    except UserError as error:
+        raise UserError(f"demonstrations: {error}") from None
+    for number, row in enumerate(found, 1):
+        messages = row.get("messages")
         if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
             raise UserError(f"{path}, row {number}: expected `messages`, a list of chat messages")
-    if not rows:
-        raise UserError(f"{path} holds no demonstrations")
-    return [row["messages"] for row in rows]
+    return [row["messages"] for row in found]
 
 
 def _characters(conversations: Sequence[Messages]) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import socket
 from collections.abc import Callable
@@ -30,7 +31,7 @@ async def serve(
         access_log=False,
         lifespan="off",
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(drain_s),
+        timeout_graceful_shutdown=math.ceil(drain_s),
         server_header=False,
         date_header=False,
     )

@@ -2,87 +2,53 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolwright.agents.formats.arguments import call_of
-from toolwright.failures import UserError
-from toolwright.providers import PROVIDERS, Reply, Tools
-from toolwright.providers.failures import Passing, sorted_out
+from toolwright.providers import PROVIDERS, Asked, Reply
+from toolwright.providers.sdk import SdkChat
 from toolwright.providers.settings import Settings
 from toolwright.tools.call import Call, Malformed
 
-KEY = "OPENAI_API_KEY"
-OWN_URL = "https://api.openai.com/v1"
 FINISH = {"stop": "stop", "length": "length", "tool_calls": "tools", "content_filter": "refused"}
 
 
 @PROVIDERS.register("openai")
-class OpenAIChat:
+class OpenAIChat(SdkChat):
+    brand, own_url = "OpenAI", "https://api.openai.com/v1"
+
     def __init__(self, settings: Settings) -> None:
-        self.name, self.fields = settings.model, settings.fields
-        self._sdk = _imported()
-        # The SDK would take another address from the environment without a word.
-        url = settings.base_url or OWN_URL
-        self._who = f"{settings.model} at {url}"
+        super().__init__(settings)
         # Their newer models refuse the old name of the field, many other servers do not know the new one.
         self._limit = "max_tokens" if settings.base_url else "max_completion_tokens"
-        self._client = self._sdk.AsyncOpenAI(
-            api_key=settings.key(KEY), base_url=url, timeout=settings.timeout_s, max_retries=0
+
+    @property
+    def _create(self) -> Callable[..., Awaitable[Any]]:
+        return self._client.chat.completions.create
+
+    def _question(self, messages: list[dict[str, Any]], how: Asked) -> dict[str, Any]:
+        body = self._body(
+            {
+                "temperature": how["temperature"],
+                self._limit: how["max_tokens"],
+                "seed": how.get("seed"),
+                "stop": list(how.get("stop") or ()) or None,
+                "tools": list(how.get("tools") or ()) or None,
+            }
         )
+        return {"messages": messages, "extra_body": body}
 
-    @staticmethod
-    def check(settings: Settings) -> None:
-        _imported()
-        settings.key(KEY)
-
-    async def complete(
-        self,
-        messages: list[dict[str, Any]],
-        *,
-        temperature: float,
-        max_tokens: int,
-        seed: int | None = None,
-        stop: Sequence[str] = (),
-        tools: Tools | None = None,
-    ) -> Reply:
-        asked = {
-            "temperature": temperature,
-            self._limit: max_tokens,
-            "seed": seed,
-            "stop": list(stop) or None,
-            "tools": list(tools) if tools else None,
-            **self.fields,
-        }
-        body = {key: value for key, value in asked.items() if value is not None}
-        started = time.monotonic()
-        try:
-            answer = await self._client.chat.completions.create(
-                model=self.name, messages=messages, extra_body=body
-            )
-        except self._sdk.OpenAIError as error:
-            raise sorted_out(error, self._sdk, self._who) from error
-        return self._reply(answer, time.monotonic() - started)
-
-    def _reply(self, answer: Any, seconds: float) -> Reply:
-        if not answer.choices or answer.usage is None:
-            raise Passing(f"{self._who} answered without a choice or without its usage")
-        choice = answer.choices[0]
-        calls = tuple(_call(one) for one in choice.message.tool_calls or ())
+    def _reply(self, answer: Any) -> Reply:
+        choice, usage = answer.choices[0], answer.usage
         finish = FINISH.get(choice.finish_reason or "stop", "stop")
         return Reply(
             text=choice.message.content or choice.message.refusal or "",
-            calls=calls,
-            prompt_tokens=answer.usage.prompt_tokens,
-            completion_tokens=answer.usage.completion_tokens,
-            seconds=seconds,
+            calls=tuple(_call(one) for one in choice.message.tool_calls or ()),
+            prompt_tokens=int(usage.prompt_tokens),
+            completion_tokens=int(usage.completion_tokens),
             finish="refused" if choice.message.refusal else finish,
         )
-
-    async def close(self) -> None:
-        await self._client.close()
 
 
 def _call(one: Any) -> Call | Malformed:
@@ -90,11 +56,3 @@ def _call(one: Any) -> Call | Malformed:
     if function is None:
         return Malformed(f"a call of type {one.type!r} was not offered")
     return call_of({"name": function.name, "arguments": function.arguments or "{}", "id": one.id})
-
-
-def _imported() -> ModuleType:
-    try:
-        import openai
-    except ImportError:
-        raise UserError("provider openai needs its SDK: pip install 'toolwright[providers]'") from None
-    return openai

@@ -1,0 +1,40 @@
+"""An engine's process from its parent's side, without any engine in it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from toolwright.engines import process
+from toolwright.engines.process import EngineProcess
+from toolwright.failures import InfrastructureFailure
+
+
+def test_one_that_has_stopped_listening_keeps_nobody_from_asking_giving_up_and_closing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "FAREWELL_S", 0.5)
+    deaf = EngineProcess("the deaf engine", "tests.engines.deaf", {}, limit_s=60)
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        for _ in range(500):  # more than a socket holds
+            deaf.ask("generate", list(range(1000)))
+        deaf.limit_s = 0.1
+        try:
+            deaf.result("load")
+        except InfrastructureFailure as error:
+            errors.append(error)
+        deaf.close()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(60)
+    if asking.is_alive():
+        deaf.process.kill()
+        pytest.fail("whoever asked is still waiting to be heard")
+    assert "the deaf engine has not answered 'load' within engine.timeout_s=0.1 s" in str(errors[0])
+    assert deaf.process.poll() is not None
+    with pytest.raises(InfrastructureFailure, match="the deaf engine was closed"):
+        deaf.ask("generate", [1])

@@ -1,0 +1,68 @@
+"""What a service makes of an engine that cannot do what is asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests import tiny
+from toolwright.agents.formats.tags import Tags
+from toolwright.config import schema
+from toolwright.engines import Completion, Sampling
+from toolwright.engines.native import NativeEngine
+from toolwright.engines.thread import InThread
+from toolwright.failures import InfrastructureFailure, TaskFailure
+from toolwright.providers.local import LocalModel
+from toolwright.serve.problems import Problem
+from toolwright.serve.service import Service, Wish
+
+
+class Silent(NativeEngine):
+    """Tells of no token but those that it drew, as engines in other processes do."""
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:  # type: ignore[override]
+        return await super().generate(prompt, replace(sampling, top=0), attempt=attempt)
+
+
+class Unwilling(NativeEngine):
+    """As the one of a GPU."""
+
+    error: Exception = TaskFailure("not on this device")
+
+    async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:  # type: ignore[override]
+        raise self.error
+
+
+class Broken(Unwilling):
+    error = InfrastructureFailure("it is gone")
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "told"),
+    [(Silent, 400, "likeliest"), (Unwilling, 400, "not on this"), (Broken, 503, "it is gone")],
+)
+def test_what_an_engine_cannot_do_is_said_and_whether_another_try_would_help(
+    kind: type[NativeEngine], status: int, told: str
+) -> None:
+    tokenizer = tiny.characters()
+    engine = kind(schema.Engine(slots=2), decoder=tiny.decoder(), tokenizer=tokenizer, dtype=torch.float32)
+    model = LocalModel("m", InThread(engine), tokenizer, Tags())
+    service = Service(model, queue_limit=4)
+    sampling = service.sampling(temperature=None, top_p=None, top_k=None, max_tokens=3, stop=(), top=2)
+
+    async def asked() -> Problem:
+        try:
+            with pytest.raises(Problem) as caught:
+                await service.answers(Wish([service.prompt("1+1")], sampling))
+            return caught.value
+        finally:
+            await model.close()
+
+    problem = asyncio.run(asked())
+    assert problem.status == status
+    assert told in problem.message
+    assert service.under_way == 0

@@ -1,0 +1,133 @@
+"""Keys of what is learned and how: the algorithm, and how its gradient becomes updates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from toolwright.config.block import Block
+from toolwright.config.names import Registered
+
+
+class KL(Block):
+    """The pull towards the reference: in the reward, in the loss, or nowhere."""
+
+    where: Literal["none", "reward", "loss"] = "none"
+    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl", suffixes=("", "+"))] = (
+        Field(default="k3", description="k1, abs, k2, k3, or one of them with + for its own gradient")
+    )
+    coef: float = Field(default=0.001, ge=0)
+    target: PositiveFloat | None = Field(
+        default=None, description="adapt the coefficient to this KL; null: fixed"
+    )
+    horizon: PositiveInt = Field(default=10_000, description="trajectories over which it adapts")
+
+    @model_validator(mode="after")
+    def _adapts_something(self) -> KL:
+        if self.target is not None and self.where == "none":
+            raise ValueError(
+                f"algorithm.kl.target={self.target} has nothing to adapt while algorithm.kl.where=none"
+            )
+        return self
+
+
+class Selection(Block):
+    """Which groups and trajectories are learned from."""
+
+    dynamic_sampling: bool = Field(
+        default=False, description="DAPO: re-sample groups whose rewards are all equal"
+    )
+    max_rounds: PositiveInt = Field(default=4, description="rounds of sampling a step at the most")
+    resample_on_correct: bool = Field(
+        default=False, description="GRPO-RoC: sample more, keep the cleanest of the right"
+    )
+    oversample: PositiveInt = Field(default=2, description="GRPO-RoC: attempts sampled for each one kept")
+
+
+class Correction(Block):
+    """Importance weights for the gap between sampling and training probabilities."""
+
+    mode: Literal["auto", "none", "truncate", "mask"] = Field(
+        default="auto", description="auto: truncate, unless the engine is native"
+    )
+    level: Literal["token", "sequence"] = "token"
+    low: float = Field(default=0.0, ge=0, description="mask: weights below it are dropped")
+    high: PositiveFloat = Field(
+        default=2.0, description="truncate: the cap; mask: weights above it are dropped"
+    )
+    alarm: PositiveFloat = Field(
+        default=0.05,
+        description="warn of a step whose mean |Δ log-probability| is above it, or far above earlier ones",
+    )
+
+    @model_validator(mode="after")
+    def _leaves_something(self) -> Correction:
+        if self.mode == "mask" and self.low >= self.high:
+            raise ValueError(
+                f"algorithm.correction.low={self.low} must be below algorithm.correction.high={self.high}"
+            )
+        return self
+
+
+class Algorithm(Block):
+    """What turns scores into a gradient."""
+
+    name: str = Field(default="grpo", description="the preset's name, for reading")
+    adv_estimator: Annotated[str, Registered("advantage estimator", "toolwright.algorithms.advantages")] = (
+        Field(default="grpo", description="what turns rewards into advantages")
+    )
+    loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses")] = Field(
+        default="ppo", description="what turns advantages into a loss for each token"
+    )
+    aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate")] = Field(
+        default="token-mean", description="how token losses become one number"
+    )
+    norm_tokens: PositiveInt | None = Field(
+        default=None,
+        description="seq-mean-token-sum-norm: the constant; null: rollout.max_tokens × max_turns",
+    )
+    gamma: float = Field(default=1.0, ge=0, le=1)
+    lam: float = Field(default=1.0, ge=0, le=1)
+    normalize_by_std: bool = True
+    clip_low: float = Field(default=0.2, ge=0)
+    clip_high: float = Field(default=0.2, ge=0)
+    clip_c: float = Field(
+        default=3.0, gt=1, description="dual clip: bound of the ratio where the advantage is negative"
+    )
+    clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's change")
+    entropy_coef: float = 0.0
+    params: dict[str, dict[str, Any]] = Field(
+        default={}, description="further arguments by function: params.gigpo.step_weight=0.5"
+    )
+    kl: KL = KL()
+    selection: Selection = Selection()
+    correction: Correction = Correction()
+
+
+class Optimizer(Block):
+    lr: PositiveFloat = 1e-3
+    betas: tuple[float, float] = (0.9, 0.99)
+    weight_decay: float = Field(default=0.0, ge=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    min_lr_ratio: float = Field(default=0.0, ge=0, le=1, description="where decay ends, as a part of lr")
+    max_grad_norm: PositiveFloat = 1.0
+
+
+class Update(Block):
+    """How one step's trajectories become optimiser updates: epochs × minibatches of them."""
+
+    epochs: PositiveInt = 1
+    minibatches: PositiveInt = 1
+    micro_tokens: PositiveInt | None = Field(
+        default=None,
+        description="tokens in one forward pass of a rank, padding counted; null: 16,384 on a CPU, on a GPU "
+        "as many as its memory holds",
+    )
+    offload: bool = Field(
+        default=False, description="sharded: weights and optimiser state rest in main memory between uses"
+    )
+    policy: Optimizer = Optimizer()
+    critic: Optimizer = Optimizer(lr=3e-3)
+    critic_warmup: int = Field(default=0, ge=0, description="first steps in which only the critic learns")

@@ -1,0 +1,79 @@
+"""Keys of where roles live: in this process, or how many of each on a cluster."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from toolwright.config.block import Block
+
+
+class Ranks(Block):
+    """The policy's place; reference and critic are placed alike."""
+
+    ranks: PositiveInt = Field(
+        default=1, description="processes that policy, reference and critic are sharded over"
+    )
+    cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
+    gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
+    labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
+
+
+class Workers(Block):
+    """The rollout workers' place."""
+
+    workers: PositiveInt | None = Field(
+        default=None, description="how many; null: one for each GPU left, without any one for each node"
+    )
+    cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
+    gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
+    labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
+
+
+class Placement(Block):
+    """`ray`: how many of each role, on what, and how close together."""
+
+    policy: Ranks = Ranks()
+    rollout: Workers = Workers()
+    colocate: Literal["auto", "yes", "no"] = Field(
+        default="auto",
+        description="policy and engine in one process over one set of weights; auto: where there is one GPU",
+    )
+    strategy: Literal["pack", "spread"] = Field(
+        default="pack", description="on as few nodes as possible, or as many"
+    )
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Placement:
+        if self.colocate == "yes" and self.policy.ranks > 1:
+            raise ValueError(
+                f"colocate=yes with policy.ranks={self.policy.ranks}: an engine cannot stand on weights that "
+                "are sharded; set colocate=no, or one rank"
+            )
+        return self
+
+
+class Runtime(Block):
+    """In which process each role lives."""
+
+    name: Literal["local", "ray"] = "local"
+    address: str | None = Field(
+        default=None, description="`ray`: the cluster to join, `auto` or host:port; null: one on this machine"
+    )
+    placement: Placement = Placement()
+    start_timeout_s: PositiveFloat = Field(
+        default=300.0, description="the longest an actor may take to start"
+    )
+    publish_timeout_s: PositiveFloat = Field(
+        default=300.0, description="the longest new weights may take to arrive in a worker"
+    )
+    heartbeat_timeout_s: PositiveFloat = Field(
+        default=60.0, description="an actor that has not answered for so long is replaced"
+    )
+    stage_timeout_s: PositiveFloat = Field(
+        default=3600.0, description="the longest an actor may stay in one stage"
+    )
+    learner_restarts: int = Field(
+        default=3, ge=0, description="how often the same checkpoint is gone back to when policy or critic die"
+    )
