@@ -1,7 +1,8 @@
-"""What holds for every test: what one has imported from its own folder is not there for the next."""
+"""What holds for every test: nothing it imported from its own folder stays, and what it lacks is said."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from tempfile import gettempdir
@@ -18,3 +19,12 @@ def no_imports_left() -> Iterator[None]:
     for name in set(sys.modules) - known:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(gettempdir()):
             del sys.modules[name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on vLLM are collected everywhere, and skipped before their fixtures where it is missing."""
+    if importlib.util.find_spec("vllm") is None:
+        missing = pytest.mark.skip(reason="vLLM is not installed here; `make test-vllm` installs it")
+        for item in items:
+            if item.get_closest_marker("vllm"):
+                item.add_marker(missing)
