@@ -15,10 +15,10 @@ demo: $(VENV)/.installed
 	$(BIN)/toolwright train --config-name demo run.dir=$(DEMO) run.name=grpo model.path=$(DEMO)/warm-start/model
 
 test: $(VENV)/.installed-dev lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=15 -m "not slow and not gpu and not vllm and not network"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=15 -m "not slow and not gpu and not network"
 
 test-slow: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=15 -m "slow and not gpu and not vllm and not network"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=15 -m "slow and not gpu and not network"
 
 test-vllm: $(VLLM_VENV)/.installed
 	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -n auto --dist loadgroup -m "vllm and not gpu"

@@ -1,7 +1,8 @@
-"""What holds for every test: it says the same on every machine, and nothing that another has left behind."""
+"""What holds for every test: it says the same everywhere, nothing that another left, and what it lacks."""
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import sys
 from collections.abc import Iterator
@@ -35,3 +36,12 @@ def no_imports_left() -> Iterator[None]:
     for name in set(sys.modules) - known:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(gettempdir()):
             del sys.modules[name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on vLLM are collected everywhere, and skipped before their fixtures where it is missing."""
+    if importlib.util.find_spec("vllm") is None:
+        missing = pytest.mark.skip(reason="vLLM is not installed here; `make test-vllm` installs it")
+        for item in items:
+            if item.get_closest_marker("vllm"):
+                item.add_marker(missing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -54,8 +53,6 @@ PROMISES = {
 @pytest.fixture(params=["native", *OTHERS])
 def engine_name(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    if name != "native" and importlib.util.find_spec("vllm") is None:
-        pytest.skip("vLLM is not installed here; `make test-vllm` installs it")
     return name
 
 

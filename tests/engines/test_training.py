@@ -53,7 +53,6 @@ def sane(rows: list[dict[str, float]], *, near: float) -> None:
 @pytest.fixture
 def server(tmp_path: Path) -> Server:
     """A model of the run's shape, and none of its weights."""
-    pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm` installs it")
     config = runs.configured(*WORDS)
     task = runs.load_tasks(config)
     decoder, tokenizer = build_model(config.model, task.alphabet, seed=99)
@@ -69,7 +68,6 @@ class TestTenSteps:
     @pytest.mark.vllm
     @pytest.mark.xdist_group("training on vllm")
     def test_vllm(self, tmp_path: Path) -> None:
-        pytest.importorskip("vllm", reason="vLLM is not installed here; `make test-vllm` installs it")
         rows = trained(tmp_path, "vllm")
         sane(rows, near=1e-3)
         assert all(row["correction/weight_mean"] == pytest.approx(1, abs=1e-3) for row in rows)

@@ -24,11 +24,7 @@ from toolwright.models.decoder import Decoder
 from .conftest import ask, ask_one
 from .test_contract import ENDLESS, PROMPT, expected, move
 
-needs_vllm = [
-    pytest.mark.vllm,
-    pytest.mark.xdist_group("vllm process"),
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here"),
-]
+needs_vllm = [pytest.mark.vllm, pytest.mark.xdist_group("vllm process")]
 LONG = Sampling(max_tokens=100_000, seed=1)
 
 
@@ -39,7 +35,6 @@ def test_without_the_package_it_is_said_where_to_find_it() -> None:
 
 
 @pytest.mark.vllm
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here")
 def test_an_argument_that_vllm_does_not_have_is_refused_at_the_start() -> None:
     config = schema.Engine(name="vllm", params={"max_num_seq": 3})
     with pytest.raises(UserError, match=r"engine\.params\.max_num_seq: vLLM has no such .* 'max_num_seqs'"):

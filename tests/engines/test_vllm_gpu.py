@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import Iterator
 
 import pytest
@@ -25,7 +24,6 @@ pytestmark = [
     pytest.mark.vllm,
     pytest.mark.xdist_group("vllm gpu"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here"),
-    pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here"),
 ]
 NEAR = 0.05  # of a log-probability in bfloat16, on average over a turn
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.trainer.runs import MODEL
 from toolwright.config import schema
@@ -40,6 +44,22 @@ def configured(*own: str) -> schema.Config:
     config = resolve(Source(), words(*own)).config
     assert isinstance(config, schema.Config)
     return config
+
+
+@contextmanager
+def walked() -> Iterator[None]:
+    """Crews made meanwhile have roles that refuse whatever is not data, in every call's arguments and
+    results: one that is told something else ends the run."""
+    from toolwright.runtime import cluster
+
+    whole = cluster.ClusterCrew
+
+    def watched(*args: Any, members: str) -> Any:
+        return whole(*args, members="tests.runtime.watched:members")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "ClusterCrew", watched)
+        yield
 
 
 def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from tests.trainer.runs import metrics, rollouts
+from toolwright.trainer import checkpoints
 from toolwright.trainer.loop import train
 
 from .clusters import PATIENT, ROOT, configured, told, words
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("ray runs")
 
 # `-m toolwright` would find whichever checkout is installed; this one is meant.
 START = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from toolwright.cli import main; sys.exit(main())"
-KL = "algorithm.kl.where=loss"
 REWARD = """\
 import beside
 
@@ -152,33 +152,57 @@ def test_user_code_is_sent_to_a_cluster_that_is_joined(cluster: Any, mine: Path,
     assert all(text.endswith("!") for text in said), said
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_stays_behind_and_the_run_goes_on_exactly(number: int, mine: Path, tmp_path: Path) -> None:
-    """From a foreign directory, with a user's reward that workers of the run's own cluster have to find."""
-    reward = f"reward.function={mine}/reward.py:score"
-    own = words(*PATIENT, "run.name=x", "checkpoint.every=1", "train.steps=60", KL, reward)
-    run = tmp_path / "runs/x"
-    shared = set(os.listdir("/dev/shm"))
-    with driver("train", *own, cwd=tmp_path) as process:
-        wait_until(
-            lambda: (run / "checkpoints/step_2").exists() or process.poll() is not None, "two steps", 400
-        )
+def ended_by(number: int, run: Path, step: int, *line: str) -> str:
+    """A driver that gets this signal once the step's checkpoint is there: nothing of it stays behind. What it
+    has said."""
+    with driver("train", *line, cwd=run.parents[1]) as process:
+        wait_until(lambda: saved(run) >= step or process.poll() is not None, f"checkpoint {step}", 400)
         assert process.poll() is None, process.communicate()
         children = descendants(process.pid)
         assert len(children) > 5
+        memory = shared_memory(children)
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
     assert process.returncode == (130 if number == signal.SIGINT else -number), out + err
-    wait_until(lambda: not alive(children), "the run's processes to end", 120, told=lambda: alive(children))
-    assert set(os.listdir("/dev/shm")) <= shared
-    if number == signal.SIGKILL:
-        done = metrics(run)[-1]["step"]
-        steps = f"train.steps={done + 2}"
-        with driver("train", "run.name=x", "run.resume=true", steps, cwd=tmp_path) as process:
-            out, err = process.communicate(timeout=400)
-        assert process.returncode == 0, out + err
-        own = [f"run.dir={tmp_path}", "run.name=whole", KL, reward, steps]
-        whole = train(configured(*own), command=["toolwright"])
-        for mine_, theirs in zip(told(metrics(whole)), told(metrics(run)), strict=True):
-            assert theirs == pytest.approx(mine_, abs=1e-6)
-        assert sorted(rollouts(whole)) == sorted(rollouts(run))
+    wait_until(lambda: not alive(children), "the run's processes to end", 60, told=lambda: alive(children))
+    assert not [path for path in memory if path.exists()]
+    return out
+
+
+def saved(run: Path) -> int:
+    """The step of the last checkpoint."""
+    last = checkpoints.latest(run / "checkpoints")
+    return checkpoints.step_of(last) if last else 0
+
+
+def shared_memory(processes: set[tuple[int, str]]) -> set[Path]:
+    """What they have in memory under a name that others could find."""
+    found = set()
+    for pid, _ in processes:
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            found |= {Path(line.split(maxsplit=5)[5]) for line in lines if " /dev/shm/" in line}
+    return found
+
+
+def test_nothing_stays_behind_and_the_run_goes_on_exactly(mine: Path, tmp_path: Path) -> None:
+    """Killed, gone on with and stopped, from a foreign directory, with a user's reward that workers of the
+    run's own cluster have to find."""
+    what, run = ["algorithm.kl.where=none", f"reward.function={mine}/reward.py:score"], tmp_path / "runs/x"
+    own = words(*PATIENT, *what, "run.name=x", "checkpoint.every=1", "train.steps=500")
+    ended_by(signal.SIGKILL, run, 2, *own)
+    done = saved(run)
+    said = ended_by(signal.SIGINT, run, done + 2, "run.name=x", "run.resume=true")
+    assert f"going on after step {done}\n" in said
+    found = metrics(run)
+    # One more than were made: with its last a run tries the held-out tasks again.
+    alone = configured(*what, f"run.dir={tmp_path}", "run.name=whole", f"train.steps={len(found)}")
+    whole = train(alone, command=["toolwright"])
+    for mine_, theirs in zip(told(metrics(whole)[:-1]), told(found), strict=True):
+        assert theirs == pytest.approx(mine_, abs=1e-6)
+    wanted, made = rollouts(whole), rollouts(run)
+    assert sorted(made) == sorted(wanted)[:-1]
+    for step, attempts in made.items():
+        assert [(t.seed, t.segments, t.reward) for t in attempts] == [
+            (t.seed, t.segments, t.reward) for t in wanted[step]
+        ]

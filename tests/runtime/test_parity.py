@@ -18,10 +18,10 @@ from toolwright.trainer.run import Run
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Trajectory
 
-from .clusters import configured, told
+from .clusters import HERE, configured, told, walked
 from .conftest import Build
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("ray runs")
 
 ALGORITHMS = {
     "tool-using GRPO": ["algorithm=grpo", "algorithm.kl.where=loss"],
@@ -54,9 +54,11 @@ def essence(t: Trajectory) -> Any:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_same_numbers_as_in_one_process(algorithm: str, build: Build, tmp_path: Path) -> None:
+    """And nothing but configurations, trajectories, tensors and metrics crosses."""
     own = [*ALGORITHMS[algorithm], "train.steps=4"]
     here = train(configured(f"run.dir={tmp_path}", "run.name=here", *own), command=["toolwright"])
-    trainer = build(f"run.dir={tmp_path}", "run.name=there", *own)
+    with walked():
+        trainer = build(f"run.dir={tmp_path}", "run.name=there", *own)
     assert_apart(trainer, ROLES[algorithm])
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
     Run(trainer.config, trainer, folder).go(["toolwright"])
@@ -86,12 +88,21 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     decoder = tiny.decoder(vocab=Tokenizer.characters(string.printable).size, context=32)
     huggingface.save(decoder, tmp_path)
     Tokenizer.characters(string.printable).save(tmp_path)
-    lora = [f"model.path={tmp_path}", "model.lora.rank=2", "algorithm.kl.where=loss"]
+    varied = f"reward.function={HERE}/echoes.py:varied"  # with nothing to prefer, nothing would be learned
+    lora = [f"model.path={tmp_path}", "model.lora.rank=2", "algorithm.kl.where=loss", varied]
+    alone = Trainer(configured(*lora))
+    expected = [alone.learn(alone.sample(step), step) for step in (1, 2, 3)]
+    alone.close()
     trainer = build(*lora)
     seats = trainer.crew.seats  # type: ignore[attr-defined]
     assert sorted(seats) == ["policy", "reward", "rollout-0"]
-    steps = [trainer.learn(trainer.sample(step), step) for step in (1, 2)]
-    assert steps[1]["gap/abs_max"] <= 1e-5, "what was published is what the learner has"
-    assert "reference/kl" in steps[1]
-    _, published = seats["policy"].ask("policy", "weights", 2, returns=2)
+    steps = [trainer.learn(trainer.sample(step), step) for step in (1, 2, 3)]
+    for found, wanted in zip(steps, expected, strict=True):
+        assert found == pytest.approx(wanted, abs=1e-6)
+        assert found["gap/abs_max"] <= 1e-5, "what was published is what the learner has"
+    drift = [found["reference/kl"] for found in steps]  # each before its step's update
+    assert drift[0] == pytest.approx(0, abs=1e-7), "an adapter begins as nothing"
+    assert drift[1] > 0.01
+    assert drift[2] > 0.01
+    _, published = seats["policy"].ask("policy", "weights", 3, returns=2)
     assert ray.get(published).flat.nbytes < 4 * sum(p.numel() for p in decoder.parameters()) / 2

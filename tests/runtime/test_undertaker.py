@@ -13,33 +13,55 @@ from toolwright.runtime.undertaker import GRACE_S, MARK, Undertaker, marked
 
 from .clusters import ROOT
 
+# A driver, what it starts with its mark, and a fork of its own without one, which holds the pipe open.
 DRIVER = """\
 import os, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
 from toolwright.runtime.undertaker import MARK, Undertaker
 
 undertaker = Undertaker(sys.argv[2])
+fork = os.fork()
+if fork == 0:
+    time.sleep(600)
 marked = {**os.environ, MARK: sys.argv[2]}
+sleeps = "import time; time.sleep(600)"
+deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); "
 late = "import subprocess, sys, time; time.sleep(1); subprocess.Popen([sys.executable, '-ISc', sys.argv[1]])"
-for code in ("import time; time.sleep(600)", late):
-    subprocess.Popen([sys.executable, "-ISc", code, "import time; time.sleep(601)"], env=marked)
-print(undertaker.process.pid, flush=True)
+for code in (sleeps, deaf + sleeps, deaf + late):
+    subprocess.Popen([sys.executable, "-ISc", code, sleeps], env=marked)
+print(undertaker.process.pid, fork, flush=True)
 time.sleep(600)
 """
 
 
 def test_what_a_killed_driver_started_is_ended() -> None:
+    """What ignores that it is told to end, and what comes to light later; though the pipe is held open."""
     mark = f"test{os.getpid()}a"
     line = [sys.executable, "-c", DRIVER, str(ROOT), mark]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
-        undertaker = int(driver.stdout.readline())
+        said = sorted(driver.stdout.readline().split() for _ in range(3))
+        assert said[1:] == [["deaf"], ["deaf"]]
+        undertaker, fork = map(int, said[0])
         assert marked(mark)
         driver.send_signal(signal.SIGKILL)
-    limit = time.monotonic() + 60
-    while marked(mark) or Path(f"/proc/{undertaker}/environ").exists():
-        assert time.monotonic() < limit, "something is left"
-        time.sleep(0.1)
+        driver.wait()
+        try:
+            limit = time.monotonic() + 60
+            while marked(mark) or alive(undertaker):
+                assert time.monotonic() < limit, "something is left"
+                time.sleep(0.1)
+            assert alive(fork), "what carries no mark is nobody's to end"
+        finally:
+            os.kill(fork, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    """Whether it runs; one that nobody has waited for is dead all the same."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_farewell_with_nothing_left_takes_no_time() -> None:

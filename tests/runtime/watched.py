@@ -13,8 +13,8 @@ from toolwright.agents.rollout import Wanted
 from toolwright.runtime.host import Rank
 from toolwright.runtime.tensors import Packed, Weights
 from toolwright.runtime.transport import Parcel, Told
-from toolwright.trainer import members as real
 from toolwright.trainer.brief import Brief, Colleagues
+from toolwright.trainer.staffing import staffed
 from toolwright.trajectory import Task
 
 PLAIN = (str, bytes, int, float, bool, type(None))
@@ -86,5 +86,5 @@ class Asked:
 def members(names: Sequence[str], brief: Brief, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
     check([brief, rank], "brief")
     asked: Callable[[str], Any] = lambda name: Asked(name, colleagues(name))  # noqa: E731
-    made = real.members(names, brief, asked, rank)
+    made = staffed(names, brief, asked, rank)
     return {name: Watched(name, role) for name, role in made.items()}

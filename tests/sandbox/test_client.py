@@ -29,10 +29,10 @@ OK = {
 
 @asynccontextmanager
 async def fake(handler: Handler) -> AsyncIterator[str]:
-    """A server that answers every POST as it is told to."""
+    """A server that answers every POST as it is told to; it ends at once, whatever it has not answered."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)  # who still waits then is cancelled
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

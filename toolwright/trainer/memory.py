@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.models import huggingface, weight_files
-from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.decoder import Shape
 from toolwright.trainer import roles
 from toolwright.trainer.learning import wants_critic, wants_reference
 
@@ -89,12 +89,17 @@ def _measured(model: schema.Model) -> tuple[Shape, int]:
         heads=model.heads,
         kv_heads=model.kv_heads,
         ffn=model.ffn,
-        context=1,
+        context=model.context,
         head_dim=head_dim,
     )
-    with torch.device("meta"):
-        count = sum(p.numel() for p in Decoder(shape).parameters())
-    return replace(shape, context=model.context), count
+    return shape, parameters(shape)
+
+
+def parameters(shape: Shape) -> int:
+    """Counted rather than made: on torch's `meta` device even that imports its compiler, for a second."""
+    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    a_layer = shape.width * (2 * q + 2 * kv + 3 * shape.ffn + 2)  # its matrices, and two norms
+    return shape.width * (shape.vocab + 1) + shape.layers * a_layer
 
 
 def _rows(config: schema.Config, learns: bool) -> int:
