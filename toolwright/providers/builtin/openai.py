@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from types import ModuleType
@@ -79,10 +80,16 @@ class OpenAIChat:
             completion_tokens=answer.usage.completion_tokens,
             seconds=seconds,
             finish="refused" if choice.message.refusal else finish,
+            log_prob=_log_prob(choice),
         )
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _log_prob(choice: Any) -> float | None:
+    tokens = getattr(choice.logprobs, "content", None)
+    return None if tokens is None else math.fsum(token.logprob for token in tokens)
 
 
 def _call(one: Any) -> Call | Malformed:
@@ -96,5 +103,5 @@ def _imported() -> ModuleType:
     try:
         import openai
     except ImportError:
-        raise UserError("provider openai needs its SDK: pip install 'toolwright[providers]'") from None
+        raise UserError("provider openai needs its SDK: pip install openai") from None
     return openai
