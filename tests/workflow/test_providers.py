@@ -32,11 +32,10 @@ SUMS = {f"{a}+{b}?": a + b + (1 if (a + b) % 3 == 0 else 0) for a in range(1, 6)
 
 
 def lessons() -> list[tuple[str, str]]:
-    """Problems with their answers, and the proposer's question with an edit, whatever the scores in it."""
+    """Problems with their answers, and what the proposer asks of the start, with an edit."""
     asking = Asking(None, Editor(MATH, PROMPTS), None, search="s")  # type: ignore[arg-type]
-    states = [WorkflowState("s", "math", single_call(), right / 4, right / 4, (), 0.6) for right in range(5)]
-    taught = [(asking.prompt(state), f"<edit>{EDIT}</edit>") for state in states]
-    return [*taught, *((problem, str(answer)) for problem, answer in SUMS.items())]
+    start = WorkflowState("s", "math", single_call(), 0.5, 0.5, (), 0.6)
+    return [(asking.prompt(start), f"<edit>{EDIT}</edit>"), *((one, str(SUMS[one])) for one in SUMS)]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    assert float(loss) < 0.01
+        if loss.item() < 0.004:
+            break
+    assert loss.item() < 0.01
     huggingface.save(decoder, place)
     return place
 
@@ -114,6 +115,7 @@ def test_a_search_on_a_data_set_with_models_behind_a_server(
         "search.runs=10",
         "search.cost=1",
         "search.guided.first=2",
+        "search.guided.repeats=1",
         "search.guided.width=2",
         f"run.dir={tmp_path}",
         f"run.name={provider}",
@@ -123,13 +125,15 @@ def test_a_search_on_a_data_set_with_models_behind_a_server(
     (record,) = records(run).values()
     tasks = datasets.load(str(sums), validation_size=4).validation
     right = [str(SUMS[task.prompt[0]["content"]]) == task.ground_truth for task in tasks]
-    assert record.start.mean == sum(right) / 4
+    assert record.start.mean == sum(right) / 4 == 0.5
     assert record.start.cost > 0
-    tried = {row.edit: row for row in record.rows}
-    assert tried[EDIT].runs >= 2
-    assert "ScEnsemble" in tried[EDIT].workflow.operators
-    assert all(row.failure for row in record.rows[1:] if not row.runs)  # the rest it could not understand
+    first = next(row for row in record.rows if row.edit == EDIT)
+    assert first.parent == 0
+    assert first.runs >= 2
+    assert "ScEnsemble" in first.workflow.operators
+    assert all(row.failure for row in record.rows[1:] if not row.runs)  # what it could not understand
     asked = pupil.metric("serve_completion_tokens")
-    assert ExperiencePool(run / "pool.db").spent()[0] >= 10
+    judged = 4 * len({0, record.best})
+    assert ExperiencePool(run / "pool.db").spent()[0] == judged + sum(row.runs for row in record.rows)
     assert main(["workflow", "search", f"run.dir={tmp_path}", f"run.name={provider}", "run.resume=true"]) == 0
     assert pupil.metric("serve_completion_tokens") == asked  # nothing is asked for twice

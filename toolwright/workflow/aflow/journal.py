@@ -40,7 +40,7 @@ class Beginning:
             why = rounds[0].refusal if rounds else "it has no round_N/graph.py"
             raise UserError(f"{folder.path} holds no round to go on from: {why}")
         (first, start), *others = found
-        known, carried = {start.meaning}, []
+        known, carried = {start.meaning}, list[tuple[int, Proposal]]()
         for round, workflow in sorted(others, key=lambda one: (-(one[0].score or 0.0), one[0].number)):
             if workflow.meaning not in known and len(carried) < most:
                 known.add(workflow.meaning)
