@@ -1,6 +1,8 @@
 """The guided search for workflows beside AFlow's selection, at the same budget of runs.
 
     python benchmarks/workflow.py [--seeds 20] [--runs 1000] [--workers 2] [--policy FOLDER] [--json FILE]
+    python benchmarks/workflow.py --policy FOLDER --first-seed 60000 --base "untaught, a quarter" \
+        --rows "untaught, a quarter" "uniform, a quarter" "taught, a quarter"
 
 Each seed is a world of its own: a simulated executor model and data set, all of whose parameters are drawn
 from the seed (skill of each operator, difficulty of tasks, how far errors go together, worth of prompts,
@@ -165,6 +167,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--policy", type=Path, help="a folder of `toolwright workflow policy`; else made now")
     parser.add_argument("--rows", nargs="*", default=list(ROWS))
+    parser.add_argument("--base", default="aflow ×1", help="the row that the others are compared with")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     from toolwright.workflow.pool import ExperiencePool
@@ -181,8 +184,9 @@ def main() -> None:
             print(f"the policy was taught in {time.perf_counter() - started:.0f} s", flush=True)
         policies = {"taught": str(taught / "model"), "untaught": str(taught / "warm/model")}
         pool = str(Path(folder) / "pool.db")
-        list(crew.map(partial(experience, pool), TAUGHT_BY))
-        print(f"experience was gathered after {time.perf_counter() - started:.0f} s", flush=True)
+        if any(ROWS[row][3] for row in asked.rows):
+            list(crew.map(partial(experience, pool), TAUGHT_BY))
+            print(f"experience was gathered after {time.perf_counter() - started:.0f} s", flush=True)
         seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
         prior = Prior.from_pool(ExperiencePool(pool))
         told = {"runs": asked.runs, "policies": policies, "prior": prior}
@@ -193,25 +197,32 @@ def main() -> None:
             print(f"{row} after {time.perf_counter() - started:.0f} s", flush=True)
             if asked.json:
                 asked.json.write_text(json.dumps(found))
-    show(found, runs=asked.runs)
+    show(found, runs=asked.runs, base=asked.base)
     print(f"{asked.seeds} seeds in {time.perf_counter() - started:.0f} s")
 
 
-def show(found: Mapping[str, Sequence[tuple[float, float]]], *, runs: int) -> None:
+def show(found: Mapping[str, Sequence[tuple[float, float]]], *, runs: int, base: str) -> None:
     starts = [before for before, _ in next(iter(found.values()))]
-    print(f"start: {100 * statistics.fmean(starts):.1f} % on test tasks; budget {runs} runs")
-    print(f"{'':26}{'gain, points':>14}{'95 %':>16}{'of aflow ×1':>14}{'95 %':>16}{'wins':>7}")
+    print(f"start: {100 * statistics.fmean(starts):.1f} % on test tasks; budget {runs} runs; beside {base}:")
+    print(f"{'':26}{'gain':>8}{'95 %':>14}{'ratio':>9}{'95 %':>14}{'more':>8}{'95 %':>14}{'wins':>7}")
     gains = {row: [100 * (after - before) for before, after in made] for row, made in found.items()}
-    base = gains.get("aflow ×1") or next(iter(gains.values()))
+    against = gains.get(base) or next(iter(gains.values()))
     for row, mine in gains.items():
-        low, high = interval([[gain] for gain in mine], lambda sample: statistics.fmean(s[0] for s in sample))
-        pairs = list(zip(mine, base, strict=True))
+        low, high = interval([[gain] for gain in mine], mean)
+        pairs = list(zip(mine, against, strict=True))
         below, above = interval(pairs, ratio)
+        more = [[a - b] for a, b in pairs]
+        least, most = interval(more, mean)
         wins = sum(a > b for a, b in pairs)
         print(
-            f"{row:26}{statistics.fmean(mine):14.1f}{f'{low:.1f} to {high:.1f}':>16}"
-            f"{ratio(pairs):14.2f}{f'{below:.2f} to {above:.2f}':>16}{wins:>4}/{len(pairs)}"
+            f"{row:26}{statistics.fmean(mine):8.1f}{f'{low:.1f} to {high:.1f}':>14}"
+            f"{ratio(pairs):9.2f}{f'{below:.2f} to {above:.2f}':>14}"
+            f"{mean(more):+8.1f}{f'{least:+.1f} to {most:+.1f}':>14}{wins:>4}/{len(pairs)}"
         )
+
+
+def mean(rows: Sequence[Sequence[float]]) -> float:
+    return statistics.fmean(row[0] for row in rows)
 
 
 def ratio(pairs: Sequence[Sequence[float]]) -> float:

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.workflow.searches import searched, told
+from toolwright.providers.budget import Budget
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow, single_call
+from toolwright.workflow.purse import Purse
 from toolwright.workflow.runner import Workers
 from toolwright.workflow.sites import SimulatedSite
 from toolwright.workflow.tree import Run, schedule
@@ -83,6 +85,24 @@ def test_a_worker_that_dies_is_made_again_and_pays_for_nothing_twice(cluster: An
     asyncio.run(workers.close())
     assert set(done) == set(runs)
     assert pool.spent()[0] == len(runs)
+
+
+def test_workers_spend_from_one_purse_and_do_not_pass_it_together(cluster: Any, tmp_path: Path) -> None:
+    purse = Purse(0.02, str(tmp_path / "cost.db"))
+    site = SimulatedSite(seed=3, count=60, latency_s=0.01, purse=purse.serve())
+    workers = Workers(site, ExperiencePool(tmp_path / "pool.db"), count=2)
+    runs = schedule([task.id for task in site.tasks()], 2)
+
+    async def made() -> dict[Run, Payment]:
+        try:
+            return await workers.run(single_call(), runs)
+        finally:
+            await workers.close()
+
+    done = asyncio.run(made())
+    assert 0 < len(done) < len(runs)
+    assert 0.01 < sum(payment.cost for payment in done.values()) <= 0.02
+    assert Budget(file=tmp_path / "cost.db").spent.dollars <= 0.02
 
 
 def test_a_served_pool_is_found_by_its_name(cluster: Any, tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from toolwright.cli import main
+from toolwright.workflow.aflow.folder import Folder
 from toolwright.workflow.ask import Asking
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
@@ -73,9 +75,58 @@ def test_a_search_starts_where_another_ended(run: Path, tmp_path: Path) -> None:
     assert after.start.workflow.meaning == before.winner.workflow.meaning
 
 
+def test_a_search_is_a_folder_of_aflows(run: Path) -> None:
+    """Read by the rules of AFlow's own readers: a mean by round, what a father's children changed."""
+    (record,) = records(run).values()
+    place = run / "workspace/simulated/workflows"
+    rounds = Folder(run / "workspace/simulated").rounds()
+    ran = [row for row in record.rows if row.runs and not row.failure]
+    assert [round.number for round in rounds] == [row.number + 1 for row in ran]
+    for round, row in zip(rounds, ran, strict=True):
+        assert round.workflow is not None
+        assert round.workflow.meaning == row.workflow.meaning
+        assert round.score == pytest.approx(row.score)
+        assert round.average_cost == pytest.approx(row.cost)
+        assert round.total_cost == pytest.approx(row.cost * row.runs)
+        if row.parent is None:
+            assert round.experience is None
+        else:
+            assert round.experience is not None
+            assert (round.experience.father, round.experience.modification) == (row.parent + 1, row.edit)
+    results = json.loads((place / "results.json").read_text())
+    top = max(results, key=lambda entry: entry["score"])
+    assert top["round"] == record.best + 1
+    processed = json.loads((place / "processed_experience.json").read_text())
+    assert (
+        sum(len(one[kind]) for one in processed.values() for kind in ("success", "failure")) == len(ran) - 1
+    )
+    logged = json.loads((place / "round_1/log.json").read_text())
+    assert {"question", "right_answer", "score"} <= set(logged[0])
+    assert (place / "round_1/graph.py").read_text().startswith(("from typing", "import"))
+
+
+def test_a_search_of_aflows_is_gone_on_with(run: Path, tmp_path: Path) -> None:
+    before = Folder(run / "workspace/simulated")
+    told = before.rounds()
+    words = [f"search.start={before.path}", "search.runs=80", f"run.dir={tmp_path}", "run.name=on"]
+    assert main([*QUICK, *SMALL, *words]) == 0
+    (record,) = records(tmp_path / "on").values()
+    best = sorted(told[1:], key=lambda one: -(one.score or 0.0))[:3]
+    assert [row.edit.partition(":")[0] for row in record.rows[1:4]] == [f"round {one.number}" for one in best]
+    after = {one.number: one for one in Folder(tmp_path / "on/workspace/simulated").rounds()}
+    assert set(after) >= {one.number for one in told}  # nothing of theirs is lost
+    for one in told:
+        assert after[one.number].experience == one.experience
+    last = told[-1].number
+    new = [row for row in record.rows[4:] if row.runs and not row.failure]
+    assert [number for number in sorted(after) if number > last] == [last + row.number - 3 for row in new]
+    assert all(after[last + row.number - 3].workflow.meaning == row.workflow.meaning for row in new)  # type: ignore[union-attr]
+
+
 def test_one_policy_may_learn_from_all_data_sets(tmp_path: Path) -> None:
     words = ["data=[simulated-1,simulated-2]", "proposer.shared=true", "proposer.every=2", "search.runs=45"]
-    assert main([*QUICK, *words, "search.guided.first=5", f"run.dir={tmp_path}", "run.name=shared"]) == 0
+    inside = ["proposer.served=false", "proposer.warm=0", "search.guided.first=5"]
+    assert main([*QUICK, *words, *inside, f"run.dir={tmp_path}", "run.name=shared"]) == 0
     assert set(records(tmp_path / "shared")) == {"simulated-1", "simulated-2"}
 
 
@@ -92,17 +143,28 @@ def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
     assert set(records(tmp_path / "two")) == {"simulated-1", "simulated-2"}
 
 
-def test_with_a_policy_that_learns_while_it_searches(tmp_path: Path) -> None:
+def test_the_policy_is_served_asked_over_http_and_learns_while_it_searches(tmp_path: Path) -> None:
     words = [
         *QUICK,
         "search.runs=120",
         "search.guided.first=5",
+        "proposer.warm=2",
+        "proposer.samples=4",
         "proposer.every=4",
         'proposer.train=["run.threads=1"]',
     ]
     assert main([*words, f"run.dir={tmp_path}", "run.name=three"]) == 0
-    rows = [json.loads(line) for line in (tmp_path / "three/metrics.jsonl").read_text().splitlines()]
+    run = tmp_path / "three"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert any("simulated/policy/policy/loss" in row for row in rows)
+    db = sqlite3.connect(run / "pool.db")
+    asked = db.execute("SELECT COUNT(*) FROM proposals WHERE search = 'three/simulated-0'").fetchone()[0]
+    db.close()
+    assert asked >= 4
+    assert sorted(path.name for path in run.glob("policy*")) == ["policy"]
+    before = (run / "searches/simulated.json").read_text()
+    assert main(["workflow", "search", f"run.dir={tmp_path}", "run.name=three", "run.resume=true"]) == 0
+    assert (run / "searches/simulated.json").read_text() == before
 
 
 @pytest.mark.parametrize(

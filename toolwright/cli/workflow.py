@@ -44,13 +44,37 @@ def start(config: WorkflowConfig, command: list[str]) -> None:
 
 
 def policy(argv: list[str]) -> int:
-    if not argv or argv[0].startswith("-") or "=" in argv[0]:
-        raise UserError("toolwright workflow policy FOLDER [key=value …]: where is the policy to be kept?")
     from pathlib import Path
 
-    from toolwright.workflow.teach import teach
+    from toolwright.workflow import teach
 
-    print(f"policy  {teach(Path(argv[0]), argv[1:])}")
+    parser = argparse.ArgumentParser(
+        prog="toolwright workflow policy", description="Teach a small policy to edit workflows, from nothing."
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a new one: warm/model speaks, model has learned")
+    parser.add_argument("words", metavar="key=value", nargs="*", help="the trainer's, of the lessons")
+    parser.add_argument("--seed", type=int, default=0)
+    for name, default, text in (
+        ("warm", teach.WARM_STEPS, "supervised steps that teach the language"),
+        ("lessons", teach.LESSONS, "steps of the learner, each over worlds of its own"),
+        ("worlds", teach.WORLDS, "simulated data sets a lesson"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
+    asked = parser.parse_intermixed_args(argv)
+    for name in ("warm", "lessons", "worlds"):
+        if getattr(asked, name) < 1:
+            raise UserError(f"--{name} {getattr(asked, name)}: at least 1")
+    if "=" in asked.folder:
+        raise UserError(f"toolwright workflow policy {asked.folder}: name a folder first")
+    made = teach.teach(
+        Path(asked.folder),
+        asked.words,
+        seed=asked.seed,
+        warm=asked.warm,
+        lessons=asked.lessons,
+        worlds=asked.worlds,
+    )
+    print(f"policy  {made}")
     return 0
 
 

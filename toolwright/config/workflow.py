@@ -47,6 +47,11 @@ class Guided(Block):
     prior: NonNegativeFloat = Field(
         default=0.5, description="the power of the proposer's probabilities; 0: they do not count"
     )
+    trust: NonNegativeFloat = Field(
+        default=0.02,
+        description="points of score that the value expects of an edit e times as likely as a uniform one, "
+        "until runs have told; 0: it does not look at the proposer",
+    )
     value: bool = Field(default=True, description="whether a value is learned over features of the graph")
     racing: bool = Field(default=True, description="false: every candidate runs on every task at once")
     experience: bool = Field(default=True, description="whether the value begins with other searches' pool")
@@ -66,7 +71,9 @@ class Search(Block):
     converge: bool = Field(default=True, description="end early when nothing better is to be expected")
     operators: list[str] = Field(default=[], description="that edits may use; empty: the data set's own")
     start: str | None = Field(
-        default=None, description="an AFlow folder round_N, or a workflow as JSON; null: a single call"
+        default=None,
+        description="AFlow's folder round_N, its whole `workflows` to go on with, or a workflow as JSON; "
+        "null: a single call",
     )
     pool: str | None = Field(
         default=None, description="a file of experience shared with other runs; null: the run's own"
@@ -100,6 +107,15 @@ class Proposer(Block):
     path: str | None = Field(
         default=None, description="policy: a model folder; null: a small one with random weights"
     )
+    warm: NonNegativeInt = Field(
+        default=0, description="policy without a path: supervised steps that teach it the language of edits"
+    )
+    served: bool = Field(
+        default=False,
+        description="policy: the search serves it on a free port and draws edits as from any provider; "
+        "false: it is asked in this process how likely each legal edit is",
+    )
+    samples: PositiveInt = Field(default=16, description="served: edits drawn of a state")
     every: NonNegativeInt = Field(
         default=8, description="policy: edits between two lessons from the search itself; 0: none"
     )

@@ -11,7 +11,7 @@ from toolwright.registry import Registry
 from toolwright.tools.call import Call, Malformed
 
 if TYPE_CHECKING:
-    from toolwright.providers.budget import Budget
+    from toolwright.providers.budget import Spending
     from toolwright.providers.settings import Settings
 
 # As OpenAI has them, calls and answers of tools included; a provider of other habits translates.
@@ -31,6 +31,7 @@ class Reply:
     seconds: float = 0.0
     cached: bool = False  # read from the disk: nothing was paid this time
     finish: str = "stop"  # stop, length, tools or refused
+    log_prob: float | None = None  # of the whole answer, where `fields` ask for it: logprobs
 
 
 class Chat(Protocol):
@@ -84,7 +85,7 @@ PROVIDERS: Registry[Callable[..., Chat]] = Registry("provider", "toolwright.prov
 def open_chat(
     settings: Settings,
     *,
-    budget: Budget | None = None,
+    budget: Spending | None = None,
     cache: Path | None = None,
     ledger: Path | None = None,
 ) -> Chat:

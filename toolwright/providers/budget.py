@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from toolwright.providers import Asked, Chat, Reply, Wrapper
 from toolwright.providers.accounts import Account, Amount, InFile, InMemory
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 class BudgetSpent(Exception):
     """The next call could cost more than is left; it was not made."""
+
+
+class Spending(Protocol):
+    """Whoever lets calls in: a budget, or somebody who asks one."""
+
+    async def reserve(self, most: Amount) -> int:
+        """Room for a call that takes this much at most; `settle` must follow, whatever happens."""
+        ...
+
+    def settle(self, number: int, used: Amount) -> None:
+        """The call that had this number is over, and took this."""
+        ...
 
 
 class Budget:
@@ -97,7 +109,7 @@ class Budget:
 class Budgeted(Wrapper):
     """Asks only what the budget has room for. A call that fails counts as a call, and costs what is known."""
 
-    def __init__(self, inner: Chat, budget: Budget, *, price: Price) -> None:
+    def __init__(self, inner: Chat, budget: Spending, *, price: Price) -> None:
         super().__init__(inner)
         self.budget, self.price = budget, price
 

@@ -82,4 +82,4 @@ class SdkChat:
         try:
             return importlib.import_module(name)
         except ImportError:
-            raise UserError(f"provider {name} needs its SDK: pip install 'toolwright[providers]'") from None
+            raise UserError(f"provider {name} needs its SDK: pip install {name}") from None

@@ -7,10 +7,12 @@ import contextlib
 import math
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
 import uvicorn
+
+from toolwright.web import address
 
 
 class Application(Protocol):
@@ -25,17 +27,7 @@ async def serve(
     app: Application, listening: socket.socket, *, drain_s: float, said: Callable[[], None]
 ) -> None:
     """Until SIGTERM or SIGINT: then no new work, and the old is finished. `said` is called when it begins."""
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=math.ceil(drain_s),
-        server_header=False,
-        date_header=False,
-    )
-    server = _Server(config)
+    server = _server(app, drain_s)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -46,6 +38,34 @@ async def serve(
         loop.add_signal_handler(number, stop)
     said()
     await server.serve(sockets=[listening])
+
+
+@contextlib.asynccontextmanager
+async def hosted(app: Application, *, drain_s: float = 5.0) -> AsyncIterator[str]:
+    """On a free port of the loopback for as long as a block lasts, beside what else this loop does; gives the
+    URL. Signals stay whose they were."""
+    with address.bind("127.0.0.1", 0) as listening:
+        server = _server(app, drain_s)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield address.url_of(listening)
+        finally:
+            app.draining = server.should_exit = True
+            await serving
+
+
+def _server(app: Application, drain_s: float) -> _Server:
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=math.ceil(drain_s),
+        server_header=False,
+        date_header=False,
+    )
+    return _Server(config)
 
 
 class _Server(uvicorn.Server):

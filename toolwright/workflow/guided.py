@@ -16,6 +16,8 @@ from toolwright.workflow.measure import Measured, measured
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of
 from toolwright.workflow.value import Belief, Prior
 
+LEAN = "lean"  # the feature of a workflow that the proposer adds
+
 
 @dataclass
 class _Seen:
@@ -25,6 +27,7 @@ class _Seen:
     mean: float = 0.0  # gain over the start, as believed
     sd: float = 0.0
     reach: float = 0.0  # the highest such gain in its subtree
+    lean: float = 0.0  # what the proposer said of the edits that led here: the sum of their log-priors
     rows: dict[str, np.ndarray] = field(default_factory=dict)  # features of its options, by meaning
 
 
@@ -37,7 +40,9 @@ class GuidedSelection:
     features say. P is the proposer's, relative to a uniform one."""
 
     def __init__(self, settings: Guided, order: Sequence[Run], tasks: int, prior: Prior | None) -> None:
-        self.settings, self.order, self.tasks, self.learned = settings, order, tasks, prior
+        self.settings, self.order, self.tasks = settings, order, tasks
+        known, trust = prior or Prior(), settings.trust
+        self.learned = Prior({**known.mean, LEAN: trust}, {**known.variance, LEAN: trust**2})
         self.width = settings.width
         self.columns = Columns()
         self.seen: list[_Seen] = []
@@ -47,7 +52,9 @@ class GuidedSelection:
     def look(self, tree: Tree) -> None:
         for candidate in tree.candidates[len(self.seen) :]:
             found = {} if candidate.failure else features(candidate.workflow)
-            self.seen.append(_Seen(self.columns.row(found)))
+            above = 0.0 if candidate.parent is None else self.seen[candidate.parent].lean
+            lean = above + math.log(candidate.prior)
+            self.seen.append(_Seen(self._row(found, lean), lean=lean))
         ran = [c for c in tree if c.runs]
         if not ran or ran[0] is not tree.start:
             return
@@ -126,8 +133,12 @@ class GuidedSelection:
         cache = self.seen[node.number].rows
         for option in options:
             if option.meaning not in cache:
-                cache[option.meaning] = self.columns.row(_features(option))
+                lean = self.seen[node.number].lean + math.log(option.prior)
+                cache[option.meaning] = self._row(_features(option), lean)
         return np.array([cache[option.meaning] for option in options])
+
+    def _row(self, found: dict[str, float], lean: float) -> np.ndarray:
+        return self.columns.row({**found, LEAN: lean} if self.settings.trust else found)
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from toolwright.config import workflow as schema
 from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError
 from toolwright.observe.report import write_report
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.workflow import sites
+from toolwright.workflow.aflow.folder import Folder, named
+from toolwright.workflow.aflow.journal import Beginning, Journal
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.guided import GuidedSelection
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.propose import Editor, Uniform
+from toolwright.workflow.purse import Purse
 from toolwright.workflow.record import FOLDER, Record
 from toolwright.workflow.runner import Bench, Workers
 from toolwright.workflow.search import Budget, Found, Proposer, Round, Search
@@ -41,7 +47,10 @@ class Hunt:
     def __init__(self, config: WorkflowConfig, folder: RunFolder) -> None:
         self.config, self.folder = config, folder
         self.cache = str(folder.path.absolute() / "calls.db")
-        self.sites = {name: sites.build(config, name, cache=self.cache) for name in config.data}
+        self.purses = {name: self._purse(name) for name in config.data}
+        self.sites = {
+            name: sites.build(config, name, cache=self.cache, purse=self.purses[name]) for name in config.data
+        }
         self.pool = ExperiencePool(config.search.pool or folder.path / "pool.db")
         self.policy: Policy | None = None  # where all searches share one
         self.started = time.monotonic()
@@ -53,46 +62,62 @@ class Hunt:
         return dict(zip(self.config.data, done, strict=True))
 
     async def search(self, name: str) -> Record:
+        async with AsyncExitStack() as opened:
+            return await self._searched(name, opened)
+
+    async def _searched(self, name: str, opened: AsyncExitStack) -> Record:
         site, config = self.sites[name], self.config
-        bench = self._bench(site)
+        bench = self._bench(name)
+        opened.push_async_callback(bench.close)
+        beginning = begun(config.search)
+        place = self.folder.path / "workspace" / named(name) / "workflows"
+        journal = Journal(place, beginning, data_set=named(name), tasks=site.tasks())
         search = Search(
             name=f"{name}-{config.run.seed}",
             setting=site.setting,
             kind=site.kind,
-            start=first(config.search.start),
+            start=beginning.start,
+            carried=beginning.carried,
             selection=self._selection(site),
-            proposer=self._proposer(name, site),
+            proposer=await self._proposer(name, site, opened),
             runner=bench,
             pool=self.pool,
             budget=Budget(config.search.runs, config.search.cost),
             seed=config.run.seed,
             limits=site.limits,
             converge=config.search.converge,
-            watch=lambda search, round: self._watch(name, search, round),
+            watch=lambda search, round: self._watch(name, search, round, journal),
         )
-        try:
-            found = await search.go()
-            held_out = await self._held_out(name, found)
-        finally:
-            await bench.close()
+        found = await search.go()
+        held_out = await self._held_out(name, found)
         record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
         record.save(self._file(name))
+        journal.write(search, range(len(search.tree)))  # what was learned last is said of the first as well
         self._write_best(name, found.best.workflow)
         return record
 
     def _write_best(self, name: str, workflow: Workflow) -> None:
         """In AFlow's form, beside the rest."""
-        place = self.folder.path / "best" / self._file(name).stem
+        place = self.folder.path / "best" / stem(name)
         place.mkdir(parents=True, exist_ok=True)
-        for file, text in zip(("graph.py", "prompt.py"), write(workflow, data_set=name), strict=True):
+        for file, text in zip(("graph.py", "prompt.py"), write(workflow, data_set=named(name)), strict=True):
             (place / file).write_text(text, encoding="utf-8")
 
-    def _bench(self, site: sites.Site) -> Bench | Workers:
-        runtime = self.config.runtime
+    def _purse(self, name: str) -> Purse | None:
+        """Of each data set; kept in the folder, so that a search that goes on knows what it has spent."""
+        cost = self.config.search.cost
+        return (
+            None if cost is None else Purse(cost, str(self.folder.path.absolute() / f"cost/{stem(name)}.db"))
+        )
+
+    def _bench(self, name: str) -> Bench | Workers:
+        runtime, site, purse = self.config.runtime, self.sites[name], self.purses[name]
         if runtime.name == "local":
             return Bench(site, self.pool)
-        served = self.pool.serve(f"pool-{self.folder.path.resolve()}".replace("/", "-"))
-        return Workers(site, served, count=runtime.workers, timeout_s=runtime.timeout_s)
+        if purse is not None:
+            site = sites.build(self.config, name, cache=self.cache, purse=purse.serve())
+        pool = self.pool.serve(f"pool-{self.folder.path.resolve()}".replace("/", "-"))
+        return Workers(site, pool, count=runtime.workers, timeout_s=runtime.timeout_s)
 
     def _selection(self, site: sites.Site) -> Selection:
         search = self.config.search
@@ -111,36 +136,66 @@ class Hunt:
             file.write_text(json.dumps(asdict(Prior.from_pool(self.pool, without=own))))
         return Prior(**json.loads(file.read_text()))
 
-    def _proposer(self, name: str, site: sites.Site) -> Proposer:
+    async def _proposer(self, name: str, site: sites.Site, opened: AsyncExitStack) -> Proposer:
+        """What it holds open is ended with `opened`."""
         own = self.config.proposer
         editor = Editor(
             self.config.search.operators or site.operators, site.prompts, site.limits, site.offers
         )
+        search = f"{name}-{self.config.run.seed}"
         if own.name == "uniform":
             return Uniform(editor)
         if own.name == "chat":
-            from toolwright.providers import open_chat
+            from toolwright import providers
             from toolwright.workflow.ask import Asking
 
             settings = sites.chat_settings("proposer.chat", own.chat)
-            chat = open_chat(settings, cache=Path(self.cache))
-            named = f"{name}-{self.config.run.seed}"
-            return Asking(chat, editor, self.pool, search=named, proposals=own.proposals)
-        from toolwright.workflow.language import fresh
+            purse = self.purses[name]
+            budget = None if purse is None else purse.open()
+            chat = providers.open_chat(settings, budget=budget, cache=Path(self.cache))
+            opened.push_async_callback(providers.close, chat)
+            return Asking(chat, editor, self.pool, search=search, proposals=own.proposals)
+        policy = self._policy(editor)
+        if not own.served:
+            return policy
+        from toolwright.workflow.served import served
+
+        kept = f"{self.folder.path.name}/{search}"
+        return await opened.enter_async_context(
+            served(policy, pool=self.pool, search=kept, samples=own.samples)
+        )
+
+    def _policy(self, editor: Editor) -> Policy:
         from toolwright.workflow.policy import Policy, configured
 
+        own = self.config.proposer
         if self.policy is not None:
             self.policy.editor = editor
             return self.policy
         path = Path(own.path) if own.path else self.folder.path / "policy"
-        if own.path is None and not path.exists():
-            prompts = {name for other in self.sites.values() for name in other.prompts}
-            fresh(path, seed=self.config.run.seed, prompts=sorted(prompts))
+        # One with random weights would prefer whatever is short: what it has learned since is its prior.
+        relative = own.path is None and not own.warm and not own.served
         trained = configured(path, own.train, seed=self.config.run.seed)
-        policy = Policy(trained, editor, every=own.every, relative=own.path is None)
+        policy = Policy(trained, editor, every=own.every, relative=relative)
         if own.shared:
             self.policy = policy
         return policy
+
+    def make_policy(self) -> None:
+        """The small one that the search begins with, where none is named. Before anything else runs."""
+        own, place = self.config.proposer, self.folder.path / "policy"
+        if own.name != "policy" or own.path is not None or place.exists():
+            return
+        from toolwright.workflow.language import fresh
+        from toolwright.workflow.teach import speaking
+
+        prompts = sorted({name for site in self.sites.values() for name in site.prompts})
+        seed = self.config.run.seed
+        with tempfile.TemporaryDirectory(dir=self.folder.path, prefix="policy.") as partial:
+            made = fresh(Path(partial) / "fresh", seed=seed, prompts=prompts)
+            if own.warm:
+                made = speaking(made, Path(partial), seed=seed, steps=own.warm)
+            os.replace(made, place)  # whole or not at all
 
     async def _held_out(self, name: str, found: Found) -> dict[str, float]:
         """The start and the best on tasks that no candidate has seen; paid for, and outside the budget."""
@@ -156,8 +211,9 @@ class Hunt:
         await bench.close()
         return scores
 
-    def _watch(self, name: str, search: Search, round: Round) -> None:
+    def _watch(self, name: str, search: Search, round: Round, journal: Journal) -> None:
         Record.of(search, select=self.config.search.select).save(self._file(name))
+        journal.write(search, (job.candidate for job in round.jobs))
         best, start = search.tree[round.best], search.tree.start
         from_start = search.selection.score(best)[0] - search.selection.score(start)[0]
         self.folder.metrics.append(
@@ -180,7 +236,12 @@ class Hunt:
             )
 
     def _file(self, name: str) -> Path:
-        return self.folder.path / FOLDER / f"{name.replace('/', '_').replace(':', '_')}.json"
+        return self.folder.path / FOLDER / f"{stem(name)}.json"
+
+
+def stem(name: str) -> str:
+    """A data set's name as that of a file."""
+    return name.replace("/", "_").replace(":", "_")
 
 
 def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
@@ -188,13 +249,15 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
     for name in config.data:
         sites.build(config, name)  # a missing file, key or price is said before anything is written
-    first(config.search.start)
+    begun(config.search)
     if config.proposer.name == "chat":
         sites.chat_settings("proposer.chat", config.proposer.chat)
     folder.begin(config, command=command)
     (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a search that goes on is replayed from its pool
+    hunt = Hunt(config, folder)
+    hunt.make_policy()
     with _cluster(config):
-        records = asyncio.run(Hunt(config, folder).go())
+        records = asyncio.run(hunt.go())
     write_report(folder.path)
     from toolwright.workflow.show import summary
 
@@ -204,16 +267,19 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     return folder.path
 
 
-def first(path: str | None) -> Workflow:
+def begun(search: schema.Search) -> Beginning:
     """What a search starts from."""
+    path = search.start
     if path is None:
-        return single_call()
+        return Beginning(single_call())
     try:
         if (Path(path) / "graph.py").is_file():
             graph, prompt = (Path(path) / name for name in ("graph.py", "prompt.py"))
             prompts = prompt.read_text(encoding="utf-8") if prompt.is_file() else ""
-            return read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked()
-        return Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked()
+            return Beginning(read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked())
+        if Path(path).is_dir():
+            return Beginning.of(Folder(path), most=search.aflow.top - 1)
+        return Beginning(Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked())
     except (OSError, ValueError) as error:
         raise UserError(f"search.start={path} cannot be read: {error}") from None
 

@@ -7,7 +7,7 @@ the state that was edited, rewarded by what was gained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from toolwright.trainer import roles
 from toolwright.trainer.learning import Learner
 from toolwright.trajectory import Segment, Task, Trajectory
 from toolwright.workflow.pool import Experience
+from toolwright.workflow.program import Workflow
 from toolwright.workflow.propose import Editor
 from toolwright.workflow.state import WorkflowState
 from toolwright.workflow.tree import Proposal
@@ -61,14 +62,7 @@ class Policy:
         if again:
             return []
         edits = self.editor.edits(state.workflow)
-        if not edits:
-            return []
-        chances = self.chances(state.text, list(edits))
-        relative = len(edits) * ((1 - FLOOR) * chances + FLOOR / len(edits))
-        return [
-            Proposal(edit, made, float(prior))
-            for (edit, made), prior in zip(edits.items(), relative, strict=True)
-        ]
+        return offered(edits, self.chances(state.text, list(edits))) if edits else []
 
     def chances(self, text: str, edits: Sequence[str]) -> np.ndarray:
         """How likely the policy is to write each of them, given that it writes one of them."""
@@ -120,6 +114,12 @@ class Policy:
         step = Segment("policy", written, [0.0] * len(written), edit, reward=gain, anchor=anchor)
         trajectory.append(step)
         return trajectory
+
+
+def offered(edits: Mapping[str, Workflow], chances: Iterable[float]) -> list[Proposal]:
+    """Every edit with its prior: how likely it is beside one of a uniform choice."""
+    priors = [(1 - FLOOR) * len(edits) * float(chance) + FLOOR for chance in chances]
+    return [Proposal(edit, made, prior) for (edit, made), prior in zip(edits.items(), priors, strict=True)]
 
 
 def messages(text: str) -> list[dict[str, Any]]:

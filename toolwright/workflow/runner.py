@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure
+from toolwright.providers.budget import BudgetSpent
 from toolwright.workflow.evaluate import Evaluator
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow
@@ -33,16 +34,21 @@ class Bench:
         missing = [run for run in runs if run not in paid]
         made = await asyncio.gather(*(self._made(workflow, run) for run in missing))
         self._settle()
-        return {**{run: paid[run] for run in runs if run in paid}, **dict(zip(missing, made, strict=True))}
+        new = {run: payment for run, payment in zip(missing, made, strict=True) if payment is not None}
+        return {**{run: paid[run] for run in runs if run in paid}, **new}
 
-    async def _made(self, workflow: Workflow, run: Run) -> Payment:
-        """What the machines are to blame for is tried again, and says nothing about the workflow."""
+    async def _made(self, workflow: Workflow, run: Run) -> Payment | None:
+        """What the machines are to blame for is tried again, and says nothing about the workflow. None: there
+        was no money left for it."""
         task, repeat = run
         if repeat not in self._opened:
             self._opened[repeat] = self._evaluator(repeat)
         for again in range(RETRIES + 1):
             async with self._places:
-                (found,) = await self._opened[repeat].evaluate(workflow, [self.tasks[task]])
+                try:
+                    (found,) = await self._opened[repeat].evaluate(workflow, [self.tasks[task]])
+                except BudgetSpent:
+                    return None
             if found.counts:
                 own = (found.score, found.cost, found.calls, found.failure)
                 payment = Payment(self.setting, workflow.meaning, task, repeat, *own)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from toolwright.failures import UserError
+from toolwright.providers.budget import BudgetSpent
 from toolwright.workflow.pool import Experience, ExperiencePool, Payment
 from toolwright.workflow.program import Limits, Workflow
 from toolwright.workflow.select import Selection
@@ -33,7 +35,8 @@ class Proposer(Protocol):
 
 
 class Runner(Protocol):
-    """Makes the runs of candidates, wherever that is, and pays for each once."""
+    """Makes the runs of candidates, wherever that is, and pays for each once. What is missing in its answer
+    there was no money for."""
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]: ...
 
@@ -86,31 +89,35 @@ class Search:
         seed: int,
         limits: Limits | None = None,
         converge: bool = True,
+        carried: Sequence[Proposal] = (),
         watch: Callable[[Search, Round], None] | None = None,
     ) -> None:
         self.name, self.setting, self.kind, self.seed = name, setting, kind, seed
         self.selection, self.proposer, self.runner, self.pool = selection, proposer, runner, pool
         self.budget, self.limits, self.converge, self.watch = budget, limits, converge, watch
-        self.tree = Tree(start)
+        self.tree, self._carried = Tree(start), list(carried)
         self.rounds: list[Round] = []
         self._asked: dict[int, int] = {}
+        self._penniless = False  # a call was refused for its cost
         self._keep_workflow(self.tree.start)
 
     async def go(self) -> Found:
         jobs, why = [Job(0, self.selection.first_runs(self.tree.start))], ""
         while not why:
             await self._round(jobs)
-            if self._left() <= 0:
+            if self._left() <= 0 or self._penniless:
                 why = "budget"
             elif self.converge and self.selection.converged(self.tree):
                 why = "converged"
             else:
                 jobs = await self._decide(random.Random(f"{self.seed}/{self.name}/{len(self.rounds)}"))
-                why = "" if jobs else "exhausted"
+                why = "" if jobs else "budget" if self._penniless else "exhausted"
         scores = {c.number: self.selection.score(c) for c in self.tree if c.runs}
         return Found(self.tree, self.selection.best(self.tree), scores, self.rounds, why)
 
     async def _decide(self, rng: random.Random) -> list[Job]:
+        if self._carried:
+            return self._taken_over()
         left = self._left()
         jobs, more = self.selection.races(self.tree, left, self.budget.runs)
         while more and len(jobs) < self.selection.width and sum(len(job.runs) for job in jobs) < left:
@@ -122,6 +129,19 @@ class Search:
             self.selection.look(self.tree)
         return jobs
 
+    def _taken_over(self) -> list[Job]:
+        """What an earlier search had found is measured beside the start, before anything new is tried."""
+        carried, self._carried = self._carried, []
+        taken = [self._admitted(self.tree.take_up(self.tree.start, proposal)) for proposal in carried]
+        self.selection.look(self.tree)
+        return [Job(one.number, () if one.failure else self.selection.first_runs(one)) for one in taken]
+
+    def _admitted(self, candidate: Candidate) -> Candidate:
+        problems = [] if candidate.failure else candidate.workflow.problems(self.limits)
+        candidate.failure = candidate.failure or (problems[0] if problems else "")
+        self._keep_workflow(candidate)
+        return candidate
+
     async def _take_up(self, rng: random.Random) -> Candidate | None:
         """A new candidate. Proposers are asked where the selection wants to go, and not before."""
         if len(self.tree) > self.budget.runs:
@@ -130,14 +150,14 @@ class Search:
             if not self.tree.fresh(parent):
                 again = self._asked.get(parent.number, 0)
                 self._asked[parent.number] = again + 1
-                self.tree.offer(parent, await self.proposer.propose(self.state(parent), again))
+                try:
+                    self.tree.offer(parent, await self.proposer.propose(self.state(parent), again))
+                except BudgetSpent:
+                    self._penniless = True
+                    return None
                 continue
             proposal = self.selection.choose(self.tree, parent, rng)
-            candidate = self.tree.take_up(parent, proposal)
-            problems = [] if candidate.failure else candidate.workflow.problems(self.limits)
-            candidate.failure = candidate.failure or (problems[0] if problems else "")
-            self._keep_workflow(candidate)
-            return candidate
+            return self._admitted(self.tree.take_up(parent, proposal))
         return None
 
     async def _round(self, jobs: Sequence[Job]) -> None:
@@ -148,6 +168,12 @@ class Search:
         )
         for job, done in zip(running, made, strict=True):
             self.tree[job.candidate].runs.update(done)
+            self._penniless |= len(done) < len(job.runs)
+        if not self.tree.start.runs:
+            raise UserError(
+                f"search.cost={self.budget.cost} pays for no run of the start: give more, or a smaller "
+                "executor.max_tokens, by which the most that a call can cost is reckoned"
+            )
         self.selection.look(self.tree)
         experiences = [self._experience(self.tree[job.candidate]) for job in jobs]
         if self.pool is not None:

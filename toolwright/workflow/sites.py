@@ -9,11 +9,14 @@ from typing import Any, Protocol
 
 from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError
-from toolwright.providers.settings import Settings
+from toolwright.providers import Chat
+from toolwright.providers.budget import Budgeted
+from toolwright.providers.settings import Price, Settings
 from toolwright.trajectory import Task
 from toolwright.workflow.datasets import load
 from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
 from toolwright.workflow.program import Limits
+from toolwright.workflow.purse import Purse
 from toolwright.workflow.run import Interpreter, seed_of
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
 
@@ -59,7 +62,14 @@ class Site(Protocol):
         ...
 
 
-def build(config: WorkflowConfig, name: str, *, held_out: bool = False, cache: str | None = None) -> Site:
+def build(
+    config: WorkflowConfig,
+    name: str,
+    *,
+    held_out: bool = False,
+    cache: str | None = None,
+    purse: Purse | None = None,
+) -> Site:
     """The site of one of the configuration's data sets."""
     search, executor = config.search, config.executor
     if executor.name == "simulated":
@@ -72,6 +82,7 @@ def build(config: WorkflowConfig, name: str, *, held_out: bool = False, cache: s
             split="test" if held_out else "validation",
             latency_s=executor.latency_s,
             parallel=executor.parallel,
+            purse=purse,
         )
     found = load(
         name,
@@ -92,6 +103,7 @@ def build(config: WorkflowConfig, name: str, *, held_out: bool = False, cache: s
         max_tokens=executor.max_tokens,
         cache=cache,
         parallel=executor.parallel,
+        purse=purse,
     )
 
 
@@ -117,6 +129,7 @@ class SimulatedSite:
     split: str = "validation"
     latency_s: float = 0.0
     parallel: int = 16
+    purse: Purse | None = None  # what calls are paid from, where that is limited
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -146,7 +159,11 @@ class SimulatedSite:
         from toolwright.config import schema
         from toolwright.rewards import Scorer
 
-        chat = SimulatedChat(World.drawn(self.seed), latency_s=self.latency_s)
+        world = World.drawn(self.seed)
+        chat: Chat = SimulatedChat(world, latency_s=self.latency_s)
+        if self.purse is not None:
+            price = Price(input=world.price_in, output=world.price_out)
+            chat = Budgeted(chat, self.purse.open(), price=price)
         scorer = Scorer(schema.Reward(workers=1), default="numeric")
 
         def evaluator(repeat: int) -> Evaluator:
@@ -177,6 +194,7 @@ class DataSite:
     max_tokens: int
     cache: str | None = None
     parallel: int = 16
+    purse: Purse | None = None  # what calls are paid from, where that is limited
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -212,7 +230,9 @@ class DataSite:
         from toolwright.workflow.code import Sandbox
 
         chat = open_chat(
-            Settings.model_validate_json(self.chat), cache=None if self.cache is None else Path(self.cache)
+            Settings.model_validate_json(self.chat),
+            budget=None if self.purse is None else self.purse.open(),
+            cache=None if self.cache is None else Path(self.cache),
         )
         scorer = Scorer(schema.Reward(), default=self.scorer)
         runner = Sandbox()

@@ -16,7 +16,7 @@ from toolwright.workflow.simulate import PROMPTS
 from toolwright.workflow.sites import SimulatedSite
 from toolwright.workflow.state import WorkflowState
 
-WARM = ("steps=150", "batch=32", "optimizer.lr=3e-3", "task.held_out_size=8")
+WARM, WARM_STEPS = ("batch=32", "optimizer.lr=3e-3", "task.held_out_size=8"), 150
 LESSON = (
     "update.epochs=4",
     "update.minibatches=4",
@@ -27,28 +27,33 @@ FIRST_WORLD = 20_000  # of those that are learned from
 WORLDS, LESSONS, TASKS, DEPTH = 12, 5, 32, 3  # worlds a lesson, lessons, tasks behind a score, edits away
 
 
-def teach(folder: Path, words: Sequence[str] = (), *, seed: int = 0, lessons: int = LESSONS) -> Path:
+def teach(
+    folder: Path,
+    words: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    warm: int = WARM_STEPS,
+    lessons: int = LESSONS,
+    worlds: int = WORLDS,
+) -> Path:
     """`folder/warm/model` speaks the language: `sft task=workflow`, random legal edits. `folder/model` has
     then seen, in simulated worlds, what every edit of a state gains, and learned it by GiGPO: groups by
     state, step rewards from gains. The words are the trainer's: update.policy.lr=3e-4, …"""
-    from toolwright.cli import main
     from toolwright.workflow.policy import Policy, configured
 
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is there already; name another folder")
-    fresh(folder / "fresh", seed=seed, prompts=PROMPTS)
-    warm = ["sft", "task=workflow", f"run.seed={seed}", f"run.dir={folder}", "run.name=warm", *WARM]
-    if main([*warm, f"model.path={folder / 'fresh'}"]):
-        raise UserError("the policy could not be taught its language; the message above says why")
+    began = fresh(folder / "fresh", seed=seed, prompts=PROMPTS)
+    spoken = speaking(began, folder, seed=seed, steps=warm)
     said = {word.partition("=")[0] for word in words}
     own = [word for word in LESSON if word.partition("=")[0] not in said]
     site = SimulatedSite(seed=FIRST_WORLD, count=TASKS)
     editor = Editor(site.operators, site.prompts, site.limits)
-    policy = Policy(configured(folder / "warm/model", [*own, *words], seed=seed), editor, every=0)
+    policy = Policy(configured(spoken, [*own, *words], seed=seed), editor, every=0)
     pool = ExperiencePool(folder / "pool.db")
     for lesson in range(lessons):
-        first = FIRST_WORLD + (seed * lessons + lesson) * WORLDS
-        tried = asyncio.run(explored(range(first, first + WORLDS)))
+        first = FIRST_WORLD + (seed * lessons + lesson) * worlds
+        tried = asyncio.run(explored(range(first, first + worlds)))
         pool.learn(tried)
         told = policy.lesson(tried)
         print(
@@ -56,6 +61,16 @@ def teach(folder: Path, words: Sequence[str] = (), *, seed: int = 0, lessons: in
         )
     policy.save(folder / "model")
     return folder / "model"
+
+
+def speaking(model: Path, folder: Path, *, seed: int, steps: int) -> Path:
+    """The model, taught the language of edits: `sft task=workflow`, a run in `folder` called `warm`."""
+    from toolwright.cli import main
+
+    run = [f"run.seed={seed}", f"run.dir={folder}", "run.name=warm", f"model.path={model}"]
+    if main(["sft", "task=workflow", f"steps={steps}", *WARM, *run]):
+        raise UserError("the policy could not be taught its language; the message above says why")
+    return folder / "warm/model"
 
 
 async def explored(worlds: Sequence[int]) -> list[Experience]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -48,7 +49,13 @@ class OpenAIChat(SdkChat):
             prompt_tokens=int(usage.prompt_tokens),
             completion_tokens=int(usage.completion_tokens),
             finish="refused" if choice.message.refusal else finish,
+            log_prob=_log_prob(choice),
         )
+
+
+def _log_prob(choice: Any) -> float | None:
+    tokens = getattr(choice.logprobs, "content", None)
+    return None if tokens is None else math.fsum(token.logprob for token in tokens)
 
 
 def _call(one: Any) -> Call | Malformed:

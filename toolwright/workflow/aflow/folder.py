@@ -18,6 +18,21 @@ from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.program import Workflow
 
+# As AFlow calls the data sets, in its folders and imports.
+NAMES = {
+    "gsm8k": "GSM8K",
+    "math": "MATH",
+    "humaneval": "HumanEval",
+    "mbpp": "MBPP",
+    "hotpotqa": "HotpotQA",
+    "drop": "DROP",
+}
+
+
+def named(data_set: str) -> str:
+    """A data set as AFlow calls it; any other by a name that Python can import."""
+    return NAMES.get(data_set) or re.sub(r"\W", "_", Path(data_set).stem)
+
 
 @dataclass(frozen=True)
 class Experience:
@@ -44,6 +59,7 @@ class Round:
     experience: Experience | None = None
     log: list[Any] = field(default_factory=list)  # answers that were wrong, with what was expected
     refusal: str = ""
+    total_cost: float | None = None  # US dollars for all that was run of it
 
     @property
     def score(self) -> float | None:
@@ -66,8 +82,27 @@ class Folder:
         results = self._results()
         return [self._round(number, results) for number in self._numbers()]
 
-    def write(self, round: Round) -> None:
-        """A round and what follows from it; a round that is there already is written anew."""
+    def write(self, *rounds: Round) -> None:
+        """Rounds and what follows from them; one that is there already is written anew, but for what is not
+        told of it here: a log, an experience."""
+        for round in rounds:
+            self._write(round)
+        written = {round.number for round in rounds}
+        others = [entry for entry in self._results() if entry.get("round") not in written]
+        now = datetime.datetime.now().isoformat(sep=" ")
+        entries = []
+        for round in rounds:
+            # What is not known is left out rather than called 0.
+            costs = {"avg_cost": round.average_cost, "total_cost": round.total_cost}
+            known = {name: cost for name, cost in costs.items() if cost is not None}
+            entries += [
+                {"round": round.number, "score": score, **known, "time": now} for score in round.scores
+            ]
+        results = sorted([*others, *entries], key=lambda entry: int(entry.get("round") or 0))
+        _put_json(self.path / "results.json", results)
+        _put_json(self.path / "processed_experience.json", self._processed())
+
+    def _write(self, round: Round) -> None:
         if round.workflow is None:
             raise UserError(f"round {round.number} has no workflow to write")
         folder = self.path / f"round_{round.number}"
@@ -80,13 +115,6 @@ class Folder:
             _put_json(folder / "log.json", round.log)
         if round.experience is not None:
             _put_json(folder / "experience.json", _told(round.experience))
-        others = [entry for entry in self._results() if entry.get("round") != round.number]
-        now = datetime.datetime.now().isoformat(sep=" ")
-        # What is not known is left out rather than called 0.
-        cost = {} if round.average_cost is None else {"avg_cost": round.average_cost}
-        entries = [{"round": round.number, "score": score, **cost, "time": now} for score in round.scores]
-        _put_json(self.path / "results.json", [*others, *entries])
-        _put_json(self.path / "processed_experience.json", self._processed())
 
     def _numbers(self) -> list[int]:
         found = (re.fullmatch(r"round_(\d+)", entry.name) for entry in self.path.iterdir() if entry.is_dir())
@@ -110,7 +138,10 @@ class Folder:
         except NotExpressible as error:
             refusal = str(error)
         own = [entry for entry in results if entry.get("round") == number]
-        costs = [float(entry["avg_cost"]) for entry in own if entry.get("avg_cost") is not None]
+        costs, totals = (
+            [float(entry[name]) for entry in own if entry.get(name) is not None]
+            for name in ("avg_cost", "total_cost")
+        )
         log = _get_json(folder / "log.json", [])
         return Round(
             number,
@@ -120,6 +151,7 @@ class Folder:
             self._experience(number),
             log if isinstance(log, list) else [log],
             refusal,
+            sum(totals) if totals else None,
         )
 
     def _experience(self, number: int) -> Experience | None:

@@ -1,0 +1,108 @@
+"""Money: asked for before every call, so that a search never spends more than it was given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from toolwright.cli import main
+from toolwright.failures import UserError
+from toolwright.providers.accounts import Amount
+from toolwright.providers.budget import Budget
+from toolwright.workflow.pool import ExperiencePool
+from toolwright.workflow.program import Node, Ref, Workflow, single_call
+from toolwright.workflow.propose import Editor, Uniform
+from toolwright.workflow.purse import Keeper, Purse
+from toolwright.workflow.record import records
+from toolwright.workflow.runner import Bench
+from toolwright.workflow.sites import SimulatedSite
+from toolwright.workflow.state import WorkflowState
+from toolwright.workflow.tree import Proposal, schedule
+
+from .searches import OPERATORS, searched
+
+SEARCH = ["workflow", "search", "--config", "quick", "search.tasks=12", "search.held_out=4"]
+SMALL = ["search.guided.first=6", "proposer.name=uniform", "executor.latency_s=0.001"]
+
+
+def spent(run: Path) -> Amount:
+    return Budget(file=run / "cost/simulated.db").spent
+
+
+def test_the_cost_is_kept_to_the_call_and_remembered_by_a_search_that_goes_on(tmp_path: Path) -> None:
+    where = [f"run.dir={tmp_path}", "run.name=poor"]
+    assert main([*SEARCH, *SMALL, "search.cost=0.03", *where]) == 0
+    (record,) = records(tmp_path / "poor").values()
+    assert record.why == "budget"
+    paid = spent(tmp_path / "poor")
+    assert 0.02 < paid.dollars <= 0.03
+    runs = sum(row.runs * row.cost for row in record.rows)
+    assert runs <= paid.dollars + 1e-9  # what a run that was cut off had cost is spent as well
+    assert main(["workflow", "search", *where, "run.resume=true"]) == 0
+    assert spent(tmp_path / "poor").dollars <= 0.03
+
+
+def test_calls_side_by_side_do_not_pass_it_together(tmp_path: Path) -> None:
+    """Forty samples at once, of which the budget pays for a few."""
+    site = SimulatedSite(seed=3, count=2, latency_s=0.01, purse=Purse(0.004, str(tmp_path / "cost.db")))
+    wide = Node("solve", "Custom", {"input": (Ref("task", "problem"),)}, repeat=10)
+    asked = {"problem": (Ref("task", "problem"),), "solutions": (Ref("solve", "response"),)}
+    best = Node("best", "ScEnsemble", asked)
+    pool = ExperiencePool(tmp_path / "pool.db")
+
+    async def made() -> int:
+        bench = Bench(site, pool)
+        runs = schedule(list(bench.tasks), 2)
+        done = await bench.run(Workflow((wide, best), (Ref("best", "response"),)), runs)
+        await bench.close()
+        return len(done)
+
+    assert asyncio.run(made()) < 4
+    paid = Budget(file=tmp_path / "cost.db").spent
+    assert 0 < paid.dollars <= 0.004
+    assert pool.spent()[0] < 4
+
+
+def test_a_cost_that_pays_for_nothing_is_said(tmp_path: Path) -> None:
+    site = SimulatedSite(seed=3, count=12, purse=Purse(1e-7, str(tmp_path / "cost.db")))
+    with pytest.raises(UserError, match="pays for no run of the start"):
+        searched(None, runner=Bench(site, None))
+    assert Budget(file=tmp_path / "cost.db").spent.calls == 0
+
+
+class Dear(Uniform):
+    """A proposer whose second answer nobody can pay for."""
+
+    async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
+        if state.workflow.meaning != single_call().meaning:
+            await Budget(dollars=0.0).reserve(Amount(1.0))
+        return (await super().propose(state, again))[:3]
+
+
+def test_a_proposer_that_cannot_be_paid_ends_the_search_with_what_it_has() -> None:
+    found = searched(None, proposer=Dear(Editor(OPERATORS)))
+    assert found.why == "budget"
+    assert len(found.tree) == 4
+
+
+def test_what_a_dead_worker_had_under_way_counts_as_spent(tmp_path: Path) -> None:
+    async def go() -> None:
+        keeper = Keeper(1.0, str(tmp_path / "cost.db"))
+        await keeper.join("worker", 1)
+        number = await keeper.reserve("worker", 1, Amount(0.6))
+        waiting = asyncio.create_task(keeper.reserve("worker", 1, Amount(0.3)))
+        await waiting
+        await keeper.settle("worker", number, Amount(0.1))
+        assert keeper.budget.spent.dollars == pytest.approx(0.1)
+        await keeper.join("worker", 2)  # it came back, and its second call is lost
+        assert keeper.budget.spent.dollars == pytest.approx(0.4)
+        late = asyncio.create_task(keeper.reserve("worker", 1, Amount(0.1)))  # asked before it died
+        await late
+        last = await keeper.reserve("worker", 2, Amount(0.6))
+        await keeper.settle("worker", last, Amount(0.6))
+        assert keeper.budget.spent.dollars == pytest.approx(1.0)
+
+    asyncio.run(go())
