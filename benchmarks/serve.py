@@ -1,13 +1,11 @@
 """What serving costs: a model of 1M parameters behind HTTP, beside the same engine asked in process.
 
-    python benchmarks/serve.py [--json FILE] [--lockstep]
+    python benchmarks/serve.py [--json FILE]
 
 Starts `toolwright serve` as a user would and asks it over a real socket, streamed and not, with 1 to 32
 callers who each ask questions of their own, the next as soon as they are answered; asks the engine itself
-the same way. Answers have 32 to 96 tokens: if all had as many, all callers would be answered at one moment,
-and the engine would stand still until the first of them asks again (`--lockstep` shows that). The three take
-turns, and the median of their rounds counts. One thread for the model; the callers are another process on the
-same machine.
+the same way. Answers have 32 to 96 tokens. The three take turns, and the median of their rounds counts. One
+thread for the model; the callers are another process on the same machine.
 """
 
 from __future__ import annotations
@@ -133,11 +131,7 @@ async def measure(url: str, folder: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", type=Path, help="where the numbers are written as well")
-    parser.add_argument("--lockstep", action="store_true", help="answers of 64 tokens, all of them")
     arguments = parser.parse_args()
-    if arguments.lockstep:
-        global SHORTEST, LONGEST
-        SHORTEST = LONGEST = 64
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         make(folder)

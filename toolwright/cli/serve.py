@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # How long a thread may keep the interpreter to itself while another wants it. A pass of the engine is many
 # short products, after each of which it may have to wait for the thread that answers HTTP: with Python's own
-# 5 ms, that takes up to a quarter of the tokens a second away.
+# 5 ms, serving 32 callers cost a quarter of the engine's tokens a second (benchmarks/README.md).
 HANDOVER_S = 0.0005
 
 # Option, type, default, what it says of itself.
