@@ -15,7 +15,7 @@ demo: $(VENV)/.installed
 	$(BIN)/toolwright train --config-name demo run.dir=$(DEMO) run.name=grpo model.path=$(DEMO)/warm-start/model
 
 test: $(VENV)/.installed-dev lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=15 -m "not slow and not gpu and not network"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=15 -rs -m "not slow and not gpu and not network"
 
 test-slow: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=15 -m "slow and not gpu and not network"

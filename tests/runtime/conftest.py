@@ -1,4 +1,7 @@
-"""One Ray cluster for all tests of this room: a head node, to which a test may add others."""
+"""A Ray cluster for the tests of a process: a head node, to which a test may add others.
+
+Tests that start Ray are in two groups, `ray runs` and `ray deaths`, for two processes side by side.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ def cluster(deadly: Path) -> Iterator[Any]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), before.get("PYTHONPATH", "")])
     os.environ["DEADLY"] = str(deadly)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    # Nobody reads its logs or has it scaled.
+    head = {"num_cpus": 2, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+    made = Cluster(initialize_head=True, head_node_args=head)
     ray.init(address=made.address, namespace="toolwright", log_to_driver=False)
     yield made
     ray.shutdown()

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from toolwright.trainer.run_folder import RunFolder
 from .clusters import HERE, configured, told
 from .conftest import Build
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("ray deaths")
 
 STEPS = 12
 OWN = [
@@ -35,34 +34,37 @@ OWN = [
 ]
 
 
-class Killer(threading.Thread):
+class Killer:
     """One death a step at a random moment of it: a rollout worker, the reward, the reference, a sandbox."""
 
     def __init__(self, trainer: Any) -> None:
-        super().__init__(daemon=True)
         self.trainer, self.draw = trainer, random.Random(7)
         self.killed: list[str] = []
-        self.over = False
+        self.spared = ""  # whose sandbox died last: it has yet to tell
+        self.sample, self.learn = trainer.sample, trainer.learn
+        trainer.sample, trainer.learn = self._sample, self._learn
 
-    def run(self) -> None:
-        last = -1
-        while not self.over:
-            step = self.trainer.step_done
-            if step != last:
-                last = step
-                time.sleep(self.draw.uniform(0.0, 0.4))
-                self._kill()
-            time.sleep(0.01)
+    def _sample(self, step: int) -> Any:
+        self.soon = threading.Timer(self.draw.uniform(0.0, 0.4), self._kill)
+        self.soon.start()
+        return self.sample(step)
+
+    def _learn(self, sampled: Any, step: int) -> dict[str, float]:
+        found = self.learn(sampled, step)
+        self.soon.join()  # none without its death
+        return found
 
     def _kill(self) -> None:
-        seats = [seat for name, seat in self.trainer.crew.seats.items() if name != "policy" and seat.ready]
-        doomed = {seat.described: seat.identity.pid for seat in seats}
-        for seat in seats:
-            doomed.update({f"(pid {pid})": pid for pid in sandboxes(seat.identity.pid)})
+        doomed: dict[str, tuple[int, str]] = {}
+        for name, seat in self.trainer.crew.seats.items():
+            if name != "policy" and seat.ready:
+                doomed |= {f"(pid {pid})": (pid, name) for pid in sandboxes(seat.identity.pid)}
+                doomed |= {seat.described: (seat.identity.pid, "")} if name != self.spared else {}
         if doomed:
             who = self.draw.choice(sorted(doomed))
+            pid, self.spared = doomed[who]
             with suppress(ProcessLookupError):
-                os.kill(doomed[who], signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
                 self.killed.append(who)
 
 
@@ -84,10 +86,7 @@ def test_a_run_through_ten_deaths_ends_as_one_without(build: Build, tmp_path: Pa
     trainer = build("runtime.placement.rollout.workers=2", *named, *OWN)
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
     killer = Killer(trainer)
-    killer.start()
     Run(trainer.config, trainer, folder).go(["toolwright"])
-    killer.over = True
-    killer.join()
     there = folder.path
     assert len(killer.killed) >= 10
     assert [row["step"] for row in metrics(there)] == list(range(STEPS + 1))

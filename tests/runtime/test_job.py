@@ -18,7 +18,7 @@ from .clusters import PATIENT, ROOT, words
 
 pytest.importorskip("aiohttp_cors", reason="the job server comes with ray[default]")
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray runs")]
 
 RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 START = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from toolwright.cli import main; sys.exit(main())"

@@ -16,7 +16,7 @@ from toolwright.runtime.learners import Learners
 from toolwright.runtime.placement import Post
 from toolwright.runtime.seats import Seat
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("ray deaths")
 
 
 class Group:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from toolwright.trainer.run_folder import RunFolder
 from .clusters import HERE, PATIENT, configured, told
 from .conftest import Build
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("ray deaths")
 
 
 def wait_until(condition: Any, what: str, limit_s: float = 240) -> None:
@@ -43,18 +46,22 @@ def test_a_node_that_joins_is_used_and_one_that_goes_is_survived(
     def sampling(step: int) -> Any:
         if step == 3:
             wait_until(lambda: len(crew.ready_workers()) == 2, "the worker of the second node")
-        if step == 4:  # in mid-step: both workers have attempts at hand
+        if step == 4:  # in mid-step: frozen, its worker has attempts at hand when the node goes
+            doomed = crew.seats["rollout-1"].identity.pid
+            os.kill(doomed, signal.SIGSTOP)
 
             def remove() -> None:
                 cluster.remove_node(second, allow_graceful=False)
+                with suppress(ProcessLookupError):
+                    os.kill(doomed, signal.SIGKILL)
                 removed.set()
 
-            threading.Timer(0.2, remove).start()
+            threading.Timer(0.3, remove).start()
         return sample(step)
 
     def learning(sampled: Any, step: int) -> dict[str, float]:
         if step == 4:
-            assert removed.wait(60)
+            assert removed.wait(240)
         return learn(sampled, step)
 
     trainer.sample, trainer.learn = sampling, learning  # type: ignore[method-assign]

@@ -20,9 +20,9 @@ from toolwright.failures import UserError
 from toolwright.trainer import checkpoints
 from toolwright.trainer.loop import Trainer, train
 
-from .clusters import HERE, PATIENT, configured, told
+from .clusters import HERE, PATIENT, configured, told, walked
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("ray runs")
 
 STEPS = 5
 OWN = [
@@ -66,14 +66,15 @@ def assert_same(found: Path, wanted: Path) -> None:
 
 @contextmanager
 def killing(name: str, *, step: int) -> Iterator[list[str]]:
-    """kill -9 of an actor while this step is learned; who it was."""
+    """kill -9 of an actor while this step is learned, which it cannot finish before; who it was."""
     learn, killed = Trainer.learn, []
 
     def dying(trainer: Trainer, sampled: Any, now: int) -> dict[str, float]:
         if now == step and not killed:
             seat = trainer.crew.seats[name]  # type: ignore[attr-defined]
             killed.append(seat.described)
-            threading.Timer(0.02, os.kill, (seat.identity.pid, signal.SIGKILL)).start()
+            os.kill(seat.identity.pid, signal.SIGSTOP)
+            threading.Timer(0.3, os.kill, (seat.identity.pid, signal.SIGKILL)).start()
         return learn(trainer, sampled, now)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -98,7 +99,8 @@ class TestPPO:
 
     @pytest.fixture(scope="class")
     def there(self, here: Path, cluster: Any) -> Path:
-        return run(here.parent, "there", *ranks(2), *PPO)
+        with walked():
+            return run(here.parent, "there", *ranks(2), *PPO)
 
     def test_losses_of_two_ranks_are_those_of_one_process(self, here: Path, there: Path) -> None:
         steps = rollouts(here)
@@ -127,7 +129,7 @@ class TestPPO:
 def test_a_run_of_one_process_goes_on_over_two_ranks(cluster: Any, tmp_path: Path) -> None:
     """And through the death of one of them in mid-step: from the last checkpoint, which they wrote."""
     here = run(tmp_path, "here", *GRPO)
-    with killing("policy-1", step=4) as killed:
+    with walked(), killing("policy-1", step=4) as killed:
         found = resumed(here, 1, "there", *ranks(2), *GRPO)
     assert_same(found, here)
     assert_told(found, killed, back_to="[23]")
