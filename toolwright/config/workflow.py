@@ -48,7 +48,7 @@ class Guided(Block):
         default=0.5, description="the power of the proposer's probabilities; 0: they do not count"
     )
     trust: NonNegativeFloat = Field(
-        default=0.02,
+        default=0.03,
         description="points of score that the value expects of an edit e times as likely as a uniform one, "
         "until runs have told; 0: it does not look at the proposer",
     )

@@ -37,10 +37,12 @@ class GuidedSelection:
     Q(s, a) + c · P(a | s)^p · √N(s) / (1 + N(s, a))
 
     Q is the highest gain believed of what lies below a child; of an untried edit, what its workflow's
-    features say. P is the proposer's, relative to a uniform one."""
+    features say. P is the proposer's, relative to a uniform one. What it said on the way to a workflow,
+    Σ log P, is one of the features: how much that is worth, runs tell."""
 
     def __init__(self, settings: Guided, order: Sequence[Run], tasks: int, prior: Prior | None) -> None:
         self.settings, self.order, self.tasks = settings, order, tasks
+        self.trusting = bool(settings.prior and settings.trust)
         known, trust = prior or Prior(), settings.trust
         self.learned = Prior({**known.mean, LEAN: trust}, {**known.variance, LEAN: trust**2})
         self.width = settings.width
@@ -138,7 +140,7 @@ class GuidedSelection:
         return np.array([cache[option.meaning] for option in options])
 
     def _row(self, found: dict[str, float], lean: float) -> np.ndarray:
-        return self.columns.row({**found, LEAN: lean} if self.settings.trust else found)
+        return self.columns.row({**found, LEAN: lean} if self.trusting else found)
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)
