@@ -218,6 +218,7 @@ class Bench:
             "task.name": f"{HERE / 'step_work.py'}:tasks",
             "model.path": self.model,
             "model.device": "cpu",
+            "task.max_prompt_tokens": 64,
             "rollout.prompts": self.work.prompts,
             "rollout.samples": self.work.samples,
             "rollout.max_tokens": self.work.new_tokens,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -227,7 +227,7 @@ def to_row(t: Trajectory) -> dict[str, Any]:
         "response": t.response,
         **{name: json.dumps(value, ensure_ascii=False) for name, value in values.items()},
         "segments": [
-            {**asdict(segment), "calls": json.dumps(segment.calls, ensure_ascii=False)}
+            {**vars(segment), "calls": json.dumps(segment.calls, ensure_ascii=False)}
             for segment in t.segments
         ],
     }

@@ -245,3 +245,29 @@ def test_what_was_begun_with_old_weights_is_not_kept_for_the_next_turn() -> None
     assert len(asyncio.run(publish_meanwhile()).tokens) == 12
     assert not engine.cache.parked
     assert idle(engine)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("cache.MOST_RUNS", 0), ("cache.MOST_RUNS", 64), ("decoding.LARGEST_LAID_OUT", 0)],
+)
+def test_ways_to_the_same_numbers(setting: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys written a slot or a run of slots at a time, weights laid out or as they are: bit for bit."""
+
+    def answers(model: Decoder) -> list[Completion]:
+        engine = engine_of(model, slots=8)
+        prompts = [PROMPT, PROMPT, PROMPT[:5], PROMPT[:5], PROMPT, PROMPT[:3], PROMPT[:3], PROMPT]
+        requests = [
+            (prompt, Sampling(max_tokens=20 - number, seed=number), str(number))
+            for number, prompt in enumerate(prompts)
+        ]
+        found = ask(engine, requests)
+        with torch.no_grad():
+            model.get_parameter("layers.0.gate_up.weight").mul_(1.5)
+        engine.publish(1)
+        return [*found, *ask(engine, requests)]
+
+    wanted = answers(tiny.decoder())
+    assert [one.log_probs for one in wanted[:8]] != [one.log_probs for one in wanted[8:]], "new weights"
+    monkeypatch.setattr(f"toolwright.engines.{setting}", value)
+    assert answers(tiny.decoder()) == wanted

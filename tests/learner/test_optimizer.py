@@ -85,6 +85,16 @@ def test_a_gradient_longer_than_the_limit_is_shortened() -> None:
     assert all(parameter.grad is None for parameter in layer.parameters())
 
 
+def test_a_gradient_within_the_limit_is_used_as_it_is() -> None:
+    layer = nn.Linear(3, 3, bias=False)
+    optimizer = Optimizer(layer, schema.Optimizer(max_grad_norm=0.5), total_updates=1)
+    gradient = torch.full_like(layer.weight, 0.1)
+    layer.weight.grad = gradient.clone()
+    assert optimizer.step()["grad_norm"] == pytest.approx(0.3)
+    (state,) = optimizer.inner.state.values()
+    assert torch.allclose(state["exp_avg"] / (1 - optimizer.config.betas[0]), gradient, rtol=1e-6)
+
+
 def test_only_matrices_decay() -> None:
     layer = nn.Linear(3, 3)
     nn.init.ones_(layer.weight)

@@ -32,6 +32,16 @@ def answers(*texts: str) -> list[dict[str, Any]]:
     return [{"role": "tool", "name": "echo", "content": text} for text in texts]
 
 
+def test_an_opening_that_is_asked_for_again_is_that_of_what_is_said_now() -> None:
+    made, said = tokenizer("chatml"), [dict(ASKED)]
+    first = made.opening(said)
+    first.tokens.append(0)  # its own: attempts at one task share nothing
+    assert made.opening(said) == tokenizer("chatml").opening(said)
+    said[0]["content"] = "7 times 6?"
+    assert made.opening(said) == tokenizer("chatml").opening(said)
+    assert made.opening(said, tools=[SCHEMA]) == tokenizer("chatml").opening(said, tools=[SCHEMA])
+
+
 class TestGoingOn:
     @pytest.mark.parametrize("style", PLAIN)
     @pytest.mark.parametrize("texts", [("42",), ("42", "43")])

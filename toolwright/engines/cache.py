@@ -13,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from toolwright.models.attention import in_order, ordered, repeat_heads
-from toolwright.models.blocks import aligned, attended
+from toolwright.models.blocks import aligned, attended, plain
 from toolwright.models.decoder import Shape
+
+MOST_RUNS = 3  # written one by one; more of them take longer than all slots at once, each at its place
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,37 @@ class ExtendAttention:
         return states[row, self.positions].flatten(0, 1)
 
 
+@dataclass
+class Run:
+    """Neighbouring slots that stand at one place, as attempts at one task do, and move on together."""
+
+    slots: slice
+    place: int
+    moving: int
+    stores: tuple[Tensor, ...] = ()  # keys and values of all layers, [layers, slots, kv_heads, room, dim]
+
+    def targets(self) -> list[Sequence[Tensor]]:
+        """Of each, by layer, where the new ones go. All at once: a view costs as much as what is written."""
+        return [store.select(3, self.place).unbind() for store in self.stores]
+
+
+class Window(NamedTuple):
+    """The keys that are looked at, the same for as many tokens as are aligned, and room to work in.
+
+    The query heads that share a key-value head stand where a sequence of queries would."""
+
+    size: int
+    layers: list[tuple[Tensor, Tensor]]  # keys [slots × kv_heads, dim, size], values
+    bias: Tensor
+    scaled: Tensor  # [slots, heads, dim]
+    queries: Tensor  # the same as [slots × kv_heads, heads of each, dim]
+    scores: Tensor  # [slots × kv_heads, heads of each, size]
+    probability: Tensor
+    out: Tensor  # [slots, heads, dim]
+    gathered: Tensor  # the same as the queries
+    plain: bool  # whether that is room enough
+
+
 class DecodeAttention:
     """One new token for each of the first slots; nothing is gathered, idle slots ride along.
 
@@ -155,44 +188,89 @@ class DecodeAttention:
     def __init__(self, cache: SlotCache, positions: Tensor, moving: Tensor, seen: int) -> None:
         """`positions` [slots] of the tokens to come, of which those that are `moving` go on."""
         _, _, heads, room, dim = cache.keys.shape
-        self.positions, self.moving, self.seen, self.scale = positions, moving, seen, dim**-0.5
-        self.layers, self.matrices = cache.layers(len(positions)), (len(positions) * heads, -1, dim)
-        self.window, self.views = 0, list[tuple[Tensor, Tensor, Tensor]]()
+        slots, device, dtype = len(positions), positions.device, cache.keys.dtype
+        self.positions, self.moving, self.seen = positions, moving, seen
+        self.layers, self.ordered = cache.layers(slots), ordered(cache.keys)
         place = positions[:, None, None, None]  # where the new ones go; moves as the positions do
         self.key_place, self.value_place = place.expand(-1, heads, dim, 1), place.expand(-1, heads, 1, dim)
-        column = torch.arange(room, device=positions.device)
-        bias = torch.zeros(len(positions), room, dtype=cache.keys.dtype, device=positions.device)
+        self.runs = _runs(positions.tolist(), moving.tolist()) if self.ordered else []
+        for run in self.runs:
+            run.stores = cache.keys[:, run.slots], cache.values[:, run.slots]
+        self.targets = [run.targets() for run in self.runs]
+        column = torch.arange(room, device=device)
+        bias = torch.zeros(slots, room, dtype=dtype, device=device)
         bias.masked_fill_(column > positions[:, None], float("-inf"))
         self.bias = bias.repeat_interleave(heads, 0)[:, None]
         self.last = positions.repeat_interleave(heads)[:, None, None]
         self.step = moving.repeat_interleave(heads)[:, None, None]
+        # A number would be made a tensor each time; in low precision that is how it keeps all its digits.
+        self.scale = torch.tensor(dim**-0.5) if self.ordered else dim**-0.5
+        self.window: Window | None = None
+        self.matrices = (slots * heads, -1, dim)
 
     def advance(self) -> None:
         self.positions += self.moving
         self.last += self.step
         self.bias.scatter_(2, self.last, 0.0)
         self.seen += 1
+        for run in self.runs:
+            run.place += run.moving
+        self.targets = [run.targets() for run in self.runs]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        of_layer, dtype = self.layers[layer], self.bias.dtype
+        """What is returned is written over by the next call."""
+        dtype = self.bias.dtype
         if q.dtype != dtype:
             return self(layer, q.to(dtype), k.to(dtype), v.to(dtype)).to(q.dtype)
-        of_layer.keys.scatter_(3, self.key_place, k.unsqueeze(3))
-        of_layer.values.scatter_(2, self.value_place, v.unsqueeze(2))
-        # The query heads that share a key-value head stand where a sequence of queries would. With so few
-        # queries plain products are faster than the fused kernel.
-        queries = (q * self.scale).view(self.matrices)
-        keys, values, bias = self._seen()[layer]
-        return attended(queries, keys, values, bias)[0].view(q.shape)
+        self._keep(layer, k, v)
+        window = self.window
+        if window is None or window.size < self.seen:
+            window = self.window = self._window(q.shape)
+        keys, values = window.layers[layer]
+        torch.mul(q, self.scale, out=window.scaled)
+        # With so few queries plain products are faster than the fused kernel.
+        if not window.plain:
+            return attended(window.queries, keys, values, window.bias)[0].view(q.shape)
+        torch.bmm(window.queries, keys, out=window.scores).add_(window.bias)
+        torch.softmax(window.scores, -1, out=window.probability)
+        torch.bmm(window.probability, values, out=window.gathered)
+        return window.out
 
-    def _seen(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Of each layer, what there is to look at; the same for as many tokens as are aligned."""
-        if self.window < self.seen:
-            self.window = size = aligned(self.seen)
-            bias = self.bias.narrow(2, 0, size)
-            pairs = ((one.all_keys, one.all_values) for one in self.layers)
-            self.views = [(k.narrow(2, 0, size), v.narrow(1, 0, size), bias) for k, v in pairs]
-        return self.views
+    def _keep(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """The new ones' keys and values, each at its place."""
+        if not self.runs:
+            of_layer = self.layers[layer]
+            of_layer.keys.scatter_(3, self.key_place, k.unsqueeze(3))
+            of_layer.values.scatter_(2, self.value_place, v.unsqueeze(2))
+            return
+        if len(self.runs) == 1:
+            keys, values = self.targets[0]
+            keys[layer].copy_(k)
+            values[layer].copy_(v)
+            return
+        for run, (keys, values) in zip(self.runs, self.targets, strict=True):
+            keys[layer].copy_(k[run.slots])
+            values[layer].copy_(v[run.slots])
+
+    def _window(self, shape: torch.Size) -> Window:
+        """For queries of this shape, as far as there is something to see."""
+        size = aligned(self.seen)
+        layers = [(one.all_keys.narrow(2, 0, size), one.all_values.narrow(1, 0, size)) for one in self.layers]
+        scaled, out = self.bias.new_empty(shape), self.bias.new_empty(shape)
+        queries, gathered = scaled.view(self.matrices), out.view(self.matrices)
+        scores = self.bias.new_empty(*queries.shape[:2], size)
+        return Window(
+            size,
+            layers,
+            self.bias.narrow(2, 0, size),
+            scaled,
+            queries,
+            scores,
+            torch.empty_like(scores),
+            out,
+            gathered,
+            self.ordered and plain(queries, layers[0][0]),
+        )
 
     def together(self, x: Tensor) -> Tensor:
         """[slots, 1, dim] -> [slots, seen, 1, dim]: as `PackedAttention`, `x` kept in place of keys."""
@@ -204,3 +282,14 @@ class DecodeAttention:
         # An idle row may stand beyond what is seen; nobody asks what it says.
         place = self.positions.clamp(max=self.seen - 1)
         return states[torch.arange(len(states), device=states.device), place]
+
+
+def _runs(places: Sequence[int], moving: Sequence[int]) -> list[Run]:
+    """None where there are too many."""
+    runs: list[Run] = []
+    for slot, state in enumerate(zip(places, moving, strict=True)):
+        if runs and (runs[-1].place, runs[-1].moving) == state:
+            runs[-1].slots = slice(runs[-1].slots.start, slot + 1)
+        else:
+            runs.append(Run(slice(slot, slot + 1), *state))
+    return runs if len(runs) <= MOST_RUNS else []

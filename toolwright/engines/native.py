@@ -17,7 +17,7 @@ from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.engines import Completion, Drawn, Heard, Sampling, registry
 from toolwright.engines.cache import ExtendAttention, SlotCache
-from toolwright.engines.decoding import InPlace
+from toolwright.engines.decoding import InPlace, LaidOut
 from toolwright.engines.lanes import Forward, Lanes
 from toolwright.engines.sampler import Sampler
 from toolwright.engines.stopping import check_prompt, stopped
@@ -91,6 +91,7 @@ class NativeEngine:
         self._lanes: Lanes | None = None
         self._weights: Weights | None = None
         self._in_place: InPlace | None = None
+        self._room: list[Tensor] = []  # for weights laid out, kept from one publication to the next
 
     def _make_cache(self, slots: int) -> SlotCache:
         rows = max(slots, ROWS_AT_LEAST)
@@ -310,11 +311,7 @@ class NativeEngine:
         return self._in_place
 
     def _laid_out(self) -> Weights:
-        """On a CPU, copies in the order that products of few rows read them in, at nearly twice the speed."""
         if self._weights is None:
-            self._weights = self.decoder.weights(_transposed if self._written_in_place else torch.t)
+            arrange = LaidOut(self._room) if self._written_in_place else torch.t
+            self._weights = self.decoder.weights(arrange)
         return self._weights
-
-
-def _transposed(weight: Tensor) -> Tensor:
-    return weight.t().contiguous()

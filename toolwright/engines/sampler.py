@@ -50,16 +50,17 @@ class Sampler:
             self.best = [
                 list(zip(*row, strict=True)) for row in zip(places.tolist(), values.tolist(), strict=True)
             ]
-        return tokens, log_probs.gather(1, tokens[:, None])[:, 0]
+        return tokens, log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
 
     def _draw(self, log_probs: Tensor) -> Tensor:
         """Inverse transform sampling, one number a row; float64, so that a large vocabulary is not biased."""
-        probs = log_probs.double().exp()
+        probs = log_probs.double().exp_()
         if self.filters:
             probs = self._filter(probs)
-        cumulative = probs.cumsum(-1)
-        target = self._next_noise(probs.device) * cumulative[:, -1:]
-        return torch.searchsorted(cumulative, target)[:, 0].clamp_(max=probs.shape[1] - 1)
+        cumulative = probs.cumsum_(-1)
+        last = probs.shape[1] - 1
+        target = self._next_noise(probs.device) * cumulative.narrow(1, last, 1)
+        return torch.searchsorted(cumulative, target).clamp_(max=last).squeeze(1)
 
     def _next_noise(self, device: torch.device) -> Tensor:
         if not self.noise:

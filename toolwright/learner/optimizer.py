@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import nn
 
 from toolwright.config import schema
@@ -36,10 +35,12 @@ class Optimizer:
         norm = nn.utils.get_total_norm(gradients, foreach=True)
         if hasattr(norm, "full_tensor"):  # sharded: of all ranks together, so that all of them decide alike
             norm = norm.full_tensor()
-        nn.utils.clip_grads_with_norm_(self.parameters, self.config.max_grad_norm, norm, foreach=True)
-        finite = bool(torch.isfinite(norm))
-        metrics = {"grad_norm": float(norm), "lr": self.lr, "skipped": 0.0 if finite else 1.0}
+        length, most = float(norm), self.config.max_grad_norm
+        finite = math.isfinite(length)
+        metrics = {"grad_norm": length, "lr": self.lr, "skipped": 0.0 if finite else 1.0}
         if finite:
+            if length > most:
+                nn.utils.clip_grads_with_norm_(self.parameters, most, norm, foreach=True)
             self.inner.step(self.lr)
         self.inner.zero_grad()
         self.updates += 1

@@ -28,8 +28,7 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> tup
     """What each query gathers, [batch, rows, dim], and its probabilities, [batch, rows, aligned].
 
     Scaled queries are [batch, rows, dim], keys [batch, dim, aligned], values [batch, aligned, dim]."""
-    rows = queries.shape[1]
-    least = max(ROWS_AT_LEAST, -(-PRODUCTS_AT_LEAST // (keys.shape[1] * keys.shape[2])))
+    rows, least = queries.shape[1], _least(keys)
     if 0 < rows < least:
         several = queries.repeat(1, -(-least // rows), 1)
         shown = bias if bias.shape[1] == 1 else bias.repeat(1, -(-least // rows), 1)
@@ -37,6 +36,16 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> tup
         return out[:, :rows].contiguous(), probability[:, :rows].contiguous()
     probability = torch.bmm(queries, keys).add_(bias).softmax(-1)
     return gathered(probability, values), probability
+
+
+def plain(queries: Tensor, keys: Tensor) -> bool:
+    """Whether nothing has to be repeated or cut: the two products and the softmax as they stand."""
+    return queries.shape[1] >= _least(keys) and keys.shape[2] <= KEYS_AT_ONCE
+
+
+def _least(keys: Tensor) -> int:
+    """Rows of queries."""
+    return max(ROWS_AT_LEAST, -(-PRODUCTS_AT_LEAST // (keys.shape[1] * keys.shape[2])))
 
 
 def gathered(probability: Tensor, values: Tensor) -> Tensor:
@@ -140,8 +149,10 @@ class _Blocks(torch.autograd.Function):
             if block.padded:
                 gradient.view(-1, shape[2]).masked_fill_(block.absent[:, None], 0.0)
             values = torch.bmm(p.transpose(1, 2), gradient)
-            of_p = torch.bmm(gradient, v.transpose(1, 2))
-            scores = torch.ops.aten._softmax_backward_data(of_p, p, -1, p.dtype)
+            scores = torch.bmm(
+                gradient, v.transpose(1, 2)
+            )  # of probabilities, then of what they were made of
+            torch.ops.aten._softmax_backward_data.out(scores, p, -1, p.dtype, grad_input=scores)
             of_queries.append(torch.baddbmm(q, scores, k, beta=0, alpha=scale))
             keys = torch.bmm(scores.transpose(1, 2), q)
             of_keys.index_add_(0, block.keys, keys.view(-1, shape[2]))

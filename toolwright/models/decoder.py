@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -206,7 +205,7 @@ class Decoder(nn.Module):
 
     def entered(self, tokens: Tensor, positions: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor]:
         """What every pass begins with: the tokens' states, and how far each turns."""
-        return F.embedding(tokens, embedding), self.turns.index_select(0, positions)[:, None]
+        return torch.embedding(embedding, tokens), self.turns.index_select(0, positions).unsqueeze(1)
 
     def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
         """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""

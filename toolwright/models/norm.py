@@ -62,4 +62,5 @@ class _RMSNorm(torch.autograd.Function):
             along = product.mv(scale)[:, None]
         else:
             along = product.mul_(scale).sum(-1, keepdim=True)
-        return (gradient * scale).addcmul_(unit, along, value=-1).div_(length), of_weight, None
+        of_x = torch.mul(gradient, scale, out=product).addcmul_(unit, along, value=-1)
+        return of_x.mul_(length.reciprocal()), of_weight, None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,6 +71,8 @@ class Tokenizer:
         end = backend.token_to_id(end["content"] if isinstance(end, dict) else end) if end else None
         self.end_tokens = frozenset([*end_tokens, *([end] if end is not None else [])])
         self.source: Path | None = None
+        # The last opening, and what it was of: attempts at one task come one after another.
+        self._opened: tuple[Any, Written] | None = None
 
     @classmethod
     def characters(cls, alphabet: str) -> Tokenizer:
@@ -163,8 +167,13 @@ class Tokenizer:
     def opening(self, messages: Messages, *, tools: Tools | None = None, **extra: Any) -> Written:
         """A conversation up to where the assistant's first turn begins. What users and tools say in it
         is text, whatever it looks like: special tokens are the template's alone to write."""
-        said, known, mark = self._quoted(messages, tools)
-        return self._written(self.render(said, tools=known, **extra), mark, opens=True)
+        minute = time.time() // 60  # templates may ask for the date
+        asked, last = (messages, tools, extra, minute), self._opened
+        if last is None or last[0] != asked:
+            said, known, mark = self._quoted(messages, tools)
+            written = self._written(self.render(said, tools=known, **extra), mark, opens=True)
+            last = self._opened = copy.deepcopy(asked), written
+        return Written(last[1].text, list(last[1].tokens))
 
     def going_on(
         self, messages: Messages, *, ended: bool, tools: Tools | None = None, **extra: Any
