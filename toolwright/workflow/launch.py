@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -194,7 +195,9 @@ class Hunt:
         with tempfile.TemporaryDirectory(dir=self.folder.path, prefix="policy.") as partial:
             made = fresh(Path(partial) / "fresh", seed=seed, prompts=prompts)
             if own.warm:
-                made = speaking(made, Path(partial), seed=seed, steps=own.warm)
+                shutil.rmtree(self.folder.path / "warm", ignore_errors=True)  # of one that was killed
+                spoken = speaking(made, self.folder.path, seed=seed, steps=own.warm)
+                made = Path(shutil.copytree(spoken, Path(partial) / "spoken"))
             os.replace(made, place)  # whole or not at all
 
     async def _held_out(self, name: str, found: Found) -> dict[str, float]:
