@@ -1,8 +1,8 @@
 """The guided search for workflows beside AFlow's selection, at the same budget of runs.
 
     python benchmarks/workflow.py [--seeds 20] [--runs 1000] [--workers 2] [--policy FOLDER] [--json FILE]
-    python benchmarks/workflow.py --policy FOLDER --first-seed 60000 --base "untaught, a quarter" \
-        --rows "untaught, a quarter" "uniform, a quarter" "taught, a quarter"
+    python benchmarks/workflow.py --policy FOLDER --first-seed 60000 --seeds 40 --base "aflow ×1, untaught" \
+        --rows "aflow ×1, untaught" "aflow ×1, taught"
 
 Each seed is a world of its own: a simulated executor model and data set, all of whose parameters are drawn
 from the seed (skill of each operator, difficulty of tasks, how far errors go together, worth of prompts,

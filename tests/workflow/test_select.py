@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.config.workflow import Aflow, Guided
-from toolwright.workflow.guided import LEAN, GuidedSelection
+from toolwright.workflow.guided import GuidedSelection
 from toolwright.workflow.measure import measured
 from toolwright.workflow.pool import Payment
 from toolwright.workflow.program import single_call
@@ -162,32 +162,6 @@ def test_the_prior_turns_the_choice_where_values_are_equal() -> None:
         chosen = {selection.choose(tree, tree.start, random.Random(n)).edit for n in range(60)}
         assert chosen <= wanted
         assert prior or len(chosen) > 1
-
-
-@pytest.mark.parametrize(("right", "wrong"), [(True, False), (False, True)])
-def test_the_value_finds_out_how_far_the_proposer_is_to_be_trusted(right: bool, wrong: bool) -> None:
-    made = list(EDITOR.edits(single_call()).items())
-    tree = Tree(single_call())
-    scored(tree.start, 0.5)
-    tree.offer(tree.start, [Proposal(e, w, 6.0 if n % 2 else 0.2) for n, (e, w) in enumerate(made)])
-    selection = GuidedSelection(Guided(trust=0.03), schedule([f"t{n}" for n in range(10)], 1), 10, None)
-
-    def worth() -> float:
-        selection.look(tree)
-        assert selection.belief is not None
-        return float(selection.belief.weights()[selection.columns.index[LEAN]])
-
-    assert worth() == pytest.approx(0.03)  # what is expected before anything was tried
-    for option in list(tree.fresh(tree.start))[:6]:
-        scored(tree.take_up(tree.start, option), 0.9 if (option.prior > 1) == right else 0.1)
-    assert (worth() < 0.03) == wrong
-
-
-def test_without_a_prior_the_value_does_not_look_at_the_proposer_either() -> None:
-    selection = GuidedSelection(Guided(prior=0.0), schedule(["t0"], 1), 1, None)
-    tree = grown([0.6])
-    selection.look(tree)
-    assert LEAN not in selection.columns.index
 
 
 def test_it_has_converged_when_no_late_candidate_can_be_better() -> None:

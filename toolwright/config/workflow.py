@@ -47,11 +47,6 @@ class Guided(Block):
     prior: NonNegativeFloat = Field(
         default=0.5, description="the power of the proposer's probabilities; 0: they do not count"
     )
-    trust: NonNegativeFloat = Field(
-        default=0.03,
-        description="points of score that the value expects of an edit e times as likely as a uniform one, "
-        "until runs have told; 0: it does not look at the proposer",
-    )
     value: bool = Field(default=True, description="whether a value is learned over features of the graph")
     racing: bool = Field(default=True, description="false: every candidate runs on every task at once")
     experience: bool = Field(default=True, description="whether the value begins with other searches' pool")

@@ -16,8 +16,6 @@ from toolwright.workflow.measure import Measured, measured
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of
 from toolwright.workflow.value import Belief, Prior
 
-LEAN = "lean"  # the feature of a workflow that the proposer adds
-
 
 @dataclass
 class _Seen:
@@ -27,7 +25,6 @@ class _Seen:
     mean: float = 0.0  # gain over the start, as believed
     sd: float = 0.0
     reach: float = 0.0  # the highest such gain in its subtree
-    lean: float = 0.0  # what the proposer said of the edits that led here: the sum of their log-priors
     rows: dict[str, np.ndarray] = field(default_factory=dict)  # features of its options, by meaning
 
 
@@ -37,14 +34,10 @@ class GuidedSelection:
     Q(s, a) + c · P(a | s)^p · √N(s) / (1 + N(s, a))
 
     Q is the highest gain believed of what lies below a child; of an untried edit, what its workflow's
-    features say. P is the proposer's, relative to a uniform one. What it said on the way to a workflow,
-    Σ log P, is one of the features: how much that is worth, runs tell."""
+    features say. P is the proposer's, relative to a uniform one."""
 
     def __init__(self, settings: Guided, order: Sequence[Run], tasks: int, prior: Prior | None) -> None:
-        self.settings, self.order, self.tasks = settings, order, tasks
-        self.trusting = bool(settings.prior and settings.trust)
-        known, trust = prior or Prior(), settings.trust
-        self.learned = Prior({**known.mean, LEAN: trust}, {**known.variance, LEAN: trust**2})
+        self.settings, self.order, self.tasks, self.learned = settings, order, tasks, prior
         self.width = settings.width
         self.columns = Columns()
         self.seen: list[_Seen] = []
@@ -54,9 +47,7 @@ class GuidedSelection:
     def look(self, tree: Tree) -> None:
         for candidate in tree.candidates[len(self.seen) :]:
             found = {} if candidate.failure else features(candidate.workflow)
-            above = 0.0 if candidate.parent is None else self.seen[candidate.parent].lean
-            lean = above + math.log(candidate.prior)
-            self.seen.append(_Seen(self._row(found, lean), lean=lean))
+            self.seen.append(_Seen(self.columns.row(found)))
         ran = [c for c in tree if c.runs]
         if not ran or ran[0] is not tree.start:
             return
@@ -135,12 +126,8 @@ class GuidedSelection:
         cache = self.seen[node.number].rows
         for option in options:
             if option.meaning not in cache:
-                lean = self.seen[node.number].lean + math.log(option.prior)
-                cache[option.meaning] = self._row(_features(option), lean)
+                cache[option.meaning] = self.columns.row(_features(option))
         return np.array([cache[option.meaning] for option in options])
-
-    def _row(self, found: dict[str, float], lean: float) -> np.ndarray:
-        return self.columns.row({**found, LEAN: lean} if self.trusting else found)
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)
