@@ -26,7 +26,7 @@ def deadly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("deadly")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # tests of other rooms need not run beside it
 def cluster(deadly: Path) -> Iterator[Any]:
     import ray
     from ray.cluster_utils import Cluster
