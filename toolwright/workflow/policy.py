@@ -7,7 +7,7 @@ the state that was edited, rewarded by what was gained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +116,7 @@ class Policy:
         return trajectory
 
 
-def offered(edits: Mapping[str, Workflow], chances: Sequence[float]) -> list[Proposal]:
+def offered(edits: Mapping[str, Workflow], chances: Iterable[float]) -> list[Proposal]:
     """Every edit with its prior: how likely it is beside one of a uniform choice."""
     priors = [(1 - FLOOR) * len(edits) * float(chance) + FLOOR for chance in chances]
     return [Proposal(edit, made, prior) for (edit, made), prior in zip(edits.items(), priors, strict=True)]
