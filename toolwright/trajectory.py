@@ -136,7 +136,8 @@ def write_table(path: Path, table: Any) -> None:
 
     partial = path.with_suffix(".partial")
     try:
-        pq.write_table(table, partial, compression="zstd")
+        # What repeats is left to the compression: a step is too few rows for dictionaries and statistics.
+        pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

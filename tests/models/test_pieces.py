@@ -71,6 +71,7 @@ def test_a_rotation_is_that_of_transformers_once_halves_are_pairs() -> None:
         ([7, 7, 7], None, None),
         ([3, 9, 1, 5], None, [2, 9, 1, 4]),
         ([6, 9, 5, 7], [(0, 0), (0, 4), (2, 0), (0, 4)], [5, 8, 5, 4]),
+        ([150, 90, 70, 200], [(0, 0), (0, 40), (2, 0), (0, 66)], [149, 89, 1, 199]),  # in several pieces
     ],
 )
 def test_short_sequences_are_attended_to_as_long_ones_are(

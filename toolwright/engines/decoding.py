@@ -7,7 +7,7 @@ result and the views of it. Here they are made once. Every kernel does what its 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +16,7 @@ from toolwright.models.decoder import Decoder, Shape, Weights
 from toolwright.models.layer import Attend, LayerWeights
 from toolwright.models.norm import floor, gain
 
-silu = torch._C._nn.silu  # torch.nn.functional has no form that writes elsewhere
-
+silu: Any = torch._C._nn.silu  # torch.nn.functional has no form that writes elsewhere
 
 # Numbers of a matrix that stays in a cache near the processor from one pass to the next. A larger one comes
 # from memory, as fast in the learner's order as in any other.

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+PIECE = 64  # queries that are given the same keys: of those after a query it sees none
 LONGEST = 512  # tokens: a token's probabilities then take no more memory than the rest that it leaves behind
 
 
@@ -66,6 +67,19 @@ class Span(NamedTuple):
     lengths: Tensor
 
 
+def pieces(span: Span) -> list[Span]:
+    """The same, some queries at a time: the first of them then look at few keys, not at all that come later
+    and are masked."""
+    starts, offsets, lengths = span
+    found = []
+    for done in range(0, max(1, int((lengths - offsets).max())), PIECE):
+        first = torch.minimum(offsets + done, lengths)
+        until = torch.minimum(first + PIECE, lengths)
+        rows = slice(None) if done == 0 else first < until
+        found.append(Span(starts[rows], first[rows], until[rows]))
+    return found
+
+
 class Block:
     """A span's rows side by side. Query heads that share a key-value head stand in one matrix."""
 
@@ -100,7 +114,8 @@ class BlockAttention:
     """Causal attention over spans that together hold every computed token once as a query."""
 
     def __init__(self, spans: Sequence[Span], where: Tensor, heads: int, kv_heads: int) -> None:
-        self.blocks = [Block(span, where, heads, kv_heads) for span in spans]
+        parts = [part for span in spans for part in pieces(span)]
+        self.blocks = [Block(part, where, heads, kv_heads) for part in parts]
         queries = torch.cat([block.queries for block in self.blocks])
         there = (~torch.cat([block.absent for block in self.blocks])).nonzero()[:, 0]
         self.place = torch.empty_like(there)  # of each token and head among the blocks' queries
