@@ -1,10 +1,11 @@
 """A process that outlives its run by a moment, and ends what the run has left behind.
 
-Ray ends some of its processes with a driver that is killed -9, and leaves the others to notice. Every process of
-a run carries its mark in its environment. When the driver is no more, for whatever reason, Ray's own that are
-still there are killed, since they have nothing to save and pay no heed to less; others, a tool's server say, are
-told to end, and killed if they have not after a moment. A driver that says farewell first has ended its own; of
-one that did not, anything may still be on its way. Started as a file of its own, so that it costs no import.
+Ray ends some of its processes with a driver that is killed -9, and leaves the others to notice. Every process
+of a run carries its mark in its environment. When the driver is no more, for whatever reason, Ray's own that
+are still there are killed, since they have nothing to save and pay no heed to less; others, a tool's server
+say, are told to end, and killed if they have not after a moment. A driver that says farewell first has ended
+its own; of one that did not, anything may still be on its way. Started as a file of its own, so that it costs
+no import.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _measured(model: schema.Model) -> tuple[Shape, int]:
 
 
 def parameters(shape: Shape) -> int:
-    """Counted rather than made: on torch's `meta` device even that imports its compiler, for a second or two."""
+    """Counted rather than made: even on torch's `meta` device that imports its compiler, for a second."""
     q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     a_layer = shape.width * (2 * q + 2 * kv + 3 * shape.ffn + 2)  # its matrices, and two norms
     return shape.width * (shape.vocab + 1) + shape.layers * a_layer
