@@ -23,7 +23,7 @@ class Group:
     """Two ranks on the tests' cluster, and what was said of those that were lost."""
 
     def __init__(self) -> None:
-        node = next(node["NodeID"] for node in ray.nodes() if node["Alive"])
+        node = ray.get_runtime_context().get_node_id()
         how: dict[str, Any] = {"members": "tests.runtime.pretenders:members", "brief": None, "moved": {}}
         posts = [Post(f"policy-{i}", ("policy",), cpus=0.1) for i in range(2)]
         self.seats = [Seat("pretend", post, Runtime(), **how, node=node) for post in posts]
