@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -38,3 +39,18 @@ def test_one_that_has_stopped_listening_keeps_nobody_from_asking_giving_up_and_c
     assert deaf.process.poll() is not None
     with pytest.raises(InfrastructureFailure, match="the deaf engine was closed"):
         deaf.ask("generate", [1])
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_memory_that_it_shared_with_its_workers_goes_with_it(
+    monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    monkeypatch.setattr(process, "FAREWELL_S", 0.5)
+    engine = EngineProcess("the hoarder", "tests.engines.hoarding", {}, limit_s=60)
+    held = Path("/dev/shm", engine.told["name"])
+    assert held.exists()
+    if killed:
+        engine.process.kill()
+        engine.process.wait()
+    engine.close()
+    assert not held.exists()

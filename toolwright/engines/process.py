@@ -24,6 +24,7 @@ from toolwright.failures import InfrastructureFailure, UserError
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 FAREWELL_S = 10.0  # for an engine to close what it opened, before it is killed
+SHARED = ("/dev/shm/psm_", "/dev/shm/sem.mp-")  # as Python calls blocks and semaphores
 LINES_TOLD = 12  # of what it wrote last, when it died
 
 
@@ -103,6 +104,7 @@ class EngineProcess:
         if self._closing:
             return
         self._closing = True
+        shared = _shared_memory(self.process.pid)
         self.tell("close", 0)
         self._to_send.put(None)
         with suppress(subprocess.TimeoutExpired):
@@ -110,6 +112,8 @@ class EngineProcess:
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # the whole group: its workers, too
         self.process.wait()
+        for left in shared:  # killed with the rest: the process that Python has for this
+            left.unlink(missing_ok=True)
         self._reader.join(FAREWELL_S)
         self._writer.join(FAREWELL_S)
         self.wire.close()
@@ -152,6 +156,17 @@ class EngineProcess:
         except OSError:
             return ""
         return "".join(f"\n  {line}" for line in ["; it wrote last:", *lines[-LINES_TOLD:]]) if lines else ""
+
+
+def _shared_memory(group: int) -> set[Path]:
+    """What processes of this group have of Python's `multiprocessing`, where there is a /proc to ask."""
+    found = set()
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getpgid(int(place.name)) == group:
+                lines = (place / "maps").read_text().splitlines()
+                found |= {line.split(maxsplit=5)[5] for line in lines if "/dev/shm/" in line}
+    return {Path(name) for name in found if name.startswith(SHARED) and not name.endswith("(deleted)")}
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:
