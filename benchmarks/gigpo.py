@@ -13,15 +13,16 @@ step, the optimiser, no reference, and division by the standard deviation, which
 `mean_std_norm`. Each has its own paper's average over tokens. A move is one token; what ends a turn is not
 sampled. GiGPO's weight of steps and its discount are the paper's, 1 and 0.95, untuned.
 
-Compared is success, the share of a step's sampled attempts that reach the goal, in percent. On seeds 0 to 9
-GiGPO was ahead on 7, a run of each collapsed, and that it is ahead was not shown: 1.6 points on the mean of
-all steps, 95 % from -15.4 to 18.7. README.md beside this has the table.
+Compared are, over a step's sampled attempts and in percent: success, the share that reach the goal; and SPL,
+success weighted by path length (arXiv 1807.06757), where one that reaches it counts the shortest way divided
+by its own. The reward of both is for reaching the goal, however late; of GiGPO's two advantages, that of a
+step is discounted. README.md beside this has the tables.
 
 The setting was chosen on levels of other seeds, from 100 on, of four with this warm start: 24 attempts of 40
 turns and 24 of 28, where GiGPO was ahead by 2 to 3 points at 2e-3; 12 of 48 turns on ways of 20 to 26 moves,
 where neither began to learn; and this one. Before it, of seven with a warm start from demonstrations of the
-way, mostly random moves, none had GiGPO ahead at every rate and level tried. The learning rates are the best
-of four for each, on four such levels; `--tune` finds them out anew.
+way, mostly random moves, none had GiGPO ahead at every rate and level tried. The learning rate of both is
+GRPO's best of four, on four such levels; `--tune` takes for each its own, and shows what it chose from.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import copy
 from pathlib import Path
+from typing import NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -49,9 +51,9 @@ from toolwright.config.compose import Source, resolve
 from toolwright.config.schema import Config
 from toolwright.environments.builtin.gridworld import GridWorld, Place
 from toolwright.tasks import load
-from toolwright.trajectory import Task
+from toolwright.trajectory import Task, Trajectory
 
-RATES = {"grpo": "1e-3", "gigpo": "2e-3"}
+RATES = {"grpo": "1e-3", "gigpo": "1e-3"}
 TRIED, TUNING = ("5e-4", "1e-3", "2e-3", "4e-3"), range(100, 104)
 TASK = (
     "task=gridworld",
@@ -138,8 +140,14 @@ def warm_start(folder: Path, seed: int) -> Path:
     return folder / "warm/model"
 
 
-def successes(algorithm: str, model: Path, seed: int, *, steps: int, rate: str) -> list[float]:
-    """The share of a step's attempts that reached the goal, step by step."""
+class Step(NamedTuple):
+    """Over the attempts of one."""
+
+    success: float
+    spl: float
+
+
+def walked(algorithm: str, model: Path, seed: int, *, steps: int, rate: str) -> list[Step]:
     from toolwright.trainer.loop import Trainer
 
     own = [f"model.path={model}", f"run.seed={seed}", f"update.policy.lr={rate}", f"train.steps={steps}"]
@@ -148,20 +156,27 @@ def successes(algorithm: str, model: Path, seed: int, *, steps: int, rate: str) 
     try:
         for step in range(1, steps + 1):
             sampled = trainer.sample(step)
-            found.append(statistics.fmean(t.counts["success"] for t in sampled.trajectories))
+            found.append(seen(sampled.trajectories))
             trainer.learn(sampled, step)
     finally:
         trainer.close()
     return found
 
 
-Curves = dict[tuple[str, str], list[float]]  # success step by step, by algorithm and learning rate
+def seen(attempts: Sequence[Trajectory]) -> Step:
+    shortest = len(GridWorld(attempts[0].task.extra_info["environment"]["level"], "place").solution() or [])
+    reached = [t.counts["success"] for t in attempts]
+    weighted = [one * shortest / max(t.turns, shortest) for one, t in zip(reached, attempts, strict=True)]
+    return Step(statistics.fmean(reached), statistics.fmean(weighted))
+
+
+Curves = dict[tuple[str, str], list[Step]]  # by algorithm and learning rate
 
 
 def one_seed(seed: int, *, steps: int, runs: Sequence[tuple[str, str]]) -> Curves:
     with tempfile.TemporaryDirectory() as folder:
         model = warm_start(Path(folder), seed)
-        return {(name, rate): successes(name, model, seed, steps=steps, rate=rate) for name, rate in runs}
+        return {(name, rate): walked(name, model, seed, steps=steps, rate=rate) for name, rate in runs}
 
 
 def of_seeds(
@@ -176,7 +191,7 @@ def tuned(*, steps: int, workers: int) -> dict[str, str]:
     """For each the rate with the highest mean success over all steps of the tuning levels."""
     runs = [(name, rate) for name in OWN for rate in TRIED]
     curves = of_seeds(TUNING, steps=steps, runs=runs, workers=workers)
-    means = {run: 100 * statistics.fmean(statistics.fmean(curve[run]) for curve in curves) for run in runs}
+    means = {run: statistics.fmean(mean(curve[run], "success") for curve in curves) for run in runs}
     print(f"success over all steps by learning rate, seeds {TUNING.start} to {TUNING.stop - 1}")
     for name in OWN:
         print(f"{name:6}" + "".join(f"  {rate}: {means[name, rate]:.1f}" for rate in TRIED))
@@ -204,36 +219,30 @@ def main() -> None:
         asked.json.write_text(json.dumps(curves))
 
 
-COLUMNS = ("at first", "grpo", "gigpo", "ahead", "grpo", "gigpo", "ahead", "grpo", "gigpo")
-
-
-def show(curves: Sequence[dict[str, list[float]]], *, first_seed: int, last: int) -> None:
+def show(curves: Sequence[dict[str, list[Step]]], *, first_seed: int, last: int) -> None:
     """A row a seed, then GiGPO minus GRPO over the seeds."""
-    print(f"{'':8}{'':>9}{'all steps':>27}{'last fifth':>27}{'steps to 80 %':>18}")
-    line("seed", COLUMNS)
+    parts = {"all steps": slice(None), "last fifth": slice(-last, None)}
+    measures = [(f"{measure}, {part}", measure, parts[part]) for measure in Step._fields for part in parts]
+    print(f"{'':17}" + "".join(f"{name:>24}" for name, _, _ in measures))
+    line("seed", ["at first", *["grpo", "gigpo", "ahead"] * len(measures)])
     rows = []
     for seed, curve in enumerate(curves, first_seed):
-        grpo, gigpo = curve["grpo"], curve["gigpo"]
-        first, *means = (
-            100 * statistics.fmean(part) for part in (grpo[:1], grpo, gigpo, grpo[-last:], gigpo[-last:])
-        )
-        ahead = means[1] - means[0], means[3] - means[2]
-        rows.append([first, *means[:2], ahead[0], *means[2:], ahead[1], reached(grpo), reached(gigpo)])
-        line(str(seed), rows[-1])
+        row = [mean(curve["grpo"][:1], "success")]
+        for _, measure, part in measures:
+            grpo, gigpo = (mean(curve[name][part], measure) for name in OWN)
+            row += [grpo, gigpo, gigpo - grpo]
+        rows.append(row)
+        line(str(seed), row)
     columns = list(zip(*rows, strict=True))
     line("mean", [statistics.fmean(column) for column in columns])
     if len(rows) > 1:
         line("sd", [statistics.stdev(column) for column in columns])
-    print(f"all steps: {paired(columns[3])}")
-    print(f"last fifth: {paired(columns[6])}")
-    sooner, later = sum(row[8] < row[7] for row in rows), sum(row[8] > row[7] for row in rows)
-    print(f"steps to 80 %: GiGPO sooner on {sooner} seeds, later on {later}")
+    for place, (name, _, _) in enumerate(measures):
+        print(f"{name}: {paired(columns[3 + 3 * place])}")
 
 
-def reached(curve: Sequence[float]) -> int:
-    """The first step by which three in a row have had 80 % on average; one more than there are: never."""
-    means = [statistics.fmean(curve[step - 3 : step]) for step in range(3, len(curve) + 1)]
-    return next((step for step, mean in enumerate(means, 3) if mean >= 0.8), len(curve) + 1)
+def mean(steps: Sequence[Step], measure: str) -> float:
+    return 100 * statistics.fmean(getattr(step, measure) for step in steps)
 
 
 # Student's t for 95 %, by degrees of freedom from 1; beyond them the last is wide enough.
@@ -251,7 +260,7 @@ def paired(ahead: Sequence[float]) -> str:
 
 
 def line(name: str, cells: Sequence[float | str]) -> None:
-    print(f"{name:8}" + "".join(f"{c if isinstance(c, str) else format(c, '.1f'):>9}" for c in cells))
+    print(f"{name:9}" + "".join(f"{c if isinstance(c, str) else format(c, '.1f'):>8}" for c in cells))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from toolwright.environments.builtin.gridworld import GridWorld
 from toolwright.tasks import load
+from toolwright.trajectory import Segment, Trajectory
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gigpo.py"
 
@@ -48,3 +49,14 @@ def test_the_difference_is_told_with_its_interval(benchmark: ModuleType) -> None
     # sd 3, so 4.30 × 3 / √3 = 7.4 to either side.
     told = benchmark.paired([2.0, 8.0, 5.0])
     assert told == "GiGPO ahead by 5.0 points, on 3 of 3 seeds; 95 % from -2.4 to 12.4"
+
+
+def test_a_longer_way_to_the_goal_counts_less(benchmark: ModuleType) -> None:
+    (level,) = load(benchmark.configured(*benchmark.TASK).task, seed=0).train
+    way = len(GridWorld(level.extra_info["environment"]["level"], "place").solution() or [])
+    attempts = [
+        Trajectory(level, "g", segments=[Segment("policy", [1], [0.0])] * moves, counts={"success": reached})
+        for moves, reached in [(way, 1), (2 * way, 1), (40, 0)]
+    ]
+    step = benchmark.seen(attempts)
+    assert (step.success, step.spl) == (pytest.approx(2 / 3), pytest.approx(1.5 / 3))
