@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
 from toolwright.config.keys import find, written
 from toolwright.config.names import Registered
@@ -98,8 +100,13 @@ def _count(row: Row) -> str:
     """How many keys a row for many speaks of."""
     if not row.block:
         return ""
-    own = sum(row_of(key) is row for key in keys.leaves())
+    own = _spoken_of()[row.key]
     return f" ({own})" if own > 1 else ""
+
+
+@cache
+def _spoken_of() -> Counter[str]:
+    return Counter(row.key for key in keys.leaves() if (row := row_of(key)) is not None)
 
 
 if __name__ == "__main__":
