@@ -159,9 +159,11 @@ def busy(events: Sequence[Event]) -> float:
 
 
 def created_bytes() -> int:
+    import ray
     from ray._private import internal_api
 
-    state = internal_api.get_state_from_address(None)
+    # By its address: left to itself it asks whichever cluster was started last on this machine.
+    state = internal_api.get_state_from_address(ray.get_runtime_context().gcs_address)
     return int(internal_api.get_memory_info_reply(state).store_stats.cumulative_created_bytes)
 
 
