@@ -81,7 +81,7 @@ def test_a_long_answer_takes_no_longer_than_it_should(name: str, answer: str) ->
     made = scorer(name, params=PARAMS.get(name, {}))
     began = time.process_time()
     assert score(made, attempt(answer, TRUTHS[name]))[0] is not None
-    assert time.process_time() - began < 5  # a hundredth of that; what is quadratic takes minutes
+    assert time.process_time() - began < 0.5  # a tenth of that; what is quadratic takes minutes
 
 
 def test_64_threads_may_ask_one_scorer(elsewhere: dict[str, Scorer]) -> None:
@@ -109,4 +109,4 @@ def test_a_thousand_answers_to_gsm8k_take_a_blink() -> None:
     attempts = [attempt(f"{reasoning}#### {n}", str(n)) for n in range(1000)]
     began = time.process_time()
     assert score(made, *attempts) == [1.0] * 1000
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 0.2

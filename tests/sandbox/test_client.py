@@ -136,7 +136,7 @@ def test_a_call_keeps_its_deadline_whatever_the_server_does() -> None:
                 started = time.monotonic()
                 with pytest.raises(DeadlinePassed, match=url):
                     await client.run("x", timeout=limit)
-                assert time.monotonic() - started < 30
+                assert time.monotonic() - started < limit + 5
         async with Client("http://127.0.0.1:9", timeout=0.3) as client:
             with pytest.raises(InfrastructureFailure):
                 await client.run("x")

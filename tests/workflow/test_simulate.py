@@ -149,4 +149,4 @@ def test_a_model_of_another_world_is_not_asked() -> None:
 def test_many_evaluations_take_little_time() -> None:
     started = time.process_time()
     outcomes(FLOWS["ensemble"], 7, 400)
-    assert time.process_time() - started < 10  # a fifth of a second on a quiet machine
+    assert time.process_time() - started < 2.0  # a fifth of a second on a quiet machine
