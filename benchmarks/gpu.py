@@ -285,11 +285,13 @@ def our_profile(model: str) -> list[dict[str, Any]]:
     """By kind of kernel, milliseconds; and the least that the bytes and products allow."""
     import torch
 
+    from toolwright.kernels.graphs import Kind
+
     torch.set_num_threads(1)
     decoder = loaded(model, 512)
     engine = engine_of(decoder, SEQUENCES)
     generate(engine, SEQUENCES)
-    graph = engine._graphs[SEQUENCES, False]
+    graph = engine._graphs[Kind(SEQUENCES, filters=False, top=0)]
     engine.rows.positions.fill_(PROMPT_TOKENS + NEW_TOKENS // 2)
     engine.rows.left.zero_()
     engine.rows.step.zero_()

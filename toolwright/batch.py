@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 
 import torch
@@ -64,19 +65,25 @@ class Batch:
     @property
     def mask(self) -> Tensor:
         """[sequences, longest] float32: 1 where a padded action column holds an action."""
-        sizes = torch.tensor(self.action_lengths, device=self.tokens.device)
-        column = torch.arange(max(self.action_lengths, default=0), device=self.tokens.device)
-        return (column[None] < sizes[:, None]).float()
+        return self._places[0]
 
     def padded(self, column: Tensor | str) -> Tensor:
         """An action column as [sequences, longest], zero where there is no action. Differentiable."""
         values = self.columns[column] if isinstance(column, str) else column
-        mask = self.mask.bool()
-        return values.new_zeros(mask.shape).masked_scatter(mask, values)
+        mask, place = self._places
+        return values.new_zeros(mask.numel()).scatter(0, place, values).view(mask.shape)
 
     def flat(self, padded: Tensor) -> Tensor:
         """The inverse of `padded`."""
-        return padded[self.mask.bool()]
+        return padded.flatten().index_select(0, self._places[1])
+
+    @cached_property
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """The mask, and where in it, row after row, each action stands."""
+        sizes = torch.tensor(self.action_lengths, dtype=torch.int64)
+        there = torch.arange(max(self.action_lengths, default=0))[None] < sizes[:, None]
+        place = there.flatten().nonzero()[:, 0]
+        return sent(there.float(), self.tokens.device), sent(place, self.tokens.device)
 
     def rewards(self, scores: Sequence[float]) -> Tensor:
         """One score a sequence, given at its last action: [sequences, longest]."""
@@ -112,9 +119,28 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         if self.tokens.device == device:
             return self
-        columns = {name: column.to(device) for name, column in self.columns.items()}
-        moved = {name: getattr(self, name).to(device) for name in ("tokens", "actions", "steps")}
-        return replace(self, columns=columns, **moved)
+        return replace(
+            self,
+            tokens=sent(self.tokens, device),
+            actions=sent(self.actions, device),
+            steps=sent(self.steps, device),
+            columns={name: sent(column, device) for name, column in self.columns.items()},
+        )
+
+    def between(self, first: int, last: int) -> Batch:
+        """The sequences from `first` to before `last`: parts of the same tensors."""
+        rows = slice(first, last)
+        start, before = sum(self.lengths[:first]), sum(self.action_lengths[:first])
+        actions = slice(before, before + sum(self.action_lengths[rows]))
+        return Batch(
+            tokens=self.tokens[start : start + sum(self.lengths[rows])],
+            lengths=self.lengths[rows],
+            actions=self.actions[actions] - start,
+            action_lengths=self.action_lengths[rows],
+            group=self.group[rows],
+            steps=self.steps[actions],
+            columns={name: column[actions] for name, column in self.columns.items()},
+        )
 
     def select(self, rows: Sequence[int]) -> Batch:
         """The batch of these sequences, in this order."""
@@ -166,3 +192,10 @@ def partition(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
 
 def _ranges(spans: Iterable[tuple[int, int]]) -> Tensor:
     return torch.cat([torch.arange(start, stop) for start, stop in spans])
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """`tensor` on a device. A GPU fetches it when it gets there; nobody waits."""
+    if device.type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -12,7 +12,7 @@ import torch
 
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.engines import Completion, Sampling
+from toolwright.engines import Completion, Drawn, Sampling
 from toolwright.engines.native import NativeEngine, build
 from toolwright.failures import UserError
 from toolwright.learner.policy import Frozen
@@ -113,6 +113,31 @@ def test_greedy_top_k_and_seeds() -> None:
     nucleus = run(many(engine, prompts, max_tokens=20, top_p=0.9))
     mine, theirs = learned(engine, prompts, nucleus, 1.0)
     assert float((mine - theirs).abs().mean()) < 0.02
+
+
+@pytest.mark.parametrize("heat", [1.0, 0.0])
+def test_the_likeliest_tokens_are_told_beside_each(heat: float) -> None:
+    engine = engine_of(slots=8)
+    prompts = prompts_of(12)
+    plain = run(many(engine, prompts, max_tokens=20, temperature=heat))
+    assert not any(answer.top for answer in plain)
+    for top in (1, 3, 500):  # 500: more than there are tokens
+        told = run(many(engine, prompts, max_tokens=20, temperature=heat, top=top))
+        for answer, same in zip(told, plain, strict=True):
+            assert answer.tokens == same.tokens
+            assert len(answer.top) == 20
+            for token, log_prob, best in zip(answer.tokens, answer.log_probs, answer.top, strict=True):
+                assert len(best) == min(top, engine.decoder.shape.vocab)
+                assert [p for _, p in best] == sorted((p for _, p in best), reverse=True)
+                if token in dict(best):
+                    assert dict(best)[token] == pytest.approx(log_prob, abs=1e-4)
+                else:
+                    assert log_prob <= best[-1][1] + 1e-4
+    heard: list[Drawn] = []
+    answer = run(
+        engine.generate(prompts[0], Sampling(max_tokens=9, top=2), attempt="heard", heard=heard.append)
+    )
+    assert heard == answer.drawn
 
 
 def test_ends_and_stops() -> None:

@@ -47,9 +47,9 @@ def test_a_pass_that_memory_has_no_room_for_is_done_in_smaller_parts(monkeypatch
         return found
 
     before = {name: p.clone() for name, p in cramped.decoder.named_parameters()}
-    monkeypatch.setattr(cramped.optimizer.inner, "step", lambda lr: None)
+    monkeypatch.setattr(cramped.optimizer.inner, "step", lambda lr, moves: None)
     monkeypatch.setattr(cramped, "_update", update)
-    monkeypatch.setattr(plain.optimizer.inner, "step", lambda lr: None)
+    monkeypatch.setattr(plain.optimizer.inner, "step", lambda lr, moves: None)
     wanted, found = plain.update(batch, objective), cramped.update(batch, objective)
     assert most < cramped.micro_tokens <= 2 * most
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=1e-5)

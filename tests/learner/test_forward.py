@@ -13,6 +13,7 @@ from toolwright.batch import Batch
 from toolwright.learner import forward
 from toolwright.learner.forward import statistics
 from toolwright.models.decoder import Decoder
+from toolwright.trajectory import Segment, Task, Trajectory
 
 
 def one_by_one(model: Decoder, batch: Batch, temperature: float) -> Iterator[Tensor]:
@@ -58,3 +59,37 @@ def test_entropy_has_a_gradient_only_where_it_is_asked_for() -> None:
     model, batch = tiny.decoder(), tiny.batch(3)
     assert not statistics(model, batch, temperature=1.0).entropy.requires_grad
     assert statistics(model, batch, temperature=1.0, entropy_gradient=True).entropy.requires_grad
+
+
+@pytest.mark.parametrize("most", [1, 7, 20])
+def test_losses_of_some_sequences_after_the_other_add_up_and_no_logits_are_computed_twice(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny.decoder()
+    idle = Trajectory(Task("idle", []), group="idle", index=0)  # nothing was sampled there
+    idle.append(Segment("prompt", [3, 4, 5]))
+    batch = Batch.pack([idle, *tiny.conversations(6), idle])
+    batch.columns["weight"] = torch.linspace(-1, 1, len(batch.actions))
+    rows: list[int] = []
+    head = model.head
+    monkeypatch.setattr(model, "head", lambda hidden: rows.append(len(hidden)) or head(hidden))
+
+    def gradient() -> list[Tensor]:
+        model.zero_grad()
+
+        def loss_of(piece: Batch, now: forward.Statistics) -> Tensor:
+            assert piece.tokens[piece.actions].shape == now.log_prob.shape
+            return (piece.padded("weight") * piece.padded(now.log_prob)).sum() + 0.1 * now.entropy.sum()
+
+        forward.learn(model, batch, loss_of, temperature=0.7, dtype=torch.float32, entropy_gradient=True)
+        return [p.grad for p in model.parameters() if p.grad is not None]
+
+    whole = gradient()
+    assert rows == [len(batch.actions)]
+    rows.clear()
+    monkeypatch.setattr(forward, "LOGITS_AT_ONCE", most * model.shape.vocab)
+    torch.testing.assert_close(gradient(), whole, rtol=1e-4, atol=1e-5)
+    if most >= max(batch.action_lengths):
+        assert len(rows) > 1
+        assert sum(rows) == len(batch.actions)
+        assert max(rows) <= most

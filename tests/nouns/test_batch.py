@@ -127,6 +127,15 @@ class TestSelecting:
 
     @given(batches, st.data())
     @quick
+    def test_rows_between_two_are_those_selected_one_by_one(
+        self, attempts: list[Trajectory], data: st.DataObject
+    ) -> None:
+        first = data.draw(st.integers(0, len(attempts) - 1))
+        last = data.draw(st.integers(first + 1, len(attempts)))
+        same(Batch.pack(attempts).between(first, last), Batch.pack(attempts[first:last]))
+
+    @given(batches, st.data())
+    @quick
     def test_padded_rows_of_a_selection_are_the_rows_of_the_whole(
         self, attempts: list[Trajectory], data: st.DataObject
     ) -> None:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from toolwright.batch import sent
+
 
 class Layout(NamedTuple):
     """Where sequences begin: of queries and of keys, of which a sequence may have more in front."""
@@ -22,7 +24,7 @@ class Layout(NamedTuple):
     def of(cls, queries: Sequence[int], keys: Sequence[int], device: torch.device) -> Layout:
         """Of sequences with so many queries and keys each."""
         starts = torch.tensor([[0, *accumulate(queries)], [0, *accumulate(keys)]], dtype=torch.int32)
-        of_queries, of_keys = starts.to(device)
+        of_queries, of_keys = sent(starts, device)
         return cls(of_queries, of_keys, max(queries), max(keys))
 
 

@@ -9,40 +9,57 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from toolwright.config import schema
-from toolwright.engines import Completion, Drawn, Heard, Sampling
+from toolwright.engines import Drawn
 from toolwright.engines.cache import SlotCache
 from toolwright.engines.native import NativeEngine, _Sequence
-from toolwright.failures import TaskFailure, UserError
+from toolwright.failures import UserError
 from toolwright.kernels.decoding import attend, place
 from toolwright.kernels.flash import Layout, attend_packed
-from toolwright.kernels.sampling import Rows, draw, filtered
+from toolwright.kernels.sampling import Rows, draw, filtered, log_softmax
 from toolwright.models.decoder import Decoder, Shape, Weights
 from toolwright.models.layer import LayerWeights
 from toolwright.models.tokenizer import Tokenizer
 
 CHUNK = 16  # steps between two looks of the host
+TOP = 20  # of the likeliest tokens, where any row is told them: what OpenAI's protocol may ask for
 SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)  # rows of a graph
 CACHE_SHARE = 0.4  # of the memory that is free; the rest is the learner's
 STILL_GOING = 0.6  # of a chunk's rows, for the next to be worth starting before the host has looked
 POLL_S = 0.0003
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Steps that the device is at, and where their draws will be: [steps, rows] each."""
+class Kind(NamedTuple):
+    """What tells one graph from another."""
 
-    sequences: list[_Sequence]
-    graph: torch.cuda.CUDAGraph
-    steps: int
-    left: int  # of the row that had most, before these steps
+    rows: int
+    filters: bool  # whether top-p or top-k leave anything out
+    top: int  # of the likeliest tokens, told beside each that is drawn
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the device has drawn: [steps, rows] each, and of the likeliest [steps, rows, top]."""
+
     drawn: Tensor
     log_probs: Tensor
+    best: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Steps that the device is at, and where their draws will be."""
+
+    sequences: list[_Sequence]
+    kind: Kind
+    steps: int
+    left: int  # of the row that had most, before these steps
+    told: Told
     done: torch.cuda.Event
 
 
@@ -72,7 +89,8 @@ class GraphEngine(NativeEngine):
             drawn=torch.empty(CHUNK, most, dtype=torch.int64, device=device),
             log_probs=torch.empty(CHUNK, most, dtype=torch.float32, device=device),
         )
-        self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
+        self.best: dict[int, tuple[Tensor, Tensor]] = {}  # by how many of them are told
+        self._graphs: dict[Kind, torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._copies: Weights | None = None
         self._closing: dict[tuple[str, ...], frozenset[int] | None] = {}
@@ -89,15 +107,6 @@ class GraphEngine(NativeEngine):
                 "caches; lower model.context"
             )
         return SlotCache(self.decoder.shape, fitting, rows=fitting + 1, dtype=self.dtype, device=self.device)
-
-    async def generate(
-        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None
-    ) -> Completion:
-        if sampling.top:
-            raise TaskFailure(
-                "on a GPU the native engine does not tell the likeliest tokens beside those drawn"
-            )
-        return await super().generate(prompt, sampling, attempt=attempt, heard=heard)
 
     async def _run(self) -> None:
         """While the host reads what one chunk has drawn, the device is at the next: whoever has ended there
@@ -137,35 +146,44 @@ class GraphEngine(NativeEngine):
             for member in family[1:]:
                 self.cache.copy(family[0].slot, member.slot, len(member.tokens))
         of_family = [i for i, family in enumerate(families) for _ in family]
-        rows = self._stand(members)
-        self._draw(
-            logits.index_select(0, torch.tensor(of_family, device=self.device)), rows, _filters(members)
-        )
-        drawn, log_probs = (x[:1, : len(members)].tolist() for x in (self.rows.drawn, self.rows.log_probs))
-        self.active += self._given(members, drawn, log_probs)
+        rows, kind = self._stand(members), self._kind(members, len(members))
+        self._draw(logits.index_select(0, torch.tensor(of_family, device=self.device)), rows, kind)
+        told = self._told(1, len(members), kind.top)
+        torch.cuda.current_stream().synchronize()
+        self.active += self._given(members, told)
 
     @torch.inference_mode()
     def _launch(self, after: Chunk | None = None) -> Chunk:
         """A chunk of steps for all active sequences, or one more for those of the chunk before."""
         if after is None:
             self._laid_out()
-            sequences, filters = list(self.active), _filters(self.active)
-            size = next(size for size in self.sizes if size >= len(sequences))
-            graph = self._graphs.get((size, filters)) or self._capture(size, filters)
-            self._stand(sequences, size)
+            sequences = list(self.active)
+            kind = self._kind(sequences, next(size for size in self.sizes if size >= len(sequences)))
+            if kind not in self._graphs:
+                self._graphs[kind] = self._capture(kind)
+            self._stand(sequences, kind.rows)
             left = max(self._left(sequence) for sequence in sequences)
         else:
-            sequences, graph, left = after.sequences, after.graph, after.left - after.steps
+            sequences, kind, left = after.sequences, after.kind, after.left - after.steps
             self.rows.step.zero_()
-        steps = min(CHUNK, left)
+        steps, graph = min(CHUNK, left), self._graphs[kind]
         for _ in range(steps):
             graph.replay()
-        count = len(sequences)
-        drawn = self.rows.drawn[:steps, :count].to("cpu", non_blocking=True)
-        log_probs = self.rows.log_probs[:steps, :count].to("cpu", non_blocking=True)
+        told = self._told(steps, len(sequences), kind.top)
         done = torch.cuda.Event()
         done.record()
-        return Chunk(sequences, graph, steps, left, drawn, log_probs, done)
+        return Chunk(sequences, kind, steps, left, told, done)
+
+    def _kind(self, sequences: Sequence[_Sequence], rows: int) -> Kind:
+        filters = any(s.sampling.top_p < 1 or s.sampling.top_k > 0 for s in sequences)
+        most = max((s.sampling.top for s in sequences), default=0)
+        return Kind(rows, filters, min(max(most, TOP), self.decoder.shape.vocab) if most else 0)
+
+    def _told(self, steps: int, rows: int, top: int) -> Told:
+        """On its way to the host."""
+        kept = (self.rows.drawn, self.rows.log_probs, *(self.best[top] if top else ()))
+        drawn, log_probs, *best = (x[:steps, :rows].to("cpu", non_blocking=True) for x in kept)
+        return Told(drawn, log_probs, (best[0], best[1]) if best else None)
 
     def _worthwhile(self, flying: Chunk) -> bool:
         """Whether to go on with the same rows: most of them still do, and nobody waits for one."""
@@ -178,7 +196,7 @@ class GraphEngine(NativeEngine):
             await asyncio.sleep(POLL_S)
         before = set(map(id, self.active))
         sequences = [s if id(s) in before else None for s in chunk.sequences]
-        self.active = self._given(sequences, chunk.drawn.tolist(), chunk.log_probs.tolist())
+        self.active = self._given(sequences, chunk.told)
 
     def _left(self, sequence: _Sequence) -> int:
         """Tokens it may still draw."""
@@ -206,17 +224,15 @@ class GraphEngine(NativeEngine):
         self.rows.step.zero_()
         return self.rows[:size]
 
-    def _given(
-        self, sequences: Sequence[_Sequence | None], drawn: list[list[int]], log_probs: list[list[float]]
-    ) -> list[_Sequence]:
+    def _given(self, sequences: Sequence[_Sequence | None], told: Told) -> list[_Sequence]:
         """Their rows' draws go to the sequences; those that end are answered, the others returned. None
         stands for one that was over already."""
         going_on = []
-        of_rows = zip(*drawn, strict=True), zip(*log_probs, strict=True)
-        for sequence, tokens, likely in zip(sequences, *of_rows, strict=True):
+        of_rows = (told.drawn.t().tolist(), told.log_probs.t().tolist())
+        for row, (sequence, tokens, likely) in enumerate(zip(sequences, *of_rows, strict=True)):
             if sequence is None:
                 continue
-            stop = self._take(sequence, tokens, likely)
+            stop = self._take(sequence, tokens, likely, _best(told, row, sequence.sampling.top))
             sequence.cached = len(sequence.tokens) - 1
             if stop is None:
                 going_on.append(sequence)
@@ -224,16 +240,24 @@ class GraphEngine(NativeEngine):
                 self._finish(sequence, stop)
         return going_on
 
-    def _take(self, sequence: _Sequence, drawn: Sequence[int], log_probs: Sequence[float]) -> str | None:
+    def _take(
+        self,
+        sequence: _Sequence,
+        drawn: Sequence[int],
+        log_probs: Sequence[float],
+        best: Sequence[tuple[tuple[int, float], ...]],
+    ) -> str | None:
         """Appends what was drawn, up to where the turn ends; -1: the row stood still from there on."""
         if drawn[-1] < 0:
             drawn = drawn[: drawn.index(-1)]
         closing = self._closing_tokens(sequence.sampling.stop)
-        for token, log_prob in zip(drawn, log_probs, strict=False):
+        for step, (token, log_prob) in enumerate(zip(drawn, log_probs, strict=False)):
             sequence.tokens.append(token)
             sequence.log_probs.append(log_prob)
+            if best:
+                sequence.top.append(best[step])
             if sequence.heard is not None:
-                sequence.heard(Drawn(token, log_prob))
+                sequence.heard(Drawn(token, log_prob, best[step] if best else ()))
             if closing is None or token in closing:
                 stop = self._stop(sequence, token)
                 if stop is not None:
@@ -250,22 +274,21 @@ class GraphEngine(NativeEngine):
             self._closing[stops] = found if plain else None
         return self._closing[stops]
 
-    def _capture(self, size: int, filters: bool) -> torch.cuda.CUDAGraph:
-        """A step of `size` rows, done once for nobody so that every kernel is there, then recorded."""
-        self._stand([], size)
-        rows = self.rows[:size]
+    def _capture(self, kind: Kind) -> torch.cuda.CUDAGraph:
+        """A step of its rows, done once for nobody so that every kernel is there, then recorded."""
+        self._stand([], kind.rows)
+        rows = self.rows[: kind.rows]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self._step(rows, filters)
+            self._step(rows, kind)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            self._step(rows, filters)
-        self._graphs[size, filters] = graph
+            self._step(rows, kind)
         return graph
 
-    def _step(self, rows: Rows, filters: bool) -> None:
+    def _step(self, rows: Rows, kind: Kind) -> None:
         weights = self._copies
         assert weights is not None
         slots, positions = self.slots[: len(rows.tokens)], rows.positions
@@ -280,14 +303,28 @@ class GraphEngine(NativeEngine):
             return attend(q, keys, values, positions, slots)
 
         hidden = self.decoder.hidden(rows.tokens, positions, look, weights=weights, split=put)
-        self._draw(self.decoder.head(hidden, weights=weights), rows, filters)
+        self._draw(self.decoder.head(hidden, weights=weights), rows, kind)
 
-    def _draw(self, logits: Tensor, rows: Rows, filters: bool) -> None:
-        if filters:
+    def _draw(self, logits: Tensor, rows: Rows, kind: Kind) -> None:
+        if kind.top:
+            self._look_around(logits, rows, kind.top)
+        if kind.filters:
             top_p, top_k = self.heat[1:, : len(logits), None]
             draw(filtered(logits, rows.temperature, top_p, top_k), rows, whole=logits)
         else:
             draw(logits, rows)
+
+    def _look_around(self, logits: Tensor, rows: Rows, top: int) -> None:
+        """The likeliest tokens, to where this step's are kept."""
+        if top not in self.best:
+            size = (CHUNK, self.sizes[-1], top)
+            self.best[top] = (
+                torch.empty(size, dtype=torch.int64, device=self.device),
+                torch.empty(size, dtype=torch.float32, device=self.device),
+            )
+        values, tokens = log_softmax(logits, rows.temperature).topk(top, dim=-1)
+        for kept, found in zip(self.best[top], (tokens, values), strict=True):
+            kept[:, : len(logits)].index_copy_(0, rows.step, found[None])
 
     def _laid_out(self) -> Weights:
         """Copies in the engine's precision, always in the same place: graphs know no other."""
@@ -344,8 +381,12 @@ def slot_bytes(shape: Shape, dtype: torch.dtype) -> int:
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * shape.context * dtype.itemsize
 
 
-def _filters(sequences: Sequence[_Sequence]) -> bool:
-    return any(s.sampling.top_p < 1 or s.sampling.top_k > 0 for s in sequences)
+def _best(told: Told, row: int, top: int) -> list[tuple[tuple[int, float], ...]]:
+    """What a row is told of each step, best first."""
+    if told.best is None or not top:
+        return []
+    tokens, values = (x[:, row, :top].tolist() for x in told.best)
+    return [tuple(zip(*step, strict=True)) for step in zip(tokens, values, strict=True)]
 
 
 def _mapped(tree: Any, change: Callable[[str, Tensor], Any], name: str = "") -> Any:

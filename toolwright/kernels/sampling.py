@@ -105,11 +105,16 @@ def _draw(
     tl.store(left + row, tl.where(ended, 0, remaining - 1), mask=going)
 
 
+def log_softmax(logits: Tensor, temperature: Tensor) -> Tensor:
+    """[rows, vocab]: under what a row is drawn from; 0 takes the likeliest, of a distribution at 1."""
+    return (logits / torch.where(temperature == 0, 1.0, temperature)[:, None]).log_softmax(-1)
+
+
 def filtered(logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     """Logits without what top-p and top-k, [rows, 1] each, leave out: a token stays while those above it do
     not reach top_p, and at most top_k do; 0 is no limit."""
-    heat = torch.where(temperature == 0, 1.0, temperature)[:, None]
-    ranked, order = (logits / heat).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    chances = log_softmax(logits, temperature).exp_()
+    ranked, order = chances.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(logits.shape[1], device=logits.device)[None]
     gone = (ranked.cumsum(-1) - ranked >= top_p) | ((top_k > 0) & (rank >= top_k))
     return logits.masked_fill(torch.zeros_like(gone).scatter_(1, order, gone), float("-inf"))
@@ -131,7 +136,6 @@ def draw(logits: Tensor, rows: Rows, *, whole: Tensor | None = None) -> None:
         num_warps=8,
     )  # fmt: skip
     if whole is not None:
-        heat = torch.where(rows.temperature == 0, 1.0, rows.temperature)
-        scaled = (whole / heat[:, None]).log_softmax(-1).gather(1, rows.tokens[:, None])
+        scaled = log_softmax(whole, rows.temperature).gather(1, rows.tokens[:, None])
         rows.log_probs[:, :count].index_copy_(0, rows.step, scaled.t())
     rows.step.add_(1)

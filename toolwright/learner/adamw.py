@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 EPSILON = 1e-8
 MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class Move(NamedTuple):
+    """Parameters that are moved together, or of sharded ones the parts that this rank has."""
+
+    decay: float
+    parameters: list[Tensor]
+    gradients: list[Tensor]
+    first: list[Tensor]
+    second: list[Tensor]
+    steps: list[Tensor]
 
 
 class AdamW:
@@ -23,26 +34,34 @@ class AdamW:
         self.parameters = [p for parameters, _ in self.groups for p in parameters]
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}  # of those that had a gradient
 
-    @torch.no_grad()
-    def step(self, lr: float) -> None:
+    def ready(self) -> list[Move]:
+        """What the next step is to move, with its gradients as they are now."""
+        moves = []
         for parameters, decay in self.groups:
-            moved = tuple(p for p in parameters if p.grad is not None)
-            if not moved:
-                continue
+            moved = [p for p in parameters if p.grad is not None]
             states = [self._state(p) for p in moved]
-            first, second, steps = ([_held(state[name]) for state in states] for name in (*MOMENTS, "step"))
-            torch._foreach_add_(steps, 1)
+            first, second, steps = ([state[name] for state in states] for name in (*MOMENTS, "step"))
+            gradients = [p.grad for p in moved if p.grad is not None]
+            if moved:
+                columns = (moved, gradients, first, second, steps)
+                moves.append(Move(decay, *([_held(x) for x in column] for column in columns)))
+        return moves
+
+    @torch.no_grad()
+    def step(self, lr: float, moves: Sequence[Move]) -> None:
+        for move in moves:
+            torch._foreach_add_(move.steps, 1)
             torch._fused_adamw_(
-                [_held(p) for p in moved],
-                [_held(p.grad) for p in moved if p.grad is not None],
-                first,
-                second,
+                move.parameters,
+                move.gradients,
+                move.first,
+                move.second,
                 [],
-                steps,
+                move.steps,
                 lr=lr,
                 beta1=self.betas[0],
                 beta2=self.betas[1],
-                weight_decay=decay,
+                weight_decay=move.decay,
                 eps=EPSILON,
                 amsgrad=False,
                 maximize=False,
@@ -75,5 +94,7 @@ class AdamW:
 
 def _held(tensor: Tensor) -> Tensor:
     """The part of a sharded tensor that this rank has: each number moves by itself."""
+    if type(tensor) in (Tensor, nn.Parameter):  # to be told quickly, there are hundreds
+        return tensor
     held: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return held

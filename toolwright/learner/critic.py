@@ -71,23 +71,24 @@ class Critic:
     def update(self, batch: Batch) -> dict[str, float]:
         """One optimiser update towards the batch's `returns`."""
         totals = Totals.of(batch.mask)
-        sums = {"loss": 0.0, "clip_fraction": 0.0}
+        measured: list[Tensor] = []
         for part, weight in self.ranks.parts(batch, self.micro_tokens):
-            part = part.to(self.model.body.device)
+            here = part.to(self.model.body.device)
             with precision(self.model.body, self.dtype):
                 values = self.model(part)[:, 0]
             loss, metrics = value_loss.compute(
-                values=part.padded(values),
-                old_values=part.padded("values"),
-                returns=part.padded("returns"),
-                mask=part.mask,
+                values=here.padded(values),
+                old_values=here.padded("values"),
+                returns=here.padded("returns"),
+                mask=here.mask,
                 clip_value=self.clip,
                 totals=totals,
             )
             (loss * weight).backward()
-            sums["loss"] += weight * float(loss.detach())
-            sums["clip_fraction"] += weight * float(metrics["clip_fraction"])
-        return {**self.ranks.sums(sums), **self.optimizer.step()}
+            measured.append(weight * torch.stack((loss.detach(), metrics["clip_fraction"])))
+        moved = self.optimizer.step()
+        loss_sum, clipped = torch.stack(measured).double().sum(0).tolist()
+        return {**self.ranks.sums({"loss": loss_sum, "clip_fraction": clipped}), **moved}
 
     def state_dict(self) -> dict[str, Any]:
         return self.ranks.state(self.model, self.optimizer)

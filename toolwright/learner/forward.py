@@ -1,7 +1,8 @@
-"""One forward pass over packed sequences, and what it says of each action."""
+"""One forward pass over packed sequences, what it says of each action, and the way back."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +11,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from toolwright import kernels
-from toolwright.batch import Batch
+from toolwright.batch import Batch, sent
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import autocast
 
-# Logits of a chunk stay under this many numbers; beyond it they are computed again on the way back
-# rather than kept, since for a real vocabulary they are far larger than everything else.
+# Logits of a chunk stay under this many numbers: for a real vocabulary they are far larger than everything
+# else. On a GPU, `kernels.likelihood` has a number of its own.
 LOGITS_AT_ONCE = 1 << 26
 
 
@@ -35,11 +36,13 @@ def precision(decoder: Decoder, dtype: torch.dtype) -> torch.autocast:
 
 
 def states(decoder: Decoder, batch: Batch) -> Tensor:
-    """[actions, width]: the hidden state from which each action was chosen, the one before its token."""
+    """[actions, width]: the hidden state from which each action was chosen, the one before its token.
+
+    The batch is one in main memory: what is to be computed is found there, and a GPU not waited for."""
     device = decoder.device
     attend = PackedAttention(batch.lengths, device, batch.shared_prompts(), batch.chosen_from())
-    hidden = decoder(batch.tokens.to(device)[attend.kept], attend.positions, attend)
-    return hidden.index_select(0, attend.where[batch.actions.to(device) - 1])
+    hidden = decoder(sent(batch.tokens[attend.kept], device), attend.positions, attend)
+    return hidden.index_select(0, sent(attend.where[batch.actions - 1], device))
 
 
 class _Chosen(torch.autograd.Function):
@@ -73,15 +76,80 @@ def statistics(
     squares: bool = False,
     entropy_gradient: bool = False,
 ) -> Statistics:
-    chosen = states(decoder, batch)
-    targets = batch.tokens[batch.actions].to(chosen.device)
+    said = sent(batch.tokens[batch.actions], decoder.device)
+    return _of_states(decoder, states(decoder, batch), said, temperature, squares, entropy_gradient)
+
+
+def learn(
+    decoder: Decoder,
+    batch: Batch,
+    loss_of: Callable[[Batch, Statistics], Tensor],
+    *,
+    temperature: float,
+    dtype: torch.dtype,
+    entropy_gradient: bool = False,
+    at_once: bool = False,
+) -> None:
+    """Forward and back, adding to gradients. Losses are of some sequences after the other, and add up: there
+    are logits of a chunk at a time, and none of them are computed twice. `at_once`: of all sequences."""
+    here = batch.to(decoder.device)
+    with precision(decoder, dtype):
+        hidden = states(decoder, batch)
+    rows = len(hidden) if at_once else _rows(decoder, hidden)
+    gradients, done = [], 0
+    for piece in _pieces(here, rows):
+        chosen = hidden.detach()[done : done + len(piece.actions)].requires_grad_()
+        with precision(decoder, dtype):
+            said = piece.tokens[piece.actions]
+            now = _of_states(decoder, chosen, said, temperature, False, entropy_gradient)
+        loss_of(piece, now).backward()
+        assert chosen.grad is not None
+        gradients.append(chosen.grad)
+        done += len(chosen)
+    hidden.backward(torch.cat(gradients))
+
+
+def _pieces(batch: Batch, rows: int) -> Iterator[Batch]:
+    """Sequences with at most so many actions together; one that has more stands alone."""
+    cuts = _cuts(batch.action_lengths, rows)
+    yield from [batch] if len(cuts) == 1 else (batch.between(*cut) for cut in cuts)
+
+
+def _cuts(lengths: Sequence[int], most: int) -> list[tuple[int, int]]:
+    cuts, first, count = [], 0, 0
+    for row, length in enumerate(lengths):
+        if count and length and count + length > most:
+            cuts.append((first, row))
+            first, count = row, 0
+        count += length
+    return [*cuts, (first, len(lengths))]
+
+
+def _rows(decoder: Decoder, hidden: Tensor) -> int:
+    """Whose logits may exist at once."""
+    numbers = LOGITS_AT_ONCE
+    if decoder.fast and kernels.usable(hidden):
+        from toolwright.kernels import likelihood
+
+        numbers = likelihood.LOGITS_AT_ONCE
+    return max(1, numbers // decoder.shape.vocab)
+
+
+def _of_states(
+    decoder: Decoder,
+    chosen: Tensor,
+    targets: Tensor,
+    temperature: float,
+    squares: bool,
+    entropy_gradient: bool,
+) -> Statistics:
     if decoder.fast and kernels.usable(chosen):
         from toolwright.kernels.likelihood import likelihood
 
         log_prob, entropy, square = likelihood(chosen, decoder.unembedding.weight, targets, temperature)
         entropy = entropy if entropy_gradient else entropy.detach()
         return Statistics(log_prob, entropy, square if squares else None)
-    rows = max(1, LOGITS_AT_ONCE // decoder.shape.vocab)
+    rows = _rows(decoder, chosen)
 
     def of_chunk(hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         logits = decoder.head(hidden)

@@ -35,13 +35,14 @@ class Optimizer:
         norm = nn.utils.get_total_norm(gradients, foreach=True)
         if hasattr(norm, "full_tensor"):  # sharded: of all ranks together, so that all of them decide alike
             norm = norm.full_tensor()
+        moves = self.inner.ready()  # while a GPU is still at the norm
         length, most = float(norm), self.config.max_grad_norm
         finite = math.isfinite(length)
         metrics = {"grad_norm": length, "lr": self.lr, "skipped": 0.0 if finite else 1.0}
         if finite:
             if length > most:
                 nn.utils.clip_grads_with_norm_(self.parameters, most, norm, foreach=True)
-            self.inner.step(self.lr)
+            self.inner.step(self.lr, moves)
         self.inner.zero_grad()
         self.updates += 1
         return metrics

@@ -15,7 +15,7 @@ from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.learner.budget import token_budget
-from toolwright.learner.forward import precision, statistics
+from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
@@ -121,25 +121,27 @@ class Policy(Frozen):
             batch = replace(batch, columns={**batch.columns, **prepared})
         measured: list[tuple[float, dict[str, Tensor]]] = []
         for part, weight in self.ranks.parts(batch, self.micro_tokens):
-            part = part.to(self.decoder.device)
-            with precision(self.decoder, self.dtype):
-                now = statistics(
-                    self.decoder,
-                    part,
-                    temperature=self.temperature,
-                    entropy_gradient=bool(objective.config.entropy_coef),
-                )
-            loss, metrics = objective(part, now, totals)
-            (loss * weight).backward()
-            difference = (now.log_prob - part.columns["sampled_log_prob"]).detach()
-            metrics = {
-                **metrics,
-                "loss": loss.detach(),
-                "gap/abs_mean": difference.abs().sum() / totals.tokens,
-                "gap/kl": -difference.sum() / totals.tokens,
-                "gap/abs_max": difference.abs().max(),
-            }
-            measured.append((weight, metrics))
+
+            def loss_of(piece: Batch, now: Statistics, weight: float = weight) -> Tensor:
+                loss, metrics = objective(piece, now, totals)
+                difference = (now.log_prob - piece.columns["sampled_log_prob"]).detach()
+                gap = {
+                    "gap/abs_mean": difference.abs().sum() / totals.tokens,
+                    "gap/kl": -difference.sum() / totals.tokens,
+                    "gap/abs_max": difference.abs().max(),
+                }
+                measured.append((weight, {**metrics, "loss": loss.detach(), **gap}))
+                return loss * weight
+
+            learn(
+                self.decoder,
+                part,
+                loss_of,
+                temperature=self.temperature,
+                dtype=self.dtype,
+                entropy_gradient=bool(objective.config.entropy_coef),
+                at_once=self.ranks.size > 1,  # what is gathered for a pass is gone with its way back
+            )
         moved = self.optimizer.step()
         sums: dict[str, float] = {}
         highest = 0.0

@@ -8,6 +8,7 @@ On a CPU, in float32, both therefore take the steps of `in_order`, and agree to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from toolwright import kernels
+from toolwright.batch import sent
 from toolwright.models.blocks import LONGEST, BlockAttention, Span, aligned, attended
 
 QUERIES_AT_ONCE = 128  # of a long sequence: bounds the memory of its scores
@@ -109,34 +111,33 @@ class PackedAttention:
         shared: Sequence[tuple[int, int]] | None = None,
         wanted: Sequence[int] | None = None,
     ) -> None:
-        self.rows, self.longest = len(lengths), max(wanted or lengths)
+        self.device, self.rows, self.longest = device, len(lengths), max(wanted or lengths)
         self.keys = list(wanted or lengths)  # of each row
         common_of = [n for _, n in shared] if shared is not None else [0] * len(lengths)
         self.queries = [max(0, keys - n) for keys, n in zip(self.keys, common_of, strict=True)]
-        sizes = torch.tensor(lengths, device=device)
+        # Found on the host, so that a GPU is not waited for between one micro-batch and the next.
+        sizes = torch.tensor(lengths)
         starts = sizes.cumsum(0) - sizes
-        row = torch.arange(self.rows, device=device).repeat_interleave(sizes)
-        token = torch.arange(len(row), device=device)
+        row = torch.arange(self.rows).repeat_interleave(sizes)
+        token = torch.arange(len(row))
         position = token - starts[row]
         source = token  # where each token's state is computed
         opening = torch.zeros_like(sizes)  # how much of a row it has in common with others
         leads = opening > 0
         if shared is not None:
-            leader, common = torch.tensor(shared, device=device).T
+            leader, common = torch.tensor(shared).T
             source = torch.where(position < common[row], starts[leader[row]] + position, token)
             opening = common.scatter_reduce(0, leader, common, "amax")
             leads = (opening > 0) & (common == 0)
-        last = sizes if wanted is None else torch.tensor(wanted, device=device)
-        computed = (source == token) & (position < last[row])
+        last = torch.tensor(self.keys)
+        there = position < last[row]
+        computed = (source == token) & there
         self.kept = computed.nonzero()[:, 0]  # the tokens that `hidden` is to be given
         self.where = (computed.cumsum(0) - 1)[source]  # every token's place among them
-        self.positions = position[self.kept]
-        self.scatter = (row * self.longest + position)[self.kept]
+        self.positions = sent(position[self.kept], device)
         self.even = len(self.kept) == self.rows * self.longest
-        self.gather = self.where.new_zeros(self.rows * self.longest)
-        there = position < last[row]
-        self.read = self.where[there]  # the states that rows look back on, row after row
-        self.gather[(row * self.longest + position)[there]] = self.where[there]
+        self._padded = row * self.longest + position  # every token's place where rows stand side by side
+        self._seen = there  # the tokens that rows look back on
         # What rows have in common once, and of each of them what comes after it.
         self.spans = [Span(starts, opening, last)]
         if bool(leads.any()):
@@ -144,6 +145,21 @@ class PackedAttention:
         self.short = device.type == "cpu" and self.longest <= LONGEST
         self.blocks: BlockAttention | None = None  # made when the first layer tells of its heads
         self.layout: Any = None  # of the flash kernel, likewise
+
+    @cached_property
+    def scatter(self) -> Tensor:
+        return sent(self._padded[self.kept], self.device)
+
+    @cached_property
+    def gather(self) -> Tensor:
+        found = torch.zeros(self.rows * self.longest, dtype=torch.int64)
+        found[self._padded[self._seen]] = self.where[self._seen]
+        return sent(found, self.device)
+
+    @cached_property
+    def read(self) -> Tensor:
+        """The states that rows look back on, row after row."""
+        return sent(self.where[self._seen], self.device)
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.short and q.dtype == torch.float32:
@@ -163,7 +179,7 @@ class PackedAttention:
 
         if self.layout is None:
             self.layout = Layout.of(self.queries, self.keys, q.device)
-        if len(self.read) != len(k):
+        if sum(self.keys) != len(k):
             k, v = k.index_select(0, self.read), v.index_select(0, self.read)
         return attend_packed(q, k, v, self.layout)
 

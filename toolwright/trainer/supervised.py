@@ -11,6 +11,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from toolwright import tasks as task_sets
 from toolwright.agents.demonstration import Demonstrator
 from toolwright.agents.rollout import Rollout
@@ -19,7 +22,7 @@ from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.learner.forward import precision, statistics
+from toolwright.learner.forward import Statistics, learn
 from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
@@ -129,14 +132,18 @@ class Student:
         self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps)
 
     def update(self, batch: Batch) -> dict[str, float]:
-        totals, loss_sum = Totals.of(batch.mask), 0.0
-        for part in batch.split(self.micro_tokens):
-            with precision(self.decoder, self.dtype):
-                now = statistics(self.decoder, part.to(self.decoder.device), temperature=1.0)
+        totals, losses = Totals.of(batch.mask), []
+
+        def loss_of(_: Batch, now: Statistics) -> Tensor:
             loss = -now.log_prob.sum() / totals.tokens
-            loss.backward()
-            loss_sum += float(loss.detach())
-        return {"policy/loss": loss_sum, **{f"policy/{k}": v for k, v in self.optimizer.step().items()}}
+            losses.append(loss.detach())
+            return loss
+
+        for part in batch.split(self.micro_tokens):
+            learn(self.decoder, part, loss_of, temperature=1.0, dtype=self.dtype)
+        moved = self.optimizer.step()
+        loss_sum = float(torch.stack(losses).double().sum())
+        return {"policy/loss": loss_sum, **{f"policy/{name}": value for name, value in moved.items()}}
 
 
 def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:
