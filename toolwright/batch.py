@@ -97,23 +97,26 @@ class Batch:
     def shared_prompts(self) -> list[tuple[int, int]] | None:
         """For each sequence, the first one that opens with the same tokens before any action, and how many
         those are; None where no two do."""
-        tokens, actions = self.tokens.tolist(), self.actions.tolist()
-        first: dict[tuple[int, ...], int] = {}
-        shared, start, action = [], 0, 0
-        for row, (length, count) in enumerate(zip(self.lengths, self.action_lengths, strict=True)):
-            prompt = tuple(tokens[start : actions[action] if count else start])
-            leader = first.setdefault(prompt, row)
-            shared.append((leader, 0 if leader == row else len(prompt)))
-            start, action = start + length, action + count
+        tokens = self.tokens.numpy()
+        first: dict[bytes, int] = {}
+        shared, start = [], 0
+        for row, (length, (before, _)) in enumerate(zip(self.lengths, self._acted(), strict=True)):
+            leader = first.setdefault(tokens[start : start + before].tobytes(), row)
+            shared.append((leader, 0 if leader == row else before))
+            start += length
         return shared if len(first) < len(self) else None
 
     def chosen_from(self) -> list[int]:
         """How many tokens of each sequence any of its actions is chosen after; at least one."""
-        actions, start, action, found = self.actions.tolist(), 0, 0, []
+        return [max(1, last) for _, last in self._acted()]
+
+    def _acted(self) -> list[tuple[int, int]]:
+        """Where in each sequence its first action stands, and its last; (0, 0) where it has none."""
+        actions, start, action, found = self.actions.numpy(), 0, 0, []
         for length, count in zip(self.lengths, self.action_lengths, strict=True):
-            action += count
-            found.append(max(1, actions[action - 1] - start) if count else 1)
-            start += length
+            ends = (int(actions[action]), int(actions[action + count - 1])) if count else (start, start)
+            found.append((ends[0] - start, ends[1] - start))
+            start, action = start + length, action + count
         return found
 
     def to(self, device: torch.device) -> Batch:

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from toolwright.kernels import gated, heads, likelihood, norm
+from toolwright.kernels import layer as fused
 from toolwright.models.gated import swiglu
+from toolwright.models.layer import LayerWeights, layer
 from toolwright.models.norm import rms_norm
 
 PRECISIONS = pytest.mark.parametrize(("dtype", "close"), [(torch.float32, 2e-5), (torch.bfloat16, 2e-2)])
@@ -59,12 +62,31 @@ def test_norm(size: tuple[int, int], dtype: torch.dtype, close: float, device: t
 @PRECISIONS
 @pytest.mark.parametrize("size", [(5, 24), (3, 2048), (1, 3000)])
 def test_swiglu(size: tuple[int, int], dtype: torch.dtype, close: float, device: torch.device) -> None:
-    compare(
-        lambda x: [gated.swiglu(x)],
-        lambda x: [swiglu(x)],
-        [numbers(*size, device=device, dtype=dtype)],
-        close,
-    )
+    given = numbers(*size, device=device, dtype=dtype)
+    plain = given.detach().double().requires_grad_()
+    wanted = swiglu(plain)
+    alike(gated.swiglu(given.detach()), wanted.detach(), close)
+    pull = numbers(*wanted.shape, device=device, dtype=dtype, seed=1).detach()
+    wanted.backward(pull.double())
+    assert plain.grad is not None
+    alike(gated.back(pull, given.detach()), plain.grad, close)
+
+
+def plain_heads(
+    qkv: Tensor, weight: Tensor | None, turn: Tensor, count: int, kv: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    every = qkv.view(len(qkv), count + 2 * kv, -1)
+    qk, v = every.split_with_sizes((count + kv, kv), dim=1)
+    if weight is not None:
+        qk = rms_norm(qk, weight, 1e-6)
+    turned = torch.view_as_real(torch.view_as_complex(qk.unflatten(2, (-1, 2)).contiguous()) * turn)
+    q, k = turned.flatten(2).split_with_sizes((count, kv), dim=1)
+    return q, k, v
+
+
+def turns(tokens: int, size: int, device: torch.device) -> Tensor:
+    angle = torch.randn(tokens, 1, size // 2, device=device, dtype=torch.float64)
+    return torch.polar(torch.ones_like(angle), angle)
 
 
 @PRECISIONS
@@ -74,23 +96,107 @@ def test_heads(
     tokens: int, count: int, kv: int, size: int, normed: bool, dtype: torch.dtype, close: float, device: Any
 ) -> None:
     qkv = numbers(tokens, (count + 2 * kv) * size, device=device, dtype=dtype)
-    angle = torch.randn(tokens, 1, size // 2, device=device, dtype=torch.float64)
-    turn = torch.polar(torch.ones_like(angle), angle)
-    given = [qkv] + ([numbers(count + kv, size, device=device, dtype=dtype, seed=1)] if normed else [])
+    weight = numbers(count + kv, size, device=device, dtype=dtype, seed=1) if normed else None
+    wide = [None if x is None else x.detach().double().requires_grad_() for x in (qkv, weight)]
+    turn = turns(tokens, size, device)
+    assert wide[0] is not None
+    wanted = plain_heads(wide[0], wide[1], turn, count, kv)
+    short = turn.to(torch.complex64)
+    with torch.no_grad():
+        found = heads.split_heads(qkv, weight, 1e-6, short, count, kv)
+        for mine, theirs in zip(found, wanted, strict=True):
+            alike(mine, theirs, close)
+        pulls = [
+            numbers(*x.shape, device=device, dtype=dtype, seed=7 + i).detach() for i, x in enumerate(wanted)
+        ]
+        of_qkv, of_weight = heads.back(tuple(pulls), qkv, weight, 1e-6, short)
+    torch.autograd.backward(wanted, [pull.double() for pull in pulls])
+    assert wide[0].grad is not None
+    alike(of_qkv, wide[0].grad, close)
+    if wide[1] is not None:
+        assert of_weight is not None
+        assert wide[1].grad is not None
+        alike(of_weight, wide[1].grad, close)
 
-    def plainly(qkv: Tensor, weight: Tensor | None = None) -> tuple[Tensor, ...]:
-        heads = qkv.view(tokens, count + 2 * kv, size)
-        qk, v = heads.split_with_sizes((count + kv, kv), dim=1)
-        if weight is not None:
-            qk = rms_norm(qk, weight, 1e-6)
-        turned = torch.view_as_real(torch.view_as_complex(qk.reshape(tokens, -1, size // 2, 2)) * turn)
-        q, k = turned.flatten(2).split_with_sizes((count, kv), dim=1)
-        return q, k, v
 
-    def ours(qkv: Tensor, weight: Tensor | None = None) -> tuple[Tensor, ...]:
-        return heads.split_heads(qkv, weight, 1e-6, turn.to(torch.complex64), count, kv)
+class Plain:
+    """Attention of one sequence by autograd, in the type that it is given."""
 
-    compare(ours, plainly, given, close)
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return self.gathered(q, k, v).detach(), (q, k, v)
+
+    def backward(self, gradient: Tensor, saved: Any, keys: int) -> tuple[Tensor, ...]:
+        assert keys == len(saved[1])
+        with torch.enable_grad():
+            given = [x.detach().requires_grad_() for x in saved]
+            return torch.autograd.grad(self.gathered(*given), given, gradient)
+
+    @staticmethod
+    def gathered(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return out[0].transpose(0, 1)
+
+
+@PRECISIONS
+@pytest.mark.parametrize(
+    ("count", "kv", "normed", "biased", "frozen"),
+    [(4, 2, False, False, ()), (4, 4, True, False, ()), (6, 2, False, True, ("qkv", "down"))],
+)
+def test_a_layer(
+    count: int, kv: int, normed: bool, biased: bool, frozen: tuple[str, ...], dtype: torch.dtype,
+    close: float, device: Any,
+) -> None:  # fmt: skip
+    """Against the layer that a CPU computes, its parameters in float32 whatever the states are in."""
+    if device.type == "cpu" and dtype == torch.bfloat16:
+        pytest.skip("products in bfloat16, which not every CPU has")
+    tokens, width, size, ffn = 37, 48, 16, 80
+    sizes = {
+        "attention_norm": (width,), "qkv": ((count + 2 * kv) * size, width),
+        "qkv_bias": ((count + 2 * kv) * size,) if biased else None,
+        "q_norm": (size,) if normed else None, "k_norm": (size,) if normed else None,
+        "out": (width, count * size), "ffn_norm": (width,), "gate_up": (2 * ffn, width), "down": (width, ffn),
+    }  # fmt: skip
+    made = {}
+    for seed, (name, shape) in enumerate(sizes.items()):
+        if shape is not None:
+            parameter = numbers(*shape, device=device, dtype=torch.float32, seed=seed).detach()
+            made[name] = (parameter * shape[-1] ** -0.5 if len(shape) == 2 else 1 + 0.1 * parameter).to(dtype)
+    x = numbers(tokens, width, device=device, dtype=dtype, seed=99)
+    turn = turns(tokens, size, device)
+    mine = {n: t.float().clone().requires_grad_(n not in frozen) for n, t in made.items()}
+    theirs = {n: t.double().requires_grad_(n not in frozen) for n, t in made.items()}
+    parameters = fused.Parameters(**{name: mine.get(name) for name in sizes})  # type: ignore[arg-type]
+    found = fused.layer(x, turn.to(torch.complex64), Plain(), parameters, counts=(count, kv), eps=1e-6)
+    wide = x.detach().double().requires_grad_()
+    qk_norm = (
+        torch.cat([theirs["q_norm"].expand(count, -1), theirs["k_norm"].expand(kv, -1)]) if normed else None
+    )
+    weights = LayerWeights(
+        attention_norm=theirs["attention_norm"], qkv=theirs["qkv"].t(), qkv_bias=theirs.get("qkv_bias"),
+        qk_norm=qk_norm, out=theirs["out"].t(), ffn_norm=theirs["ffn_norm"], gate_up=theirs["gate_up"].t(),
+        down=theirs["down"].t(), heads=count, kv_heads=kv, norm_eps=1e-6,
+    )  # fmt: skip
+    wanted = layer(
+        0, wide, weights, turn, lambda _, q, k, v: Plain.gathered(q, k, v),
+        split=lambda _, flat, w, turn: plain_heads(flat, w.qk_norm, turn, count, kv),
+    )  # fmt: skip
+    alike(found.detach(), wanted.detach(), close)
+    pull = numbers(tokens, width, device=device, dtype=dtype, seed=7).detach()
+    found.backward(pull)
+    wanted.backward(pull.double())
+    assert x.grad is not None
+    assert wide.grad is not None
+    alike(x.grad, wide.grad, close)
+    for name, parameter in mine.items():
+        if name in frozen:
+            assert parameter.grad is None
+            continue
+        of_mine, of_theirs = parameter.grad, theirs[name].grad
+        assert of_mine is not None
+        assert of_theirs is not None
+        assert of_mine.dtype == torch.float32
+        alike(of_mine, of_theirs, 2 * close)
 
 
 @PRECISIONS

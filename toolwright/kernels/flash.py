@@ -28,27 +28,48 @@ class Layout(NamedTuple):
         return cls(of_queries, of_keys, max(queries), max(keys))
 
 
+class Packed(NamedTuple):
+    """Attention over a layout, forward and back. `read`: which of the keys that it is given each sequence
+    looks back on, one sequence after the other; None: they lie like that already."""
+
+    layout: Layout
+    read: Tensor | None = None
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """What the queries gather, and what the way back needs beside it."""
+        if self.read is not None:
+            k, v = k.index_select(0, self.read), v.index_select(0, self.read)
+        out, log_sum, state, unused, _ = torch.ops.aten._flash_attention_forward(
+            q, k, v, *self.layout, 0.0, True, False
+        )
+        return out, (q, k, v, out, log_sum, state, unused)
+
+    def backward(self, gradient: Tensor, saved: Sequence[Tensor], keys: int) -> tuple[Tensor, ...]:
+        """The gradients of queries, keys and values, of which there were so many."""
+        *given, state, unused = saved
+        of_q, of_k, of_v = torch.ops.aten._flash_attention_backward(
+            gradient.contiguous(), *given, *self.layout, 0.0, True, state, unused
+        )
+        if self.read is not None:
+            of_k, of_v = (x.new_zeros(keys, *x.shape[1:]).index_add_(0, self.read, x) for x in (of_k, of_v))
+        return of_q, of_k, of_v
+
+
 class _Flash(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-        out, log_sum, state, unused, _ = torch.ops.aten._flash_attention_forward(
-            q, k, v, *layout, 0.0, True, False
-        )
-        ctx.save_for_backward(q, k, v, out, log_sum, state, unused)
-        ctx.layout = layout
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Packed) -> Tensor:
+        out, saved = packed.forward(q, k, v)
+        ctx.save_for_backward(*saved)
+        ctx.packed, ctx.keys = packed, len(k)
         return out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, log_sum, state, unused = ctx.saved_tensors
-        of_each = torch.ops.aten._flash_attention_backward(
-            gradients[0].contiguous(), q, k, v, out, log_sum, *ctx.layout, 0.0, True, state, unused
-        )
-        return (*of_each, None)
+        return (*ctx.packed.backward(gradients[0], ctx.saved_tensors, ctx.keys), None)
 
 
-def attend_packed(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+def attend_packed(q: Tensor, k: Tensor, v: Tensor, packed: Packed) -> Tensor:
     """[queries, heads, size], [keys, kv_heads, size] -> [queries, heads, size]; a sequence's last query sees
     its last key, the one before it one key less, and so on."""
-    out: Tensor = _Flash.apply(q, k, v, layout)
+    out: Tensor = _Flash.apply(q, k, v, packed)
     return out

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -41,32 +39,17 @@ def _grid(rows: int, size: int) -> tuple[int, int]:
     return rows, triton.cdiv(size, BLOCK)
 
 
-def _gated(gate_up: Tensor) -> Tensor:
+def swiglu(gate_up: Tensor) -> Tensor:
+    """[tokens, 2 · ffn] -> [tokens, ffn]"""
     rows, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, size)
     _forward[_grid(rows, size)](gate_up, out, size, BLOCK=BLOCK)
     return out
 
 
-class _SwiGLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
-        ctx.save_for_backward(gate_up)
-        return _gated(gate_up)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        (gate_up,) = ctx.saved_tensors
-        rows, size = gate_up.shape[0], gate_up.shape[1] // 2
-        back = torch.empty_like(gate_up)
-        _backward[_grid(rows, size)](gradients[0].contiguous(), gate_up, back, size, BLOCK=BLOCK)
-        return back
-
-
-def swiglu(gate_up: Tensor) -> Tensor:
-    """[tokens, 2 · ffn] -> [tokens, ffn]"""
-    gate_up = gate_up.contiguous()
-    if torch.is_grad_enabled() and gate_up.requires_grad:
-        out: Tensor = _SwiGLU.apply(gate_up)
-        return out
-    return _gated(gate_up)
+def back(gradient: Tensor, gate_up: Tensor) -> Tensor:
+    """The gradient of gate and up."""
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    found = torch.empty_like(gate_up)
+    _backward[_grid(rows, size)](gradient, gate_up, found, size, BLOCK=BLOCK)
+    return found

@@ -20,7 +20,7 @@ from toolwright.engines.cache import SlotCache
 from toolwright.engines.native import NativeEngine, _Sequence
 from toolwright.failures import UserError
 from toolwright.kernels.decoding import attend, place
-from toolwright.kernels.flash import Layout, attend_packed
+from toolwright.kernels.flash import Layout, Packed, attend_packed
 from toolwright.kernels.sampling import Rows, draw, filtered, log_softmax
 from toolwright.models.decoder import Decoder, Shape, Weights
 from toolwright.models.layer import LayerWeights
@@ -362,7 +362,7 @@ class PackedExtend:
         if self.back is not None:
             slots, positions = self.back
             k, v = keys[slots, :, positions], values[slots, :, positions]
-        return attend_packed(q, k, v, self.layout)
+        return attend_packed(q, k, v, Packed(self.layout))
 
 
 def _cells(

@@ -25,8 +25,11 @@ def _forward(x, weight, y, scale, size, eps, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _backward(dy, x, weight, scale, dx, dweight, rows, size, BLOCK: tl.constexpr):
-    """x̂ = x · scale;  dx = (ĝ − x̂ · mean(ĝ · x̂)) · scale  with ĝ = dy · weight;  dweight = Σ dy · x̂."""
+def _backward(
+    dy, x, weight, scale, beside, dx, dweight, rows, size, BLOCK: tl.constexpr, BESIDE: tl.constexpr
+):
+    """x̂ = x · scale;  dx = (ĝ − x̂ · mean(ĝ · x̂)) · scale  with ĝ = dy · weight;  dweight = Σ dy · x̂.
+    `beside` is added to dx: what reached x another way."""
     first, programs = tl.program_id(0).to(tl.int64), tl.num_programs(0)
     column = tl.arange(0, BLOCK)
     inside = column < size
@@ -41,6 +44,8 @@ def _backward(dy, x, weight, scale, dx, dweight, rows, size, BLOCK: tl.constexpr
         total += gradient * scaled
         along = gradient * gain
         back = (along - scaled * (tl.sum(along * scaled) / size)) * inverse
+        if BESIDE:
+            back += tl.load(beside + place, mask=inside, other=0.0).to(tl.float32)
         tl.store(dx + place, back.to(dx.dtype.element_ty), mask=inside)
     tl.store(dweight + first * size + column, total, mask=inside)
 
@@ -49,7 +54,8 @@ def _warps(block: int) -> int:
     return min(max(block // 256, 1), 8)
 
 
-def _normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The norm, and what each row was multiplied with."""
     size = x.shape[-1]
     rows, block = x.numel() // size, triton.next_power_of_2(size)
     y, scale = torch.empty_like(x), torch.empty(rows, dtype=torch.float32, device=x.device)
@@ -57,33 +63,31 @@ def _normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return y, scale
 
 
+def back(
+    gradient: Tensor, x: Tensor, weight: Tensor, scale: Tensor, beside: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x, with what reached it `beside` the norm, and of the weight."""
+    size, rows = x.shape[-1], len(scale)
+    block, programs = triton.next_power_of_2(size), min(rows, PROGRAMS)
+    dx = torch.empty_like(x)
+    shares = torch.empty(programs, size, dtype=torch.float32, device=x.device)
+    _backward[(programs,)](
+        gradient, x, weight, scale, x if beside is None else beside, dx, shares, rows, size,
+        BLOCK=block, BESIDE=beside is not None, num_warps=_warps(block),
+    )  # fmt: skip
+    return dx, shares.sum(0).to(weight.dtype)
+
+
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        y, scale = _normed(x, weight, eps)
+        y, scale = normed(x, weight, eps)
         ctx.save_for_backward(x, weight, scale)
         return y
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, weight, scale = ctx.saved_tensors
-        size, rows = x.shape[-1], len(scale)
-        block, programs = triton.next_power_of_2(size), min(rows, PROGRAMS)
-        dx = torch.empty_like(x)
-        shares = torch.empty(programs, size, dtype=torch.float32, device=x.device)
-        _backward[(programs,)](
-            gradients[0].contiguous(),
-            x,
-            weight,
-            scale,
-            dx,
-            shares,
-            rows,
-            size,
-            BLOCK=block,
-            num_warps=_warps(block),
-        )
-        return dx, shares.sum(0).to(weight.dtype), None
+        return (*back(gradients[0].contiguous(), *ctx.saved_tensors), None)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -92,4 +96,4 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         out: Tensor = _RMSNorm.apply(x, weight, eps)
         return out
-    return _normed(x, weight, eps)[0]
+    return normed(x, weight, eps)[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,9 @@ from torch import Tensor
 from toolwright import kernels
 from toolwright.batch import sent
 from toolwright.models.blocks import LONGEST, BlockAttention, Span, aligned, attended
+
+if TYPE_CHECKING:
+    from toolwright.kernels.flash import Packed
 
 QUERIES_AT_ONCE = 128  # of a long sequence: bounds the memory of its scores
 
@@ -144,7 +147,6 @@ class PackedAttention:
             self.spans.append(Span(starts[leads], torch.zeros_like(starts[leads]), opening[leads]))
         self.short = device.type == "cpu" and self.longest <= LONGEST
         self.blocks: BlockAttention | None = None  # made when the first layer tells of its heads
-        self.layout: Any = None  # of the flash kernel, likewise
 
     @cached_property
     def scatter(self) -> Tensor:
@@ -167,21 +169,21 @@ class PackedAttention:
                 self.blocks = BlockAttention(self.spans, self.where, q.shape[1], k.shape[1])
             return self.blocks(q, k, v)
         if kernels.usable(q):
-            return self._flash(q, k, v)
+            from toolwright.kernels.flash import attend_packed
+
+            return attend_packed(q, k, v, self.packed)
         q, k, v = self._spread(q), self._spread(k), self._spread(v)
         out = causal(q, k, v).transpose(1, 2).flatten(0, 1)
         return out if self.even else out.index_select(0, self.scatter)
 
-    def _flash(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Nothing is padded. What a row shares with another stands before its own keys, and its queries are
-        the last of it."""
-        from toolwright.kernels.flash import Layout, attend_packed
+    @cached_property
+    def packed(self) -> Packed:
+        """For the flash kernel, where nothing is padded. What a row shares with another stands before its own
+        keys, and its queries are the last of it."""
+        from toolwright.kernels.flash import Layout, Packed
 
-        if self.layout is None:
-            self.layout = Layout.of(self.queries, self.keys, q.device)
-        if sum(self.keys) != len(k):
-            k, v = k.index_select(0, self.read), v.index_select(0, self.read)
-        return attend_packed(q, k, v, self.layout)
+        layout = Layout.of(self.queries, self.keys, self.device)
+        return Packed(layout, None if sum(self.keys) == len(self.kept) else self.read)
 
     def _spread(self, x: Tensor) -> Tensor:
         wide = x if self.even else x.index_select(0, self.gather)

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from toolwright import kernels
 from toolwright.models import lora
+from toolwright.models.attention import PackedAttention
 from toolwright.models.layer import Attend, LayerWeights, Split, layer, split_heads
 from toolwright.models.norm import rms_norm
 from toolwright.models.rope import turns
@@ -92,7 +93,27 @@ class Layer(nn.Module):
         return self._pass(x, turn, attend)
 
     def _pass(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
+        if torch.is_grad_enabled() and kernels.usable(x) and isinstance(attend, PackedAttention):
+            return self._learned(x, turn, attend)
         return layer(self.index, x, self.weights(torch.t), turn, attend)
+
+    def _learned(self, x: Tensor, turn: Tensor, attend: PackedAttention) -> Tensor:
+        from toolwright.kernels import layer as fused
+
+        s, matrix = self.shape, self._matrix
+        parameters = fused.Parameters(
+            attention_norm=self.attention_norm,
+            qkv=matrix("qkv"),
+            qkv_bias=self.qkv.bias,
+            q_norm=self.q_norm if s.qk_norm else None,
+            k_norm=self.k_norm if s.qk_norm else None,
+            out=matrix("out"),
+            ffn_norm=self.ffn_norm,
+            gate_up=matrix("gate_up"),
+            down=matrix("down"),
+        )
+        counts = (s.heads, s.kv_heads)
+        return fused.layer(x, turn, attend.packed, parameters, counts=counts, eps=s.norm_eps)
 
     def weights(self, arrange: Callable[[Tensor], Tensor]) -> LayerWeights:
         s = self.shape

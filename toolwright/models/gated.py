@@ -13,11 +13,12 @@ from toolwright import kernels
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(gate) · up, [tokens, 2 · ffn] -> [tokens, ffn]."""
-    if kernels.usable(gate_up):
+    learning = torch.is_grad_enabled() and gate_up.requires_grad
+    if kernels.usable(gate_up) and not learning:
         from toolwright.kernels import gated
 
         return gated.swiglu(gate_up)
-    if torch.is_grad_enabled() and gate_up.requires_grad:
+    if learning:
         out: Tensor = _SwiGLU.apply(gate_up)
         return out
     gate, up = gate_up.chunk(2, dim=-1)

@@ -39,7 +39,7 @@ Split = Callable[[int, Tensor, LayerWeights, Tensor], tuple[Tensor, Tensor, Tens
 
 def split_heads(index: int, flat: Tensor, w: LayerWeights, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Heads apart; queries and keys normalised where the model does that, and turned."""
-    if kernels.usable(flat):
+    if kernels.usable(flat) and not (torch.is_grad_enabled() and flat.requires_grad):
         from toolwright.kernels import heads
 
         return heads.split_heads(flat, w.qk_norm, w.norm_eps, turn, w.heads, w.kv_heads)
