@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,14 +50,18 @@ class Batch:
                     sampled.extend(segment.log_probs)
                     step += 1
                 tokens.extend(segment.tokens)
+        # By way of an array, in a fifth of the time that torch takes for a list.
+        of_tokens, of_actions, of_steps = (
+            torch.from_numpy(np.array(values, dtype=np.int64)) for values in (tokens, actions, steps)
+        )
         return cls(
-            tokens=torch.tensor(tokens, dtype=torch.int64),
+            tokens=of_tokens,
             lengths=[sum(len(s.tokens) for s in t.segments) for t in trajectories],
-            actions=torch.tensor(actions, dtype=torch.int64),
+            actions=of_actions,
             action_lengths=[t.sampled_tokens for t in trajectories],
             group=[t.group for t in trajectories],
-            steps=torch.tensor(steps, dtype=torch.int64),
-            columns={"sampled_log_prob": torch.tensor(sampled, dtype=torch.float32)},
+            steps=of_steps,
+            columns={"sampled_log_prob": torch.from_numpy(np.array(sampled, dtype=np.float32))},
         )
 
     def __len__(self) -> int:
@@ -163,14 +168,16 @@ class Batch:
             columns={name: column[actions] for name, column in self.columns.items()},
         )
 
-    def split(self, token_budget: int) -> list[Batch]:
-        """Micro-batches of at most `token_budget` tokens once padded, alike in length so that little is."""
-        parts = partition(self.lengths, token_budget)
+    def split(self, token_budget: int, *, padded: bool = True) -> list[Batch]:
+        """Micro-batches of at most `token_budget` tokens."""
+        parts = partition(self.lengths, token_budget, padded=padded)
         return [self] if len(parts) == 1 else [self.select(rows) for rows in parts]
 
-    def in_parts(self, token_budget: int, compute: Callable[[Batch], Tensor]) -> Tensor:
+    def in_parts(
+        self, token_budget: int, compute: Callable[[Batch], Tensor], *, padded: bool = True
+    ) -> Tensor:
         """[actions, …] computed micro-batch by micro-batch, in this batch's own order."""
-        parts = partition(self.lengths, token_budget)
+        parts = partition(self.lengths, token_budget, padded=padded)
         if len(parts) == 1:
             return compute(self)
         order = torch.cat([self.actions_of(rows) for rows in parts])
@@ -182,14 +189,24 @@ class Batch:
         return _ranges((starts[r], starts[r + 1]) for r in rows)
 
 
-def partition(lengths: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Rows by length, cut where rows × longest would pass the budget; a row longer than that stands alone."""
+def partition(lengths: Sequence[int], token_budget: int, *, padded: bool = True) -> list[list[int]]:
+    """Rows of at most so many tokens together; one that is longer than that stands alone.
+
+    Where rows are `padded` to the longest, they are sorted by length so that little is; where they are not,
+    they stay in their order, in which those with a prompt in common are neighbours."""
+    order = list(range(len(lengths)))
+    if padded:
+        order.sort(key=lambda row: (-lengths[row], row))
     bins: list[list[int]] = []
-    for row in sorted(range(len(lengths)), key=lambda r: (-lengths[r], r)):
-        if bins and (len(bins[-1]) + 1) * lengths[bins[-1][0]] <= token_budget:
+    tokens = 0  # of the last of them
+    for row in order:
+        grown = (len(bins[-1]) + 1) * lengths[bins[-1][0]] if bins and padded else tokens + lengths[row]
+        if bins and grown <= token_budget:
             bins[-1].append(row)
+            tokens = grown
         else:
             bins.append([row])
+            tokens = lengths[row]
     return bins
 
 

@@ -158,6 +158,18 @@ class TestSplitting:
             padded = len(part) * max(lengths[row] for row in part)
             assert padded <= budget or len(part) == 1, "only a row that is too long by itself may pass it"
 
+    @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 200))
+    @quick
+    def test_without_padding_neighbours_stay_together_and_parts_are_full(
+        self, lengths: list[int], budget: int
+    ) -> None:
+        parts = partition(lengths, budget, padded=False)
+        assert [row for part in parts for row in part] == list(range(len(lengths)))
+        for part, after in zip(parts, [*parts[1:], None], strict=True):
+            tokens = sum(lengths[row] for row in part)
+            assert tokens <= budget or len(part) == 1
+            assert after is None or tokens + lengths[after[0]] > budget
+
     @given(batches, st.integers(1, 60))
     @quick
     def test_parts_hold_what_the_whole_holds(self, attempts: list[Trajectory], budget: int) -> None:

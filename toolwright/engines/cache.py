@@ -101,6 +101,13 @@ class SlotCache:
         self.keys[:, target, :, :length] = self.keys[:, source, :, :length]
         self.values[:, target, :, :length] = self.values[:, source, :, :length]
 
+    def copy_all(self, pairs: Sequence[tuple[int, int]], length: int) -> None:
+        """The first tokens of slots, each to another."""
+        source, target = torch.tensor(pairs, device=self.keys.device).T
+        for layer in (*self.keys, *self.values):
+            opening = layer[:, :, :length]
+            opening.index_copy_(0, target, opening.index_select(0, source))
+
 
 def _common(old: Sequence[int], new: Sequence[int], *, limit: int) -> int:
     limit = min(limit, len(old))

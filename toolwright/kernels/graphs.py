@@ -142,9 +142,10 @@ class GraphEngine(NativeEngine):
         hidden = self.decoder.hidden(given, extend.positions, extend, weights=weights)
         logits = self.decoder.head(hidden.index_select(0, extend.layout.queries[1:] - 1), weights=weights)
         members = [member for family in families for member in family]
-        for family in families:
-            for member in family[1:]:
-                self.cache.copy(family[0].slot, member.slot, len(member.tokens))
+        followers = [(family[0].slot, member.slot) for family in families for member in family[1:]]
+        if followers:
+            longest = max(len(family[0].tokens) for family in families if len(family) > 1)
+            self.cache.copy_all(followers, longest)
         of_family = [i for i, family in enumerate(families) for _ in family]
         rows, kind = self._stand(members), self._kind(members, len(members))
         self._draw(logits.index_select(0, torch.tensor(of_family, device=self.device)), rows, kind)

@@ -35,40 +35,50 @@ def _forward(
 
 
 @triton.jit
+def _turned_back(
+    given, place, own, there, x, gain, share, turn, dx, eps,
+    PADDED: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr, NORM: tl.constexpr,
+):  # fmt: skip
+    """One head of queries or keys of some tokens."""
+    within = tl.arange(0, PADDED) < SIZE
+    angle = tl.load(turn, mask=there, other=0.0)
+    real, imaginary = tl.split(tl.reshape(angle, (TOKENS, PADDED // 2, 2)))
+    value = tl.load(given + own, mask=there, other=0.0).to(tl.float32)
+    even, odd = tl.split(tl.reshape(value, (TOKENS, PADDED // 2, 2)))
+    back = tl.join(even * real + odd * imaginary, odd * real - even * imaginary)
+    back = tl.reshape(back, (TOKENS, PADDED))
+    if NORM:
+        scaled = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(scaled * scaled, axis=1) / SIZE + eps)[:, None]
+        scaled = scaled * scale
+        tl.store(share, tl.sum(back * scaled, axis=0), mask=within)
+        back = back * tl.load(gain, mask=within, other=0.0).to(tl.float32)[None, :]
+        back = (back - scaled * (tl.sum(back * scaled, axis=1) / SIZE)[:, None]) * scale
+    tl.store(dx + place, back.to(dx.dtype.element_ty), mask=there)
+
+
+@triton.jit
 def _backward(
     dq, dk, dv, x, weight, turn, dx, dweight, tokens, x_row, eps, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
     PADDED: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    token = (tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)).to(tl.int64)
+    """What is loaded in a branch is used there: brought together, it would be laid out anew."""
+    token = (tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)).to(tl.int64)[:, None]
     head, column = tl.program_id(1), tl.arange(0, PADDED)
-    within = column < SIZE
-    there = (token < tokens)[:, None] & within[None, :]
-    place = token[:, None] * x_row + head * SIZE + column[None, :]
-    if head >= HEADS + KV_HEADS:  # a value: neither scaled nor turned
-        own = token[:, None] * (KV_HEADS * SIZE) + (head - HEADS - KV_HEADS) * SIZE + column[None, :]
+    there = (token < tokens) & (column < SIZE)[None, :]
+    place = token * x_row + head * SIZE + column[None, :]
+    gain = weight + head * SIZE + column
+    share = dweight + (tl.program_id(0) * (HEADS + KV_HEADS) + head) * SIZE + column
+    angle = turn + token * SIZE + column[None, :]
+    if head < HEADS:
+        own = token * (HEADS * SIZE) + head * SIZE + column[None, :]
+        _turned_back(dq, place, own, there, x, gain, share, angle, dx, eps, PADDED, SIZE, TOKENS, NORM)
+    elif head < HEADS + KV_HEADS:
+        own = token * (KV_HEADS * SIZE) + (head - HEADS) * SIZE + column[None, :]
+        _turned_back(dk, place, own, there, x, gain, share, angle, dx, eps, PADDED, SIZE, TOKENS, NORM)
+    else:  # a value: neither scaled nor turned
+        own = token * (KV_HEADS * SIZE) + (head - HEADS - KV_HEADS) * SIZE + column[None, :]
         tl.store(dx + place, tl.load(dv + own, mask=there, other=0.0), mask=there)
-    else:
-        if head < HEADS:
-            own = token[:, None] * (HEADS * SIZE) + head * SIZE + column[None, :]
-            given = tl.load(dq + own, mask=there, other=0.0)
-        else:
-            own = token[:, None] * (KV_HEADS * SIZE) + (head - HEADS) * SIZE + column[None, :]
-            given = tl.load(dk + own, mask=there, other=0.0)
-        angle = tl.load(turn + token[:, None] * SIZE + column[None, :], mask=there, other=0.0)
-        real, imaginary = tl.split(tl.reshape(angle, (TOKENS, PADDED // 2, 2)))
-        even, odd = tl.split(tl.reshape(given.to(tl.float32), (TOKENS, PADDED // 2, 2)))
-        back = tl.join(even * real + odd * imaginary, odd * real - even * imaginary)  # turned back
-        back = tl.reshape(back, (TOKENS, PADDED))
-        if NORM:
-            scaled = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
-            scale = tl.rsqrt(tl.sum(scaled * scaled, axis=1) / SIZE + eps)[:, None]
-            scaled = scaled * scale
-            share = dweight + (tl.program_id(0) * (HEADS + KV_HEADS) + head) * SIZE + column
-            tl.store(share, tl.sum(back * scaled, axis=0), mask=within)
-            gain = tl.load(weight + head * SIZE + column, mask=within, other=0.0).to(tl.float32)[None, :]
-            back = back * gain
-            back = (back - scaled * (tl.sum(back * scaled, axis=1) / SIZE)[:, None]) * scale
-        tl.store(dx + place, back.to(dx.dtype.element_ty), mask=there)
 
 
 def _tile(size: int) -> dict[str, int]:

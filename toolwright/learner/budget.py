@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from toolwright import kernels
 from toolwright.models.decoder import Decoder, Shape
 
 ON_A_CPU = 16_384
@@ -26,6 +27,12 @@ def token_budget(asked: int | None, decoder: Decoder) -> int:
     room = max(0, free - kept - HEAD_BYTES) * SHARE
     tokens = int(room / token_bytes(decoder.shape))
     return max(LEAST, min(MOST, 1 << max(tokens, 1).bit_length() - 1))
+
+
+def padded(decoder: Decoder, dtype: torch.dtype) -> bool:
+    """Whether sequences of a pass are set side by side somewhere, each as long as the longest."""
+    packed = decoder.fast and decoder.device.type == "cuda" and dtype != torch.float32
+    return not (packed and kernels.available())
 
 
 def token_bytes(shape: Shape) -> int:

@@ -13,7 +13,7 @@ from toolwright.algorithms import value_loss
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import token_budget
+from toolwright.learner.budget import padded, token_budget
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
@@ -57,6 +57,7 @@ class Critic:
         ranks.shard(self.model, self.model.body, dtype=dtype)
         self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
         self.asked_tokens, self.clip, self.dtype = micro_tokens, clip, dtype
+        self.padded = padded(self.model.body, dtype)
 
     @cached_property
     def micro_tokens(self) -> int:
@@ -66,13 +67,14 @@ class Critic:
     def values(self, batch: Batch) -> Tensor:
         """[actions]"""
         with precision(self.model.body, self.dtype):
-            return self.ranks.ask(self.model, batch, self.micro_tokens, self.model)[:, 0]
+            found = self.ranks.ask(self.model, batch, self.micro_tokens, self.model, padded=self.padded)
+        return found[:, 0]
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One optimiser update towards the batch's `returns`."""
         totals = Totals.of(batch.mask)
         measured: list[Tensor] = []
-        for part, weight in self.ranks.parts(batch, self.micro_tokens):
+        for part, weight in self.ranks.parts(batch, self.micro_tokens, padded=self.padded):
             here = part.to(self.model.body.device)
             with precision(self.model.body, self.dtype):
                 values = self.model(part)[:, 0]

@@ -14,7 +14,7 @@ from torch import Tensor
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import token_budget
+from toolwright.learner.budget import padded, token_budget
 from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
@@ -37,6 +37,7 @@ class Frozen:
     ) -> None:
         self.decoder, self.ranks = decoder, ranks
         self.temperature, self.asked_tokens, self.dtype = temperature, micro_tokens, dtype
+        self.padded = padded(decoder, dtype)
         ranks.shard(decoder, decoder, dtype=dtype)
 
     @classmethod
@@ -63,8 +64,8 @@ class Frozen:
             )
 
         with precision(self.decoder, self.dtype):
-            columns = self.ranks.ask(self.decoder, batch, self.micro_tokens, compute).unbind(1)
-        return dict(zip(("log_prob", "entropy", "sum_pi_squared"), columns, strict=False))
+            found = self.ranks.ask(self.decoder, batch, self.micro_tokens, compute, padded=self.padded)
+        return dict(zip(("log_prob", "entropy", "sum_pi_squared"), found.unbind(1), strict=False))
 
     def weights(self) -> dict[str, Tensor]:
         """Every tensor whole, as an engine is to have it. All ranks call it, and the first has them."""
@@ -120,7 +121,7 @@ class Policy(Frozen):
             prepared = objective.prepare(batch, self.statistics(batch)["log_prob"])
             batch = replace(batch, columns={**batch.columns, **prepared})
         measured: list[tuple[float, dict[str, Tensor]]] = []
-        for part, weight in self.ranks.parts(batch, self.micro_tokens):
+        for part, weight in self.ranks.parts(batch, self.micro_tokens, padded=self.padded):
 
             def loss_of(piece: Batch, now: Statistics, weight: float = weight) -> Tensor:
                 loss, metrics = objective(piece, now, totals)

@@ -32,15 +32,21 @@ class Ranks:
     def shard(self, module: nn.Module, body: Decoder, *, dtype: torch.dtype) -> None:
         """Keep a part of the parameters on each rank; `body` is the decoder in `module`, or it itself."""
 
-    def parts(self, batch: Batch, token_budget: int) -> list[Part]:
+    def parts(self, batch: Batch, token_budget: int, *, padded: bool) -> list[Part]:
         """This rank's micro-batches, as many as every other's."""
-        return [Part(part, 1.0) for part in batch.split(token_budget)]
+        return [Part(part, 1.0) for part in batch.split(token_budget, padded=padded)]
 
     def ask(
-        self, module: nn.Module, batch: Batch, token_budget: int, compute: Callable[[Batch], Tensor]
+        self,
+        module: nn.Module,
+        batch: Batch,
+        token_budget: int,
+        compute: Callable[[Batch], Tensor],
+        *,
+        padded: bool,
     ) -> Tensor:
         """[actions, …] of the whole batch, computed by `module` without a gradient."""
-        return batch.in_parts(token_budget, compute).cpu()
+        return batch.in_parts(token_budget, compute, padded=padded).cpu()
 
     def sums(self, values: Mapping[str, float]) -> dict[str, float]:
         """Over all ranks."""

@@ -87,21 +87,28 @@ class Group(Ranks):
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
 
-    def parts(self, batch: Batch, token_budget: int) -> list[Part]:
+    def parts(self, batch: Batch, token_budget: int, *, padded: bool) -> list[Part]:
         stand_in = min(_acting(batch), key=lambda row: (batch.lengths[row], row))
         return [
             Part(batch.select(rows or [stand_in]), 1.0 if rows else 0.0)
-            for rows in self._rows(batch, token_budget)
+            for rows in self._rows(batch, token_budget, padded)
         ]
 
     def ask(
-        self, module: nn.Module, batch: Batch, token_budget: int, compute: Callable[[Batch], Tensor]
+        self,
+        module: nn.Module,
+        batch: Batch,
+        token_budget: int,
+        compute: Callable[[Batch], Tensor],
+        *,
+        padded: bool,
     ) -> Tensor:
-        found = [compute(part.batch).cpu() for part in self.parts(batch, token_budget)]
+        parts = self.parts(batch, token_budget, padded=padded)
+        found = [compute(part.batch).cpu() for part in parts]
         if isinstance(module, FSDPModule):
             module.reshard()  # the outermost keeps what it gathered, and would miss the next update
         whole = torch.zeros(len(batch.actions), *found[0].shape[1:])
-        for rows, values in zip(self._rows(batch, token_budget), found, strict=True):
+        for rows, values in zip(self._rows(batch, token_budget, padded), found, strict=True):
             if rows:
                 whole[batch.actions_of(rows)] = values
         dist.all_reduce(whole)  # nought from all ranks but one
@@ -158,10 +165,11 @@ class Group(Ranks):
             held, self.mesh, [Shard(0)], run_check=False, shape=whole.shape, stride=whole.stride()
         )
 
-    def _rows(self, batch: Batch, token_budget: int) -> list[list[int]]:
+    def _rows(self, batch: Batch, token_budget: int, padded: bool) -> list[list[int]]:
         """Of each micro-batch of this rank."""
         acting = _acting(batch)
-        planned = plan([batch.lengths[row] for row in acting], self.size, token_budget)[self.rank]
+        lengths = [batch.lengths[row] for row in acting]
+        planned = plan(lengths, self.size, token_budget, padded=padded)[self.rank]
         return [[acting[i] for i in members] for members in planned]
 
 

@@ -19,12 +19,14 @@ def shares(lengths: Sequence[int], ranks: int) -> list[list[int]]:
     return given
 
 
-def plan(lengths: Sequence[int], ranks: int, token_budget: int) -> list[list[list[int]]]:
+def plan(
+    lengths: Sequence[int], ranks: int, token_budget: int, *, padded: bool = True
+) -> list[list[list[int]]]:
     """Rows of each micro-batch of each rank. Every rank has as many, since their collectives must match:
     one that has fewer of its own gets empty ones."""
     planned = []
     for rows in shares(lengths, ranks):
-        bins = partition([lengths[row] for row in rows], token_budget)
+        bins = partition([lengths[row] for row in rows], token_budget, padded=padded)
         planned.append([[rows[i] for i in members] for members in bins])
     most = max(len(bins) for bins in planned)
     return [bins + [[]] * (most - len(bins)) for bins in planned]

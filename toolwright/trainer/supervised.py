@@ -22,6 +22,7 @@ from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.learner.budget import padded
 from toolwright.learner.forward import Statistics, learn
 from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
@@ -139,7 +140,7 @@ class Student:
             losses.append(loss.detach())
             return loss
 
-        for part in batch.split(self.micro_tokens):
+        for part in batch.split(self.micro_tokens, padded=padded(self.decoder, self.dtype)):
             learn(self.decoder, part, loss_of, temperature=1.0, dtype=self.dtype)
         moved = self.optimizer.step()
         loss_sum = float(torch.stack(losses).double().sum())
