@@ -66,7 +66,7 @@ def agree(engine: VllmEngine, model: Decoder, **settings: float) -> None:
 def move(model: Decoder) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     for parameter in model.parameters():
-        parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, device="cuda"))
+        parameter.add_(0.03 * torch.randn(parameter.shape, generator=generator, device="cuda"))
 
 
 def test_log_probabilities_are_the_learners(engine: VllmEngine, model: Decoder) -> None:
@@ -82,7 +82,7 @@ def test_weights_arrive_by_handle_and_are_used(engine: VllmEngine, model: Decode
     move(model)
     engine.publish(1)
     after = ask_one(engine, PROMPT, sampling)
-    assert before.tokens != after.tokens
+    assert after.log_probs != pytest.approx(before.log_probs, abs=NEAR)
     assert after.weights_version == 1
     agree(engine, model)
 
