@@ -33,6 +33,8 @@ def model() -> Decoder:
     made = tiny.decoder(
         width=256, heads=4, kv_heads=2, head_dim=64, ffn=512, layers=4, context=2048, tied=True
     )
+    with torch.no_grad():
+        made.embedding.weight.mul_(0.2)  # tied: else it is sure to say the last token again
     return made.to("cuda")
 
 
@@ -82,7 +84,7 @@ def test_weights_arrive_by_handle_and_are_used(engine: VllmEngine, model: Decode
     move(model)
     engine.publish(1)
     after = ask_one(engine, PROMPT, sampling)
-    assert after.log_probs != pytest.approx(before.log_probs, abs=NEAR)
+    assert before.tokens != after.tokens
     assert after.weights_version == 1
     agree(engine, model)
 

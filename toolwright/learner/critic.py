@@ -18,6 +18,7 @@ from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
+from toolwright.models.precision import loosen
 
 
 class ValueModel(nn.Module):
@@ -54,6 +55,7 @@ class Critic:
     ) -> None:
         """`policy` as it is before it is sharded itself."""
         self.model, self.ranks = ValueModel(policy), ranks
+        loosen(self.model.body, dtype)
         ranks.shard(self.model, self.model.body, dtype=dtype)
         self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
         self.asked_tokens, self.clip, self.dtype = micro_tokens, clip, dtype

@@ -21,6 +21,7 @@ from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, huggingface
 from toolwright.models.decoder import Decoder
+from toolwright.models.precision import loosen
 
 
 class Frozen:
@@ -97,6 +98,7 @@ class Policy(Frozen):
         dtype: torch.dtype,
         ranks: Ranks = ALONE,
     ) -> None:
+        loosen(decoder, dtype)
         super().__init__(
             decoder, temperature=temperature, micro_tokens=micro_tokens, dtype=dtype, ranks=ranks
         )

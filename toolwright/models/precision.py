@@ -7,8 +7,12 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from toolwright.models.decoder import Decoder
 
 MULTIPLY = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); x @ x"
 
@@ -35,3 +39,28 @@ def _survive_false_amx() -> None:
             "model.dtype=float32 is faster here",
             stacklevel=3,
         )
+
+
+HALF = 1 << 15  # of the distance between neighbours in bfloat16, in units of float32's last place
+
+
+@torch.no_grad()
+def loosen(decoder: Decoder, dtype: torch.dtype) -> None:
+    """Before a checkpoint that was stored in bfloat16 is trained in it.
+
+    Its weights lie exactly on what bfloat16 can tell: until updates have moved one half-way to the next such
+    number, no pass sees that it moved. So each goes to a random place among those that round to what it is.
+    The model says what it said, to the last bit; and of a small movement of all weights as many round to the
+    next number as make up the whole of it.
+    """
+    if dtype != torch.bfloat16 or not decoder.fast:
+        return
+    for number, weight in enumerate(p for p in decoder.parameters() if p.dim() >= 2):
+        if not torch.equal(weight.to(dtype).to(weight.dtype), weight):
+            continue  # it was stored in more
+        generator = torch.Generator(weight.device).manual_seed(number)
+        away = torch.randint(
+            1 - HALF, HALF, weight.shape, dtype=torch.int32, device=weight.device, generator=generator
+        )
+        fixed = (weight == 0) | ~weight.isfinite()
+        weight.detach().view(torch.int32).add_(away.masked_fill_(fixed, 0))

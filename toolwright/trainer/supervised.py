@@ -26,6 +26,7 @@ from toolwright.learner.budget import padded
 from toolwright.learner.forward import Statistics, learn
 from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
+from toolwright.models.precision import loosen
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
@@ -130,6 +131,7 @@ class Student:
         self.decoder = decoder
         self.dtype = roles.DTYPES[config.model.dtype]
         self.micro_tokens = config.micro_tokens
+        loosen(decoder, self.dtype)
         self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps)
 
     def update(self, batch: Batch) -> dict[str, float]:
