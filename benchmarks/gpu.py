@@ -48,7 +48,7 @@ def main() -> None:
             results.append(
                 {"section": section, "who": name, "left_out": f"no {missing[0]} here"}
                 if missing
-                else {"section": section, "who": f"{name} {version(needs[0])}", **asked(name, options.model)}
+                else {"section": section, "who": f"{name} {versions(needs)}", **asked(name, options.model)}
             )
     print(table(results))
     if options.json:
@@ -74,10 +74,10 @@ def asked(peer: str, model: str) -> dict[str, Any]:
     return answer
 
 
-def version(package: str) -> str:
-    from importlib.metadata import version as of
+def versions(packages: list[str]) -> str:
+    from importlib.metadata import version
 
-    return of(package)
+    return ", ".join(map(version, packages))
 
 
 def device_name() -> str:
