@@ -148,8 +148,10 @@ class Policy(Frozen):
         moved = self.optimizer.step()
         sums: dict[str, float] = {}
         highest = 0.0
-        for weight, metrics in measured:  # looked at once there is nothing left for the device to wait for
-            values = dict(zip(metrics, torch.stack(list(metrics.values())).tolist(), strict=True))
+        # Looked at once there is nothing left for the device to wait for.
+        told = torch.stack([torch.stack(list(metrics.values())) for _, metrics in measured]).tolist()
+        for (weight, metrics), row in zip(measured, told, strict=True):
+            values = dict(zip(metrics, row, strict=True))
             highest = max(highest, values.pop("gap/abs_max"))
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + weight * value
