@@ -33,8 +33,12 @@ def test_the_next_publication_is_laid_out_in_the_same_memory() -> None:
     assert len(room) == count
 
 
+# Older kernels take six rows at a time, and what is left over in another order.
+newer = pytest.mark.skipif("AVX512" not in torch.backends.cpu.get_cpu_capability(), reason="needs AVX-512")
+
+
 @pytest.mark.parametrize("kind", tiny.SHAPES)
-@pytest.mark.parametrize("rows", [2, 4, 7, 16])
+@pytest.mark.parametrize("rows", [4, 16, pytest.param(2, marks=newer), pytest.param(7, marks=newer)])
 @torch.no_grad()
 def test_few_rows_by_panels_are_the_learners_among_many(
     kind: str, rows: int, monkeypatch: pytest.MonkeyPatch
