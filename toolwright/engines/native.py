@@ -15,9 +15,9 @@ from torch import Tensor
 from toolwright import kernels
 from toolwright.batch import partition
 from toolwright.config import schema
-from toolwright.engines import Completion, Drawn, Heard, Sampling, registry
+from toolwright.engines import Completion, Drawn, Heard, Sampling, decoding, registry
 from toolwright.engines.cache import ExtendAttention, SlotCache
-from toolwright.engines.decoding import InPlace, LaidOut
+from toolwright.engines.decoding import InPlace
 from toolwright.engines.lanes import Forward, Lanes
 from toolwright.engines.sampler import Sampler
 from toolwright.engines.stopping import check_prompt, stopped
@@ -221,7 +221,7 @@ class NativeEngine:
                 [s.slot for s in self.active],
                 [s.tokens for s in self.active],
                 [s.sampling for s in self.active],
-                rows=ROWS_AT_LEAST,
+                rows=decoding.ROWS_AT_LEAST if self._written_in_place else ROWS_AT_LEAST,
             )
         with self._precision():
             drawn = self._lanes.step(self._forward())
@@ -307,11 +307,11 @@ class NativeEngine:
                 self.decoder.hidden(tokens, positions, attend, weights=weights), weights=weights
             )
         if self._in_place is None:
-            self._in_place = InPlace(self.decoder, weights)
+            self._in_place = InPlace(self.decoder, weights, self._room)
         return self._in_place
 
     def _laid_out(self) -> Weights:
+        """As a pass over whole prompts reads them."""
         if self._weights is None:
-            arrange = LaidOut(self._room) if self._written_in_place else torch.t
-            self._weights = self.decoder.weights(arrange)
+            self._weights = self.decoder.weights()
         return self._weights

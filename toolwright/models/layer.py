@@ -18,7 +18,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class LayerWeights(NamedTuple):
-    """Matrices as [in, out]: views of the parameters in the learner, in the engine laid out that way."""
+    """Matrices as [in, out]: views of the parameters, of which an engine may make copies in its own order."""
 
     attention_norm: Tensor
     qkv: Tensor

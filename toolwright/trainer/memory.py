@@ -50,7 +50,8 @@ def plan(config: schema.Config, *, learns: bool = True) -> Plan:
     if config.engine.name == "native":
         device = roles.pick_device(model.device)
         if device.type == "cpu" and model.dtype == "float32":
-            parts["weights laid out for the engine"] = WEIGHT * count
+            merged = 1 if adapts else 0  # with the adapter, as prompts are read
+            parts["weights laid out for the engine"] = WEIGHT * count * (1 + merged)
         parts[f"cache of {_rows(config, learns)} × {shape.context} tokens"] = _cache(config, shape, learns)
     return Plan(parts)
 
