@@ -64,7 +64,9 @@ def test_memory_that_it_shared_with_its_workers_goes_with_it(
 def test_so_does_that_of_a_server_of_the_tests(tmp_path: Path) -> None:
     """Which is killed with its workers, and with whoever would have cleared up after them."""
     server = Server(tmp_path / "served", tiny.decoder(), tiny.characters())
-    share = "from multiprocessing.shared_memory import SharedMemory; held = SharedMemory(create=True, size=64)"
+    share = (
+        "from multiprocessing.shared_memory import SharedMemory; held = SharedMemory(create=True, size=64)"
+    )
     command = [sys.executable, "-c", f"{share}; print(held.name, flush=True); input()"]
     pipe = subprocess.PIPE
     server.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)

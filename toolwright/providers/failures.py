@@ -15,7 +15,9 @@ class Passing(InfrastructureFailure):
     """Another try may go better, after this many seconds where the server says so. `took` has the tokens
     that it tells of all the same: of an answer that was written, and is none."""
 
-    def __init__(self, message: str, retry_after_s: float | None = None, *, took: Reply | None = None) -> None:
+    def __init__(
+        self, message: str, retry_after_s: float | None = None, *, took: Reply | None = None
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.took = took or Reply("")

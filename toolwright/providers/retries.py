@@ -14,7 +14,7 @@ FIRST_S, MOST_S = 0.5, 60.0
 
 
 class Retrying(Wrapper):
-    """Rate limits, server errors, timeouts and lost connections; nothing that the caller got wrong. The reply,
+    """Rate limits, server errors, timeouts and lost connections; nothing that the caller got wrong. A reply,
     or the failure in the end, tells what all tries took, as far as is known."""
 
     def __init__(self, inner: Chat, *, retries: int, first_s: float = FIRST_S) -> None:
