@@ -40,6 +40,17 @@ class LaidOut:
         return self.room[self.used - 1].copy_(weight.t())
 
 
+def kept(shape: Shape, *, laid_out: bool, adapted: bool) -> int:
+    """Numbers of a model's matrices that an engine holds beside the model: those that are `laid_out`, and, of
+    a model with an adapter, the sum of each matrix with what is added to it."""
+    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    of_a_layer = [(q + 2 * kv) * shape.width, q * shape.width, 2 * shape.ffn * shape.width]
+    of_a_layer.append(shape.ffn * shape.width)
+    found = shape.layers * sum(n for n in of_a_layer if adapted or (laid_out and n <= LARGEST_LAID_OUT))
+    head = shape.vocab * shape.width
+    return found + (head if laid_out and head <= LARGEST_LAID_OUT else 0)
+
+
 class Norm:
     """The norm of a buffer, written to another, or where it is."""
 
