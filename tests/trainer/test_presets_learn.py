@@ -65,12 +65,12 @@ def test_grpo_roc_unlearns_clumsy_calls_that_reward_alone_would_keep(tmp_path: P
             f"run.name={preset}-{seed}",
             f"algorithm={preset}",
             f"run.seed={seed}",
-            "train.steps=20",
+            "train.steps=16",
             "rollout.prompts=8",
             "rollout.samples=8",
             task="riddles",
         )
-        last = [t.counts for step in (18, 19, 20) for t in rollouts(run)[step]]
+        last = [t.counts for step in (14, 15, 16) for t in rollouts(run)[step]]
         return sum(c["tool_errors"] for c in last) / sum(c["tool_calls"] for c in last)
 
     assert fmean(share_of_errors("grpo_roc", seed) for seed in SEEDS) < 0.15
