@@ -39,9 +39,26 @@ def no_imports_left() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests on vLLM are collected everywhere, and skipped before their fixtures where it is missing."""
-    if importlib.util.find_spec("vllm") is None:
-        missing = pytest.mark.skip(reason="vLLM is not installed here; `make test-vllm` installs it")
-        for item in items:
-            if item.get_closest_marker("vllm"):
-                item.add_marker(missing)
+    """Tests on vLLM are collected everywhere, and skipped before their fixtures where it is missing. Those
+    that share what their module makes once are left to one process, or each would make it again."""
+    without_vllm = importlib.util.find_spec("vllm") is None
+    missing = pytest.mark.skip(reason="vLLM is not installed here; `make test-vllm` installs it")
+    for item in items:
+        if without_vllm and item.get_closest_marker("vllm"):
+            item.add_marker(missing)
+        if item.get_closest_marker("xdist_group") is None and shares(item):
+            item.add_marker(pytest.mark.xdist_group(module_of(item)))
+
+
+def shares(item: pytest.Item) -> bool:
+    """Whether a fixture of its own module that outlives a test is among those it uses."""
+    known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return any(
+        made.scope in ("class", "module") and made.baseid.startswith(module_of(item))
+        for every in known.values()
+        for made in every
+    )
+
+
+def module_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]

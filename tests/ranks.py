@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tests.forks import forks
 from tests.ports import free_port
 
 PATIENCE_S = 600.0
@@ -17,9 +17,7 @@ class Ranks:
     """A call is made on every rank, with its group before its own arguments."""
 
     def __init__(self, most: int) -> None:
-        # One process imports torch, and every rank is a fork of that.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["toolwright.trainer.sharded_checkpoints", "tiny"])
+        context = forks()
         self.ends: list[Connection] = []
         self.processes = []
         for _ in range(most):

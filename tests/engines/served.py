@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from tests.ports import free_port
+from toolwright.engines.process import kill_group, shared_memory
 from toolwright.engines.vllm_worker import EXTENSION
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
@@ -72,7 +71,5 @@ class Server:
 
     def __exit__(self, *error: object) -> None:
         """The whole group, and at once: it has nothing to lose."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        kill_group(self.process, shared_memory(self.process.pid))
         self.log.close()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+import tiny
 
 from toolwright.engines import process
 from toolwright.engines.process import EngineProcess
 from toolwright.failures import InfrastructureFailure
+
+from .served import Server
 
 
 def test_one_that_has_stopped_listening_keeps_nobody_from_asking_giving_up_and_closing(
@@ -53,4 +58,22 @@ def test_memory_that_it_shared_with_its_workers_goes_with_it(
         engine.process.kill()
         engine.process.wait()
     engine.close()
+    assert not held.exists()
+
+
+def test_so_does_that_of_a_server_of_the_tests(tmp_path: Path) -> None:
+    """Which is killed with its workers, and with whoever would have cleared up after them."""
+    server = Server(tmp_path / "served", tiny.decoder(), tiny.characters())
+    share = (
+        "from multiprocessing.shared_memory import SharedMemory; held = SharedMemory(create=True, size=64)"
+    )
+    command = [sys.executable, "-c", f"{share}; print(held.name, flush=True); input()"]
+    pipe = subprocess.PIPE
+    server.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+    server.log = (tmp_path / "log.txt").open("wb")
+    assert server.process.stdout is not None
+    held = Path("/dev/shm", server.process.stdout.readline().decode().strip())
+    assert held.exists()
+    with server.process:
+        server.__exit__()
     assert not held.exists()

@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.providers import Reply, close, open_chat
+from toolwright.providers.accounts import Amount
 from toolwright.providers.blocks import from_messages, from_tools, to_messages, to_tools
+from toolwright.providers.budget import Budget
+from toolwright.providers.ledger import total
 from toolwright.providers.settings import Settings
 from toolwright.tools.call import Call, Malformed
 
@@ -43,21 +46,27 @@ PROVIDERS = pytest.mark.parametrize("provider", list(GOOD))
 
 
 def asked(
-    provider: str, *answers: Any, retries: int = 0, fields: dict[str, Any] | None = None, **how: Any
+    provider: str,
+    *answers: Any,
+    retries: int = 0,
+    fields: dict[str, Any] | None = None,
+    kept: dict[str, Any] | None = None,
+    **how: Any,
 ) -> tuple[Reply | BaseException, Flaky]:
+    """`kept`: budget, cache and ledger, where there are any."""
+
     async def once() -> tuple[Reply | BaseException, Flaky]:
         async with flaky(*answers) as server:
-            chat = open_chat(
-                Settings(
-                    provider=provider,
-                    model="m",
-                    base_url=server.url,
-                    price={"input": 10.0, "output": 100.0},  # type: ignore[arg-type]
-                    retries=retries,
-                    timeout_s=120,
-                    fields=fields or {},
-                )
+            settings = Settings(
+                provider=provider,
+                model="m",
+                base_url=server.url,
+                price={"input": 10.0, "output": 100.0},  # type: ignore[arg-type]
+                retries=retries,
+                timeout_s=120,
+                fields=fields or {},
             )
+            chat = open_chat(settings, **kept or {})
             question = {"temperature": 0.5, "max_tokens": 20, "messages": said("hi"), **how}
             found = await asyncio.gather(chat.complete(**question), return_exceptions=True)
             await close(chat)
@@ -145,6 +154,47 @@ def test_what_is_no_answer_is_tried_again_and_named(provider: str, body: Any, ki
     assert f"m at {server.url} sent what" in str(error)
 
 
+def unreadable(provider: str) -> tuple[int, Any, dict[str, str]]:
+    """Written, and paid for: all but what was said."""
+    return 200, {**GOOD[provider], "choices": [], "content": None}, {}
+
+
+@PROVIDERS
+def test_a_try_that_was_paid_for_in_vain_is_counted_with_the_next(provider: str, tmp_path: Path) -> None:
+    budget, ledger = Budget(), tmp_path / "ledger.jsonl"
+    answers = (unreadable(provider), (500, {}, {}), (200, GOOD[provider], {}))
+    reply, _ = asked(provider, *answers, retries=2, kept={"budget": budget, "ledger": ledger})
+    assert isinstance(reply, Reply), reply
+    assert (reply.prompt_tokens, reply.completion_tokens) == (200, 100)
+    assert reply.cost == pytest.approx(2 * (100 * 10 + 50 * 100) / 1e6)
+    assert budget.spent == Amount(pytest.approx(reply.cost), 300, 3)  # every try is asked for
+    paid = total(ledger)[""].paid
+    assert (paid.dollars, paid.tokens) == (pytest.approx(reply.cost), 300)
+
+
+@PROVIDERS
+def test_a_call_that_fails_in_the_end_costs_what_is_known_of_it(provider: str, tmp_path: Path) -> None:
+    budget, ledger = Budget(), tmp_path / "ledger.jsonl"
+    kept = {"budget": budget, "ledger": ledger}
+    error, _ = asked(provider, unreadable(provider), None, retries=1, kept=kept)
+    assert isinstance(error, InfrastructureFailure)
+    assert budget.spent == Amount(pytest.approx(0.006), 150, 2)
+    sums = total(ledger)[""]
+    assert (sums.failed, sums.paid.dollars, sums.paid.tokens) == (1, pytest.approx(0.006), 150)
+
+
+@PROVIDERS
+def test_tries_in_vain_do_not_pass_a_budget(provider: str, tmp_path: Path) -> None:
+    """The next one is not made, and the failure says why."""
+    budget, ledger = Budget(tokens=600), tmp_path / "ledger.jsonl"
+    kept = {"budget": budget, "ledger": ledger}
+    error, server = asked(provider, unreadable(provider), retries=20, kept=kept, max_tokens=100)
+    assert isinstance(error, InfrastructureFailure), error
+    assert "the budget is spent: 450 of 600 tokens" in str(error)
+    assert len(server.bodies) == 3
+    assert total(ledger)[""].paid.tokens == budget.spent.tokens == 450
+
+
 def test_a_call_that_cannot_be_written_is_the_callers() -> None:
     """And is not taken for something that the server sent."""
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": "{"}}
@@ -171,9 +221,6 @@ def test_a_server_that_is_not_there_is_named(provider: str) -> None:
 
 def test_all_wrappers_together(tmp_path: Path) -> None:
     """Twice the same question: one request, two lines, one of them paid for."""
-    from toolwright.providers.budget import Budget
-    from toolwright.providers.ledger import total
-
     budget = Budget(dollars=1.0)
 
     async def twice() -> int:

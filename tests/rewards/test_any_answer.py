@@ -48,7 +48,7 @@ def test_any_answer_has_a_score_from_0_to_1(name: str, answer: str) -> None:
 @pytest.fixture(scope="module")
 def elsewhere(sandbox_url: str) -> Iterator[dict[str, Scorer]]:
     made = {
-        "math": scorer("math", timeout_s=60, workers=2),
+        "math": scorer("math", timeout_s=60, workers=1),
         "format": scorer("format"),
         "code": scorer("code", sandbox_url=sandbox_url, params={"code": {"timeout_s": 10}}),
     }

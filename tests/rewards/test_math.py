@@ -15,7 +15,7 @@ from toolwright.trajectory import Task
 
 @pytest.fixture(scope="module")
 def math() -> Iterator[Scorer]:
-    made = scorer("math", workers=2, timeout_s=120)
+    made = scorer("math", workers=1, timeout_s=120)
     yield made
     made.close()
 

@@ -52,7 +52,10 @@ def essence(t: Trajectory) -> Any:
     return (t.group, t.index, t.seed, t.segments, t.reward, t.reward_parts, t.counts, t.weights_version)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+# PPO has GRPO's actors and the critic, and uses the same tool; GRPO's numbers are in the next test as well.
+@pytest.mark.parametrize(
+    "algorithm", ["PPO with critic", pytest.param("tool-using GRPO", marks=pytest.mark.slow)]
+)
 def test_the_same_numbers_as_in_one_process(algorithm: str, build: Build, tmp_path: Path) -> None:
     """And nothing but configurations, trajectories, tensors and metrics crosses."""
     own = [*ALGORITHMS[algorithm], "train.steps=4"]

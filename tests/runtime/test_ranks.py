@@ -113,6 +113,7 @@ class TestPPO:
         assert [path.name for path in found] == [f"step_{step}" for step in range(1, STEPS + 1)]
         assert all((path / checkpoints.SHARDS / ".metadata").is_file() for path in found)
 
+    @pytest.mark.slow  # without a cluster, learner/test_sharded.py has one of two ranks go on over any number
     def test_it_goes_on_over_three_ranks(self, here: Path, there: Path) -> None:
         assert_same(resumed(there, 3, "three", *ranks(3), *PPO), here)
 

@@ -9,16 +9,22 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from toolwright.agents.rollout import Wanted
 from toolwright.runtime.host import Rank
-from toolwright.runtime.tensors import Packed, Weights
-from toolwright.runtime.transport import Parcel, Told
 from toolwright.trainer.brief import Brief, Colleagues
 from toolwright.trainer.staffing import staffed
-from toolwright.trajectory import Task
 
 PLAIN = (str, bytes, int, float, bool, type(None))
-NOUNS = (Brief, Rank, Wanted, Task, Told, Parcel, Packed, Weights)
+# By name: an actor that needs no torch is not to import it for those that need it.
+NOUNS = {
+    "toolwright.agents.rollout.Wanted",
+    "toolwright.runtime.host.Rank",
+    "toolwright.runtime.tensors.Packed",
+    "toolwright.runtime.tensors.Weights",
+    "toolwright.runtime.transport.Parcel",
+    "toolwright.runtime.transport.Told",
+    "toolwright.trainer.brief.Brief",
+    "toolwright.trajectory.Task",
+}
 
 
 def check(value: Any, where: str) -> None:
@@ -30,7 +36,7 @@ def check(value: Any, where: str) -> None:
             raise TypeError(f"{where}: an array of objects crossed")
     elif isinstance(value, BaseModel):
         check(value.model_dump(), where)
-    elif isinstance(value, NOUNS):
+    elif _name(value) in NOUNS:
         for name, part in vars(value).items():
             check(part, f"{where}.{name}")
     elif isinstance(value, Mapping):
@@ -41,7 +47,11 @@ def check(value: Any, where: str) -> None:
         for place, part in enumerate(value):
             check(part, f"{where}[{place}]")
     else:
-        raise TypeError(f"{where}: a {type(value).__module__}.{type(value).__name__} crossed")
+        raise TypeError(f"{where}: a {_name(value)} crossed")
+
+
+def _name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__name__}"
 
 
 class Watched:

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,11 @@ class Attack:
     says: str  # what the answer of a whole server shows
     also: tuple[Stop, ...] = ()  # taken away from all servers, the whole one too
     skip: str = ""
+
+    @property
+    def stops(self) -> frozenset[Stop]:
+        """All that has to be gone for it to succeed."""
+        return frozenset({*self.stopped_by, *self.also})
 
     def played(self, server: Server, place: Path) -> dict[str, Any]:
         """The answer. `place` is a private folder of the host with a secret in it."""
@@ -135,6 +140,13 @@ class Weakened:
             stack.close()
 
 
+def case(*values: Any, without: Iterable[Stop], id: str) -> Any:
+    """For a test that needs this server. All such are left to one process, which starts it once."""
+    lacking = sorted(map(name_of, without))
+    marks = [pytest.mark.xdist_group(f"sandbox without {', '.join(lacking)}")] if lacking else []
+    return pytest.param(*values, id=id, marks=marks)
+
+
 def proofs(attacks: list[Attack]) -> tuple[Callable[..., None], ...]:
     """Three tests over a table of attacks."""
 
@@ -142,7 +154,7 @@ def proofs(attacks: list[Attack]) -> tuple[Callable[..., None], ...]:
         if attack.skip:
             pytest.skip(attack.skip)
 
-    @pytest.mark.parametrize("attack", attacks, ids=lambda attack: attack.name)
+    @pytest.mark.parametrize("attack", [case(one, without=one.also, id=one.name) for one in attacks])
     def stopped(attack: Attack, server: Server, weakened: Weakened, tmp_path: Path) -> None:
         skip_where_it_must(attack)
         whole = weakened.server(frozenset(attack.also)) if attack.also else server
@@ -152,22 +164,25 @@ def proofs(attacks: list[Attack]) -> tuple[Callable[..., None], ...]:
 
     # In this order tests that need the same server stand side by side.
     pairs = [(attack, stop) for attack in attacks for stop in attack.stopped_by if len(attack.stopped_by) > 1]
-    pairs.sort(key=lambda pair: sorted(map(name_of, {*pair[0].stopped_by} - {pair[1]})))
-    naked = sorted(attacks, key=lambda attack: sorted(map(name_of, attack.stopped_by)))
+    pairs.sort(key=lambda pair: sorted(map(name_of, pair[0].stops - {pair[1]})))
+    naked = sorted(attacks, key=lambda attack: sorted(map(name_of, attack.stops)))
 
-    @pytest.mark.parametrize(("attack", "stop"), pairs, ids=[f"{a.name}-{name_of(s)}" for a, s in pairs])
+    @pytest.mark.parametrize(
+        ("attack", "stop"),
+        [case(a, s, without=a.stops - {s}, id=f"{a.name}-{name_of(s)}") for a, s in pairs],
+    )
     def alone(attack: Attack, stop: Stop, weakened: Weakened, tmp_path: Path) -> None:
         skip_where_it_must(attack)
-        others = frozenset({*attack.stopped_by, *attack.also} - {stop})
+        others = attack.stops - {stop}
         if "user" in others and stop in NAMESPACES and not AS_ROOT:
             pytest.skip(f"an ordinary user gets no {stop} namespace without a user namespace")
         answer = attack.played(weakened.server(others), tmp_path)
         assert not breached(answer), answer
 
-    @pytest.mark.parametrize("attack", naked, ids=lambda attack: attack.name)
+    @pytest.mark.parametrize("attack", [case(one, without=one.stops, id=one.name) for one in naked])
     def without(attack: Attack, weakened: Weakened, tmp_path: Path) -> None:
         skip_where_it_must(attack)
-        answer = attack.played(weakened.server(frozenset({*attack.stopped_by, *attack.also})), tmp_path)
+        answer = attack.played(weakened.server(attack.stops), tmp_path)
         assert breached(answer), answer
 
     return stopped, alone, without

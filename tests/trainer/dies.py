@@ -1,4 +1,4 @@
-"""`toolwright`, killed -9 at a chosen moment of a chosen step: python dies.py MOMENT STEP train key=value …
+"""`toolwright`, killed -9 at a chosen moment of a chosen step.
 
 What a machine that loses its power does to a run, but at the same place every time.
 """
@@ -81,7 +81,9 @@ def before_its_attempts_are_kept(step: int) -> None:
     run_folder.RunFolder.save_rollouts = or_die  # type: ignore[method-assign]
 
 
-if __name__ == "__main__":
-    moment, step, *line = sys.argv[1:]
-    globals()[moment](int(step))
+def run(moment: str, step: int, line: list[str], cwd: Path) -> None:
+    """In a process of its own: the moments above are never undone."""
+    os.chdir(cwd)
+    sys.stdout = sys.stderr = (cwd / "said.txt").open("w", buffering=1)
+    globals()[moment](step)
     sys.exit(main(line))

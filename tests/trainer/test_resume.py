@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.forks import forks
 from tests.waiting import wait_until
 from toolwright.cli import main
 from toolwright.failures import UserError
@@ -20,6 +21,7 @@ from toolwright.runtime.crew import LearnerLost
 from toolwright.trainer import checkpoints
 from toolwright.trainer.loop import Trainer
 
+from . import dies
 from .runs import HERE, configured, metrics, rollouts, toolwright, trained, words
 
 STEPS = 8
@@ -83,10 +85,11 @@ def in_one_go(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
 def killed(cwd: Path, settings: str, moment: str) -> Path:
     """A run killed in step 3 at the moment that `dies.py` knows by this name."""
-    line = words(*EVERY_STEP, *SETTINGS[settings], "run.name=x")
-    command = [sys.executable, f"{HERE}/dies.py", moment, "3", "train", *line]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=400)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    line = ["train", *words(*EVERY_STEP, *SETTINGS[settings], "run.name=x")]
+    process = forks().Process(target=dies.run, args=(moment, 3, line, cwd))
+    process.start()
+    process.join(400)
+    assert process.exitcode == -signal.SIGKILL, (cwd / "said.txt").read_text()
     return cwd / "runs/x"
 
 

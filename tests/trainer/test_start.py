@@ -5,10 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 import tiny
 
-from toolwright.trainer import memory
+from toolwright.config import schema
+from toolwright.engines.native import NativeEngine
+from toolwright.models import huggingface
+from toolwright.trainer import memory, roles
 
 from .runs import words
 
@@ -30,3 +35,31 @@ def test_a_small_run_imports_neither_compiler_nor_transformers(tmp_path: Path) -
 def test_parameters_are_counted_as_they_are() -> None:
     for made in (tiny.decoder(kv_heads=2), tiny.decoder(width=48, layers=3)):
         assert memory.parameters(made.shape) == sum(p.numel() for p in made.parameters()), made.shape
+
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "small": {"layers": 2},
+    "a vocabulary too large to lay out": {"vocab": 70_000, "tied": False},
+    "a matrix too large, and others not": {"ffn": 33_000, "layers": 1},
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rank", [None, 2])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_the_engine_keeps_is_counted_as_it_is(
+    shape: str, rank: int | None, dtype: str, tmp_path: Path
+) -> None:
+    huggingface.save(tiny.decoder(width=64, kv_heads=2, **SHAPES[shape]), tmp_path)
+    tiny.characters().save(tmp_path)
+    settings = {"path": str(tmp_path), "context": 32, "dtype": dtype, "lora": {"rank": rank}}
+    config = schema.Config.model_validate({"model": settings})
+    decoder, tokenizer = roles.build_model(config.model, "", seed=0)
+    engine = roles.build_engine(config, decoder, tokenizer)
+    assert isinstance(engine, NativeEngine)
+    weights = engine._laid_out()
+    matrices = [m for one in weights.layers for m in (one.qkv, one.out, one.gate_up, one.down)]
+    owned = {parameter.untyped_storage().data_ptr() for parameter in decoder.parameters()}
+    kept = {m.untyped_storage().data_ptr(): m.nbytes for m in [*matrices, weights.unembedding]}
+    found = sum(size for place, size in kept.items() if place not in owned)
+    assert memory.plan(config).parts["matrices of the engine's own"] == found

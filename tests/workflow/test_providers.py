@@ -102,6 +102,8 @@ def test_a_search_on_a_data_set_with_models_behind_a_server(
 ) -> None:
     url = pupil.url + ("/v1" if provider == "openai" else "")
     chat = [f"provider={provider}", f"model={pupil.name}", f"base_url={url}", "price=1"]
+    # Anthropic's protocol has no seed: what is proposed is to be the same in every run all the same.
+    greedy = ["proposer.chat.fields={temperature: 0}"] if provider == "anthropic" else []
     words = [
         f"data=[{sums}]",
         "executor.name=chat",
@@ -110,6 +112,7 @@ def test_a_search_on_a_data_set_with_models_behind_a_server(
         *(f"executor.chat.{one}" for one in chat),
         "proposer.name=chat",
         *(f"proposer.chat.{one}" for one in chat),
+        *greedy,
         "search.tasks=4",
         "search.held_out=4",
         "search.runs=10",

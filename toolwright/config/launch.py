@@ -139,7 +139,8 @@ class _JobFailed(Exception):
 
 
 def _run(loader: Loader, words: list[str], work: Work, command: list[str]) -> None:
-    resolved = resolve(loader.source, words)
+    given = loader.read(words)
+    resolved = loader.resolve(given)
     failures: list[Exception] = []
 
     def once(composed: DictConfig) -> None:
@@ -150,7 +151,7 @@ def _run(loader: Loader, words: list[str], work: Work, command: list[str]) -> No
             failures.append(error)
 
     with _hydra(loader) as hydra:
-        hydra.run(loader.config_name, once, loader.read(words).lines, with_log_configuration=False)
+        hydra.run(loader.config_name, once, given.lines, with_log_configuration=False)
     if failures:
         raise failures[0]
 

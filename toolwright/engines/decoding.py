@@ -80,6 +80,14 @@ class Result:
         self.cut.copy_(self.panels)
 
 
+def kept(shape: Shape, *, laid_out: bool, adapted: bool) -> int:
+    """Numbers of a model's matrices that an engine holds beside the model: all of them where they are
+    `laid_out`, and, of a model with an adapter, the sum of each matrix with what is added to it."""
+    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    of_a_layer = (2 * q + 2 * kv + 3 * shape.ffn) * shape.width
+    return shape.layers * of_a_layer * (laid_out + adapted) + shape.vocab * shape.width * laid_out
+
+
 class Norm:
     """The norm of a buffer, written to another, or where it is."""
 

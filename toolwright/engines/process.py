@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
@@ -104,16 +104,12 @@ class EngineProcess:
         if self._closing:
             return
         self._closing = True
-        shared = _shared_memory(self.process.pid)
+        shared = shared_memory(self.process.pid)
         self.tell("close", 0)
         self._to_send.put(None)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(FAREWELL_S)
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # the whole group: its workers, too
-        self.process.wait()
-        for left in shared:  # killed with the rest: the process that Python has for this
-            left.unlink(missing_ok=True)
+        kill_group(self.process, shared)
         self._reader.join(FAREWELL_S)
         self._writer.join(FAREWELL_S)
         self.wire.close()
@@ -158,7 +154,17 @@ class EngineProcess:
         return "".join(f"\n  {line}" for line in ["; it wrote last:", *lines[-LINES_TOLD:]]) if lines else ""
 
 
-def _shared_memory(group: int) -> set[Path]:
+def kill_group(process: subprocess.Popen[Any], shared: Iterable[Path]) -> None:
+    """A process and all that it started. With them goes the one that Python has to clear away what they
+    `shared`, so that is left to do."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for left in shared:
+        left.unlink(missing_ok=True)
+
+
+def shared_memory(group: int) -> set[Path]:
     """What processes of this group have of Python's `multiprocessing`, where there is a /proc to ask."""
     found = set()
     for place in Path("/proc").glob("[0-9]*"):

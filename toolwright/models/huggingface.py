@@ -56,7 +56,7 @@ KEPT = (
 def load(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Decoder:
     """A decoder with the folder's weights. `context` cuts the tables for positions that are never used.
     `fast`: by our own layers or by the model's own forward; None: the former where they compute the same."""
-    if not _is_fast(folder, context, fast):
+    if not is_fast(folder, context=context, fast=fast):
         from toolwright.models import own_forward
 
         return own_forward.load(folder, context=context)
@@ -92,11 +92,22 @@ def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = No
 
 def read_shape(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Shape:
     """What `load` would give, as far as config.json tells."""
-    if _is_fast(folder, context, fast):
+    if is_fast(folder, context=context, fast=fast):
         return _fast_shape(folder, context)
     from toolwright.models import own_forward
 
     return own_forward.read_shape(folder, context=context)
+
+
+def is_fast(folder: Path, *, context: int | None = None, fast: bool | None = None) -> bool:
+    """Whether `load` takes our own layers for it."""
+    reason = slow_because(folder, context=context)
+    if fast and reason:
+        raise UserError(
+            f"model.fast=yes: {folder} cannot take the fast path: {reason}; model.fast=auto runs it by its "
+            "own forward, which is slower"
+        )
+    return reason is None if fast is None else fast
 
 
 def slow_because(folder: Path, *, context: int | None = None) -> str | None:
@@ -152,16 +163,6 @@ def _check_sizes(config: dict[str, Any], path: Path) -> None:
             raise UserError(f"{path}: {key}={value!r} should be a number above 0")
     if (config.get("head_dim") or 2) % 2:
         raise UserError(f"{path}: head_dim={config['head_dim']} is odd: a head turns its numbers in pairs")
-
-
-def _is_fast(folder: Path, context: int | None, fast: bool | None) -> bool:
-    reason = slow_because(folder, context=context)
-    if fast and reason:
-        raise UserError(
-            f"model.fast=yes: {folder} cannot take the fast path: {reason}; model.fast=auto runs it by its "
-            "own forward, which is slower"
-        )
-    return reason is None if fast is None else fast
 
 
 def _fast_shape(folder: Path, context: int | None) -> Shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict, Unpack
 
@@ -32,6 +32,15 @@ class Reply:
     cached: bool = False  # read from the disk: nothing was paid this time
     finish: str = "stop"  # stop, length, tools or refused
     log_prob: float | None = None  # of the whole answer, where `fields` ask for it: logprobs
+
+    def after(self, lost: Reply) -> Reply:
+        """This one, with what an earlier try took counted in."""
+        return replace(
+            self,
+            prompt_tokens=self.prompt_tokens + lost.prompt_tokens,
+            completion_tokens=self.completion_tokens + lost.completion_tokens,
+            cost=None if self.cost is None else self.cost + (lost.cost or 0.0),
+        )
 
 
 class Chat(Protocol):
@@ -100,11 +109,12 @@ def open_chat(
 
     chat: Chat = PROVIDERS.get(settings.provider).target(settings)
     chat = Priced(chat, settings.price_of_tokens())
-    chat = Retrying(Limited(chat, settings.limits), retries=settings.retries)
-    if budget is not None:
+    chat = Limited(chat, settings.limits)
+    if budget is not None:  # asked before every try: one that failed may have been paid for
         from toolwright.providers.budget import Budgeted
 
         chat = Budgeted(chat, budget, price=settings.price_of_tokens())
+    chat = Retrying(chat, retries=settings.retries)
     if cache is not None:
         from toolwright.providers.cache import Cached
 

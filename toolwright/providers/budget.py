@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 from toolwright.providers import Asked, Chat, Reply, Wrapper
 from toolwright.providers.accounts import Account, Amount, InFile, InMemory
+from toolwright.providers.failures import Passing
 from toolwright.providers.prices import cost_of
 from toolwright.providers.size import tokens_at_most
 
@@ -122,6 +123,9 @@ class Budgeted(Wrapper):
             reply = await self.inner.complete(messages, **how)
             used = self._amount(reply.prompt_tokens, reply.completion_tokens)
             return reply
+        except Passing as trouble:
+            used = self._amount(trouble.took.prompt_tokens, trouble.took.completion_tokens)
+            raise
         finally:
             self.budget.settle(number, used)
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.providers import Reply
 
 PASSING = (408, 409, 425, 429)  # and every 5xx
 OF_THIS_CALL = (400, 413, 422)
 
 
 class Passing(InfrastructureFailure):
-    """Another try may go better, after this many seconds where the server says so."""
+    """Another try may go better, after this many seconds where the server says so. `took` has the tokens
+    that it tells of all the same: of an answer that was written, and is none."""
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, retry_after_s: float | None = None, *, took: Reply | None = None
+    ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.took = took or Reply("")
 
 
 def sorted_out(error: Exception, sdk: Any, who: str) -> Exception:

@@ -14,6 +14,7 @@ from toolwright.failures import UserError
 from toolwright.providers import Asked, Chat, Reply, Wrapper
 from toolwright.providers.accounts import Amount
 from toolwright.providers.budget import BudgetSpent
+from toolwright.providers.failures import Passing
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,13 @@ class Recorded(Wrapper):
         except BudgetSpent:
             raise  # nothing was asked
         except Exception as error:
-            told = {"error": f"{type(error).__name__}: {error}"[:300]}
+            told: dict[str, Any] = {"error": f"{type(error).__name__}: {error}"[:300]}
+            if isinstance(error, Passing):
+                told |= _taken(error.took)
             self._write(file, told, time.monotonic() - started)
             raise
-        self._write(
-            file,
-            {
-                "prompt_tokens": reply.prompt_tokens,
-                "completion_tokens": reply.completion_tokens,
-                "cost": reply.cost,
-                "cached": reply.cached,
-                "finish": reply.finish,
-            },
-            time.monotonic() - started,
-        )
+        told = {**_taken(reply), "cached": reply.cached, "finish": reply.finish}
+        self._write(file, told, time.monotonic() - started)
         return reply
 
     async def close(self) -> None:
@@ -75,6 +69,14 @@ class Recorded(Wrapper):
     def _write(self, file: int, call: dict[str, Any], seconds: float) -> None:
         line = {"time": time.time(), "provider": self.provider, "model": self.name, **call}
         os.write(file, json.dumps({**line, "seconds": round(seconds, 4)}).encode() + b"\n")
+
+
+def _taken(reply: Reply) -> dict[str, Any]:
+    return {
+        "prompt_tokens": reply.prompt_tokens,
+        "completion_tokens": reply.completion_tokens,
+        "cost": reply.cost,
+    }
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
@@ -102,9 +104,8 @@ def total(path: Path) -> dict[str, Sum]:
 
 def _added(to: Sum, call: dict[str, Any]) -> Sum:
     seconds = to.seconds + call.get("seconds", 0.0)
-    if "error" in call:
-        return Sum(to.paid + Amount(calls=1), to.cached, to.failed + 1, seconds)
     if call.get("cached"):
         return Sum(to.paid, to.cached + 1, to.failed, seconds)
-    tokens = call["prompt_tokens"] + call["completion_tokens"]
-    return Sum(to.paid + Amount(call.get("cost") or 0.0, tokens, 1), to.cached, to.failed, seconds)
+    tokens = call.get("prompt_tokens", 0) + call.get("completion_tokens", 0)  # of a failure seldom known
+    paid = to.paid + Amount(call.get("cost") or 0.0, tokens, 1)
+    return Sum(paid, to.cached, to.failed + ("error" in call), seconds)

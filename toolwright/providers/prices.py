@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers.failures import Passing
 
 if TYPE_CHECKING:
     from toolwright.providers.settings import Price
@@ -51,15 +52,19 @@ def cost_of(price: Price, *, prompt_tokens: int, completion_tokens: int) -> floa
 
 
 class Priced(Wrapper):
-    """Every reply with what it cost."""
+    """Every reply with what it cost, and every failure that tells what it took."""
 
     def __init__(self, inner: Chat, price: Price) -> None:
         super().__init__(inner)
         self.price = price
 
     async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
-        reply = await self.inner.complete(messages, **how)
-        cost = cost_of(
-            self.price, prompt_tokens=reply.prompt_tokens, completion_tokens=reply.completion_tokens
-        )
-        return replace(reply, cost=cost)
+        try:
+            return self._priced(await self.inner.complete(messages, **how))
+        except Passing as trouble:
+            trouble.took = self._priced(trouble.took)
+            raise
+
+    def _priced(self, reply: Reply) -> Reply:
+        read, written = reply.prompt_tokens, reply.completion_tokens
+        return replace(reply, cost=cost_of(self.price, prompt_tokens=read, completion_tokens=written))

@@ -70,7 +70,7 @@ class Limited(Wrapper):
             try:
                 reply = await self.inner.complete(messages, **how)
             except BaseException:
-                taken.amount = prompt  # nothing was written
+                taken.amount = prompt  # as far as is known, nothing was written
                 raise
             taken.amount = reply.prompt_tokens + reply.completion_tokens
             return reply

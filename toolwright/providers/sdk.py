@@ -49,7 +49,8 @@ class SdkChat:
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             # The SDK hands on whatever came, a page for people or an object without its fields.
             said = str(answer)[:100]
-            raise Passing(f"{self._who} sent what is no answer of {self.brand}'s: {said!r}") from error
+            told = f"{self._who} sent what is no answer of {self.brand}'s: {said!r}"
+            raise Passing(told, took=self._known(answer)) from error
         return replace(reply, seconds=time.monotonic() - started)
 
     async def close(self) -> None:
@@ -66,6 +67,18 @@ class SdkChat:
     def _reply(self, answer: Any) -> Reply:
         """May raise whatever reading an answer raises that lacks something."""
         raise NotImplementedError
+
+    def _usage(self, answer: Any) -> tuple[int, int]:
+        """Tokens read and written; may raise as well."""
+        raise NotImplementedError
+
+    def _known(self, answer: Any) -> Reply:
+        """What an answer that cannot be read tells of what it took."""
+        try:
+            read, written = self._usage(answer)
+        except (AttributeError, TypeError, ValueError):
+            read, written = 0, 0
+        return Reply("", prompt_tokens=read, completion_tokens=written)
 
     def _body(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What is set of these, and the user's own: the SDKs' versions differ in what they have a parameter

@@ -28,11 +28,14 @@ class LocalCrew:
         self.stack.callback(self.loop.close)
         try:
             self.engine = place.engine
+            self.stack.callback(lambda: self.loop.run(self.engine.close()))
             self.rollout = place.rollout(self.stack)
+            self.stack.callback(lambda: self.loop.run(self.rollout.close()))
             if learns:
                 place.check_engine()
                 self.learner = place.learner()
             self.scorer = place.scorer()  # last: it may be a process of its own
+            self.stack.callback(self.scorer.close)  # first to go: the loop would wait for a score that hangs
         except BaseException:
             self.stack.close()
             raise
@@ -102,7 +105,5 @@ class LocalCrew:
         return [Incident("the run", "sandbox", what, "it was started again") for what in told]
 
     def close(self) -> None:
-        self.scorer.close()  # first: the loop would wait for a score that hangs
-        self.loop.run(self.rollout.close())
-        self.loop.run(self.engine.close())
+        """All of it, also where one of them fails to."""
         self.stack.close()

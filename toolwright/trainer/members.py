@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -151,9 +151,11 @@ class RolloutRole:
         return told
 
     async def close(self) -> None:
-        await self.rollout.close()
-        await self.engine.close()
-        self.stack.close()
+        """All of it, also where one of them fails to."""
+        async with AsyncExitStack() as ending:
+            ending.callback(self.stack.close)
+            ending.push_async_callback(self.engine.close)
+            ending.push_async_callback(self.rollout.close)
 
 
 class PolicyRole:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from toolwright.config import schema
+from toolwright.engines import decoding
 from toolwright.failures import UserError
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Shape
@@ -48,10 +49,7 @@ def plan(config: schema.Config, *, learns: bool = True) -> Plan:
         if wants_critic(config.algorithm):
             parts["critic"] = WEIGHT * count + (GRADIENT + MOMENTS) * trained
     if config.engine.name == "native":
-        device = roles.pick_device(model.device)
-        if device.type == "cpu" and model.dtype == "float32":
-            merged = 1 if adapts else 0  # with the adapter, as prompts are read
-            parts["weights laid out for the engine"] = WEIGHT * count * (1 + merged)
+        parts["matrices of the engine's own"] = WEIGHT * _kept(model, shape, adapts)
         parts[f"cache of {_rows(config, learns)} × {shape.context} tokens"] = _cache(config, shape, learns)
     return Plan(parts)
 
@@ -108,6 +106,16 @@ def _rows(config: schema.Config, learns: bool) -> int:
     tried = config.task.held_out_size * config.eval.samples
     sampled = config.rollout.prompts * config.rollout.samples if learns else 0
     return min(config.engine.slots, max(tried, sampled))
+
+
+def _kept(model: schema.Model, shape: Shape, adapts: bool) -> int:
+    """Of an adapter's matrices as if every one had one; a forward of another's reads the model's own."""
+    if model.path is not None:
+        base, _ = roles.folders(model)
+        if not huggingface.is_fast(base, context=model.context, fast=roles.FAST[model.fast]):
+            return 0
+    on_cpu = roles.pick_device(model.device).type == "cpu"
+    return decoding.kept(shape, laid_out=on_cpu and model.dtype == "float32", adapted=adapts)
 
 
 def _cache(config: schema.Config, shape: Shape, learns: bool) -> int:

@@ -41,8 +41,6 @@ class Evaluator(Protocol):
         """One outcome a task, in order. A workflow that cannot run gets failures, not an exception."""
         ...
 
-    async def close(self) -> None: ...
-
 
 class TaskEvaluator:
     """Runs workflows with an interpreter and scores what they answer."""
@@ -92,13 +90,6 @@ class TaskEvaluator:
         if judged:
             await self.scorer.score(list(judged.values()))
         return [_outcome(trace, judged.get(place)) for place, trace in enumerate(traces)]
-
-    async def close(self) -> None:
-        if self.interpreter.runner is not None:
-            await self.interpreter.runner.close()
-        if self.interpreter.tools is not None:
-            await self.interpreter.tools.close()
-        self.scorer.close()
 
 
 def _as_attempt(task: Task, answer: str) -> Trajectory:

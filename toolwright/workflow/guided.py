@@ -16,6 +16,8 @@ from toolwright.workflow.measure import Measured, measured
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of
 from toolwright.workflow.value import Belief, Prior
 
+CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
+
 
 @dataclass
 class _Seen:
@@ -46,8 +48,7 @@ class GuidedSelection:
 
     def look(self, tree: Tree) -> None:
         for candidate in tree.candidates[len(self.seen) :]:
-            found = {} if candidate.failure else features(candidate.workflow)
-            self.seen.append(_Seen(self.columns.row(found)))
+            self.seen.append(_Seen(self.columns.row(_features(candidate))))
         ran = [c for c in tree if c.runs]
         if not ran or ran[0] is not tree.start:
             return
@@ -173,8 +174,8 @@ class GuidedSelection:
         return max(ran, key=lambda c: (self.seen[c.number].mean, -c.cost, -c.number))
 
     def converged(self, tree: Tree) -> bool:
-        """No candidate of the last `patience` is the best, nor can any of them, or anything untried, be
-        better by more than the tolerance, with 95 % confidence."""
+        """No candidate of the last `patience` is the best, nor can any of them be better by more than the
+        tolerance, with 95 % confidence."""
         if self.belief is None or len(tree) <= self.settings.patience:
             return False
         leader = self.best(tree)
@@ -182,7 +183,8 @@ class GuidedSelection:
         if leader in late:
             return False
         bar = self.seen[leader.number].mean + self.settings.tolerance
-        return all(self.seen[c.number].mean + 1.645 * self.seen[c.number].sd <= bar for c in late if c.runs)
+        seen = [self.seen[c.number] for c in late if c.runs]
+        return all(one.mean + CONFIDENT * one.sd <= bar for one in seen)
 
     def score(self, candidate: Candidate) -> tuple[float, float]:
         if self.measured is None:
@@ -191,9 +193,9 @@ class GuidedSelection:
         return self.measured.start + mine.mean, math.hypot(mine.sd, self.measured.start_sd)
 
 
-def _features(option: Proposal) -> dict[str, float]:
+def _features(made: Candidate | Proposal) -> dict[str, float]:
     """None of what cannot run."""
     try:
-        return {} if option.failure else features(option.workflow)
+        return {} if made.failure else features(made.workflow)
     except UserError:
         return {}

@@ -208,10 +208,12 @@ class Hunt:
         bench = Bench(sites.build(self.config, name, held_out=True, cache=self.cache), self.pool)
         runs = schedule(list(bench.tasks), 1)
         scores = {}
-        for who, candidate in (("start", found.tree.start), ("best", found.best)):
-            made = await bench.run(candidate.workflow, runs)
-            scores[who] = fmean(payment.score for payment in made.values())
-        await bench.close()
+        try:
+            for who, candidate in (("start", found.tree.start), ("best", found.best)):
+                made = await bench.run(candidate.workflow, runs)
+                scores[who] = fmean(payment.score for payment in made.values())
+        finally:
+            await bench.close()
         return scores
 
     def _watch(self, name: str, search: Search, round: Round, journal: Journal) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.providers.budget import BudgetSpent
-from toolwright.workflow.evaluate import Evaluator
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.sites import Site
@@ -24,8 +23,7 @@ class Bench:
     def __init__(self, site: Site, pool: ExperiencePool | None) -> None:
         self.setting, self.pool = site.setting, pool
         self.tasks = {task.id: task for task in site.tasks()}
-        self._evaluator = site.open()
-        self._opened: dict[int, Evaluator] = {}
+        self._opened = site.open()
         self._places = asyncio.Semaphore(site.parallel)
         self._unpaid: list[Payment] = []
 
@@ -41,12 +39,10 @@ class Bench:
         """What the machines are to blame for is tried again, and says nothing about the workflow. None: there
         was no money left for it."""
         task, repeat = run
-        if repeat not in self._opened:
-            self._opened[repeat] = self._evaluator(repeat)
         for again in range(RETRIES + 1):
             async with self._places:
                 try:
-                    (found,) = await self._opened[repeat].evaluate(workflow, [self.tasks[task]])
+                    (found,) = await self._opened(repeat).evaluate(workflow, [self.tasks[task]])
                 except BudgetSpent:
                     return None
             if found.counts:
@@ -75,8 +71,7 @@ class Bench:
 
     async def close(self) -> None:
         self._settle()
-        for evaluator in self._opened.values():
-            await evaluator.close()
+        await self._opened.close()
 
 
 class Worker(Bench):

@@ -124,8 +124,7 @@ class Search:
             candidate = await self._take_up(rng)
             if candidate is None:
                 break
-            runs = () if candidate.failure else self.selection.first_runs(candidate)
-            jobs.append(Job(candidate.number, runs))
+            jobs.append(self._first(candidate))
             self.selection.look(self.tree)
         return jobs
 
@@ -134,7 +133,11 @@ class Search:
         carried, self._carried = self._carried, []
         taken = [self._admitted(self.tree.take_up(self.tree.start, proposal)) for proposal in carried]
         self.selection.look(self.tree)
-        return [Job(one.number, () if one.failure else self.selection.first_runs(one)) for one in taken]
+        return [self._first(one) for one in taken]
+
+    def _first(self, candidate: Candidate) -> Job:
+        """Of what was refused no run is made."""
+        return Job(candidate.number, () if candidate.failure else self.selection.first_runs(candidate))
 
     def _admitted(self, candidate: Candidate) -> Candidate:
         problems = [] if candidate.failure else candidate.workflow.problems(self.limits)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError
-from toolwright.providers import Chat
+from toolwright.providers import Chat, close
 from toolwright.providers.budget import Budgeted
 from toolwright.providers.settings import Price, Settings
 from toolwright.trajectory import Task
@@ -17,8 +18,11 @@ from toolwright.workflow.datasets import load
 from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
 from toolwright.workflow.program import Limits
 from toolwright.workflow.purse import Purse
-from toolwright.workflow.run import Interpreter, seed_of
+from toolwright.workflow.run import CodeRunner, Interpreter, seed_of
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
+
+if TYPE_CHECKING:
+    from toolwright.rewards import Scorer
 
 
 class Site(Protocol):
@@ -57,9 +61,31 @@ class Site(Protocol):
 
     def tasks(self) -> Sequence[Task]: ...
 
-    def open(self) -> Callable[[int], Evaluator]:
-        """The evaluator of each repeat; the same run made again in another repeat is another draw."""
-        ...
+    def open(self) -> Opened: ...
+
+
+class Opened:
+    """A site in the process that makes its runs: an evaluator for each repeat, over one chat, one scorer and
+    one place to run code. The same run made again in another repeat is another draw."""
+
+    def __init__(
+        self, chat: Chat, scorer: Scorer, runner: CodeRunner, evaluator: Callable[[int], Evaluator]
+    ) -> None:
+        self.chat, self.scorer, self.runner = chat, scorer, runner
+        self._evaluator = evaluator
+        self._made: dict[int, Evaluator] = {}
+
+    def __call__(self, repeat: int) -> Evaluator:
+        if repeat not in self._made:
+            self._made[repeat] = self._evaluator(repeat)
+        return self._made[repeat]
+
+    async def close(self) -> None:
+        """All of it, also where one of them fails to."""
+        async with AsyncExitStack() as ending:
+            ending.callback(self.scorer.close)
+            ending.push_async_callback(close, self.chat)
+            ending.push_async_callback(self.runner.close)
 
 
 def build(
@@ -155,7 +181,7 @@ class SimulatedSite:
     def tasks(self) -> Sequence[Task]:
         return World.drawn(self.seed).tasks(self.count, split=self.split)
 
-    def open(self) -> Callable[[int], Evaluator]:
+    def open(self) -> Opened:
         from toolwright.config import schema
         from toolwright.rewards import Scorer
 
@@ -164,15 +190,13 @@ class SimulatedSite:
         if self.purse is not None:
             price = Price(input=world.price_in, output=world.price_out)
             chat = Budgeted(chat, self.purse.open(), price=price)
-        scorer = Scorer(schema.Reward(workers=1), default="numeric")
+        scorer, runner = Scorer(schema.Reward(workers=1), default="numeric"), SimulatedRunner()
 
         def evaluator(repeat: int) -> Evaluator:
-            own = Interpreter(
-                chat, runner=SimulatedRunner(), limits=self.limits, seed=seed_of(self.seed, repeat)
-            )
+            own = Interpreter(chat, runner=runner, limits=self.limits, seed=seed_of(self.seed, repeat))
             return TaskEvaluator(own, scorer, parallel=self.parallel)
 
-        return evaluator
+        return Opened(chat, scorer, runner, evaluator)
 
 
 MATH = ("Custom", "ScEnsemble", "Programmer", "Review", "Revise", "Format")
@@ -223,7 +247,7 @@ class DataSite:
     def tasks(self) -> Sequence[Task]:
         return self.chosen
 
-    def open(self) -> Callable[[int], Evaluator]:
+    def open(self) -> Opened:
         from toolwright.config import schema
         from toolwright.providers import open_chat
         from toolwright.rewards import Scorer
@@ -248,4 +272,4 @@ class DataSite:
             )
             return TaskEvaluator(own, scorer, offers=self.offers, parallel=self.parallel)
 
-        return evaluator
+        return Opened(chat, scorer, runner, evaluator)

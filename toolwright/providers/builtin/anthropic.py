@@ -44,9 +44,7 @@ class AnthropicChat(SdkChat):
         return {"max_tokens": how["max_tokens"], "messages": said, "extra_body": body}
 
     def _reply(self, answer: Any) -> Reply:
-        usage = answer.usage
-        # What was read from the provider's own cache, or written to it, is reported beside the rest.
-        cached = (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+        read, written = self._usage(answer)
         return Reply(
             text="".join(block.text for block in answer.content if block.type == "text"),
             calls=tuple(
@@ -54,7 +52,13 @@ class AnthropicChat(SdkChat):
                 for block in answer.content
                 if block.type == "tool_use"
             ),
-            prompt_tokens=int(usage.input_tokens) + cached,
-            completion_tokens=int(usage.output_tokens),
+            prompt_tokens=read,
+            completion_tokens=written,
             finish=FINISH.get(answer.stop_reason or "end_turn", "stop"),
         )
+
+    def _usage(self, answer: Any) -> tuple[int, int]:
+        usage = answer.usage
+        # What was read from the provider's own cache, or written to it, is reported beside the rest.
+        cached = (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+        return int(usage.input_tokens) + cached, int(usage.output_tokens)

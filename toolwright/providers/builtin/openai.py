@@ -41,16 +41,19 @@ class OpenAIChat(SdkChat):
         return {"messages": messages, "extra_body": body}
 
     def _reply(self, answer: Any) -> Reply:
-        choice, usage = answer.choices[0], answer.usage
+        choice, (read, written) = answer.choices[0], self._usage(answer)
         finish = FINISH.get(choice.finish_reason or "stop", "stop")
         return Reply(
             text=choice.message.content or choice.message.refusal or "",
             calls=tuple(_call(one) for one in choice.message.tool_calls or ()),
-            prompt_tokens=int(usage.prompt_tokens),
-            completion_tokens=int(usage.completion_tokens),
+            prompt_tokens=read,
+            completion_tokens=written,
             finish="refused" if choice.message.refusal else finish,
             log_prob=_log_prob(choice),
         )
+
+    def _usage(self, answer: Any) -> tuple[int, int]:
+        return int(answer.usage.prompt_tokens), int(answer.usage.completion_tokens)
 
 
 def _log_prob(choice: Any) -> float | None:

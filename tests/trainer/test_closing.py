@@ -1,0 +1,68 @@
+"""What is closed is closed whole: a tool that fails to end leaves no engine behind."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+
+import pytest
+
+from toolwright.agents.rollout import Rollout
+from toolwright.engines import Engine, Sampling
+from toolwright.failures import InfrastructureFailure
+from toolwright.runtime.local import LocalCrew
+from toolwright.trainer.assembly import prepare
+from toolwright.trainer.members import RolloutRole, Workplace
+
+from .runs import configured
+
+
+class Stubborn(Rollout):
+    async def close(self) -> None:
+        raise RuntimeError("its tools would not go")
+
+
+class Place(Workplace):
+    def rollout(self, stack: ExitStack) -> Rollout:
+        """Beside it a server, which the stack ends."""
+        self.served = True
+        stack.callback(lambda: setattr(self, "served", False))
+        return Stubborn(self.config.rollout, self.engine, self.model[1], tools={})
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place(prepare(configured("model.context=4096")).brief)
+
+
+def endless(engine: Engine) -> asyncio.Task[object]:
+    """Of an engine that is not closed nobody would hear."""
+    return asyncio.ensure_future(engine.generate([1], Sampling(max_tokens=4000), attempt="a"))
+
+
+def test_a_crew_in_one_process(place: Place) -> None:
+    crew = LocalCrew(place)
+
+    async def begun() -> asyncio.Task[object]:
+        return endless(crew.engine)
+
+    answer = crew.loop.run(begun())
+    with pytest.raises(RuntimeError, match="would not go"):
+        crew.close()
+    with pytest.raises(InfrastructureFailure, match="engine was closed"):
+        answer.result()
+    assert not place.served
+
+
+def test_a_rollout_worker(place: Place) -> None:
+    async def ended() -> None:
+        role = RolloutRole(place, colleagues=lambda name: None)  # type: ignore[arg-type,return-value]
+        answer = endless(role.engine)
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="would not go"):
+            await role.close()
+        with pytest.raises(InfrastructureFailure, match="engine was closed"):
+            await answer
+
+    asyncio.run(ended())
+    assert not place.served
