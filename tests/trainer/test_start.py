@@ -39,8 +39,8 @@ def test_parameters_are_counted_as_they_are() -> None:
 
 SHAPES: dict[str, dict[str, Any]] = {
     "small": {"layers": 2},
-    "a vocabulary too large to lay out": {"vocab": 70_000, "tied": False},
-    "a matrix too large, and others not": {"ffn": 33_000, "layers": 1},
+    "a vocabulary in panels": {"vocab": 70_000, "tied": False},
+    "a matrix in panels, and others not": {"ffn": 33_000, "layers": 1},
 }
 
 
@@ -57,9 +57,11 @@ def test_what_the_engine_keeps_is_counted_as_it_is(
     decoder, tokenizer = roles.build_model(config.model, "", seed=0)
     engine = roles.build_engine(config, decoder, tokenizer)
     assert isinstance(engine, NativeEngine)
+    engine._forward()
     weights = engine._laid_out()
     matrices = [m for one in weights.layers for m in (one.qkv, one.out, one.gate_up, one.down)]
     owned = {parameter.untyped_storage().data_ptr() for parameter in decoder.parameters()}
-    kept = {m.untyped_storage().data_ptr(): m.nbytes for m in [*matrices, weights.unembedding]}
+    every = [*matrices, weights.unembedding, *engine._room]
+    kept = {m.untyped_storage().data_ptr(): m.nbytes for m in every}
     found = sum(size for place, size in kept.items() if place not in owned)
     assert memory.plan(config).parts["matrices of the engine's own"] == found

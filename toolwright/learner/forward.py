@@ -68,6 +68,20 @@ class _Chosen(torch.autograd.Function):
         return every.mul_(-given).scatter_add_(1, target[:, None], given), None
 
 
+class _Pulled(torch.autograd.Function):
+    """Whose way back is the gradient that it is given. `Tensor.backward` takes one as well, and imports the
+    compiler for it."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
+        return states.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.saved_tensors[0], None
+
+
 def statistics(
     decoder: Decoder,
     batch: Batch,
@@ -106,7 +120,7 @@ def learn(
         assert chosen.grad is not None
         gradients.append(chosen.grad)
         done += len(chosen)
-    hidden.backward(torch.cat(gradients))
+    _Pulled.apply(hidden, torch.cat(gradients)).backward()
 
 
 def _pieces(batch: Batch, rows: int) -> Iterator[Batch]:
