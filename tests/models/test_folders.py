@@ -89,6 +89,7 @@ class TestTheModel:
 
     def test_an_index_that_names_no_files(self, folder: Path) -> None:
         (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": 1}}')
+        (folder / "model.safetensors").unlink()
         assert "has no weight_map" in complaint(huggingface.load, folder)
 
     def test_an_architecture_of_another_family(self, folder: Path) -> None:
@@ -138,11 +139,59 @@ class TestTheModel:
     def test_a_shard_that_was_not_downloaded(self, folder: Path) -> None:
         index = {"weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        (folder / "model.safetensors").unlink()
         assert "model-00002-of-00002.safetensors is missing" in complaint(huggingface.load, folder)
 
     def test_an_index_that_is_not_json(self, folder: Path) -> None:
         (folder / "model.safetensors.index.json").write_text("{")
+        (folder / "model.safetensors").unlink()
         assert "index.json is not valid JSON" in complaint(huggingface.load, folder)
+
+    def test_an_index_left_behind_beside_the_whole(self, folder: Path) -> None:
+        (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}}')
+        huggingface.load(folder)
+
+    def test_shards_without_their_index(self, folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+        assert "and so is model.safetensors.index.json" in complaint(huggingface.load, folder)
+
+    @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "m.gguf"])
+    def test_weights_of_another_kind(self, folder: Path, name: str) -> None:
+        (folder / "model.safetensors").rename(folder / name)
+        assert f"it has {name}: `toolwright model convert " in complaint(huggingface.load, folder)
+
+    def test_numbers_that_are_none(self, folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        weights["model.layers.1.mlp.up_proj.weight"][3, 4] = float("nan")
+        save_file(weights, folder / "model.safetensors")
+        message = complaint(huggingface.load, folder)
+        assert "is damaged: model.layers.1.mlp.up_proj.weight has numbers that are not finite" in message
+
+    def test_quantised_weights(self, folder: Path) -> None:
+        change(folder / "config.json", lambda c: c.update(quantization_config={"quant_method": "fp8"}))
+        assert "its weights are quantised (fp8)" in complaint(huggingface.load, folder)
+
+    @pytest.mark.parametrize(
+        ("rope", "said"),
+        [
+            ({"rope_type": "yarn"}, "rope scaling 'yarn' needs factor, a number above 0, and has None"),
+            ({"rope_type": "linear", "factor": "two"}, "needs factor, a number above 0, and has 'two'"),
+            ({"rope_type": "llama3", "factor": 8.0}, "needs low_freq_factor"),
+            (
+                {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4, "high_freq_factor": 4},
+                "needs a high_freq_factor above its low_freq_factor",
+            ),
+            (
+                {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 0},
+                "needs original_max_position_embeddings",
+            ),
+        ],
+    )
+    def test_rotary_positions_that_lack_something(
+        self, folder: Path, rope: dict[str, Any], said: str
+    ) -> None:
+        change(folder / "config.json", lambda config: config.update(rope_scaling=rope))
+        assert said in complaint(huggingface.load, folder)
 
 
 class TestTheTokenizer:

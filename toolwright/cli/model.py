@@ -11,6 +11,8 @@ from typing import Any
 from toolwright.failures import UserError
 from toolwright.models.known import KNOWN
 
+DTYPES = ("bfloat16", "float16", "float32")
+
 
 def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
@@ -53,14 +55,20 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("--out", type=Path, required=True, metavar="DIR")
     init.add_argument("--tokenizer", type=Path, metavar="DIR", help="its tokenizer; else LIKE's, else bytes")
     init.add_argument("--seed", type=int, default=0)
-    convert = commands.add_parser("convert", help="a GGUF file or a checkpoint, to a Hugging Face folder")
+    convert = commands.add_parser(
+        "convert", help="a GGUF file, a checkpoint or a folder of other weights, to a Hugging Face folder"
+    )
     convert.add_argument(
-        "source", type=Path, metavar="SOURCE", help="FILE.gguf, or runs/NAME/checkpoints/step_N"
+        "source",
+        type=Path,
+        metavar="SOURCE",
+        help="FILE.gguf, runs/NAME/checkpoints/step_N, or a folder with pytorch_model.bin or safetensors",
     )
     convert.add_argument("--out", type=Path, required=True, metavar="DIR")
     convert.add_argument(
         "--like", type=Path, metavar="DIR", help="checkpoint: a folder of the same model (runs/NAME/model)"
     )
+    convert.add_argument("--dtype", choices=DTYPES, help="folder: the precision to write (as it is)")
     merge = commands.add_parser("merge", help="add a LoRA adapter to its base")
     merge.add_argument("adapter", type=Path, metavar="ADAPTER")
     merge.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -86,7 +94,15 @@ def _init(arguments: argparse.Namespace, folder: Path) -> str:
 
 def _convert(arguments: argparse.Namespace, folder: Path) -> str:
     source: Path = arguments.source
-    if source.is_file():
+    if (source / "config.json").is_file() or (source / "adapter_config.json").is_file():
+        from toolwright.models.rewriting import rewrite
+
+        rewrite(source, folder, dtype=arguments.dtype)
+    elif arguments.dtype:
+        raise UserError(
+            f"--dtype is for a model's folder, and {source} is none: convert it, then what came out"
+        )
+    elif source.is_file():
         from toolwright.models import gguf
 
         gguf.convert(source, folder)
@@ -95,7 +111,7 @@ def _convert(arguments: argparse.Namespace, folder: Path) -> str:
 
         from_checkpoint(source, folder, like=arguments.like)
     else:
-        raise UserError(f"{source} is not there; give a GGUF file or a checkpoint folder")
+        raise UserError(f"{source} is not there; give a GGUF file, a checkpoint or a model's folder")
     return f"{source} converted"
 
 

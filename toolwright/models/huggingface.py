@@ -15,7 +15,7 @@ from toolwright.models import lora
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.folder import read_json
 from toolwright.models.rope import KNOWN as rope_kinds
-from toolwright.models.weight_files import read_weights
+from toolwright.models.weight_files import check_finite, read_weights
 
 # family -> what its configuration does not say: (query-key-value bias, query-key norm)
 FAMILIES = {
@@ -42,15 +42,14 @@ SIZES = (
     "max_position_embeddings",
 )
 MAY_BE_NULL = ("num_key_value_heads", "head_dim")
-# Keys that change nothing here and are written back as they were found. A missing key means a default.
-KEPT = (
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "sliding_window",
-    "use_sliding_window",
-    "max_window_layers",
-)
+# Keys of an original configuration that are not true any more of what is written; all others are kept.
+NOT_KEPT = ("architectures", "auto_map", "dtype", "torch_dtype")
+# What each way to stretch rotary positions cannot do without.
+ROPE_NEEDS: dict[str, tuple[str, ...]] = {
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor",),
+}
 
 
 def load(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Decoder:
@@ -120,10 +119,11 @@ def slow_because(folder: Path, *, context: int | None = None) -> str | None:
             f"its attention reaches only {window} tokens back; with model.context={window} or less, where "
             "that makes no difference, it is fast"
         )
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = _rope(config)
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling not in rope_kinds:
         return f"its rope scaling is {scaling!r}, and the fast path knows {', '.join(rope_kinds)}"
+    _check_rope(rope, scaling, folder / "config.json")
     if rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) != 1.0:
         return "only a part of its heads has rotary positions"
     return None
@@ -133,7 +133,29 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json")
-    return read_json(path)
+    config = read_json(path)
+    if quantised := config.get("quantization_config"):
+        how = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        raise UserError(
+            f"{folder}: its weights are quantised ({how}), and such cannot be learned; take the model in "
+            "bfloat16 or float32"
+        )
+    return config
+
+
+def _rope(config: dict[str, Any]) -> dict[str, Any]:
+    """How positions turn. Who adds `rope_scaling` to a configuration that has the newer name means it."""
+    found: dict[str, Any] = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    return found
+
+
+def _check_rope(rope: dict[str, Any], kind: str, path: Path) -> None:
+    for key in (*ROPE_NEEDS.get(kind, ()), "original_max_position_embeddings"):
+        value = rope.get(key, None if key in ROPE_NEEDS.get(kind, ()) else 1)
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise UserError(f"{path}: rope scaling {kind!r} needs {key}, a number above 0, and has {value!r}")
+    if kind == "llama3" and rope["high_freq_factor"] <= rope["low_freq_factor"]:
+        raise UserError(f"{path}: rope scaling 'llama3' needs a high_freq_factor above its low_freq_factor")
 
 
 def _check_sizes(config: dict[str, Any], path: Path) -> None:
@@ -174,12 +196,12 @@ def _fast_shape(folder: Path, context: int | None) -> Shape:
 
 def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape:
     qkv_bias, qk_norm = FAMILIES[family]
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = _rope(config)
     scaling = {
         ("rope_type" if key == "type" else key): value for key, value in rope.items() if key != "rope_theta"
     }
     limit = int(config.get("max_position_embeddings", 2048))
-    if scaling.get("rope_type") == "yarn":
+    if scaling.get("rope_type") in ("llama3", "yarn"):
         original = config.get("original_max_position_embeddings", limit)
         scaling.setdefault("original_max_position_embeddings", original)
     return Shape(
@@ -198,13 +220,15 @@ def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape
         qkv_bias=qkv_bias,
         qk_norm=qk_norm,
         family=family,
-        extra={key: config[key] for key in KEPT if key in config} | {"max_position_embeddings": limit},
+        extra={key: config[key] for key in config if key not in NOT_KEPT}
+        | {"max_position_embeddings": limit},
     )
 
 
 def to_config(shape: Shape) -> dict[str, Any]:
     rope = {"rope_type": "default", **(shape.rope_scaling or {}), "rope_theta": shape.rope_theta}
     return {
+        **shape.extra,
         "architectures": [ARCHITECTURES[shape.family]],
         "model_type": shape.family,
         "vocab_size": shape.vocab,
@@ -215,14 +239,13 @@ def to_config(shape: Shape) -> dict[str, Any]:
         "head_dim": shape.head_dim,
         "intermediate_size": shape.ffn,
         "hidden_act": "silu",
-        "max_position_embeddings": shape.context,
+        "max_position_embeddings": shape.extra.get("max_position_embeddings", shape.context),
         "rms_norm_eps": shape.norm_eps,
         "rope_parameters": rope,
         "rope_theta": shape.rope_theta,
         "tie_word_embeddings": shape.tied,
         "attention_bias": False,
         "torch_dtype": "float32",
-        **shape.extra,
     }
 
 
@@ -272,6 +295,7 @@ def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str
         if missing:
             raise UserError(f"{folder} is incomplete: it has no tensor {missing[0]}")
         pieces = [weights[name].float() for name in hub]
+        check_finite(folder, zip(hub, pieces, strict=True))
         state[ours] = torch.cat(
             [paired(p, shape) if _turns(n) else p for n, p in zip(hub, pieces, strict=True)]
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -26,9 +28,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def files(folder: Path) -> list[Path]:
-    """Every file that the weights are in; all of them are there."""
+    """Every file that the weights are in; all of them are there. Where there is one file as well as several,
+    the one counts, as it does for `transformers`."""
     index = folder / INDEX
-    if index.is_file():
+    if index.is_file() and not (folder / SINGLE).is_file():
         named = read_json(index).get("weight_map")
         if not isinstance(named, dict) or not named or not all(isinstance(n, str) for n in named.values()):
             raise UserError(f"{index} has no weight_map that tells which file each tensor is in")
@@ -37,9 +40,19 @@ def files(folder: Path) -> list[Path]:
         names = [SINGLE]
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        others = f", and {len(missing) - 1} more" if len(missing) > 1 else _instead(folder)
         raise UserError(f"{folder} is not a whole model folder: {missing[0]} is missing{others}")
     return [folder / name for name in names]
+
+
+def _instead(folder: Path) -> str:
+    """What a folder without safetensors has in their place, and what to do about it."""
+    if any(folder.glob("model-*-of-*.safetensors")) and not (folder / INDEX).is_file():
+        return f", and so is {INDEX}, which tells what is in the files that it has"
+    for file in [*sorted(folder.glob("pytorch_model*.bin"))[:1], *sorted(folder.glob("*.gguf"))[:1]]:
+        source = folder if file.suffix == ".bin" else file
+        return f"; it has {file.name}: `toolwright model convert {source} --out FOLDER` makes one of it"
+    return ""
 
 
 def parameters(folder: Path) -> int:
@@ -78,6 +91,16 @@ def read_file(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise _unreadable(path, error) from None
+
+
+def check_finite(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """A UserError for damage that no header shows: a sum is no number as soon as one of its terms is none."""
+    for name, tensor in tensors:
+        if not torch.isfinite(tensor.detach().sum(dtype=torch.float32)):
+            raise UserError(
+                f"{folder} is damaged: {name} has numbers that are not finite; get it again, or go back to a "
+                "checkpoint that is sound"
+            )
 
 
 def _unreadable(path: Path, reason: object) -> UserError:
