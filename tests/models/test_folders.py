@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from toolwright.failures import UserError
-from toolwright.models import huggingface
+from toolwright.models import huggingface, template_check
 from toolwright.models.tokenizer import Tokenizer
 
 MESSAGES = [{"role": "user", "content": "1+1"}]
@@ -197,7 +197,7 @@ class TestTheModel:
 class TestTheTokenizer:
     def test_no_fast_tokenizer(self, folder: Path) -> None:
         (folder / "tokenizer.json").unlink()
-        assert "has no tokenizer.json; save its tokenizer as a fast one" in complaint(Tokenizer.load, folder)
+        assert "has no tokenizer.json; `toolwright model convert " in complaint(Tokenizer.load, folder)
 
     @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
     def test_a_file_that_is_not_json(self, folder: Path, name: str) -> None:
@@ -243,3 +243,41 @@ class TestTheTokenizer:
     def test_the_end_of_our_own_turns_is_the_tokenizers(self, folder: Path) -> None:
         (folder / "generation_config.json").write_text('{"eos_token_id": [0, 1, 5]}')
         assert Tokenizer.load(folder).end == 1
+
+    def test_an_end_that_no_token_has_ends_nothing(self, folder: Path) -> None:
+        (folder / "generation_config.json").write_text('{"eos_token_id": [5, 5000, -1]}')
+        assert Tokenizer.load(folder).end_tokens == {1, 5}
+
+    def test_an_end_that_is_no_number(self, folder: Path) -> None:
+        change(folder / "config.json", lambda config: config.update(eos_token_id="</s>"))
+        assert "eos_token_id='</s>' should be the number of a token" in complaint(Tokenizer.load, folder)
+
+    def test_special_tokens_that_an_older_folder_names_in_a_file_of_their_own(self, folder: Path) -> None:
+        change(folder / "tokenizer_config.json", lambda config: config.pop("eos_token"))
+        named = {"eos_token": {"content": "<|end|>", "lstrip": False}, "additional_special_tokens": ["x"]}
+        (folder / "special_tokens_map.json").write_text(json.dumps(named))
+        (folder / "chat_template.jinja").write_text("{{ messages[0].content }}{{ eos_token }}")
+        tokenizer = Tokenizer.load(folder)
+        template_check.check(tokenizer)
+        assert tokenizer.render(MESSAGES) == "1+1<|end|>"
+
+    def test_more_templates_in_a_folder_of_theirs(self, folder: Path) -> None:
+        (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+        (folder / "additional_chat_templates").mkdir()
+        (folder / "additional_chat_templates" / "tool_use.jinja").write_text("with {{ tools | length }}")
+        Tokenizer.load(folder).save(folder / "copy")
+        for place in (folder, folder / "copy"):
+            tokenizer = Tokenizer.load(place)
+            assert tokenizer.render(MESSAGES) == "1+1"
+            assert tokenizer.render(MESSAGES, tools=[{}, {}]) == "with 2"
+
+    def test_a_mark_that_is_no_token_is_warned_of(
+        self, folder: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        said = "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|end|>{% endfor %}"
+        (folder / "chat_template.jinja").write_text(said)
+        template_check.check(Tokenizer.load(folder))
+        template_check.check(Tokenizer.load(folder))
+        assert [record.message.split(", for")[0] for record in caplog.records] == [
+            "the chat template writes <|im_start|> as plain text"
+        ]
