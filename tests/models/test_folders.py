@@ -197,7 +197,9 @@ class TestTheModel:
 class TestTheTokenizer:
     def test_no_fast_tokenizer(self, folder: Path) -> None:
         (folder / "tokenizer.json").unlink()
-        assert "has no tokenizer.json; `toolwright model convert " in complaint(Tokenizer.load, folder)
+        said = complaint(Tokenizer.load, folder)
+        assert "has no tokenizer.json" in said
+        assert f"`toolwright model convert {folder} --out FOLDER` makes one" in said
 
     @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
     def test_a_file_that_is_not_json(self, folder: Path, name: str) -> None:

@@ -109,8 +109,8 @@ class Tokenizer:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise UserError(
-                f"{folder} has no tokenizer.json; `toolwright model convert {folder} --out FOLDER` makes one, "
-                "where it has a tokenizer of another kind"
+                f"{folder} has no tokenizer.json; where it has another kind of tokenizer, `toolwright model "
+                f"convert {folder} --out FOLDER` makes one"
             )
         try:
             backend = Backend.from_file(str(path))
