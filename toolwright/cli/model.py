@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError
-from toolwright.models.known import KNOWN
+from toolwright.models.known import KNOWN, place_of
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
     if arguments.command == "show":
         _show(arguments.folder)
         return 0
-    out: Path = arguments.out or Path("models") / arguments.name.split("/")[-1].lower()
+    out: Path = arguments.out or place_of(arguments.name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already; choose another --out, or remove it")
     partial = out.with_name(out.name + ".partial")
@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     names = ", ".join(KNOWN)
     get = commands.add_parser("get", help="download a model")
-    get.add_argument("name", metavar="NAME", help=f"{names}, or owner/name of the Hugging Face hub")
+    get.add_argument(
+        "name", metavar="NAME", help=f"{names}, or owner/name of the Hugging Face hub; name@revision"
+    )
     get.add_argument("--out", type=Path, metavar="DIR", help="where to (models/NAME)")
     init = commands.add_parser("init", help="make a model of random weights")
     init.add_argument("like", metavar="LIKE", help=f"what it is like: {names}, a folder, or llama, gpt2, …")

@@ -60,7 +60,7 @@ def load(folder: Path, *, context: int | None = None, fast: bool | None = None) 
 
         return own_forward.load(folder, context=context)
     shape = _fast_shape(folder, context)
-    decoder = Decoder(shape)
+    decoder = Decoder(shape, blank=True)
     state = from_hub(read_weights(folder), shape, folder)
     for name, parameter in decoder.state_dict().items():
         if state[name].shape != parameter.shape:
@@ -296,9 +296,8 @@ def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str
             raise UserError(f"{folder} is incomplete: it has no tensor {missing[0]}")
         pieces = [weights[name].float() for name in hub]
         check_finite(folder, zip(hub, pieces, strict=True))
-        state[ours] = torch.cat(
-            [paired(p, shape) if _turns(n) else p for n, p in zip(hub, pieces, strict=True)]
-        )
+        rows = [paired(p, shape) if _turns(n) else p for n, p in zip(hub, pieces, strict=True)]
+        state[ours] = rows[0] if len(rows) == 1 else torch.cat(rows)
     if shape.tied:
         state["unembedding.weight"] = state["embedding.weight"]
     return state

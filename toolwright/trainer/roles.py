@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from toolwright.engines import Engine
 from toolwright.failures import UserError
 from toolwright.models import adapter_folder, huggingface, lora, template_check
 from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.known import KNOWN, place_of
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.trajectory import Task
@@ -144,8 +146,18 @@ def adapts(config: schema.Model) -> bool:
 def _folder(key: str, path: str | None) -> Path:
     folder = Path(path or "").expanduser()
     if not folder.is_dir():
-        raise UserError(f"{key}={path} is not a folder")
+        raise UserError(f"{key}={path} is not a folder{_to_be_had(path or '')}")
     return folder
+
+
+def _to_be_had(name: str) -> str:
+    """What is no folder may be a model's name."""
+    if name not in KNOWN and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
+        return ""
+    place = place_of(name)
+    if place.is_dir():
+        return f"; {place} is one"
+    return f"; as a model's name, `toolwright model get {name}` downloads it into {place}"
 
 
 def _adapt(decoder: Decoder, config: schema.Model, *, seed: int) -> None:
