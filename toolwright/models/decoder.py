@@ -164,6 +164,11 @@ class Decoder(nn.Module):
         """Where it computes; its parameters may rest elsewhere between two passes."""
         return self.turns.device
 
+    @property
+    def told(self) -> Shape:
+        """Its shape as its configuration has it; `shape` tells what an engine of ours caches."""
+        return self.shape
+
     def recomputing(self, recompute: bool) -> Decoder:
         """Gradient checkpointing: of a layer only its input is kept for the way back."""
         for module in self.layers:

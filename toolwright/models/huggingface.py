@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
@@ -16,6 +16,9 @@ from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.folder import read_json
 from toolwright.models.rope import KNOWN as rope_kinds
 from toolwright.models.weight_files import check_finite, read_weights
+
+if TYPE_CHECKING:
+    from toolwright.models.own_forward import OwnForward
 
 # family -> what its configuration does not say: (query-key-value bias, query-key norm)
 FAMILIES = {
@@ -79,14 +82,30 @@ def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = No
     if state is None:
         state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
     if not decoder.fast:
-        from toolwright.models.own_forward import OwnForward
-
-        assert isinstance(decoder, OwnForward)
-        decoder.save(folder, state=state)
+        _other(decoder).save(folder, state=state)
         return
     (folder / "config.json").write_text(json.dumps(to_config(decoder.shape), indent=2) + "\n")
     weights = {name: t.detach().contiguous().cpu() for name, t in to_hub(decoder.shape, state).items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def hub_weights(decoder: Decoder) -> dict[str, Tensor]:
+    """Under the names that a folder's files have; an adapter is added to what it adapts."""
+    state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
+    return to_hub(decoder.shape, state) if decoder.fast else _other(decoder).to_hub(state)
+
+
+def config_of(decoder: Decoder) -> dict[str, Any]:
+    """What a folder's config.json says of it."""
+    return to_config(decoder.shape) if decoder.fast else _other(decoder).to_config()
+
+
+def _other(decoder: Decoder) -> OwnForward:
+    """One with a forward of its own, imported where there is one."""
+    from toolwright.models.own_forward import OwnForward
+
+    assert isinstance(decoder, OwnForward)
+    return decoder
 
 
 def read_shape(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Shape:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -155,6 +155,24 @@ class OwnForward(Decoder):
         states: Tensor = _body(self.model)(input_ids=rows, use_cache=False)[0]
         apart: Tensor = attend.apart(states)
         return apart
+
+    def to_hub(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Under the names that its files have; what is tied is there once."""
+        from transformers.core_model_loading import revert_weight_conversion
+
+        tied = getattr(self.model, "all_tied_weights_keys", None) or {}
+        named = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+        own = {name: tensor for name, tensor in named.items() if name not in tied}
+        found: dict[str, Tensor] = revert_weight_conversion(self.model, own)
+        return found
+
+    def to_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = self.model.config.to_dict()
+        return {**config, "architectures": [type(self.model).__name__], "dtype": "float32"}
+
+    @property
+    def told(self) -> Shape:
+        return _shape(self.model.config, self.shape.context)
 
     def save(self, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
         found = self.state_dict() if state is None else state
