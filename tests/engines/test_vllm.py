@@ -145,10 +145,10 @@ class TestItsProcess:
         assert not engine.process.folder.exists()
 
 
+@pytest.mark.vllm
+@pytest.mark.xdist_group("vllm of another architecture")
 class TestAnotherArchitecture:
     """One that is not of the fast path: its matrices lie the other way round, its output layer is tied."""
-
-    pytestmark = (pytest.mark.vllm, pytest.mark.xdist_group("vllm of another architecture"))
 
     def test_has_the_learners_probabilities_after_every_publication(self, tmp_path: Path) -> None:
         import transformers
