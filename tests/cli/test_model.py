@@ -84,7 +84,7 @@ class TestShow:
     def test_what_it_is(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["model", "show", str(folder)]) == 0
         said = capsys.readouterr().out
-        for word in ("llama", "2 layers, 32 wide", "64 tokens", "fast path", "yes", "GiB"):
+        for word in ("llama", "2 layers, 32 wide", "64 tokens", "fast path", "yes", "0.2 MiB"):
             assert word in said
 
     def test_why_it_is_slow(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

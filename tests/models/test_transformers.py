@@ -182,6 +182,14 @@ def test_a_shorter_context_changes_nothing_within_it_and_is_not_saved(tmp_path: 
     assert huggingface.read_shape(tmp_path / "ours").context == 64
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_whoever_may_read_the_configuration_may_read_the_weights(fast: bool, tmp_path: Path) -> None:
+    random_model("llama").save_pretrained(tmp_path / "theirs")
+    huggingface.save(huggingface.load(tmp_path / "theirs", fast=fast), tmp_path / "ours")
+    config, weights = (tmp_path / "ours" / name for name in ("config.json", "model.safetensors"))
+    assert weights.stat().st_mode == config.stat().st_mode
+
+
 def test_a_scaling_that_was_added_to_a_newer_configuration_counts_as_it_does_there(tmp_path: Path) -> None:
     random_model("llama").save_pretrained(tmp_path)
     path = tmp_path / "config.json"

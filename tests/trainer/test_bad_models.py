@@ -143,6 +143,16 @@ class TestTheTokenizer:
         )
         assert "has no bos_token, which its chat template writes: name one in" in refused()
 
+    def test_a_token_that_has_no_row_in_the_embedding(self, refused: Refused, model: Path) -> None:
+        """As many tokens as rows, but one of them has a number beyond."""
+
+        def renumber(content: dict[str, Any]) -> None:
+            content["model"]["vocab"]["<|tool|>"] = content["added_tokens"][-1]["id"] = 99
+
+        change(model / "tokenizer.json", renumber)
+        said = refused()
+        assert "('<|tool|>' is number 99), its model only 23; take the tokenizer that belongs to it" in said
+
 
 def test_an_architecture_asked_for_the_fast_path(refused: Refused, tmp_path: Path) -> None:
     folder = another(tmp_path)

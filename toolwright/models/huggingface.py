@@ -15,7 +15,7 @@ from toolwright.models import lora
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.folder import read_json
 from toolwright.models.rope import KNOWN as rope_kinds
-from toolwright.models.weight_files import check_finite, read_weights
+from toolwright.models.weight_files import check_finite, read_weights, share
 
 if TYPE_CHECKING:
     from toolwright.models.own_forward import OwnForward
@@ -81,12 +81,13 @@ def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = No
     folder.mkdir(parents=True, exist_ok=True)
     if state is None:
         state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
-    if not decoder.fast:
+    if decoder.fast:
+        (folder / "config.json").write_text(json.dumps(to_config(decoder.shape), indent=2) + "\n")
+        weights = {name: t.detach().contiguous().cpu() for name, t in to_hub(decoder.shape, state).items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    else:
         _other(decoder).save(folder, state=state)
-        return
-    (folder / "config.json").write_text(json.dumps(to_config(decoder.shape), indent=2) + "\n")
-    weights = {name: t.detach().contiguous().cpu() for name, t in to_hub(decoder.shape, state).items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    share(folder, "config.json")
 
 
 def hub_weights(decoder: Decoder) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from toolwright.failures import UserError
-from toolwright.models import adapter_folder, huggingface
+from toolwright.models import adapter_folder, huggingface, weight_files
 from toolwright.models.tokenizer import Tokenizer
 
 
@@ -33,6 +33,7 @@ def rewrite(source: Path, folder: Path, *, dtype: str | None = None) -> None:
     if told["missing_keys"]:
         raise UserError(f"{source} is incomplete: it has no tensor {min(told['missing_keys'])}")
     model.save_pretrained(folder)
+    weight_files.share(folder, "config.json")
     if (source / "tokenizer.json").is_file():
         Tokenizer.load(source).save(folder)
         return

@@ -75,10 +75,7 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
         context_of(config)  # first of all it must be a model's folder
         tokenizer = build_tokenizer(config, alphabet)
         decoder = huggingface.load(base, context=config.context, fast=FAST[config.fast])
-        if tokenizer.size > decoder.shape.vocab:
-            raise UserError(
-                f"{base}: its tokenizer knows {tokenizer.size} tokens, its model only {decoder.shape.vocab}"
-            )
+        _check_vocabulary(tokenizer, decoder.shape.vocab, base)
         _adapt(decoder, config, seed=seed)
     else:
         tokenizer = Tokenizer.characters(alphabet)
@@ -99,6 +96,18 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
         decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
     decoder.recomputing(config.gradient_checkpointing)
     return decoder.to(pick_device(config.device)), tokenizer
+
+
+def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
+    """Every token must have a row in the embedding; rows without a token are usual."""
+    added = tokenizer.backend.get_added_tokens_decoder()
+    beyond = [f"{token.content!r} is number {number}" for number, token in added.items() if number >= vocab]
+    if beyond or tokenizer.size > vocab:
+        which = f" ({beyond[0]})" if beyond else ""
+        raise UserError(
+            f"{base}: its tokenizer knows {tokenizer.size} tokens{which}, its model only {vocab}; take the "
+            "tokenizer that belongs to it, or give it rows by resize_token_embeddings of transformers"
+        )
 
 
 def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:
