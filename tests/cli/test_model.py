@@ -10,7 +10,7 @@ import tiny
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from toolwright.cli import main
 from toolwright.models import huggingface
@@ -84,7 +84,7 @@ class TestShow:
     def test_what_it_is(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["model", "show", str(folder)]) == 0
         said = capsys.readouterr().out
-        for word in ("llama", "2 layers, 32 wide", "64 tokens", "fast path", "yes", "GiB"):
+        for word in ("llama", "2 layers, 32 wide", "64 tokens", "fast path", "yes", "0.2 MiB"):
             assert word in said
 
     def test_why_it_is_slow(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,10 +141,38 @@ class TestConvert:
         torch.testing.assert_close(theirs, tiny.logits(decoder, [1, 2, 3, 4]), rtol=1e-5, atol=1e-5)
         assert Tokenizer.load(tmp_path / "out").encode("1+1") == tiny.characters().encode("1+1")
 
+    @pytest.mark.parametrize("shards", [False, True])
+    def test_a_folder_of_pickled_weights(self, shards: bool, folder: Path, tmp_path: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        if shards:
+            names = sorted(weights)
+            files = {name: f"pytorch_model-0000{1 + n % 2}-of-00002.bin" for n, name in enumerate(names)}
+            for file in set(files.values()):
+                torch.save({n: t for n, t in weights.items() if files[n] == file}, folder / file)
+            index = {"metadata": {}, "weight_map": files}
+            (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+        else:
+            torch.save(weights, folder / "pytorch_model.bin")
+        assert main(["model", "convert", str(folder), "--out", str(tmp_path / "out")]) == 0
+        found = huggingface.load(tmp_path / "out").state_dict()
+        for name, tensor in tiny.decoder(kv_heads=2).state_dict().items():
+            assert torch.equal(found[name], tensor)
+        assert Tokenizer.load(tmp_path / "out").encode("1+1") == tiny.characters().encode("1+1")
+
+    def test_a_folder_in_another_precision(self, folder: Path, tmp_path: Path) -> None:
+        line = ["model", "convert", str(folder), "--dtype", "bfloat16", "--out", str(tmp_path / "out")]
+        assert main(line) == 0
+        written = load_file(tmp_path / "out" / "model.safetensors")
+        assert {tensor.dtype for tensor in written.values()} == {torch.bfloat16}
+        model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+        assert model.dtype == torch.bfloat16
+
     def test_mistakes(self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         out = ["--out", tmp_path / "out"]
         assert "is not there" in refused(capsys, "convert", tmp_path / "gone", *out)
-        assert "is not a checkpoint: it has no state.json" in refused(capsys, "convert", folder, *out)
+        assert "is not a checkpoint: it has no state.json" in refused(capsys, "convert", tmp_path, *out)
+        assert "--dtype is for" in refused(capsys, "convert", tmp_path, "--dtype", "float32", *out)
         other = {"policy": {"model": tiny.decoder(layers=1).state_dict()}}
         saved = checkpoints.save(tmp_path / "checkpoints", 1, {"step": 1}, other, keep=1)
         said = refused(capsys, "convert", saved, "--like", folder, *out)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from toolwright.config import Config, batch_line
+from toolwright.config.batch import rate_line
 
 
 def line(**blocks: Any) -> str:
@@ -39,3 +40,17 @@ def test_the_arithmetic_of_a_step() -> None:
 )
 def test_ones_and_uneven_splits_and_attempts_not_kept(blocks: dict[str, Any], part: str) -> None:
     assert part in line(**blocks)
+
+
+def test_a_rate_that_would_undo_a_large_model_is_told() -> None:
+    def told(parameters: int, **blocks: Any) -> str | None:
+        return rate_line(Config.model_validate(blocks), parameters)
+
+    trained = {"path": "models/smollm2-135m"}
+    said = told(135_000_000, model=trained)
+    assert said is not None
+    assert said.startswith("update.policy.lr=0.001 is far above what a trained model of 135M")
+    assert told(135_000_000, model=trained, update={"policy": {"lr": 1e-5}}) is None
+    assert told(135_000_000, model={**trained, "lora": {"rank": 16}}) is None
+    assert told(300_000, model=trained) is None, "a small one learns fast"
+    assert told(135_000_000) is None, "from random weights"

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 from toolwright.engines import delivery
 from toolwright.engines.delivery import Parcel, bit_sum, checksum, compare, named_weights, received
 from toolwright.failures import InfrastructureFailure
+from toolwright.models import huggingface, lora
 
 KINDS = [torch.float32, torch.bfloat16]
 
@@ -26,6 +29,31 @@ def test_what_arrives_is_what_was_sent(kind: str, dtype: torch.dtype) -> None:
         assert found.keys() == weights.keys()
         assert all(torch.equal(found[name], tensor) for name, tensor in weights.items())
         assert checksum(found) == checksum(weights)
+
+
+@pytest.mark.parametrize("adapts", [False, True])
+@pytest.mark.parametrize("kind", ["GPT2", "Gemma2", "Mixtral"])
+def test_of_another_architecture_they_have_the_names_of_its_files(
+    kind: str, adapts: bool, tmp_path: Path
+) -> None:
+    """What a process is sent is what a folder would hold: tied once, experts apart, an adapter added."""
+    sizes = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    more = {"num_key_value_heads": 4, "intermediate_size": 48}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **more)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(tmp_path / "base")
+    decoder = huggingface.load(tmp_path / "base", context=32)
+    assert not decoder.fast
+    if adapts:
+        lora.attach(decoder, lora.Adapter(2, 4.0, 2.0), lora.matched(decoder, "all-linear"), seed=0)
+        with torch.no_grad():
+            for tensor in lora.learned(decoder).values():
+                tensor.add_(0.1)
+    huggingface.save(decoder, tmp_path / "saved")
+    saved = load_file(tmp_path / "saved" / "model.safetensors")
+    sent = named_weights(decoder, torch.float32)
+    assert sent.keys() == saved.keys()
+    assert all(torch.equal(sent[name], tensor) for name, tensor in saved.items())
 
 
 @given(place=st.integers(0, 63), other=st.integers(0, 63), bit=st.integers(0, 15))

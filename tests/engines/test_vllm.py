@@ -19,6 +19,7 @@ from toolwright.engines import Sampling
 from toolwright.engines.delivery import Parcel
 from toolwright.engines.vllm import VllmEngine
 from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 
 from .conftest import ask, ask_one
@@ -142,3 +143,29 @@ class TestItsProcess:
         asyncio.run(engine.close())
         wait_until(lambda: group(engine.process.process.pid) == [], "all its processes have ended")
         assert not engine.process.folder.exists()
+
+
+@pytest.mark.vllm
+@pytest.mark.xdist_group("vllm of another architecture")
+class TestAnotherArchitecture:
+    """One that is not of the fast path: its matrices lie the other way round, its output layer is tied."""
+
+    def test_has_the_learners_probabilities_after_every_publication(self, tmp_path: Path) -> None:
+        import transformers
+
+        sizes = {"vocab_size": 40, "n_embd": 128, "n_layer": 2, "n_head": 4, "n_positions": 64}
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path)
+        decoder = huggingface.load(tmp_path)
+        assert not decoder.fast
+        config = schema.Engine(name="vllm", slots=4, timeout_s=1200)
+        engine = VllmEngine(config, decoder=decoder, tokenizer=ENDLESS, dtype=torch.float32)
+        try:
+            for version in (0, 1):
+                if version:
+                    move(decoder)
+                    engine.publish(version)
+                said = ask_one(engine, PROMPT, Sampling(max_tokens=12, seed=version))
+                whole = [*PROMPT, *said.tokens]
+                assert said.log_probs == pytest.approx(expected(decoder, whole, len(PROMPT)), abs=1e-4)
+        finally:
+            asyncio.run(engine.close())

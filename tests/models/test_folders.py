@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from toolwright.failures import UserError
-from toolwright.models import huggingface
+from toolwright.models import huggingface, template_check
 from toolwright.models.tokenizer import Tokenizer
 
 MESSAGES = [{"role": "user", "content": "1+1"}]
@@ -89,6 +89,7 @@ class TestTheModel:
 
     def test_an_index_that_names_no_files(self, folder: Path) -> None:
         (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": 1}}')
+        (folder / "model.safetensors").unlink()
         assert "has no weight_map" in complaint(huggingface.load, folder)
 
     def test_an_architecture_of_another_family(self, folder: Path) -> None:
@@ -138,17 +139,67 @@ class TestTheModel:
     def test_a_shard_that_was_not_downloaded(self, folder: Path) -> None:
         index = {"weight_map": {"model.norm.weight": "model-00002-of-00002.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        (folder / "model.safetensors").unlink()
         assert "model-00002-of-00002.safetensors is missing" in complaint(huggingface.load, folder)
 
     def test_an_index_that_is_not_json(self, folder: Path) -> None:
         (folder / "model.safetensors.index.json").write_text("{")
+        (folder / "model.safetensors").unlink()
         assert "index.json is not valid JSON" in complaint(huggingface.load, folder)
+
+    def test_an_index_left_behind_beside_the_whole(self, folder: Path) -> None:
+        (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}}')
+        huggingface.load(folder)
+
+    def test_shards_without_their_index(self, folder: Path) -> None:
+        (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+        assert "and so is model.safetensors.index.json" in complaint(huggingface.load, folder)
+
+    @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "m.gguf"])
+    def test_weights_of_another_kind(self, folder: Path, name: str) -> None:
+        (folder / "model.safetensors").rename(folder / name)
+        assert f"it has {name}: `toolwright model convert " in complaint(huggingface.load, folder)
+
+    def test_numbers_that_are_none(self, folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        weights["model.layers.1.mlp.up_proj.weight"][3, 4] = float("nan")
+        save_file(weights, folder / "model.safetensors")
+        message = complaint(huggingface.load, folder)
+        assert "is damaged: model.layers.1.mlp.up_proj.weight has numbers that are not finite" in message
+
+    def test_quantised_weights(self, folder: Path) -> None:
+        change(folder / "config.json", lambda c: c.update(quantization_config={"quant_method": "fp8"}))
+        assert "its weights are quantised (fp8)" in complaint(huggingface.load, folder)
+
+    @pytest.mark.parametrize(
+        ("rope", "said"),
+        [
+            ({"rope_type": "yarn"}, "rope scaling 'yarn' needs factor, a number above 0, and has None"),
+            ({"rope_type": "linear", "factor": "two"}, "needs factor, a number above 0, and has 'two'"),
+            ({"rope_type": "llama3", "factor": 8.0}, "needs low_freq_factor"),
+            (
+                {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4, "high_freq_factor": 4},
+                "needs a high_freq_factor above its low_freq_factor",
+            ),
+            (
+                {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 0},
+                "needs original_max_position_embeddings",
+            ),
+        ],
+    )
+    def test_rotary_positions_that_lack_something(
+        self, folder: Path, rope: dict[str, Any], said: str
+    ) -> None:
+        change(folder / "config.json", lambda config: config.update(rope_scaling=rope))
+        assert said in complaint(huggingface.load, folder)
 
 
 class TestTheTokenizer:
     def test_no_fast_tokenizer(self, folder: Path) -> None:
         (folder / "tokenizer.json").unlink()
-        assert "has no tokenizer.json; save its tokenizer as a fast one" in complaint(Tokenizer.load, folder)
+        said = complaint(Tokenizer.load, folder)
+        assert "has no tokenizer.json" in said
+        assert f"`toolwright model convert {folder} --out FOLDER` makes one" in said
 
     @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
     def test_a_file_that_is_not_json(self, folder: Path, name: str) -> None:
@@ -194,3 +245,41 @@ class TestTheTokenizer:
     def test_the_end_of_our_own_turns_is_the_tokenizers(self, folder: Path) -> None:
         (folder / "generation_config.json").write_text('{"eos_token_id": [0, 1, 5]}')
         assert Tokenizer.load(folder).end == 1
+
+    def test_an_end_that_no_token_has_ends_nothing(self, folder: Path) -> None:
+        (folder / "generation_config.json").write_text('{"eos_token_id": [5, 5000, -1]}')
+        assert Tokenizer.load(folder).end_tokens == {1, 5}
+
+    def test_an_end_that_is_no_number(self, folder: Path) -> None:
+        change(folder / "config.json", lambda config: config.update(eos_token_id="</s>"))
+        assert "eos_token_id='</s>' should be the number of a token" in complaint(Tokenizer.load, folder)
+
+    def test_special_tokens_that_an_older_folder_names_in_a_file_of_their_own(self, folder: Path) -> None:
+        change(folder / "tokenizer_config.json", lambda config: config.pop("eos_token"))
+        named = {"eos_token": {"content": "<|end|>", "lstrip": False}, "additional_special_tokens": ["x"]}
+        (folder / "special_tokens_map.json").write_text(json.dumps(named))
+        (folder / "chat_template.jinja").write_text("{{ messages[0].content }}{{ eos_token }}")
+        tokenizer = Tokenizer.load(folder)
+        template_check.check(tokenizer)
+        assert tokenizer.render(MESSAGES) == "1+1<|end|>"
+
+    def test_more_templates_in_a_folder_of_theirs(self, folder: Path) -> None:
+        (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+        (folder / "additional_chat_templates").mkdir()
+        (folder / "additional_chat_templates" / "tool_use.jinja").write_text("with {{ tools | length }}")
+        Tokenizer.load(folder).save(folder / "copy")
+        for place in (folder, folder / "copy"):
+            tokenizer = Tokenizer.load(place)
+            assert tokenizer.render(MESSAGES) == "1+1"
+            assert tokenizer.render(MESSAGES, tools=[{}, {}]) == "with 2"
+
+    def test_a_mark_that_is_no_token_is_warned_of(
+        self, folder: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        said = "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|end|>{% endfor %}"
+        (folder / "chat_template.jinja").write_text(said)
+        template_check.check(Tokenizer.load(folder))
+        template_check.check(Tokenizer.load(folder))
+        assert [record.message.split(", for")[0] for record in caplog.records] == [
+            "the chat template writes <|im_start|> as plain text"
+        ]

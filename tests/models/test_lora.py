@@ -15,6 +15,7 @@ from torch import Tensor
 
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.failures import UserError
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Policy, Underneath
 from toolwright.models import adapter_folder, huggingface, lora
@@ -227,8 +228,27 @@ class TestAnAdapterThatDoesNotFit:
         assert "lora_A of model.layers.0.self_attn.q_proj is 4 × 32, and" in said
         assert "needs 4 × 64" in said
 
+    def test_a_base_of_the_same_shape_and_other_weights(self, tmp_path: Path) -> None:
+        random_model("llama").save_pretrained(tmp_path / "one")
+        adapter = adapted(tmp_path / "one")
+        adapter_folder.save(adapter, tmp_path / "adapter")
+        huggingface.save(adapter, tmp_path / "merged")
+        random_model("llama").bfloat16().save_pretrained(tmp_path / "moved", max_shard_size="20KB")
+        decoder = huggingface.load(tmp_path / "moved")
+        adapter_folder.load(decoder, tmp_path / "adapter", base=tmp_path / "moved")
+        decoder = huggingface.load(tmp_path / "merged")
+        with pytest.raises(UserError, match=r"is of another base: it was made for .*/one, whose weights are"):
+            adapter_folder.load(decoder, tmp_path / "adapter", base=tmp_path / "merged")
+
     @pytest.mark.parametrize(
-        ("key", "value"), [("use_dora", True), ("modules_to_save", ["lm_head"]), ("bias", "all")]
+        ("key", "value"),
+        [
+            ("use_dora", True),
+            ("modules_to_save", ["lm_head"]),
+            ("bias", "all"),
+            ("init_lora_weights", "pissa_niter_4"),
+            ("layer_replication", [[0, 2], [1, 2]]),
+        ],
     )
     def test_what_would_come_out_wrong_is_refused(self, tmp_path: Path, key: str, value: Any) -> None:
         random_model("llama").save_pretrained(tmp_path / "base")

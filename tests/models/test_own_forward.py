@@ -16,6 +16,7 @@ from toolwright import engines
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling
+from toolwright.failures import UserError
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Policy
 from toolwright.models import huggingface
@@ -188,3 +189,42 @@ def test_bfloat16_is_close(kind: str, folder: Path) -> None:
     for one, other in zip(exact, rounded, strict=True):
         assert other.dtype == torch.float32
         assert 0 < float((one - other).abs().mean()) < 0.1 * float(one.std())
+
+
+def test_positions_that_depend_on_the_longest_neighbour_end_before_they_do(tmp_path: Path) -> None:
+    """`longrope` turns all that lies in one batch with a sequence longer than the original otherwise."""
+    long = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "short_factor": [1.0] * 4,
+        "long_factor": [3.0] * 4,
+    }
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.Phi3Config(
+        **sizes,
+        vocab_size=40,
+        max_position_embeddings=64,
+        original_max_position_embeddings=24,
+        rope_parameters=long,
+        pad_token_id=0,
+    )
+    transformers.Phi3ForCausalLM(config).save_pretrained(tmp_path)
+    assert huggingface.read_shape(tmp_path, context=48).context == 24
+    assert huggingface.load(tmp_path, context=16).shape.context == 16
+
+
+def test_sizes_that_do_not_go_together_are_told(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "moe_intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = transformers.Qwen3MoeConfig(**sizes, vocab_size=40, num_experts=2, num_experts_per_tok=3)
+    transformers.Qwen3MoeForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="its own forward fails: selected index k out of range"):
+        huggingface.load(tmp_path)
+
+
+def test_numbers_that_are_none_are_told(tmp_path: Path) -> None:
+    model = random_model("gpt2")
+    with torch.no_grad():
+        model.transformer.ln_f.bias[3] = float("inf")
+    model.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"transformer\.ln_f\.bias has numbers that are not finite"):
+        huggingface.load(tmp_path)

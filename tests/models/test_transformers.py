@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,37 @@ def test_a_shorter_context_changes_nothing_within_it_and_is_not_saved(tmp_path: 
     assert_same(ours(decoder), theirs(model))
     huggingface.save(decoder, tmp_path / "ours")
     assert huggingface.read_shape(tmp_path / "ours").context == 64
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_whoever_may_read_the_configuration_may_read_the_weights(fast: bool, tmp_path: Path) -> None:
+    random_model("llama").save_pretrained(tmp_path / "theirs")
+    huggingface.save(huggingface.load(tmp_path / "theirs", fast=fast), tmp_path / "ours")
+    config, weights = (tmp_path / "ours" / name for name in ("config.json", "model.safetensors"))
+    assert weights.stat().st_mode == config.stat().st_mode
+
+
+def test_a_scaling_that_was_added_to_a_newer_configuration_counts_as_it_does_there(tmp_path: Path) -> None:
+    random_model("llama").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    scaling = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rope_scaling": scaling}))
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert model.config.rope_parameters["rope_type"] == "yarn"
+    assert_same(ours(huggingface.load(tmp_path)), theirs(model))
+
+
+def test_of_the_configuration_nothing_is_lost_that_is_still_true(tmp_path: Path) -> None:
+    random_model("qwen2", attention_dropout=0.25, initializer_range=0.5).save_pretrained(tmp_path / "theirs")
+    found = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    found |= {"dtype": "bfloat16", "auto_map": {"AutoModel": "code.py"}}
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps(found))
+    huggingface.save(huggingface.load(tmp_path / "theirs"), tmp_path / "ours")
+    written = json.loads((tmp_path / "ours" / "config.json").read_text())
+    kept = found.keys() - {"dtype", "auto_map"}
+    assert {key: written[key] for key in kept} == {key: found[key] for key in kept}
+    assert written["torch_dtype"] == "float32", "what the file has"
+    assert not {"dtype", "auto_map"} & written.keys()
 
 
 VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {

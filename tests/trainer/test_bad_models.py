@@ -143,6 +143,16 @@ class TestTheTokenizer:
         )
         assert "has no bos_token, which its chat template writes: name one in" in refused()
 
+    def test_a_token_that_has_no_row_in_the_embedding(self, refused: Refused, model: Path) -> None:
+        """As many tokens as rows, but one of them has a number beyond."""
+
+        def renumber(content: dict[str, Any]) -> None:
+            content["model"]["vocab"]["<|tool|>"] = content["added_tokens"][-1]["id"] = 99
+
+        change(model / "tokenizer.json", renumber)
+        said = refused()
+        assert "('<|tool|>' is number 99), its model only 23; take the tokenizer that belongs to it" in said
+
 
 def test_an_architecture_asked_for_the_fast_path(refused: Refused, tmp_path: Path) -> None:
     folder = another(tmp_path)
@@ -195,7 +205,7 @@ def test_more_memory_than_there_is(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().err
     assert "GiB of memory, and" in said
     assert "are free on cpu: cache of 16 × 2000000000 tokens" in said
-    assert "lower engine.slots or model.context, or learn an adapter with model.lora.rank=16" in said
+    assert said.rstrip().endswith("; lower engine.slots or model.context"), "an adapter would not help"
     assert not (tmp_path / "runs").exists()
 
 
@@ -212,3 +222,25 @@ def test_weights_that_are_larger_than_memory(model: Path) -> None:
     with pytest.raises(UserError, match="this run needs") as caught:
         memory.check(configured(f"model.path={model}"))
     assert "weights 1024.0, gradients 1024.0, optimiser 2048.0" in str(caught.value)
+    assert "; learn an adapter with model.lora.rank=16, or take a smaller model" in str(caught.value)
+
+
+def test_vllm_has_weights_and_a_cache_of_its_own(model: Path) -> None:
+    parts = memory.plan(configured(f"model.path={model}", "engine=vllm", "model.device=cpu")).parts
+    assert parts["vLLM's weights"] == parts["weights"]
+    assert parts["vLLM's cache"] == 64 << 20
+
+
+@pytest.mark.parametrize("name", ["smollm2-135m", "Qwen/Qwen3-0.6B"])
+def test_a_models_name_in_place_of_its_folder(
+    refused: Refused, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = Path("models") / name.rpartition("/")[2].lower()
+    said = refused(f"model.path={name}")
+    assert said == (
+        f"model.path={name} is not a folder; as a model's name, `toolwright model get {name}` downloads it "
+        f"into {place}"
+    )
+    place.mkdir(parents=True)
+    assert refused(f"model.path={name}") == f"model.path={name} is not a folder; {place} is one"

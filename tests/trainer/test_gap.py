@@ -36,8 +36,12 @@ def test_what_is_told_names_engine_key_and_numbers() -> None:
     alarm = GapAlarm(0.1, engine="http")
     assert alarm.heard(0.25) == (
         "the http engine's log-probabilities are 0.25 from the learner's on average, beyond "
-        "algorithm.correction.alarm=0.1; are its weights the learner's?"
+        "algorithm.correction.alarm=0.1; docs/engines.md, The gap, says what to look at"
     )
+
+
+def test_a_gap_that_is_no_number_is_told_and_not_remembered() -> None:
+    assert heard(math.nan, *[0.003] * 5, math.inf, 0.004, 0.05) == [True, *[False] * 5, True, False, True]
 
 
 @pytest.mark.parametrize("alarm", [0.1, 0.5])

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError
-from toolwright.models.known import KNOWN
+from toolwright.models.known import KNOWN, place_of
+
+DTYPES = ("bfloat16", "float16", "float32")
 
 
 def main(argv: list[str]) -> int:
@@ -17,7 +19,7 @@ def main(argv: list[str]) -> int:
     if arguments.command == "show":
         _show(arguments.folder)
         return 0
-    out: Path = arguments.out or Path("models") / arguments.name.split("/")[-1].lower()
+    out: Path = arguments.out or place_of(arguments.name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already; choose another --out, or remove it")
     partial = out.with_name(out.name + ".partial")
@@ -43,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     names = ", ".join(KNOWN)
     get = commands.add_parser("get", help="download a model")
-    get.add_argument("name", metavar="NAME", help=f"{names}, or owner/name of the Hugging Face hub")
+    get.add_argument(
+        "name", metavar="NAME", help=f"{names}, or owner/name of the Hugging Face hub; name@revision"
+    )
     get.add_argument("--out", type=Path, metavar="DIR", help="where to (models/NAME)")
     init = commands.add_parser("init", help="make a model of random weights")
     init.add_argument("like", metavar="LIKE", help=f"what it is like: {names}, a folder, or llama, gpt2, …")
@@ -53,14 +57,20 @@ def _parser() -> argparse.ArgumentParser:
     init.add_argument("--out", type=Path, required=True, metavar="DIR")
     init.add_argument("--tokenizer", type=Path, metavar="DIR", help="its tokenizer; else LIKE's, else bytes")
     init.add_argument("--seed", type=int, default=0)
-    convert = commands.add_parser("convert", help="a GGUF file or a checkpoint, to a Hugging Face folder")
+    convert = commands.add_parser(
+        "convert", help="a GGUF file, a checkpoint or a folder of other weights, to a Hugging Face folder"
+    )
     convert.add_argument(
-        "source", type=Path, metavar="SOURCE", help="FILE.gguf, or runs/NAME/checkpoints/step_N"
+        "source",
+        type=Path,
+        metavar="SOURCE",
+        help="FILE.gguf, runs/NAME/checkpoints/step_N, or a folder with pytorch_model.bin or safetensors",
     )
     convert.add_argument("--out", type=Path, required=True, metavar="DIR")
     convert.add_argument(
         "--like", type=Path, metavar="DIR", help="checkpoint: a folder of the same model (runs/NAME/model)"
     )
+    convert.add_argument("--dtype", choices=DTYPES, help="folder: the precision to write (as it is)")
     merge = commands.add_parser("merge", help="add a LoRA adapter to its base")
     merge.add_argument("adapter", type=Path, metavar="ADAPTER")
     merge.add_argument("--out", type=Path, required=True, metavar="DIR")
@@ -86,7 +96,15 @@ def _init(arguments: argparse.Namespace, folder: Path) -> str:
 
 def _convert(arguments: argparse.Namespace, folder: Path) -> str:
     source: Path = arguments.source
-    if source.is_file():
+    if (source / "config.json").is_file() or (source / "adapter_config.json").is_file():
+        from toolwright.models.rewriting import rewrite
+
+        rewrite(source, folder, dtype=arguments.dtype)
+    elif arguments.dtype:
+        raise UserError(
+            f"--dtype is for a model's folder, and {source} is none: convert it, then what came out"
+        )
+    elif source.is_file():
         from toolwright.models import gguf
 
         gguf.convert(source, folder)
@@ -95,7 +113,7 @@ def _convert(arguments: argparse.Namespace, folder: Path) -> str:
 
         from_checkpoint(source, folder, like=arguments.like)
     else:
-        raise UserError(f"{source} is not there; give a GGUF file or a checkpoint folder")
+        raise UserError(f"{source} is not there; give a GGUF file, a checkpoint or a model's folder")
     return f"{source} converted"
 
 

@@ -1,8 +1,22 @@
-"""Batch arithmetic in one line: what a step samples and how it becomes optimiser updates."""
+"""What a run says before it starts: its batch arithmetic, and of a rate that would undo its model."""
 
 from __future__ import annotations
 
 from toolwright.config.schema import Config
+
+LARGE, GENTLE = 50_000_000, 1e-4
+
+
+def rate_line(config: Config, parameters: int) -> str | None:
+    """The default rate is for tiny models from random weights; what a large one knows does not survive it."""
+    rate, lora = config.update.policy.lr, config.model.lora
+    adapts = lora.rank is not None or lora.path is not None
+    if config.model.path is None or adapts or parameters < LARGE or rate <= GENTLE:
+        return None
+    return (
+        f"update.policy.lr={rate:g} is far above what a trained model of {parameters / 1e6:,.0f}M parameters "
+        "survives; 1e-6 to 1e-5 is usual, or an adapter (model.lora.rank=16) with 1e-4"
+    )
 
 
 def batch_line(config: Config) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from toolwright.failures import InfrastructureFailure
-from toolwright.models import huggingface, lora
+from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -27,8 +27,7 @@ SUMMED_AT_ONCE = 1 << 22  # numbers; bounds the memory that a sum takes
 def named_weights(decoder: Decoder, dtype: torch.dtype) -> dict[str, Tensor]:
     """The decoder's weights under the hub's names, as an engine of this precision keeps them; an adapter is
     added to what it adapts."""
-    state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
-    found = huggingface.to_hub(decoder.shape, state)
+    found = huggingface.hub_weights(decoder)
     return {name: tensor.detach().to(dtype).contiguous() for name, tensor in found.items()}
 
 

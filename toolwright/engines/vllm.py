@@ -22,11 +22,15 @@ from toolwright.engines.vllm_worker import EXTENSION
 from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.models import huggingface
+from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.precision import autocast
 from toolwright.models.tokenizer import Tokenizer
 
 CACHE_AT_LEAST, CACHE_AT_MOST = 64 << 20, 4 << 30  # bytes of keys and values on a CPU
 BLOCK = 128  # tokens; what vLLM rounds a sequence's cache up to on a CPU, at the most
+PROBED = 16  # tokens that a stranger's architecture is tried on
+AGREED = {torch.float32: 1e-2, torch.bfloat16: 0.2}  # how far apart its log-probabilities may be on average
 SHARED_GPU = 0.4  # of a GPU's memory, beside a learner
 
 
@@ -53,6 +57,11 @@ class VllmEngine:
         self.process = process or start(config, decoder, tokenizer, dtype)
         try:
             self.publish(0)
+            if not decoder.fast:
+                self._check_agreement()
+        except InfrastructureFailure as error:  # nothing has begun that could be tried again elsewhere
+            self.process.close()
+            raise UserError(f"engine.name=vllm: {error}") from None
         except BaseException:
             self.process.close()
             raise
@@ -90,6 +99,25 @@ class VllmEngine:
     async def close(self) -> None:
         self.process.close()
 
+    def _check_agreement(self) -> None:
+        """Of an architecture that is not ours, vLLM may have other names for weights, or keep old ones where
+        no sum looks: what it says to a few tokens tells."""
+        vocab = self.decoder.shape.vocab
+        prompt = [vocab * (place + 1) // (PROBED + 1) for place in range(min(PROBED, self.context // 2))]
+        sampling = Sampling(max_tokens=len(prompt), seed=0)
+        said, theirs, *_ = self.process.result("generate", prompt, sampling, [])
+        attend = PackedAttention([len(prompt) + len(said)], self.decoder.device)
+        tokens = torch.tensor([*prompt, *said], device=self.decoder.device)
+        with torch.no_grad(), autocast(self.decoder.device, self.dtype):
+            logits = self.decoder.head(self.decoder(tokens, attend.positions, attend))
+        ours = logits.log_softmax(-1)[len(prompt) - 1 : -1].gather(1, tokens[len(prompt) :, None])[:, 0]
+        gap = float((ours.cpu() - torch.tensor(theirs)).abs().mean())
+        if gap > AGREED[self.dtype]:
+            raise UserError(
+                f"engine.name=vllm: vLLM's {self.decoder.shape.family!r} has other numbers than the learner: "
+                f"its log-probabilities are {gap:.3g} apart on average; engine=native samples from it"
+            )
+
 
 def start(config: schema.Engine, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype) -> EngineProcess:
     """A process that has the model's shape, and waits for its weights."""
@@ -98,14 +126,9 @@ def start(config: schema.Engine, decoder: Decoder, tokenizer: Tokenizer, dtype: 
             "engine.name=vllm: the package vllm is not installed; docs/engines.md says how it is on a "
             "GPU and on a CPU, and engine=native needs nothing further"
         )
-    if not decoder.fast:
-        raise UserError(
-            "engine.name=vllm takes models of the fast path (docs/models.md), and this one brings its own "
-            "forward; engine=native samples from it"
-        )
     folder = Path(tempfile.mkdtemp(prefix="toolwright-vllm-"))
     tokenizer.save(folder)
-    (folder / "config.json").write_text(json.dumps(huggingface.to_config(decoder.shape)))
+    (folder / "config.json").write_text(json.dumps(huggingface.config_of(decoder)))
     arguments = {
         "model": str(folder),
         "skip_tokenizer_init": True,
@@ -132,7 +155,7 @@ def _of_device(config: schema.Engine, decoder: Decoder, dtype: torch.dtype) -> d
     if decoder.device.type == "cuda":
         return {"enable_sleep_mode": True, "gpu_memory_utilization": SHARED_GPU}
     # Compiling would take longer than most runs on a CPU.
-    cache = cache_bytes(decoder.shape, config.slots, dtype)
+    cache = cache_bytes(decoder.told, config.slots, dtype)
     return {"enforce_eager": True, "kv_cache_memory_bytes": cache}
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from toolwright.failures import UserError
-from toolwright.models import lora
+from toolwright.models import lora, weight_files
 from toolwright.models.decoder import Decoder
 from toolwright.models.folder import read_json
 from toolwright.models.huggingface import halved, paired
@@ -20,6 +20,7 @@ from toolwright.models.lora import Adapter, LowRank, Piece
 from toolwright.models.weight_files import read_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+OLDER = "adapter_model.bin"
 PREFIX = "base_model.model."
 # What would change the numbers and is not computed here: key -> the values under which it changes nothing.
 PLAIN: dict[str, tuple[Any, ...]] = {
@@ -32,6 +33,11 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "alora_invocation_tokens": (None,),
     "trainable_token_indices": (None,),
     "target_parameters": (None, []),
+    "layer_replication": (None, []),
+    "use_qalora": (None, False),
+    # All others take something out of the base when they begin.
+    "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
+    **dict.fromkeys(("use_bdlora", "arrow_config", "kasa_config", "monteclora_config"), (None,)),
 }
 
 
@@ -81,6 +87,20 @@ def load(decoder: Decoder, folder: Path, *, base: Path) -> None:
     lora.attach(decoder, Adapter(rank, alpha, scale, base=str(base), extra=kept), modules, seed=0)
     for _, low in lora.parts(decoder):
         _fill(low, found, decoder, folder, base, _made_for(config))
+    _check_base(folder, base)
+
+
+def _check_base(folder: Path, base: Path) -> None:
+    """That it fits does not tell that it was made for this one. Where the other is here, its weights do."""
+    try:
+        named = base_of(folder)
+    except UserError:
+        return
+    if named.resolve() != base.resolve() and not weight_files.alike(named, base):
+        raise UserError(
+            f"the adapter in {folder} is of another base: it was made for {named}, whose weights are not "
+            f"those of {base}; if it is meant so, name {base} as base_model_name_or_path in its {CONFIG}"
+        )
 
 
 def size_of(config: Mapping[str, Any], folder: Path) -> tuple[int, float]:
@@ -111,6 +131,7 @@ def save(decoder: Decoder, folder: Path, *, state: Mapping[str, Tensor] | None =
         transposed |= low.transposed
     (folder / CONFIG).write_text(json.dumps(_config(decoder, adapter, transposed), indent=2) + "\n")
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    weight_files.share(folder, CONFIG)
 
 
 def _config(decoder: Decoder, adapter: Adapter, transposed: bool) -> dict[str, Any]:
@@ -122,7 +143,7 @@ def _config(decoder: Decoder, adapter: Adapter, transposed: bool) -> dict[str, A
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": adapter.base,
         "r": adapter.rank,
-        "lora_alpha": adapter.alpha,
+        "lora_alpha": int(adapter.alpha) if adapter.alpha.is_integer() else adapter.alpha,
         "lora_dropout": 0.0,
         "target_modules": ends if everywhere else sorted(adapted),
         "bias": "none",
@@ -134,12 +155,15 @@ def _config(decoder: Decoder, adapter: Adapter, transposed: bool) -> dict[str, A
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
     """By the names of modules on the hub and `lora_A` or `lora_B`."""
+    if not (folder / WEIGHTS).is_file() and (folder / OLDER).is_file():
+        raise UserError(f"{folder} has its weights in {OLDER}: load it with peft, and save it as safetensors")
     found = {}
     for name, tensor in read_file(folder / WEIGHTS).items():
         plain = name.removeprefix(PREFIX).removesuffix(".weight").removesuffix(".default")
         if not plain.endswith((".lora_A", ".lora_B")):
             raise UserError(f"{folder / WEIGHTS}: {name} is not of a plain LoRA")
         found[plain] = tensor.float()
+    weight_files.check_finite(folder, found.items())
     return found
 
 

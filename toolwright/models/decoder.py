@@ -61,6 +61,18 @@ class Weights:
     unembedding: Tensor  # [width, vocab]
 
 
+class BlankMatrix(nn.Linear):
+    """Its numbers will be read from a file, and drawing them first would take longer than that."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class BlankTable(nn.Embedding):
+    def reset_parameters(self) -> None:
+        pass
+
+
 class Layer(nn.Module):
     """The parameters of a layer; `layer` is what is done with them.
 
@@ -68,17 +80,18 @@ class Layer(nn.Module):
     hub has them half a head apart.
     """
 
-    def __init__(self, shape: Shape, index: int) -> None:
+    def __init__(self, shape: Shape, index: int, *, blank: bool = False) -> None:
         super().__init__()
         self.shape, self.index = shape, index
+        matrix = BlankMatrix if blank else nn.Linear
         self.recompute = False  # on the way back rather than kept
         q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.attention_norm = nn.Parameter(torch.ones(shape.width))
-        self.qkv = nn.Linear(shape.width, q + 2 * kv, bias=shape.qkv_bias)
-        self.out = nn.Linear(q, shape.width, bias=False)
+        self.qkv = matrix(shape.width, q + 2 * kv, bias=shape.qkv_bias)
+        self.out = matrix(q, shape.width, bias=False)
         self.ffn_norm = nn.Parameter(torch.ones(shape.width))
-        self.gate_up = nn.Linear(shape.width, 2 * shape.ffn, bias=False)
-        self.down = nn.Linear(shape.ffn, shape.width, bias=False)
+        self.gate_up = matrix(shape.width, 2 * shape.ffn, bias=False)
+        self.down = matrix(shape.ffn, shape.width, bias=False)
         if shape.qk_norm:
             self.q_norm = nn.Parameter(torch.ones(shape.head_dim))
             self.k_norm = nn.Parameter(torch.ones(shape.head_dim))
@@ -154,13 +167,15 @@ class Decoder(nn.Module):
     exact = True  # whether a token's numbers are the same alone and among others
     adapter: lora.Adapter | None = None
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, *, blank: bool = False) -> None:
+        """`blank`: whatever was in memory before, until a state is loaded."""
         super().__init__()
         self.shape = shape
-        self.embedding = nn.Embedding(shape.vocab, shape.width)
-        self.layers = nn.ModuleList(Layer(shape, index) for index in range(shape.layers))
+        table = BlankTable if blank else nn.Embedding
+        self.embedding = table(shape.vocab, shape.width)
+        self.layers = nn.ModuleList(Layer(shape, index, blank=blank) for index in range(shape.layers))
         self.norm = nn.Parameter(torch.ones(shape.width))
-        self.unembedding = self.embedding if shape.tied else nn.Embedding(shape.vocab, shape.width)
+        self.unembedding = self.embedding if shape.tied else table(shape.vocab, shape.width)
         self.register_buffer("turns", turns(shape), persistent=False)
 
     turns: Tensor
@@ -169,6 +184,11 @@ class Decoder(nn.Module):
     def device(self) -> torch.device:
         """Where it computes; its parameters may rest elsewhere between two passes."""
         return self.turns.device
+
+    @property
+    def told(self) -> Shape:
+        """Its shape as its configuration has it; `shape` tells what an engine of ours caches."""
+        return self.shape
 
     def recomputing(self, recompute: bool) -> Decoder:
         """Gradient checkpointing: of a layer only its input is kept for the way back."""

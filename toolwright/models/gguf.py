@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from toolwright.failures import UserError
+from toolwright.models import weight_files
 from toolwright.models.tokenizer import Tokenizer
 
 MAGIC = b"GGUF"
@@ -44,6 +45,7 @@ def convert(file: Path, folder: Path) -> None:
     whole.generation_config.eos_token_id = config.eos_token_id
     folder.mkdir(parents=True, exist_ok=True)
     whole.save_pretrained(folder)
+    weight_files.share(folder, "config.json")
     tokenizer.save_pretrained(folder)
     Tokenizer.load(folder)
 

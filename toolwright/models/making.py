@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from toolwright.failures import UserError
+from toolwright.models import weight_files
 from toolwright.models.folder import read_json
 from toolwright.models.known import KNOWN
 from toolwright.models.tokenizer import Tokenizer
@@ -40,6 +41,7 @@ def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path
     except Exception as error:
         raise UserError(f"no {config.model_type} model can be made of these settings: {error}") from None
     model.save_pretrained(folder)
+    weight_files.share(folder, "config.json")
     words.save(folder)
     return sum(p.numel() for p in model.parameters())
 

@@ -9,7 +9,8 @@ from token to token, …) is given whole sequences instead, for every new token 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -155,6 +156,24 @@ class OwnForward(Decoder):
         apart: Tensor = attend.apart(states)
         return apart
 
+    def to_hub(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Under the names that its files have; what is tied is there once."""
+        from transformers.core_model_loading import revert_weight_conversion
+
+        tied = getattr(self.model, "all_tied_weights_keys", None) or {}
+        named = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+        own = {name: tensor for name, tensor in named.items() if name not in tied}
+        found: dict[str, Tensor] = revert_weight_conversion(self.model, own)
+        return found
+
+    def to_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = self.model.config.to_dict()
+        return {**config, "architectures": [type(self.model).__name__], "dtype": "float32"}
+
+    @property
+    def told(self) -> Shape:
+        return _shape(self.model.config, self.shape.context)
+
     def save(self, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
         found = self.state_dict() if state is None else state
         whole = {name.removeprefix("model."): tensor.detach().cpu() for name, tensor in found.items()}
@@ -199,7 +218,13 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
         raise UserError(
             f"{folder}: its weights do not fit its config.json: {min(told['mismatched_keys'])[0]}"
         )
-    return wrapped(model, context=context)
+    weight_files.check_finite(folder, model.named_parameters())
+    try:
+        return wrapped(model, context=context)
+    except UserError:
+        raise
+    except Exception as error:  # sizes that do not go together are noticed when they are used
+        raise UserError(f"{folder}: its own forward fails: {_first_line(error)}") from None
 
 
 def read_shape(folder: Path, *, context: int | None = None) -> Shape:
@@ -266,6 +291,7 @@ def _whole(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
 def _shape(config: Any, context: int | None) -> Shape:
     text = config.get_text_config()
     limit = int(getattr(text, "max_position_embeddings", None) or context or 2048)
+    limit = min(limit, _unstretched(text))
     heads = int(getattr(text, "num_attention_heads", None) or 1)
     return Shape(
         vocab=text.vocab_size,
@@ -279,6 +305,16 @@ def _shape(config: Any, context: int | None) -> Shape:
         tied=bool(getattr(text, "tie_word_embeddings", False)),
         family=config.model_type,
     )
+
+
+def _unstretched(config: Any) -> int:
+    """`longrope` turns otherwise once anything in a batch is longer than this, and all beside it as well."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(one for one in rope.values() if isinstance(one, dict))]
+    longest = [
+        one.get("original_max_position_embeddings") for one in kinds if one.get("rope_type") == "longrope"
+    ]
+    return min((int(most) for most in longest if most), default=sys.maxsize)
 
 
 def _reach(config: Any) -> float:

@@ -32,12 +32,16 @@ def describe(folder: Path, *, context: int | None = None) -> list[tuple[str, str
         ("vocabulary", f"{shape.vocab:,}, of which the tokenizer knows {tokenizer.size:,}"),
         ("chat", f"{chat} a template; a turn ends with {ends}"),
         ("fast path", "yes" if reason is None else f"no: {reason}"),
-        ("to sample", f"{4 * count / GIB:.2f} GiB in float32, and the cache"),
+        ("to sample", f"{_memory(4 * count)} in float32, and the cache"),
         (
             "to learn",
-            f"{16 * count / GIB:.2f} GiB: weights, gradients and optimiser; {4 * count / GIB:.2f} with LoRA",
+            f"{_memory(16 * count)}: weights, gradients and optimiser; {_memory(4 * count)} with LoRA",
         ),
     ]
+
+
+def _memory(size: int) -> str:
+    return f"{size / GIB:.2f} GiB" if size >= GIB / 10 else f"{size / (1 << 20):.1f} MiB"
 
 
 def _of_adapter(folder: Path) -> list[tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from functools import cache
 from typing import Any
 
 from toolwright.failures import UserError
@@ -10,6 +12,7 @@ from toolwright.models.chat import ASKED, PROBE
 from toolwright.models.tokenizer import Tokenizer
 
 NAMED = ("bos_token", "eos_token", "pad_token")
+SPECIAL = re.compile(r"<\|[^<>|\s]+\|>")
 MARK = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|</s>")
 
 
@@ -35,6 +38,26 @@ def check(tokenizer: Tokenizer) -> None:
             f"the chat template ends a turn with {closing[-1]!r}, and {where} has no such token: no turn "
             "could ever end; add it to the tokenizer, or use the template that the model was trained with"
         )
+    for mark in plain_marks(tokenizer):
+        _warn(
+            f"the chat template writes {mark} as plain text, for {where} has no such token: this is right "
+            "only if the model was trained so"
+        )
+
+
+def plain_marks(tokenizer: Tokenizer) -> list[str]:
+    """What looks like a special token in a conversation, and is none."""
+    try:
+        text = tokenizer.chat.render([ASKED, {"role": "assistant", "content": "!"}, ASKED])
+    except UserError:
+        return []
+    return sorted(mark for mark in set(SPECIAL.findall(text)) if tokenizer.backend.token_to_id(mark) is None)
+
+
+@cache
+def _warn(message: str) -> None:
+    """Once: several roles of a process read the same tokenizer."""
+    logging.getLogger(__name__).warning(message)
 
 
 def _written(tokenizer: Tokenizer, name: str) -> str:

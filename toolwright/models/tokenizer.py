@@ -43,7 +43,14 @@ FILES = (
     "special_tokens_map.json",
     "chat_template.jinja",
     "generation_config.json",  # where a model with several end tokens lists them
+    # What slow tokenizers and llama.cpp's converter read.
+    "added_tokens.json",
+    "merges.txt",
+    "tokenizer.model",
+    "vocab.json",
 )
+MORE_TEMPLATES = "additional_chat_templates"  # a folder of NAME.jinja, beside chat_template.jinja
+SPECIALS = ("bos_token", "eos_token", "pad_token", "unk_token")
 # Characters of private use, one of which marks where a text must be cut before it is encoded.
 MARKS = [*range(0xE000, 0xF900), *range(0xF0000, 0xF0800)]
 # No token is longer than this many characters, near enough: what is cut to size need not be encoded whole.
@@ -101,19 +108,22 @@ class Tokenizer:
     def load(cls, folder: Path) -> Tokenizer:
         path = folder / "tokenizer.json"
         if not path.is_file():
-            raise UserError(f"{folder} has no tokenizer.json; save its tokenizer as a fast one first")
+            raise UserError(
+                f"{folder} has no tokenizer.json; where it has another kind of tokenizer, `toolwright model "
+                f"convert {folder} --out FOLDER` makes one"
+            )
         try:
             backend = Backend.from_file(str(path))
         except Exception as error:
             raise UserError(f"{path} cannot be read as a tokenizer: {error}") from None
         config = read_json(folder / "tokenizer_config.json")
-        template = folder / "chat_template.jinja"
-        if template.is_file():
-            config["chat_template"] = template.read_text(encoding="utf-8")
-        ends: list[int] = []
-        for name in ("generation_config.json", "config.json"):
-            value = read_json(folder / name).get("eos_token_id")
-            ends += value if isinstance(value, list) else [value] if value is not None else []
+        for name, token in read_json(folder / "special_tokens_map.json").items():
+            if name in SPECIALS and config.get(name) is None:  # older folders name them there alone
+                config[name] = token
+        if templates := _templates(folder):
+            config["chat_template"] = templates
+        files = (folder / "generation_config.json", folder / "config.json")
+        ends = [end for file in files for end in _ends(file) if backend.id_to_token(end) is not None]
         tokenizer = cls(backend, config, end_tokens=ends)
         tokenizer.source = folder
         if not tokenizer.end_tokens:
@@ -128,6 +138,8 @@ class Tokenizer:
             for name in FILES:
                 if (self.source / name).is_file() and self.source.resolve() != folder.resolve():
                     shutil.copyfile(self.source / name, folder / name)
+            if (self.source / MORE_TEMPLATES).is_dir():
+                shutil.copytree(self.source / MORE_TEMPLATES, folder / MORE_TEMPLATES, dirs_exist_ok=True)
             return
         self.backend.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps(self.config, indent=2) + "\n")
@@ -325,9 +337,27 @@ class Tokenizer:
             {t["name"]: t["template"] for t in source} if isinstance(source, list) else {"default": source}
         )
         named.setdefault("default", next(iter(named.values())))
-        known = {key: self.config.get(key) for key in ("bos_token", "eos_token", "pad_token")}
+        known = {key: self.config.get(key) for key in SPECIALS}
         specials = {k: str(v["content"] if isinstance(v, dict) else v) for k, v in known.items() if v}
         return Chat(named, specials, ends=self.end_marks)
+
+
+def _templates(folder: Path) -> str | list[dict[str, str]] | None:
+    """The chat template in a file of its own; where there are more beside it, all by their names."""
+    whole = folder / "chat_template.jinja"
+    more = sorted((folder / MORE_TEMPLATES).glob("*.jinja"))
+    found = [("default", whole)] * whole.is_file() + [(file.stem, file) for file in more]
+    named = [{"name": name, "template": file.read_text(encoding="utf-8")} for name, file in found]
+    return named if more else named[0]["template"] if named else None
+
+
+def _ends(file: Path) -> list[int]:
+    """The numbers of the tokens that end a turn, as the file has them."""
+    value = read_json(file).get("eos_token_id")
+    ends = value if isinstance(value, list) else [value] if value is not None else []
+    if not all(isinstance(end, int) and not isinstance(end, bool) for end in ends):
+        raise UserError(f"{file}: eos_token_id={value!r} should be the number of a token, or a list of such")
+    return [end for end in ends if end >= 0]
 
 
 def clean(text: str) -> str:

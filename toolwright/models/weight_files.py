@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -26,9 +29,10 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def files(folder: Path) -> list[Path]:
-    """Every file that the weights are in; all of them are there."""
+    """Every file that the weights are in; all of them are there. Where there is one file as well as several,
+    the one counts, as it does for `transformers`."""
     index = folder / INDEX
-    if index.is_file():
+    if index.is_file() and not (folder / SINGLE).is_file():
         named = read_json(index).get("weight_map")
         if not isinstance(named, dict) or not named or not all(isinstance(n, str) for n in named.values()):
             raise UserError(f"{index} has no weight_map that tells which file each tensor is in")
@@ -37,9 +41,19 @@ def files(folder: Path) -> list[Path]:
         names = [SINGLE]
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        others = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        others = f", and {len(missing) - 1} more" if len(missing) > 1 else _instead(folder)
         raise UserError(f"{folder} is not a whole model folder: {missing[0]} is missing{others}")
     return [folder / name for name in names]
+
+
+def _instead(folder: Path) -> str:
+    """What a folder without safetensors has in their place, and what to do about it."""
+    if any(folder.glob("model-*-of-*.safetensors")) and not (folder / INDEX).is_file():
+        return f", and so is {INDEX}, which tells what is in the files that it has"
+    for file in [*sorted(folder.glob("pytorch_model*.bin"))[:1], *sorted(folder.glob("*.gguf"))[:1]]:
+        source = folder if file.suffix == ".bin" else file
+        return f"; it has {file.name}: `toolwright model convert {source} --out FOLDER` makes one of it"
+    return ""
 
 
 def parameters(folder: Path) -> int:
@@ -78,6 +92,47 @@ def read_file(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise _unreadable(path, error) from None
+
+
+def share(folder: Path, like: str) -> None:
+    """Weights are written for their owner alone. Whoever may read the file `like` beside them may do so."""
+    for path in folder.glob("*.safetensors"):
+        shutil.copymode(folder / like, path)
+
+
+def alike(one: Path, other: Path) -> bool:
+    """Whether two folders hold the same weights, told by how each tensor begins; in another precision, by and
+    large. A tensor that only one of them has, a tied one say, tells nothing."""
+    first, second = _beginnings(one), _beginnings(other)
+    shared = first.keys() & second.keys()
+    return bool(shared) and all(_equal(first[name], second[name]) for name in shared)
+
+
+def _beginnings(folder: Path) -> dict[str, Tensor]:
+    """The first row of each matrix; vectors whole."""
+    found: dict[str, Tensor] = {}
+    for path in files(folder):
+        several = {name: len(one["shape"]) > 1 for name, one in header(path).items()}
+        with safe_open(path, "pt") as file:
+            for name, rows in several.items():
+                found[name] = file.get_slice(name)[:1] if rows else file.get_tensor(name)
+    return found
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    if one.dtype == other.dtype or one.shape != other.shape:
+        return torch.equal(one, other)
+    return torch.allclose(one.float(), other.float(), rtol=1e-2, atol=1e-6)
+
+
+def check_finite(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """A UserError for damage that no header shows: a sum is no number as soon as one of its terms is none."""
+    for name, tensor in tensors:
+        if not torch.isfinite(tensor.detach().sum(dtype=torch.float32)):
+            raise UserError(
+                f"{folder} is damaged: {name} has numbers that are not finite; get it again, or go back to a "
+                "checkpoint that is sound"
+            )
 
 
 def _unreadable(path: Path, reason: object) -> UserError:

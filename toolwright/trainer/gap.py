@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 
@@ -9,6 +10,7 @@ REMEMBERED = 50  # steps that a new one is compared with
 ENOUGH = 5  # of them, before they are
 SUDDEN = 5.0  # times their median is far above them,
 NOTICED = 0.2  # where it is this part of the limit at least
+LOOK = "; docs/engines.md, The gap, says what to look at"
 
 
 class GapAlarm:
@@ -22,10 +24,12 @@ class GapAlarm:
     def heard(self, gap: float) -> str | None:
         """The warning, if there is one to give."""
         usual = statistics.median(self.past) if len(self.past) >= ENOUGH else None
-        self.past.append(gap)
         told = f"the {self.engine} engine's log-probabilities are {gap:.3g} from the learner's on average"
+        if not math.isfinite(gap):
+            return f"{told}: one of the two computes with numbers that are not finite{LOOK}"
+        self.past.append(gap)
         if gap > self.limit:
-            return f"{told}, beyond algorithm.correction.alarm={self.limit:g}; are its weights the learner's?"
+            return f"{told}, beyond algorithm.correction.alarm={self.limit:g}{LOOK}"
         if usual is not None and gap > max(SUDDEN * usual, NOTICED * self.limit):
-            return f"{told}, and were {usual:.3g} before; has a publication of weights gone wrong?"
+            return f"{told}, and were {usual:.3g} before{LOOK}"
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from toolwright.config import schema
-from toolwright.engines import decoding
+from toolwright.engines import decoding, vllm
 from toolwright.failures import UserError
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Shape
@@ -51,6 +51,10 @@ def plan(config: schema.Config, *, learns: bool = True) -> Plan:
     if config.engine.name == "native":
         parts["matrices of the engine's own"] = WEIGHT * _kept(model, shape, adapts)
         parts[f"cache of {_rows(config, learns)} × {shape.context} tokens"] = _cache(config, shape, learns)
+    if config.engine.name == "vllm" and roles.pick_device(model.device).type == "cpu":
+        dtype = roles.DTYPES[model.dtype]
+        parts["vLLM's weights"] = dtype.itemsize * count
+        parts["vLLM's cache"] = vllm.cache_bytes(shape, config.engine.slots, dtype)
     return Plan(parts)
 
 
@@ -60,11 +64,20 @@ def check(config: schema.Config, *, learns: bool = True) -> None:
     there = free(device)
     if needed.total <= there:
         return
-    learned = "" if roles.adapts(config.model) else ", or learn an adapter with model.lora.rank=16"
     raise UserError(
         f"this run needs {needed.total / GIB:.1f} GiB of memory, and {there / GIB:.1f} are free on {device}: "
-        f"{needed}; lower engine.slots or model.context{learned}"
+        f"{needed}; {_remedy(config, needed, there, learns)}"
     )
+
+
+def _remedy(config: schema.Config, needed: Plan, there: int, learns: bool) -> str:
+    """What would help, and only that."""
+    cache = sum(size for name, size in needed.parts.items() if "cache" in name)
+    if needed.total - cache <= there:
+        return "lower engine.slots or model.context"
+    if learns and config.model.path is not None and not roles.adapts(config.model):
+        return "learn an adapter with model.lora.rank=16, or take a smaller model"
+    return "take a smaller model"
 
 
 def free(device: torch.device) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import string
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from toolwright.engines import Engine
 from toolwright.failures import UserError
 from toolwright.models import adapter_folder, huggingface, lora, template_check
 from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.known import KNOWN, place_of
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.trajectory import Task
@@ -73,10 +75,7 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
         context_of(config)  # first of all it must be a model's folder
         tokenizer = build_tokenizer(config, alphabet)
         decoder = huggingface.load(base, context=config.context, fast=FAST[config.fast])
-        if tokenizer.size > decoder.shape.vocab:
-            raise UserError(
-                f"{base}: its tokenizer knows {tokenizer.size} tokens, its model only {decoder.shape.vocab}"
-            )
+        _check_vocabulary(tokenizer, decoder.shape.vocab, base)
         _adapt(decoder, config, seed=seed)
     else:
         tokenizer = Tokenizer.characters(alphabet)
@@ -97,6 +96,18 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
         decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
     decoder.recomputing(config.gradient_checkpointing)
     return decoder.to(pick_device(config.device)), tokenizer
+
+
+def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
+    """Every token must have a row in the embedding; rows without a token are usual."""
+    added = tokenizer.backend.get_added_tokens_decoder()
+    beyond = [f"{token.content!r} is number {number}" for number, token in added.items() if number >= vocab]
+    if beyond or tokenizer.size > vocab:
+        which = f" ({beyond[0]})" if beyond else ""
+        raise UserError(
+            f"{base}: its tokenizer knows {tokenizer.size} tokens{which}, its model only {vocab}; take the "
+            "tokenizer that belongs to it, or give it rows by resize_token_embeddings of transformers"
+        )
 
 
 def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:
@@ -144,8 +155,18 @@ def adapts(config: schema.Model) -> bool:
 def _folder(key: str, path: str | None) -> Path:
     folder = Path(path or "").expanduser()
     if not folder.is_dir():
-        raise UserError(f"{key}={path} is not a folder")
+        raise UserError(f"{key}={path} is not a folder{_to_be_had(path or '')}")
     return folder
+
+
+def _to_be_had(name: str) -> str:
+    """What is no folder may be a model's name."""
+    if name not in KNOWN and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
+        return ""
+    place = place_of(name)
+    if place.is_dir():
+        return f"; {place} is one"
+    return f"; as a model's name, `toolwright model get {name}` downloads it into {place}"
 
 
 def _adapt(decoder: Decoder, config: schema.Model, *, seed: int) -> None:

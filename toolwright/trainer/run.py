@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from toolwright.config import schema
-from toolwright.config.batch import batch_line
+from toolwright.config.batch import batch_line, rate_line
 from toolwright.failures import UserError
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
@@ -220,6 +220,8 @@ class Run:
             f"{len(trainer.held_out_tasks):,} held out"
         )
         self._say(batch_line(config))
+        if warning := rate_line(config, trainer.crew.parameters):
+            self._say(warning)
         if trainer.crew.dashboard:
             self._say(f"Ray's dashboard {trainer.crew.dashboard}")
         for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):

@@ -1,0 +1,41 @@
+"""A Hugging Face folder written anew: its weights as safetensors, its tokenizer as a fast one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolwright.failures import UserError
+from toolwright.models import adapter_folder, huggingface, weight_files
+from toolwright.models.tokenizer import Tokenizer
+
+
+def rewrite(source: Path, folder: Path, *, dtype: str | None = None) -> None:
+    """Whatever form of weights and tokenizer `transformers` reads, in the one that everybody does. Without
+    `dtype`, numbers stay as they are."""
+    if adapter_folder.is_adapter(source):
+        raise UserError(f"{source} is an adapter: `toolwright model merge` adds it to its base")
+    huggingface.read_config(source)
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    kind: Any = transformers.AutoModelForCausalLM
+    precision = "auto" if dtype is None else getattr(torch, dtype)
+    try:
+        model, told = kind.from_pretrained(source, dtype=precision, output_loading_info=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    except Exception as error:  # a reader of somebody's files may fail in any way
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(f"transformers cannot read {source}: {reason[:300]}") from None
+    if told["missing_keys"]:
+        raise UserError(f"{source} is incomplete: it has no tensor {min(told['missing_keys'])}")
+    model.save_pretrained(folder)
+    weight_files.share(folder, "config.json")
+    if (source / "tokenizer.json").is_file():
+        Tokenizer.load(source).save(folder)
+        return
+    tokenizer.save_pretrained(folder)
+    Tokenizer.load(folder)
