@@ -9,6 +9,7 @@ from torch import Tensor
 from toolwright.config import schema
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Policy
+from toolwright.models import lora
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import loosen
 
@@ -43,8 +44,9 @@ def test_every_weight_still_rounds_to_what_it_was() -> None:
 
 
 def test_others_stay_as_they_are() -> None:
-    fine, exact = tiny.decoder(), stored()
-    for decoder, dtype in ((fine, BF16), (exact, torch.float32)):
+    fine, exact, adapted = tiny.decoder(), stored(), stored()
+    lora.attach(adapted, lora.Adapter(2, 4.0, 2.0), lora.matched(adapted, ["q_proj"]), seed=0)
+    for decoder, dtype in ((fine, BF16), (exact, torch.float32), (adapted, BF16)):
         before = [p.detach().clone() for p in decoder.parameters()]
         loosen(decoder, dtype)
         assert all(map(torch.equal, before, decoder.parameters()))

@@ -52,8 +52,10 @@ def loosen(decoder: Decoder, dtype: torch.dtype) -> None:
     number, no pass sees that it moved. So each goes to a random place among those that round to what it is.
     The model says what it said, to the last bit; and of a small movement of all weights as many round to the
     next number as make up the whole of it.
+
+    Not so under an adapter: it is saved alone, and whoever adds it to its base has the base as it was stored.
     """
-    if dtype != torch.bfloat16 or not decoder.fast:
+    if dtype != torch.bfloat16 or not decoder.fast or decoder.adapter is not None:
         return
     for number, weight in enumerate(p for p in decoder.parameters() if p.dim() >= 2):
         if not torch.equal(weight.to(dtype).to(weight.dtype), weight):
