@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY := passive
-# Tests wait for processes as much as they compute, those on Ray most of all: more workers than there are cores.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 3)')
+# Tests wait for processes as much as they compute, those on Ray most of all: two workers more than there are cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 2)')
 
 .PHONY: demo test test-slow test-vllm lint docs install clean
 

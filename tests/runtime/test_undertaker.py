@@ -9,7 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from toolwright.runtime.undertaker import GRACE_S, MARK, Undertaker, marked
+from tests.waiting import wait_until
+from toolwright.runtime.undertaker import GRACE_S, MARK, Undertaker, marked, of_ray
 
 from .clusters import ROOT
 
@@ -54,6 +55,39 @@ def test_what_a_killed_driver_started_is_ended() -> None:
             assert alive(fork), "what carries no mark is nobody's to end"
         finally:
             os.kill(fork, signal.SIGKILL)
+
+
+# A driver; of Ray's session a process that wrote its title over its mark, and somebody's that reads there.
+SESSION = """\
+import subprocess, sys, time
+sys.path.insert(0, sys.argv[1])
+from toolwright.runtime.undertaker import Undertaker
+
+undertaker = Undertaker(sys.argv[2])
+undertaker.watch(sys.argv[3])
+pids = []
+for title in ("ray::DashboardAgent", "tail"):
+    with open(sys.argv[3] + "/logs", "a") as log:
+        line = ["bash", "-c", f"exec -a {title} sleep 600"]
+        pids.append(subprocess.Popen(line, stdin=log, stdout=subprocess.DEVNULL).pid)
+print(undertaker.process.pid, *pids, flush=True)
+time.sleep(600)
+"""
+
+
+def test_one_of_ray_that_shows_no_mark_is_known_by_its_session(tmp_path: Path) -> None:
+    line = [sys.executable, "-c", SESSION, str(ROOT), f"test{os.getpid()}s", str(tmp_path)]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        undertaker, agent, reader = map(int, driver.stdout.readline().split())
+        wait_until(lambda: of_ray(agent), "it has its title")
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+        try:
+            wait_until(lambda: not alive(agent) and not alive(undertaker), "both have ended", 60)
+            assert alive(reader), "who only looks into the folder is nobody's to end"
+        finally:
+            os.kill(reader, signal.SIGKILL)
 
 
 def alive(pid: int) -> bool:

@@ -20,7 +20,7 @@ from toolwright.workflow.runner import Workers
 from toolwright.workflow.sites import SimulatedSite
 from toolwright.workflow.tree import Run, schedule
 
-pytestmark = pytest.mark.xdist_group("ray deaths")
+pytestmark = pytest.mark.xdist_group("ray runs")
 
 
 class Counted:
