@@ -250,6 +250,17 @@ class TestTheTokenizer:
         (folder / "generation_config.json").write_text('{"eos_token_id": [5, 5000, -1]}')
         assert Tokenizer.load(folder).end_tokens == {1, 5}
 
+    def test_where_no_token_has_the_only_end_nothing_ends_and_that_is_said(
+        self, folder: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        change(folder / "tokenizer_config.json", lambda config: config.pop("eos_token"))
+        change(folder / "config.json", lambda config: config.update(eos_token_id=5000))
+        tokenizer = Tokenizer.load(folder)
+        assert tokenizer.end_tokens == {5000}
+        assert tokenizer.end_marks == []
+        template_check.check(tokenizer)
+        assert "no token with the number that ends a turn, 5000" in caplog.text
+
     def test_an_end_that_is_no_number(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.update(eos_token_id="</s>"))
         assert "eos_token_id='</s>' should be the number of a token" in complaint(Tokenizer.load, folder)

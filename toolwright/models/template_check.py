@@ -24,6 +24,11 @@ def check(tokenizer: Tokenizer) -> None:
         token = token.get("content") if isinstance(token, dict) else token
         if token and tokenizer.backend.token_to_id(token) is None:
             raise UserError(f"{where} names {token!r} as its {name} and has no such token in tokenizer.json")
+    if not tokenizer.end_marks:
+        _warn(
+            f"{where} has no token with the number that ends a turn, {min(tokenizer.end_tokens)}: every turn "
+            "goes on until it is as long as it may be; name its eos_token in tokenizer_config.json"
+        )
     if not tokenizer.config.get("chat_template"):
         return
     chat = tokenizer.chat

@@ -123,8 +123,10 @@ class Tokenizer:
         if templates := _templates(folder):
             config["chat_template"] = templates
         files = (folder / "generation_config.json", folder / "config.json")
-        ends = [end for file in files for end in _ends(file) if backend.id_to_token(end) is not None]
-        tokenizer = cls(backend, config, end_tokens=ends)
+        ends = [end for file in files for end in _ends(file)]
+        # An end that no token has is none, unless it is the only one: such a model ends no turn by itself.
+        tokenizer = cls(backend, config, end_tokens=[e for e in ends if backend.id_to_token(e) is not None])
+        tokenizer.end_tokens = tokenizer.end_tokens or frozenset(ends)
         tokenizer.source = folder
         if not tokenizer.end_tokens:
             raise UserError(
@@ -222,7 +224,8 @@ class Tokenizer:
     @property
     def end_marks(self) -> list[str]:
         """The end-of-turn tokens as they are written."""
-        return [str(self.backend.id_to_token(end)) for end in sorted(self.end_tokens)]
+        written = (self.backend.id_to_token(end) for end in sorted(self.end_tokens))
+        return [mark for mark in written if mark is not None]
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Where in the text each of its tokens stands, special tokens being text."""
@@ -285,7 +288,8 @@ class Tokenizer:
     @cached_property
     def _before(self) -> str:
         """A token that a text can be encoded behind, where it matters whether there is one."""
-        for mark, token in zip(self.end_marks, sorted(self.end_tokens), strict=True):
+        for mark in self.end_marks:
+            token = self.backend.token_to_id(mark)
             if self.encode(mark) == [token] and self.encode(f"{mark}a") != [token, *self.encode("a")]:
                 return mark
         return ""
