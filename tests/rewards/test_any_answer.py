@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,10 +107,23 @@ def test_64_threads_may_ask_one_scorer(elsewhere: dict[str, Scorer]) -> None:
     assert found == [1.0] * 64
 
 
-def test_a_thousand_answers_to_gsm8k_take_a_blink() -> None:
+def seconds_for_a_thousand() -> float:
+    """Of the processor."""
     made = scorer("openai/gsm8k")
     reasoning = "She sold 48 clips in April and half of that, 24, in May, so 48+24 = 72 altogether.\n" * 5
     attempts = [attempt(f"{reasoning}#### {n}", str(n)) for n in range(1000)]
     began = time.process_time()
     assert score(made, *attempts) == [1.0] * 1000
-    assert time.process_time() - began < 0.2
+    return time.process_time() - began
+
+
+def test_a_thousand_answers_to_gsm8k_take_a_blink() -> None:
+    """In a process of its own: the processor's time is that of all threads, also those other tests left."""
+    code = "from tests.rewards import test_any_answer as here; print(here.seconds_for_a_thousand())"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env={**os.environ, "PYTHONPATH": f"{root}:{root}/tests"},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 0.2
