@@ -17,12 +17,14 @@ from tests.waiting import wait_until
 from toolwright.config import schema
 from toolwright.engines import Sampling
 from toolwright.engines.delivery import Parcel
+from toolwright.engines.http import HttpEngine
 from toolwright.engines.vllm import VllmEngine
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 
 from .conftest import ask, ask_one
+from .served import Server
 from .test_contract import ENDLESS, PROMPT, expected, move
 
 needs_vllm = [pytest.mark.vllm, pytest.mark.xdist_group("vllm process")]
@@ -150,15 +152,29 @@ class TestItsProcess:
 class TestAnotherArchitecture:
     """One that is not of the fast path: its matrices lie the other way round, its output layer is tied."""
 
-    def test_has_the_learners_probabilities_after_every_publication(self, tmp_path: Path) -> None:
+    @pytest.fixture
+    def decoder(self, tmp_path: Path) -> Decoder:
         import transformers
 
         sizes = {"vocab_size": 40, "n_embd": 128, "n_layer": 2, "n_head": 4, "n_positions": 64}
-        transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path)
-        decoder = huggingface.load(tmp_path)
-        assert not decoder.fast
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path / "made")
+        made = huggingface.load(tmp_path / "made")
+        assert not made.fast
+        return made
+
+    def test_in_a_process(self, decoder: Decoder) -> None:
         config = schema.Engine(name="vllm", slots=4, timeout_s=1200)
-        engine = VllmEngine(config, decoder=decoder, tokenizer=ENDLESS, dtype=torch.float32)
+        self.agrees(VllmEngine(config, decoder=decoder, tokenizer=ENDLESS, dtype=torch.float32), decoder)
+
+    def test_behind_a_server(self, decoder: Decoder, tmp_path: Path) -> None:
+        with Server(tmp_path / "served", decoder, tiny.characters()) as server:
+            move(decoder)  # what is served is not what is learned, until it is published
+            config = schema.Engine(name="http", url=server.url, timeout_s=300)
+            self.agrees(HttpEngine(config, decoder=decoder, tokenizer=ENDLESS, dtype=torch.float32), decoder)
+
+    @staticmethod
+    def agrees(engine: VllmEngine | HttpEngine, decoder: Decoder) -> None:
+        """After every publication."""
         try:
             for version in (0, 1):
                 if version:
