@@ -121,6 +121,29 @@ class Weather:
         await self.session.close()
 
 
+class Sulky:
+    """Answer, and go with bad grace."""
+
+    def __call__(self) -> str:
+        return "fine"
+
+    def end(self, attempt: str) -> None:
+        raise OSError("not today")
+
+    def close(self) -> None:
+        raise OSError("not today")
+
+
+class SulkyAsync(Sulky):
+    """Answer, and go with bad grace."""
+
+    async def end(self, attempt: str) -> None:  # type: ignore[override]
+        raise OSError("not today")
+
+    async def close(self) -> None:  # type: ignore[override]
+        raise OSError("not today")
+
+
 class Notes:
     """Several tools that share their state."""
 

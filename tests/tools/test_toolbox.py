@@ -144,6 +144,22 @@ def test_a_class_is_built_in_the_loop_that_calls_it_and_closed(box: Make) -> Non
     assert instance.session.closed
 
 
+@pytest.mark.parametrize("kind", ["Sulky", "SulkyAsync"])
+def test_a_tool_that_fails_in_closing_is_named_and_the_others_are_closed(
+    box: Make, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = box({**mine(kind), **mine("Weather")})
+    assert made.call(kind).text == "fine"
+    assert made.call("Weather", city="Rome").text.startswith("Rome")
+    weather = made.toolbox._kits[1]._instance
+    made.end("a")
+    made.runner.run(made.toolbox.close())
+    assert weather.ended == ["a"]
+    assert weather.session.closed
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [f"tool {kind}: {what}() failed: OSError: not today" for what in ("end", "close")]
+
+
 def test_a_class_may_offer_several_tools(box: Make) -> None:
     made = box(mine("Notes"))
     assert sorted(made.schemas()) == ["read", "write"]

@@ -7,6 +7,7 @@ import inspect
 import logging
 import types
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, UserError, nearest
@@ -73,21 +74,22 @@ class Kit:
     async def end(self, attempt: str) -> None:
         """Closes what the instance keeps for one attempt."""
         if self._instance is not None and hasattr(self._instance, "end"):
-            await self._last_words("end", self._instance.end(attempt))
+            await self._last_words("end", partial(self._instance.end, attempt))
 
     async def close(self) -> None:
         instance, self._instance = self._instance, None
         if self._several:
             self._offers = None
         if instance is not None and hasattr(instance, "close"):
-            await self._last_words("close", instance.close())
+            await self._last_words("close", instance.close)
 
-    async def _last_words(self, what: str, call: Any) -> None:
+    async def _last_words(self, what: str, call: Callable[[], Any]) -> None:
         """What goes wrong in closing is worth a line and nobody's failure."""
         try:
-            if inspect.isawaitable(call):
+            ending = call()
+            if inspect.isawaitable(ending):
                 async with asyncio.timeout(_CLOSING_S):
-                    await call
+                    await ending
         except TimeoutError:
             log.warning(
                 "tool %s: %s() took longer than %g s and was left alone", self.label, what, _CLOSING_S
