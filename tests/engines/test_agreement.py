@@ -69,7 +69,7 @@ def test_engine_and_learner_agree_while_training_at_a_high_rate(
     before = [parameter.detach().clone() for parameter in model.parameters()]
     for step in range(4):
         batch = sample(engine, temperature=temperature)
-        assert len(batch.split(policy.micro_tokens)) > 1
+        assert len(batch.split(policy.budget.tokens)) > 1
         assert max(int(s) for s in batch.steps) > 1, "several turns"
         assert gap(policy, batch) <= 1e-5, f"step {step}"
         generator = torch.Generator().manual_seed(step)

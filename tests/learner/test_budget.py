@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import tiny
 import torch
 
 from toolwright.config import schema
+from toolwright.failures import UserError
 from toolwright.learner import budget
+from toolwright.learner.critic import Critic
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Policy
 
@@ -24,8 +29,8 @@ def policy_of(micro_tokens: int | None) -> Policy:
 
 
 def test_what_is_asked_for_is_taken_and_a_cpu_has_a_number_of_its_own() -> None:
-    assert policy_of(123).micro_tokens == 123
-    assert policy_of(None).micro_tokens == budget.ON_A_CPU
+    assert policy_of(123).budget.tokens == 123
+    assert policy_of(None).budget.tokens == budget.ON_A_CPU
 
 
 def test_a_larger_model_leaves_more_behind() -> None:
@@ -42,7 +47,7 @@ def test_a_pass_that_memory_has_no_room_for_is_done_in_smaller_parts(monkeypatch
 
     def update(*given: object) -> dict[str, float]:
         found = inner(*given)  # type: ignore[arg-type]
-        if cramped.micro_tokens > 2 * most:
+        if cramped.budget.tokens > 2 * most:
             raise torch.OutOfMemoryError
         return found
 
@@ -51,11 +56,57 @@ def test_a_pass_that_memory_has_no_room_for_is_done_in_smaller_parts(monkeypatch
     monkeypatch.setattr(cramped, "_update", update)
     monkeypatch.setattr(plain.optimizer.inner, "step", lambda lr, moves: None)
     wanted, found = plain.update(batch, objective), cramped.update(batch, objective)
-    assert most < cramped.micro_tokens <= 2 * most
+    assert most < cramped.budget.tokens <= 2 * most
     assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=1e-5)
     assert found["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
     assert all(torch.equal(before[name], p) for name, p in cramped.decoder.named_parameters())
-    cramped.micro_tokens = most
-    monkeypatch.setattr(cramped, "_update", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
-    with pytest.raises(torch.OutOfMemoryError):
+    cramped.budget.tokens = most
+    monkeypatch.setattr(cramped, "_update", no_room)
+    with pytest.raises(
+        UserError, match=rf"no room .* one sequence of {most} tokens; what helps: model\.grad"
+    ):
         cramped.update(batch, objective)
+
+
+def no_room(*_: object) -> dict[str, float]:
+    raise torch.OutOfMemoryError
+
+
+@pytest.mark.parametrize("kind", ["statistics", "policy", "values", "critic"])
+def test_so_is_every_pass_wherever_memory_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second part is where memory ends, so that the first has left something behind."""
+    batch = tiny.batch(8)
+    asked = 2 * max(batch.lengths)
+    made = Critic(
+        tiny.decoder(),
+        schema.Optimizer(lr=0.01),
+        total_updates=10,
+        micro_tokens=asked,
+        clip=1.0,
+        dtype=torch.float32,
+    )
+    policy, objective = policy_of(asked), Objective(schema.Algorithm(), norm_tokens=16)
+    asks: dict[str, Callable[[], object]] = {
+        "statistics": lambda: policy.statistics(batch)["log_prob"].tolist(),
+        "policy": lambda: policy.update(batch, objective),
+        "values": lambda: made.values(batch).tolist(),
+        "critic": lambda: made.update(batch),
+    }
+    for one in (policy, made):
+        monkeypatch.setattr(one.optimizer.inner, "step", lambda lr, moves: None)
+    wanted, passes = asks[kind](), 0
+    owner: Policy | Critic = policy if kind in ("statistics", "policy") else made
+    model = policy.decoder if owner is policy else made.model.body
+    forward = model.forward
+
+    def second_fails(*given: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        if passes == 2:
+            raise torch.OutOfMemoryError
+        return forward(*given)
+
+    monkeypatch.setattr(model, "forward", second_fails)
+    assert asks[kind]() == pytest.approx(wanted, rel=1e-5)
+    assert passes > 4
+    assert owner.budget.tokens == asked // 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import tiny
@@ -17,6 +17,7 @@ from toolwright.config import schema
 from toolwright.config.learning import KL
 from toolwright.engines import Sampling
 from toolwright.engines.native import NativeEngine, build
+from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
 from toolwright.learner.forward import Statistics, learn
 from toolwright.learner.objective import Objective
@@ -187,3 +188,41 @@ def test_nothing_is_waited_for_on_the_way_forward_and_back() -> None:
         once()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.fixture
+def leave() -> Iterator[Callable[[int], None]]:
+    """Lets this process have so many bytes more than it has."""
+    total = torch.cuda.get_device_properties(0).total_memory
+
+    def limit(more: int) -> None:
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + more) / total)
+
+    yield limit
+    torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def test_what_memory_has_no_room_for_is_done_in_parts_or_refused(leave: Callable[[int], None]) -> None:
+    """64 sequences leave some gigabytes behind."""
+    decoder = tiny.decoder(layers=8, width=512, heads=8, kv_heads=4, head_dim=64, ffn=1536, context=512)
+    tokens = [[(7 * row + place) % 20 for place in range(400)] for row in range(64)]
+    batch = Batch.pack([tiny.trajectory([("prompt", t[:9]), ("policy", t[9:])]) for t in tokens])
+    batch.columns["advantages"] = torch.randn(len(batch.actions))
+    objective = Objective(schema.Algorithm(), norm_tokens=16)
+
+    def fresh() -> Policy:
+        return Policy(
+            copy.deepcopy(decoder).cuda(), schema.Optimizer(lr=1e-5), total_updates=10, temperature=1.0,
+            micro_tokens=65_536, dtype=torch.bfloat16,
+        )  # fmt: skip
+
+    wanted = fresh().update(batch, objective)
+    cramped = fresh()
+    leave(1 << 30)
+    found = cramped.update(batch, objective)
+    assert 400 < cramped.budget.tokens < 65_536
+    assert found["grad_norm"] == pytest.approx(wanted["grad_norm"], rel=0.01)
+    leave(1 << 20)
+    with pytest.raises(UserError, match=r"cuda:0 has no room .* of 400 tokens \(.* GiB are this process's"):
+        cramped.update(batch, objective)

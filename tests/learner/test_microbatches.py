@@ -75,7 +75,7 @@ def gradients(module: nn.Module) -> dict[str, Tensor]:
 
 def of_policy(algorithm: schema.Algorithm, parts: int) -> dict[str, Tensor]:
     policy = policy_of(budget_for(parts))
-    assert len(minibatch().split(policy.micro_tokens)) == parts
+    assert len(minibatch().split(policy.budget.tokens)) == parts
     with pytest.raises(_Caught):
         policy.update(minibatch(), Objective(algorithm, norm_tokens=16))
     return gradients(policy.decoder)

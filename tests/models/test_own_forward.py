@@ -143,7 +143,7 @@ def test_engine_and_learner_agree_while_it_learns(kind: str, folder: Path) -> No
     before = [parameter.detach().clone() for parameter in decoder.parameters()]
     for step in range(2):
         batch = Batch.pack(sampled(decoder, prompts))
-        assert len(batch.split(policy.micro_tokens)) > 1
+        assert len(batch.split(policy.budget.tokens)) > 1
         found = policy.statistics(batch)["log_prob"]
         assert float((found - batch.columns["sampled_log_prob"]).abs().max()) <= 1e-5, f"step {step}"
         generator = torch.Generator().manual_seed(step)

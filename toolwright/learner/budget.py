@@ -2,15 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeVar
+
 import torch
 
 from toolwright import kernels
+from toolwright.batch import Batch
+from toolwright.failures import UserError
 from toolwright.models.decoder import Decoder, Shape
+
+T = TypeVar("T")
 
 ON_A_CPU = 16_384
 LEAST, MOST = 2_048, 131_072
+GIB = 1 << 30
 SHARE = 0.6  # of the memory that is free once optimiser and gradients have theirs
-HEAD_BYTES = 12 << 30  # logits of a chunk, and what becomes of them
+HEAD_BYTES = 12 * GIB  # logits of a chunk, and what becomes of them
+
+
+class Budget:
+    """Of one model: found at its first pass, when everybody else has taken their memory, and halved where
+    that was not all that they take."""
+
+    def __init__(self, asked: int | None, decoder: Decoder, *, alone: bool = True) -> None:
+        """`alone`: no other rank must be at the same micro-batch at the same time."""
+        self.asked, self.decoder, self.alone = asked, decoder, alone
+
+    @cached_property
+    def tokens(self) -> int:
+        return token_budget(self.asked, self.decoder)
+
+    def fit(self, batch: Batch, work: Callable[[], T]) -> T:
+        """What memory has no room for is done again from its beginning, in smaller parts."""
+        while True:
+            try:
+                return work()
+            except torch.OutOfMemoryError as error:
+                if not self.alone or self.tokens <= max(batch.lengths):
+                    raise UserError(self._full(max(batch.lengths))) from error
+            self.tokens //= 2  # out there the error is forgotten, and with it what the pass had kept
+            torch.cuda.empty_cache()
+
+    def _full(self, longest: int) -> str:
+        device, seen = self.decoder.device, ""
+        if device.type == "cuda":
+            free, held = torch.cuda.mem_get_info(device)[0], torch.cuda.memory_reserved(device)
+            seen = f" ({held / GIB:.1f} GiB are this process's, {free / GIB:.1f} free)"
+        return (
+            f"{device} has no room for a pass, not even over one sequence of {longest:,} tokens{seen}; what "
+            "helps: model.gradient_checkpointing=true, a lower model.context or engine.slots, an adapter "
+            "(model.lora.rank=16), a device that others do not use"
+        )
 
 
 def token_budget(asked: int | None, decoder: Decoder) -> int:

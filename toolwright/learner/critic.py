@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from toolwright.algorithms import value_loss
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import padded, token_budget
+from toolwright.learner.budget import Budget, padded
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
@@ -58,25 +57,30 @@ class Critic:
         loosen(self.model.body, dtype)
         ranks.shard(self.model, self.model.body, dtype=dtype)
         self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
-        self.asked_tokens, self.clip, self.dtype = micro_tokens, clip, dtype
+        self.budget = Budget(micro_tokens, self.model.body, alone=ranks.size == 1)
+        self.clip, self.dtype = clip, dtype
         self.padded = padded(self.model.body, dtype)
-
-    @cached_property
-    def micro_tokens(self) -> int:
-        return token_budget(self.asked_tokens, self.model.body)
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
         """[actions]"""
+
+        def ask() -> Tensor:
+            return self.ranks.ask(self.model, batch, self.budget.tokens, self.model, padded=self.padded)
+
         with precision(self.model.body, self.dtype):
-            found = self.ranks.ask(self.model, batch, self.micro_tokens, self.model, padded=self.padded)
+            found = self.budget.fit(batch, ask)
         return found[:, 0]
 
     def update(self, batch: Batch) -> dict[str, float]:
         """One optimiser update towards the batch's `returns`."""
+        return self.budget.fit(batch, lambda: self._update(batch))
+
+    def _update(self, batch: Batch) -> dict[str, float]:
+        self.optimizer.inner.zero_grad()  # of a pass that there was no room for
         totals = Totals.of(batch.mask)
         measured: list[Tensor] = []
-        for part, weight in self.ranks.parts(batch, self.micro_tokens, padded=self.padded):
+        for part, weight in self.ranks.parts(batch, self.budget.tokens, padded=self.padded):
             here = part.to(self.model.body.device)
             with precision(self.model.body, self.dtype):
                 values = self.model(part)[:, 0]

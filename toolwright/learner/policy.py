@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import padded, token_budget
+from toolwright.learner.budget import Budget, padded
 from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
@@ -37,7 +36,8 @@ class Frozen:
         ranks: Ranks = ALONE,
     ) -> None:
         self.decoder, self.ranks = decoder, ranks
-        self.temperature, self.asked_tokens, self.dtype = temperature, micro_tokens, dtype
+        self.temperature, self.dtype = temperature, dtype
+        self.budget = Budget(micro_tokens, decoder, alone=ranks.size == 1)
         self.padded = padded(decoder, dtype)
         ranks.shard(decoder, decoder, dtype=dtype)
 
@@ -45,13 +45,8 @@ class Frozen:
     def copy_of(cls, policy: Policy) -> Frozen:
         decoder = copy.deepcopy(policy.decoder).requires_grad_(False)
         return cls(
-            decoder, temperature=policy.temperature, micro_tokens=policy.asked_tokens, dtype=policy.dtype
+            decoder, temperature=policy.temperature, micro_tokens=policy.budget.asked, dtype=policy.dtype
         )
-
-    @cached_property
-    def micro_tokens(self) -> int:
-        """Found at the first pass, when everybody else has taken their memory."""
-        return token_budget(self.asked_tokens, self.decoder)
 
     @torch.no_grad()
     def statistics(self, batch: Batch, *, squares: bool = False) -> dict[str, Tensor]:
@@ -64,8 +59,11 @@ class Frozen:
                 columns if now.sum_pi_squared is None else [*columns, now.sum_pi_squared], dim=1
             )
 
+        def ask() -> Tensor:
+            return self.ranks.ask(self.decoder, batch, self.budget.tokens, compute, padded=self.padded)
+
         with precision(self.decoder, self.dtype):
-            found = self.ranks.ask(self.decoder, batch, self.micro_tokens, compute, padded=self.padded)
+            found = self.budget.fit(batch, ask)
         return dict(zip(("log_prob", "entropy", "sum_pi_squared"), found.unbind(1), strict=False))
 
     def weights(self) -> dict[str, Tensor]:
@@ -107,23 +105,16 @@ class Policy(Frozen):
     def update(self, batch: Batch, objective: Objective) -> dict[str, float]:
         """One optimiser update. However the minibatch is split into parts and among ranks, the gradient is
         the same."""
-        while True:
-            try:
-                return self._update(batch, objective)
-            except torch.OutOfMemoryError:
-                if self.ranks.size > 1 or self.micro_tokens <= max(batch.lengths):
-                    raise
-            self.micro_tokens //= 2  # memory was needed elsewhere: the update again, in smaller parts
-            self.optimizer.inner.zero_grad()
-            torch.cuda.empty_cache()
+        return self.budget.fit(batch, lambda: self._update(batch, objective))
 
     def _update(self, batch: Batch, objective: Objective) -> dict[str, float]:
+        self.optimizer.inner.zero_grad()  # of a pass that there was no room for
         totals = Totals.of(batch.mask)
         if objective.prepares:
             prepared = objective.prepare(batch, self.statistics(batch)["log_prob"])
             batch = replace(batch, columns={**batch.columns, **prepared})
         measured: list[tuple[float, dict[str, Tensor]]] = []
-        for part, weight in self.ranks.parts(batch, self.micro_tokens, padded=self.padded):
+        for part, weight in self.ranks.parts(batch, self.budget.tokens, padded=self.padded):
 
             def loss_of(piece: Batch, now: Statistics, weight: float = weight) -> Tensor:
                 loss, metrics = objective(piece, now, totals)

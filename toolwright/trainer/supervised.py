@@ -22,7 +22,7 @@ from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.learner.budget import padded
+from toolwright.learner.budget import Budget, padded
 from toolwright.learner.forward import Statistics, learn
 from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
@@ -130,11 +130,15 @@ class Student:
     def __init__(self, decoder: Decoder, config: schema.SupervisedConfig) -> None:
         self.decoder = decoder
         self.dtype = roles.DTYPES[config.model.dtype]
-        self.micro_tokens = config.micro_tokens
+        self.budget = Budget(config.micro_tokens, decoder)
         loosen(decoder, self.dtype)
         self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps)
 
     def update(self, batch: Batch) -> dict[str, float]:
+        return self.budget.fit(batch, lambda: self._update(batch))
+
+    def _update(self, batch: Batch) -> dict[str, float]:
+        self.optimizer.inner.zero_grad()  # of a pass that there was no room for
         totals, losses = Totals.of(batch.mask), []
 
         def loss_of(_: Batch, now: Statistics) -> Tensor:
@@ -142,7 +146,7 @@ class Student:
             losses.append(loss.detach())
             return loss
 
-        for part in batch.split(self.micro_tokens, padded=padded(self.decoder, self.dtype)):
+        for part in batch.split(self.budget.tokens, padded=padded(self.decoder, self.dtype)):
             learn(self.decoder, part, loss_of, temperature=1.0, dtype=self.dtype)
         moved = self.optimizer.step()
         loss_sum = float(torch.stack(losses).double().sum())
