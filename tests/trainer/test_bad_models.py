@@ -225,6 +225,27 @@ def test_weights_that_are_larger_than_memory(model: Path) -> None:
     assert "; learn an adapter with model.lora.rank=16, or take a smaller model" in str(caught.value)
 
 
+def test_on_a_gpu_there_are_as_many_slots_as_fit_beside_what_is_learned(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The engine is built first: what learner and reference need later must be left to them."""
+    config = configured(f"model.path={model}", "model.dtype=bfloat16", "algorithm.kl.where=loss")
+    assert memory.fitted(config).engine.slots == config.engine.slots, "on a CPU as they are"
+    monkeypatch.setattr(memory.roles, "pick_device", lambda name: torch.device("cuda"))
+    needed = memory.plan(config)
+    assert {"weights", "gradients", "optimiser", "reference"} <= set(needed.parts)
+    assert needed.parts["matrices of the engine's own"] > 0, "copies in bfloat16"
+    (one,) = (size for name, size in needed.parts.items() if "cache" in name)
+    rest = needed.total - one
+    for room, slots in ((1 << 40, config.engine.slots), (rest + 10 * one, 3), (rest + 5 * one, 1)):
+        monkeypatch.setattr(memory, "free", lambda device, room=room: room)
+        assert memory.fitted(config).engine.slots == slots
+    assert f"cuda has room for 3 sequences of model.context={config.model.context} tokens" in caplog.text
+    monkeypatch.setattr(memory, "free", lambda device: rest + 4 * one)
+    with pytest.raises(UserError, match=r"the cache of one sequence .* lower model\.context"):
+        memory.fitted(config)
+
+
 def test_vllm_has_weights_and_a_cache_of_its_own(model: Path) -> None:
     parts = memory.plan(configured(f"model.path={model}", "engine=vllm", "model.device=cpu")).parts
     assert parts["vLLM's weights"] == parts["weights"]

@@ -12,11 +12,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from toolwright.failures import UserError
 from toolwright.models.attention import in_order, ordered, repeat_heads
 from toolwright.models.blocks import aligned, attended, plain
 from toolwright.models.decoder import Shape
 
+GPU_SHARE = 0.4  # of the memory that is free on a GPU; the rest is for passes
 MOST_RUNS = 3  # written one by one; more of them take longer than all slots at once, each at its place
+
+
+def slot_bytes(shape: Shape, dtype: torch.dtype) -> int:
+    """Keys and values of one sequence as long as the model allows."""
+    return 2 * shape.layers * shape.kv_heads * shape.head_dim * shape.context * dtype.itemsize
+
+
+def fitting(slots: int, shape: Shape, dtype: torch.dtype, *, free: int) -> int:
+    """So many slots, or as many as fit: who finds none free waits for one."""
+    size, room = slot_bytes(shape, dtype), int(free * GPU_SHARE)
+    most = room // size - 1  # one is nobody's
+    if most < 1:
+        raise UserError(
+            f"the cache of one sequence of model.context={shape.context} tokens takes {size / 2**30:.1f} "
+            f"GiB, and {room / 2**30:.1f} GiB of the GPU are there for caches; lower model.context"
+        )
+    return min(slots, most)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from toolwright import kernels
 from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.engines import Completion, Drawn, Heard, Sampling, decoding, registry
-from toolwright.engines.cache import ExtendAttention, SlotCache
+from toolwright.engines.cache import ExtendAttention, SlotCache, fitting
 from toolwright.engines.decoding import InPlace
 from toolwright.engines.lanes import Forward, Lanes
 from toolwright.engines.sampler import Sampler
@@ -94,8 +94,15 @@ class NativeEngine:
         self._room: list[Tensor] = []  # for weights laid out, kept from one publication to the next
 
     def _make_cache(self, slots: int) -> SlotCache:
-        rows = max(slots, ROWS_AT_LEAST)
-        return SlotCache(self.decoder.shape, slots, rows=rows, dtype=self.dtype, device=self.device)
+        shape = self.decoder.shape
+        if self.device.type == "cuda":
+            free = torch.cuda.mem_get_info(self.device)[0]
+            slots = fitting(slots, shape, self.dtype, free=free)
+        return SlotCache(shape, slots, rows=self._rows_for(slots), dtype=self.dtype, device=self.device)
+
+    def _rows_for(self, slots: int) -> int:
+        """Of the cache's memory."""
+        return max(slots, ROWS_AT_LEAST)
 
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None

@@ -18,18 +18,16 @@ from toolwright.config import schema
 from toolwright.engines import Drawn
 from toolwright.engines.cache import SlotCache
 from toolwright.engines.native import NativeEngine, _Sequence
-from toolwright.failures import UserError
 from toolwright.kernels.decoding import attend, place
 from toolwright.kernels.flash import Layout, Packed, attend_packed
 from toolwright.kernels.sampling import Rows, draw, filtered, log_softmax
-from toolwright.models.decoder import Decoder, Shape, Weights
+from toolwright.models.decoder import Decoder, Weights
 from toolwright.models.layer import LayerWeights
 from toolwright.models.tokenizer import Tokenizer
 
 CHUNK = 16  # steps between two looks of the host
 TOP = 20  # of the likeliest tokens, where any row is told them: what OpenAI's protocol may ask for
 SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)  # rows of a graph
-CACHE_SHARE = 0.4  # of the memory that is free; the rest is the learner's
 STILL_GOING = 0.6  # of a chunk's rows, for the next to be worth starting before the host has looked
 POLL_S = 0.0003
 
@@ -95,18 +93,8 @@ class GraphEngine(NativeEngine):
         self._copies: Weights | None = None
         self._closing: dict[tuple[str, ...], frozenset[int] | None] = {}
 
-    def _make_cache(self, slots: int) -> SlotCache:
-        """As many slots as fit: who finds none free waits for one."""
-        size = slot_bytes(self.decoder.shape, self.dtype)
-        free = torch.cuda.mem_get_info(self.device)[0]
-        fitting = min(slots, int(free * CACHE_SHARE) // size - 1)
-        if fitting < 1:
-            raise UserError(
-                f"the cache of one sequence of model.context={self.context} tokens takes "
-                f"{size / 2**30:.1f} GiB, and {free * CACHE_SHARE / 2**30:.1f} GiB of the GPU are there for "
-                "caches; lower model.context"
-            )
-        return SlotCache(self.decoder.shape, fitting, rows=fitting + 1, dtype=self.dtype, device=self.device)
+    def _rows_for(self, slots: int) -> int:
+        return slots + 1  # one is for rows that are nobody's
 
     async def _run(self) -> None:
         """While the host reads what one chunk has drawn, the device is at the next: whoever has ended there
@@ -375,11 +363,6 @@ def _cells(
     position = [place for _, start, end in spans for place in range(start, end)]
     of_each = torch.tensor([slot, position], device=device)
     return of_each[0], of_each[1]
-
-
-def slot_bytes(shape: Shape, dtype: torch.dtype) -> int:
-    """Keys and values of one sequence as long as the model allows."""
-    return 2 * shape.layers * shape.kv_heads * shape.head_dim * shape.context * dtype.itemsize
 
 
 def _best(told: Told, row: int, top: int) -> list[tuple[tuple[int, float], ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolwright import tasks as task_sets
 from toolwright.agents.cast import Cast
@@ -71,5 +71,5 @@ def assembled(brief: Brief, *, learns: bool = True) -> Crew:
         return ClusterCrew(brief, brief.config, needed, members="toolwright.trainer.staffing:staffed")
     from toolwright.runtime.local import LocalCrew
 
-    memory.check(brief.config, learns=learns)
-    return LocalCrew(Workplace(brief), learns=learns)
+    fitted = replace(brief, config=memory.fitted(brief.config, learns=learns))
+    return LocalCrew(Workplace(fitted), learns=learns)

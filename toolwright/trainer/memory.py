@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import torch
 
 from toolwright.config import schema
 from toolwright.engines import decoding, vllm
+from toolwright.engines.cache import fitting, slot_bytes
 from toolwright.failures import UserError
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Shape
 from toolwright.trainer import roles
 from toolwright.trainer.learning import wants_critic, wants_reference
+
+log = logging.getLogger(__name__)
 
 GIB = 1 << 30
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes of a parameter in float32, of its gradient, of AdamW's two
@@ -49,7 +53,7 @@ def plan(config: schema.Config, *, learns: bool = True) -> Plan:
         if wants_critic(config.algorithm):
             parts["critic"] = WEIGHT * count + (GRADIENT + MOMENTS) * trained
     if config.engine.name == "native":
-        parts["matrices of the engine's own"] = WEIGHT * _kept(model, shape, adapts)
+        parts["matrices of the engine's own"] = _kept(model, shape, adapts)
         parts[f"cache of {_rows(config, learns)} × {shape.context} tokens"] = _cache(config, shape, learns)
     if config.engine.name == "vllm" and roles.pick_device(model.device).type == "cpu":
         dtype = roles.DTYPES[model.dtype]
@@ -68,6 +72,25 @@ def check(config: schema.Config, *, learns: bool = True) -> None:
         f"this run needs {needed.total / GIB:.1f} GiB of memory, and {there / GIB:.1f} are free on {device}: "
         f"{needed}; {_remedy(config, needed, there, learns)}"
     )
+
+
+def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
+    """Checked, and on a GPU with as many slots as there is room for beside all that the run will keep: the
+    engine is there first, and would take what others need later."""
+    check(config, learns=learns)
+    device = roles.pick_device(config.model.device)
+    if device.type != "cuda" or config.engine.name != "native":
+        return config
+    shape, _ = _measured(config.model)
+    dtype, asked = roles.DTYPES[config.model.dtype], config.engine.slots
+    left = free(device) - plan(config, learns=learns).total + slot_bytes(shape, dtype)
+    slots = fitting(asked, shape, dtype, free=left)
+    if slots < _rows(config, learns):
+        log.warning(
+            "%s has room for %d sequences of model.context=%d tokens at a time, fewer than engine.slots=%d: "
+            "the others wait for one of them to end", device, slots, shape.context, asked,
+        )  # fmt: skip
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"slots": slots})})
 
 
 def _remedy(config: schema.Config, needed: Plan, there: int, learns: bool) -> str:
@@ -127,17 +150,20 @@ def _kept(model: schema.Model, shape: Shape, adapts: bool) -> int:
         base, _ = roles.folders(model)
         if not huggingface.is_fast(base, context=model.context, fast=roles.FAST[model.fast]):
             return 0
-    on_cpu = roles.pick_device(model.device).type == "cpu"
-    return decoding.kept(shape, laid_out=on_cpu and model.dtype == "float32", adapted=adapts)
+    on_cpu, dtype = roles.pick_device(model.device).type == "cpu", roles.DTYPES[model.dtype]
+    laid_out = on_cpu and dtype == torch.float32
+    size = WEIGHT * decoding.kept(shape, laid_out=laid_out, adapted=adapts)
+    if not on_cpu and dtype != torch.float32:  # copies that graphs read, embedding and output layer apart
+        matrices = decoding.kept(shape, laid_out=True, adapted=False) + shape.vocab * shape.width
+        size += dtype.itemsize * matrices
+    return size
 
 
 def _cache(config: schema.Config, shape: Shape, learns: bool) -> int:
-    """Keys and values. On a GPU the engine cuts them to what is free itself."""
+    """Keys and values. On a GPU of one sequence: there are as many as fit, see `fitted`."""
     device = roles.pick_device(config.model.device)
-    dtype = roles.DTYPES[config.model.dtype]
     rows = _rows(config, learns) if device.type == "cpu" else 1
-    tokens = rows * shape.context
-    return 2 * tokens * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+    return rows * slot_bytes(shape, roles.DTYPES[config.model.dtype])
 
 
 def _of_machine() -> int:

@@ -64,10 +64,11 @@ def _train(
     conversations = _conversations(config, tasks)
     alphabet = roles.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
     tried = config.rollout.model_copy(update={"max_tokens": 1})
-    memory.check(schema.Config(run=config.run, task=config.task, model=config.model, rollout=tried))
+    needed = schema.Config(run=config.run, task=config.task, model=config.model, rollout=tried)
+    engine = memory.fitted(needed).engine
     decoder, tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
     roles.use_processor(config.run, decoder)
-    judge = Judge(config, decoder, tokenizer, tasks, tools)
+    judge = Judge(config, engine, decoder, tokenizer, tasks, tools)
     with closing(judge):
         teacher = judge.demonstrator()
         examples = [teacher.trajectory(number, c) for number, c in enumerate(conversations)]
@@ -195,6 +196,7 @@ class Judge:
     def __init__(
         self,
         config: schema.SupervisedConfig,
+        engine: schema.Engine,
         decoder: Decoder,
         tokenizer: Tokenizer,
         tasks: TaskSet,
@@ -206,6 +208,7 @@ class Judge:
             run=config.run,
             task=config.task,
             model=config.model,
+            engine=engine,
             rollout=config.rollout.model_copy(update={"max_tokens": limited}),
         )
         self.engine = roles.build_engine(self.config, decoder, tokenizer)
