@@ -72,8 +72,26 @@ def no_room(*_: object) -> dict[str, float]:
     raise torch.OutOfMemoryError
 
 
+CUBLAS = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
+def test_another_error_is_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, batch = policy_of(None), tiny.batch(2)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("sizes differ")
+
+    monkeypatch.setattr(policy.decoder, "forward", broken)
+    with pytest.raises(RuntimeError, match="sizes differ"):
+        policy.statistics(batch)
+    assert policy.budget.tokens == budget.ON_A_CPU
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError(), CUBLAS], ids=["torch", "cublas"])
 @pytest.mark.parametrize("kind", ["statistics", "policy", "values", "critic"])
-def test_so_is_every_pass_wherever_memory_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_is_every_pass_wherever_memory_ends(
+    kind: str, error: RuntimeError, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second part is where memory ends, so that the first has left something behind."""
     batch = tiny.batch(8)
     asked = 2 * max(batch.lengths)
@@ -103,7 +121,7 @@ def test_so_is_every_pass_wherever_memory_ends(kind: str, monkeypatch: pytest.Mo
         nonlocal passes
         passes += 1
         if passes == 2:
-            raise torch.OutOfMemoryError
+            raise error
         return forward(*given)
 
     monkeypatch.setattr(model, "forward", second_fails)

@@ -39,7 +39,9 @@ class Budget:
         while True:
             try:
                 return work()
-            except torch.OutOfMemoryError as error:
+            except RuntimeError as error:
+                if not _is_of_memory(error):
+                    raise
                 if not self.alone or self.tokens <= max(batch.lengths):
                     raise UserError(self._full(max(batch.lengths))) from error
             self.tokens //= 2  # out there the error is forgotten, and with it what the pass had kept
@@ -55,6 +57,11 @@ class Budget:
             "helps: model.gradient_checkpointing=true, a lower model.context or engine.slots, an adapter "
             "(model.lora.rank=16), a device that others do not use"
         )
+
+
+def _is_of_memory(error: RuntimeError) -> bool:
+    """Torch's own kind, or where torch has taken all of it what its libraries find none for."""
+    return isinstance(error, torch.OutOfMemoryError) or "STATUS_ALLOC_FAILED" in str(error)
 
 
 def token_budget(asked: int | None, decoder: Decoder) -> int:
