@@ -225,25 +225,39 @@ def test_weights_that_are_larger_than_memory(model: Path) -> None:
     assert "; learn an adapter with model.lora.rank=16, or take a smaller model" in str(caught.value)
 
 
+@pytest.mark.parametrize(("dtype", "least", "idle"), [("bfloat16", 2, 1), ("float32", 16, 0)])
 def test_on_a_gpu_there_are_as_many_slots_as_fit_beside_what_is_learned(
-    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: Path,
+    dtype: str,
+    least: int,
+    idle: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The engine is built first: what learner and reference need later must be left to them."""
-    config = configured(f"model.path={model}", "model.dtype=bfloat16", "algorithm.kl.where=loss")
-    assert memory.fitted(config).engine.slots == config.engine.slots, "on a CPU as they are"
+    config = configured(
+        f"model.path={model}", f"model.dtype={dtype}", "engine.slots=100", "rollout.prompts=20"
+    )
+    assert memory.fitted(config).engine.slots == 100, "on a CPU as they are"
     monkeypatch.setattr(memory.roles, "pick_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("toolwright.kernels.available", lambda: True)
     needed = memory.plan(config)
     assert {"weights", "gradients", "optimiser", "reference"} <= set(needed.parts)
-    assert needed.parts["matrices of the engine's own"] > 0, "copies in bfloat16"
-    (one,) = (size for name, size in needed.parts.items() if "cache" in name)
-    rest = needed.total - one
-    for room, slots in ((1 << 40, config.engine.slots), (rest + 10 * one, 3), (rest + 5 * one, 1)):
-        monkeypatch.setattr(memory, "free", lambda device, room=room: room)
-        assert memory.fitted(config).engine.slots == slots
-    assert f"cuda has room for 3 sequences of model.context={config.model.context} tokens" in caplog.text
-    monkeypatch.setattr(memory, "free", lambda device: rest + 4 * one)
-    with pytest.raises(UserError, match=r"the cache of one sequence .* lower model\.context"):
-        memory.fitted(config)
+    assert (needed.parts["matrices of the engine's own"] > 0) == (dtype == "bfloat16"), "copies"
+    cache = needed.parts[f"cache of {least} × {config.model.context} tokens"]
+    one, rest = cache // least, needed.total - cache
+
+    def slots_with(rows: float) -> int:
+        """Two fifths of what is left have room for so many rows."""
+        monkeypatch.setattr(memory, "free", lambda device: rest + int(rows * one / 0.4) + 1)
+        return memory.fitted(config).engine.slots
+
+    assert slots_with(1000) == 100
+    assert slots_with(40) == 40 - idle
+    assert slots_with(least) == least - idle
+    assert f"cuda has room for {40 - idle} sequences of model.context={config.model.context}" in caplog.text
+    with pytest.raises(UserError, match=rf"the cache of {least} sequences .* lower model\.context"):
+        slots_with(least - 0.1)
 
 
 def test_vllm_has_weights_and_a_cache_of_its_own(model: Path) -> None:

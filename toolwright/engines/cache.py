@@ -26,16 +26,26 @@ def slot_bytes(shape: Shape, dtype: torch.dtype) -> int:
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * shape.context * dtype.itemsize
 
 
-def fitting(slots: int, shape: Shape, dtype: torch.dtype, *, free: int) -> int:
+class CacheRows(NamedTuple):
+    """How many of the cache an engine has: never fewer than `least`, and `idle` ones that are nobody's."""
+
+    least: int
+    idle: int = 0
+
+    def of(self, slots: int) -> int:
+        return max(self.least, slots + self.idle)
+
+
+def fitting(slots: int, shape: Shape, dtype: torch.dtype, *, rows: CacheRows, free: int) -> int:
     """So many slots, or as many as fit: who finds none free waits for one."""
     size, room = slot_bytes(shape, dtype), int(free * GPU_SHARE)
-    most = room // size - 1  # one is nobody's
-    if most < 1:
+    if rows.least * size > room:
         raise UserError(
-            f"the cache of one sequence of model.context={shape.context} tokens takes {size / 2**30:.1f} "
-            f"GiB, and {room / 2**30:.1f} GiB of the GPU are there for caches; lower model.context"
+            f"the cache of {rows.least} sequences of model.context={shape.context} tokens, the fewest there "
+            f"can be, takes {rows.least * size / 2**30:.1f} GiB, and {room / 2**30:.1f} GiB of the GPU are "
+            "there for caches; lower model.context"
         )
-    return min(slots, most)
+    return min(slots, room // size - rows.idle)
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from toolwright import kernels
 from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.engines import Completion, Drawn, Heard, Sampling, decoding, registry
-from toolwright.engines.cache import ExtendAttention, SlotCache, fitting
+from toolwright.engines.cache import CacheRows, ExtendAttention, SlotCache, fitting
 from toolwright.engines.decoding import InPlace
 from toolwright.engines.lanes import Forward, Lanes
 from toolwright.engines.sampler import Sampler
 from toolwright.engines.stopping import check_prompt, stopped
 from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure
-from toolwright.models.decoder import Decoder, Weights
+from toolwright.models.decoder import Decoder, Shape, Weights
 from toolwright.models.precision import autocast
 from toolwright.models.tokenizer import Tokenizer
 
@@ -31,6 +31,7 @@ PREFILL_TOKENS = 8_192  # prompts computed in one pass, padding counted: bounds 
 # Matrix products of a few rows add up in another order than those of many; from here on a row's result
 # does not depend on its neighbours, and the engine's numbers are the learner's to the last bit.
 ROWS_AT_LEAST = 16
+ROWS, ROWS_OF_GRAPHS = CacheRows(ROWS_AT_LEAST), CacheRows(2, idle=1)
 
 
 @dataclass(eq=False)
@@ -58,20 +59,25 @@ class _Sequence:
 def build(
     config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
 ) -> NativeEngine:
-    """On a GPU, in low precision, with kernels and graphs of its own."""
     kind = NativeEngine
-    low = decoder.device.type == "cuda" and dtype != torch.float32
-    if low and decoder.fast and decoder.shape.head_dim % 8 == 0 and kernels.available():
+    if by_graphs(decoder.shape, fast=decoder.fast, dtype=dtype, device=decoder.device):
         from toolwright.kernels.graphs import GraphEngine
 
         kind = GraphEngine
     return kind(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
 
 
+def by_graphs(shape: Shape, *, fast: bool, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether it has kernels and graphs of its own: on a GPU, in low precision."""
+    low = device.type == "cuda" and dtype != torch.float32
+    return low and fast and shape.head_dim % 8 == 0 and kernels.available()
+
+
 class NativeEngine:
     """Slots that refill as sequences end; each turn advances by itself, none waits for its neighbours."""
 
     takes_weights = True
+    rows_kept = ROWS
 
     def __init__(
         self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
@@ -97,12 +103,9 @@ class NativeEngine:
         shape = self.decoder.shape
         if self.device.type == "cuda":
             free = torch.cuda.mem_get_info(self.device)[0]
-            slots = fitting(slots, shape, self.dtype, free=free)
-        return SlotCache(shape, slots, rows=self._rows_for(slots), dtype=self.dtype, device=self.device)
-
-    def _rows_for(self, slots: int) -> int:
-        """Of the cache's memory."""
-        return max(slots, ROWS_AT_LEAST)
+            slots = fitting(slots, shape, self.dtype, rows=self.rows_kept, free=free)
+        rows = self.rows_kept.of(slots)
+        return SlotCache(shape, slots, rows=rows, dtype=self.dtype, device=self.device)
 
     async def generate(
         self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None

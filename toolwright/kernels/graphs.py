@@ -17,7 +17,7 @@ from torch import Tensor
 from toolwright.config import schema
 from toolwright.engines import Drawn
 from toolwright.engines.cache import SlotCache
-from toolwright.engines.native import NativeEngine, _Sequence
+from toolwright.engines.native import ROWS_OF_GRAPHS, NativeEngine, _Sequence
 from toolwright.kernels.decoding import attend, place
 from toolwright.kernels.flash import Layout, Packed, attend_packed
 from toolwright.kernels.sampling import Rows, draw, filtered, log_softmax
@@ -62,6 +62,8 @@ class Chunk:
 
 
 class GraphEngine(NativeEngine):
+    rows_kept = ROWS_OF_GRAPHS
+
     def __init__(
         self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> None:
@@ -92,9 +94,6 @@ class GraphEngine(NativeEngine):
         self._pool = torch.cuda.graph_pool_handle()
         self._copies: Weights | None = None
         self._closing: dict[tuple[str, ...], frozenset[int] | None] = {}
-
-    def _rows_for(self, slots: int) -> int:
-        return slots + 1  # one is for rows that are nobody's
 
     async def _run(self) -> None:
         """While the host reads what one chunk has drawn, the device is at the next: whoever has ended there

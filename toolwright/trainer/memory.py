@@ -10,7 +10,8 @@ import torch
 
 from toolwright.config import schema
 from toolwright.engines import decoding, vllm
-from toolwright.engines.cache import fitting, slot_bytes
+from toolwright.engines.cache import CacheRows, fitting, slot_bytes
+from toolwright.engines.native import ROWS, ROWS_OF_GRAPHS, by_graphs
 from toolwright.failures import UserError
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Shape
@@ -42,7 +43,7 @@ def plan(config: schema.Config, *, learns: bool = True) -> Plan:
     """Of a run in one process."""
     model = config.model
     shape, count = _measured(model)
-    adapts = roles.adapts(model)
+    adapts, dtype = roles.adapts(model), roles.DTYPES[model.dtype]
     trained = (model.lora.rank or 8) * shape.layers * shape.width * ADAPTED if adapts else count
     parts = {"weights": WEIGHT * count}
     if learns:
@@ -54,9 +55,9 @@ def plan(config: schema.Config, *, learns: bool = True) -> Plan:
             parts["critic"] = WEIGHT * count + (GRADIENT + MOMENTS) * trained
     if config.engine.name == "native":
         parts["matrices of the engine's own"] = _kept(model, shape, adapts)
-        parts[f"cache of {_rows(config, learns)} × {shape.context} tokens"] = _cache(config, shape, learns)
+        rows = _cached(config, shape, learns)
+        parts[f"cache of {rows} × {shape.context} tokens"] = rows * slot_bytes(shape, dtype)
     if config.engine.name == "vllm" and roles.pick_device(model.device).type == "cpu":
-        dtype = roles.DTYPES[model.dtype]
         parts["vLLM's weights"] = dtype.itemsize * count
         parts["vLLM's cache"] = vllm.cache_bytes(shape, config.engine.slots, dtype)
     return Plan(parts)
@@ -83,8 +84,9 @@ def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
         return config
     shape, _ = _measured(config.model)
     dtype, asked = roles.DTYPES[config.model.dtype], config.engine.slots
-    left = free(device) - plan(config, learns=learns).total + slot_bytes(shape, dtype)
-    slots = fitting(asked, shape, dtype, free=left)
+    cached = _cached(config, shape, learns) * slot_bytes(shape, dtype)
+    left = free(device) - plan(config, learns=learns).total + cached
+    slots = fitting(asked, shape, dtype, rows=_engine_rows(config.model, shape), free=left)
     if slots < _rows(config, learns):
         log.warning(
             "%s has room for %d sequences of model.context=%d tokens at a time, fewer than engine.slots=%d: "
@@ -146,24 +148,38 @@ def _rows(config: schema.Config, learns: bool) -> int:
 
 def _kept(model: schema.Model, shape: Shape, adapts: bool) -> int:
     """Of an adapter's matrices as if every one had one; a forward of another's reads the model's own."""
-    if model.path is not None:
-        base, _ = roles.folders(model)
-        if not huggingface.is_fast(base, context=model.context, fast=roles.FAST[model.fast]):
-            return 0
+    if not _is_fast(model):
+        return 0
     on_cpu, dtype = roles.pick_device(model.device).type == "cpu", roles.DTYPES[model.dtype]
     laid_out = on_cpu and dtype == torch.float32
     size = WEIGHT * decoding.kept(shape, laid_out=laid_out, adapted=adapts)
-    if not on_cpu and dtype != torch.float32:  # copies that graphs read, embedding and output layer apart
+    if _has_graphs(model, shape):  # which read copies, of embedding and output layer apart
         matrices = decoding.kept(shape, laid_out=True, adapted=False) + shape.vocab * shape.width
         size += dtype.itemsize * matrices
     return size
 
 
-def _cache(config: schema.Config, shape: Shape, learns: bool) -> int:
-    """Keys and values. On a GPU of one sequence: there are as many as fit, see `fitted`."""
-    device = roles.pick_device(config.model.device)
-    rows = _rows(config, learns) if device.type == "cpu" else 1
-    return rows * slot_bytes(shape, roles.DTYPES[config.model.dtype])
+def _is_fast(model: schema.Model) -> bool:
+    if model.path is None:
+        return True
+    base, _ = roles.folders(model)
+    return huggingface.is_fast(base, context=model.context, fast=roles.FAST[model.fast])
+
+
+def _has_graphs(model: schema.Model, shape: Shape) -> bool:
+    device, dtype = roles.pick_device(model.device), roles.DTYPES[model.dtype]
+    return by_graphs(shape, fast=_is_fast(model), dtype=dtype, device=device)
+
+
+def _engine_rows(model: schema.Model, shape: Shape) -> CacheRows:
+    return ROWS_OF_GRAPHS if _has_graphs(model, shape) else ROWS
+
+
+def _cached(config: schema.Config, shape: Shape, learns: bool) -> int:
+    """Sequences whose keys and values are kept; on a GPU the fewest there can be, see `fitted`."""
+    if roles.pick_device(config.model.device).type == "cpu":
+        return _rows(config, learns)
+    return _engine_rows(config.model, shape).least
 
 
 def _of_machine() -> int:
