@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +14,10 @@ from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure
 from toolwright.runtime.local import LocalCrew
 from toolwright.trainer.assembly import prepare
+from toolwright.trainer.loop import Trainer
 from toolwright.trainer.members import RolloutRole, Workplace
 
-from .runs import configured
+from .runs import configured, trained
 
 
 class Stubborn(Rollout):
@@ -66,3 +69,26 @@ def test_a_rollout_worker(place: Place) -> None:
 
     asyncio.run(ended())
     assert not place.served
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_run_is_built_of_is_collected_only_after_it(
+    tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_out = []
+    learn = Trainer.learn
+
+    def seen(*given: object) -> dict[str, float]:
+        kept_out.append(gc.get_freeze_count())
+        if fails:
+            raise RuntimeError("a bug")
+        return learn(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Trainer, "learn", seen)
+    if fails:
+        with pytest.raises(RuntimeError, match="a bug"):
+            trained(tmp_path, "train.steps=1")
+    else:
+        trained(tmp_path, "train.steps=1")
+    assert kept_out[0] > 10_000
+    assert gc.get_freeze_count() == 0

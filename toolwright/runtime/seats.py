@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -86,6 +87,7 @@ class Actor(Host):
 
     async def begin(self) -> None:
         """From now on it may be asked by anybody."""
+        gc.freeze()  # what it was built of lasts as long as its process: no collection need look at it
         self._begun.set()
 
     async def ask(self, role: str, method: str, *arguments: Any) -> Any:
