@@ -1,4 +1,4 @@
-"""What is closed is closed whole: a tool that fails to end leaves no engine behind."""
+"""What is closed is closed whole: a tool that fails to end leaves no engine behind, a run nothing frozen."""
 
 from __future__ import annotations
 
