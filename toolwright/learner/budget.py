@@ -54,8 +54,8 @@ class Budget:
             seen = f" ({held / GIB:.1f} GiB are this process's, {free / GIB:.1f} free)"
         return (
             f"{device} has no room for a pass, not even over one sequence of {longest:,} tokens{seen}; what "
-            "helps: model.gradient_checkpointing=true, a lower model.context or engine.slots, an adapter "
-            "(model.lora.rank=16), a device that others do not use"
+            "helps: model.gradient_checkpointing=true and an adapter (model.lora.rank=16) where not yet so, "
+            "a lower model.context or engine.slots, a device that others do not use"
         )
 
 
