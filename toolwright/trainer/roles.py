@@ -216,11 +216,14 @@ def fitting(
 ) -> list[Task]:
     """The tasks whose openings are not too long; `task.long_prompts` says whether a long one is an error."""
     kept, least = [], 0
-    for task in found:
-        text = opening(task)
-        # No token is shorter than a byte, so most prompts need not be tokenised to know that they fit.
-        length = len(text.encode())
-        if length > limit and (length := len(tokenizer.encode(text))) > limit:
+    texts = [opening(task) for task in found]
+    # No token is shorter than a byte, so most prompts need not be tokenised to know that they fit.
+    lengths = [len(text.encode()) for text in texts]
+    unsure = [index for index, length in enumerate(lengths) if length > limit]
+    for index, length in zip(unsure, tokenizer.lengths([texts[i] for i in unsure]), strict=True):
+        lengths[index] = length
+    for task, length in zip(found, lengths, strict=True):
+        if length > limit:
             if config.long_prompts == "error":
                 raise UserError(
                     f"task {task.id}: its prompt is longer than {limit} tokens, it has {length}, "

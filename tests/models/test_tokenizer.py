@@ -1,0 +1,59 @@
+"""Tokenizers as they come from folders: whole texts in, nothing cut off, nothing added."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from agents.templates import tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+
+from toolwright.models import tokenizer as tokenizers
+from toolwright.models.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """Saved by somebody who had cut and padded batches with it: its file keeps that."""
+    folder = tmp_path_factory.mktemp("used")
+    tokenizer("chatml").save(folder)
+    file = str(folder / "tokenizer.json")
+    backend = Backend.from_file(file)
+    backend.enable_truncation(max_length=4)
+    backend.enable_padding(length=64)
+    backend.save(file)
+    return Tokenizer.load(folder)
+
+
+def test_how_somebody_cut_and_padded_is_not_how_we_do(used: Tokenizer) -> None:
+    plain, said = tokenizer("chatml"), [{"role": "user", "content": "how many are six times seven?"}]
+    assert 4 < len(plain.encode("how many are six")) < 64
+    assert used.encode("how many are six") == plain.encode("how many are six")
+    assert used.opening(said) == plain.opening(said)
+
+
+@given(st.lists(st.text(max_size=40) | st.just("half \ud800 a pair"), max_size=9))
+def test_texts_are_counted_as_they_are_encoded(used: Tokenizer, texts: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizers, "AT_ONCE", 4)
+        assert used.lengths(texts) == [len(used.encode(text)) for text in texts]
+
+
+COUNT_AND_FORK = """
+import os
+from toolwright.models.tokenizer import Tokenizer
+
+Tokenizer.bytes().lengths(["some", "texts"] * 600)
+os.wait() if os.fork() else os._exit(0)
+"""
+
+
+def test_whoever_forks_after_counting_hears_nothing_of_it(tmp_path: Path) -> None:
+    told = {key: value for key, value in os.environ.items() if key != "TOKENIZERS_PARALLELISM"}
+    done = subprocess.run([sys.executable, "-c", COUNT_AND_FORK], capture_output=True, text=True, env=told)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
