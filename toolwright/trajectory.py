@@ -90,6 +90,11 @@ class Trajectory:
         return [segment for segment in self.segments if segment.source == "policy"]
 
     @property
+    def cut(self) -> bool:
+        """Whether a limit of tokens ended it: of the turn, or of the whole attempt."""
+        return self.stop in ("length", "tokens")
+
+    @property
     def turns(self) -> int:
         return len(self.steps)
 

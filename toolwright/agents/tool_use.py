@@ -65,11 +65,12 @@ class ToolUse:
                 thinking = thinking or _opens_thought(attempt)
 
     def _goes_on(self, attempt: Attempt, calls: Sequence[object]) -> bool:
-        stop, text = attempt.trajectory.stop, attempt.trajectory.steps[-1].text
-        if stop in ("length", "tokens") or any(own in text for own in self.config.stop):
+        trajectory = attempt.trajectory
+        text = trajectory.steps[-1].text
+        if trajectory.cut or any(own in text for own in self.config.stop):
             return False
         # A call in a thought stops the engine and calls nothing: the policy goes on thinking.
-        return bool(calls) or stop == "stop"
+        return bool(calls) or trajectory.stop == "stop"
 
     async def _run(
         self, attempt: Attempt, calls: Sequence[Call | Malformed], offered: Offered

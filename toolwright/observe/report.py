@@ -101,6 +101,9 @@ def _warnings(rows: Sequence[Row]) -> str:
     apart = [row["step"] for row in rows if row.get("gap/alarm")]
     if apart:
         lines.append(f"engine and learner were far apart in {_steps(apart)}: see the engine–learner gap")
+    earned = {row[key] for row in rows for key in ("reward/min", "reward/max") if key in row}
+    if len(earned) == 1:
+        lines.append(f"all attempts earned {earned.pop():g}: there was nothing to learn from")
     return "".join(f'<p class="warn">{escape(line)}</p>' for line in lines)
 
 

@@ -33,7 +33,7 @@ def of_sample(sampled: Sampled) -> dict[str, float]:
             "reward/max": max(rewards),
             "response/tokens_mean": statistics.fmean(tokens),
             "response/tokens_max": max(tokens),
-            "response/truncated": statistics.fmean(t.stop == "length" for t in attempts),
+            "response/truncated": statistics.fmean(t.cut for t in attempts),
             "turns/mean": statistics.fmean(t.turns for t in attempts),
         }
     )

@@ -1,0 +1,89 @@
+"""The warning for a run whose attempts all earn the same, and what it says of why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolwright.trainer.sameness import SameRewards
+from toolwright.trainer.sampling import Sampled
+from toolwright.trajectory import Failure, Segment, Task, Trajectory
+
+from . import runs
+
+
+def attempt(reward: float | None = 0.0, **known: object) -> Trajectory:
+    return Trajectory(Task("t", []), "g", reward=reward, **known)  # type: ignore[arg-type]
+
+
+def warned(*steps: Sampled, config: tuple[str, ...] = ()) -> list[str | None]:
+    sameness = SameRewards(runs.configured("train.steps=100", *config))
+    return [sameness.heard(step) for step in steps]
+
+
+def step(*rewards: float, greedy: tuple[float, ...] = ()) -> Sampled:
+    return Sampled(attempts=[attempt(r) for r in rewards], greedy=[attempt(r) for r in greedy])
+
+
+def test_it_is_given_after_three_steps_then_after_twice_as_many() -> None:
+    told = warned(*[step(0, 0)] * 13)
+    assert [number for number, text in enumerate(told, 1) if text] == [3, 6, 12]
+    assert told[2] == "all 6 attempts so far earned 0: there is nothing to learn from"
+    assert (told[11] or "").startswith("all 24 attempts so far earned 0: ")
+
+
+def test_it_is_never_given_once_two_have_differed() -> None:
+    assert warned(step(0, 0), step(0, 1), *[step(0, 0)] * 20) == [None] * 22
+    assert warned(step(0, 0), step(1, 1), *[step(0, 0)] * 20) == [None] * 22, "from one task to another"
+    assert warned(*[step(0, 0, greedy=(1,))] * 20) == [None] * 20, "from what they are compared with"
+
+
+def test_steps_that_earn_differently_are_something_to_learn_from() -> None:
+    by_step = [Segment("policy", [1], [0.0], reward=reward) for reward in (0.0, 1.0)]
+    assert warned(*[Sampled(attempts=[attempt(1.0, segments=by_step)])] * 3) == [None] * 3
+
+
+def test_failed_attempts_earned_nothing_and_not_zero() -> None:
+    lost = attempt(None, failure=Failure("task", "it hung"))
+    assert warned(*[Sampled(attempts=[lost])] * 4) == [None] * 4
+    assert warned(*[Sampled(attempts=[lost, attempt(0.5)])] * 3)[-1] == (
+        "all 3 attempts so far earned 0.5: there is nothing to learn from"
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "config", "why"),
+    [
+        (
+            {"stop": "length"},
+            ["rollout.max_tokens=7"],
+            "2 of the last 2 were cut off by rollout.max_tokens=7",
+        ),
+        ({"stop": "tokens"}, [], "were cut off by model.context=32, which can be raised"),
+        ({"stop": "tokens"}, ["rollout.max_total_tokens=9"], "cut off by rollout.max_total_tokens=9, which"),
+        ({"stop": "eos"}, ["+tools.calculator={}"], "none of the last 2 called a tool: rollout.tool_prompt"),
+        ({"counts": {"tool_calls": 2, "tool_errors": 1}}, ["+tools.calculator={}"], "2 of their last 4 tool"),
+    ],
+)
+def test_it_says_what_is_wrong_with_most(known: dict[str, object], config: list[str], why: str) -> None:
+    same = Sampled(attempts=[attempt(**known) for _ in "ab"])  # type: ignore[arg-type]
+    assert why in (warned(same, same, same, config=(*config,))[-1] or "")
+
+
+def test_a_run_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of a single step, too; and attempts that ran out of all their tokens count as cut off."""
+    nothing = tmp_path / "nothing.py"
+    nothing.write_text("def score(solution_str, **_):\n    return 0.0\n")
+    own = (f"reward.function={nothing}:score", "train.steps=1", "rollout.max_total_tokens=6")
+    run = runs.trained(tmp_path, *own)
+    cut = sum(t.stop == "tokens" for t in runs.rollouts(run)[1])
+    assert cut > 8
+    said = (
+        f"step 1: all 16 attempts so far earned 0: there is nothing to learn from; {cut} of the last 16 were "
+        f"cut off by rollout.max_total_tokens=6, which can be raised; toolwright view {run} shows them"
+    )
+    assert said in capsys.readouterr().out
+    assert said in (run / "log.txt").read_text()
+    assert "all attempts earned 0: there was nothing to learn from" in (run / "report.html").read_text()
+    assert runs.metrics(run)[-1]["response/truncated"] == cut / 16

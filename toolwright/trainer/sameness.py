@@ -1,0 +1,66 @@
+"""The warning for a run whose attempts all earn the same: there is nothing in them to learn from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from toolwright.config import schema
+from toolwright.trainer.sampling import Sampled
+from toolwright.trajectory import Trajectory
+
+FIRST = 3  # steps before it is given; then after twice as many, and so on
+
+
+class SameRewards:
+    """Hears every step's attempts, until two of them earn different rewards."""
+
+    def __init__(self, config: schema.Config) -> None:
+        self.config = config
+        self.rewards: set[float] = set()
+        self.of_steps: set[float] = set()  # where the environment gives one for each
+        self.attempts = self.heard_of = 0
+        self.due = min(FIRST, config.train.steps)
+
+    def heard(self, sampled: Sampled) -> str | None:
+        """The warning, if there is one to give."""
+        if self._differ():
+            return None
+        scored = [t for t in sampled.attempts if t.reward is not None]
+        found = [*scored, *sampled.greedy]
+        self.rewards |= {t.reward for t in found if t.reward is not None}
+        self.of_steps |= {step.reward for t in found for step in t.steps if step.reward is not None}
+        self.attempts += len(scored)
+        self.heard_of += 1
+        if self._differ() or self.heard_of < self.due or not scored:
+            return None
+        self.due *= 2
+        return (
+            f"all {self.attempts:,} attempts so far earned {min(self.rewards):g}: there is nothing to learn "
+            f"from{self._why(scored)}"
+        )
+
+    def _differ(self) -> bool:
+        return len(self.rewards) > 1 or len(self.of_steps) > 1
+
+    def _why(self, attempts: Sequence[Trajectory]) -> str:
+        """What is wrong with most of them, where that is plain to see."""
+        of = f"of the last {len(attempts):,}"
+        cut = Counter(t.stop for t in attempts if t.cut)
+        if cut.total() >= len(attempts) / 2:
+            [(stop, _)] = cut.most_common(1)
+            return f"; {cut.total():,} {of} were cut off by {self._limit(stop)}, which can be raised"
+        calls = sum(t.counts.get("tool_calls", 0) for t in attempts)
+        if not calls and (self.config.tools or self.config.tool_config_path):
+            return f"; none {of} called a tool: rollout.tool_prompt, or an example in the prompt, tells how"
+        errors = sum(t.counts.get("tool_errors", 0) for t in attempts)
+        if calls and errors >= calls / 2:
+            return f"; {errors:,g} of their last {calls:,g} tool calls failed"
+        return ""
+
+    def _limit(self, stop: str) -> str:
+        rollout, context = self.config.rollout, self.config.model.context
+        if stop == "length":
+            return f"rollout.max_tokens={rollout.max_tokens}"
+        total = rollout.max_total_tokens
+        return f"model.context={context}" if total is None else f"rollout.max_total_tokens={total}"
