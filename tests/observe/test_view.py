@@ -39,6 +39,17 @@ def test_a_step_is_listed_group_by_group(view: View) -> None:
     assert "s2-berry 0.5 0.5 failed What is 12 times 7?" in lines
 
 
+def test_long_tasks_and_names_leave_room_for_rewards(run: Path, view: View) -> None:
+    attempts = [make_attempt(group="held_out/some.parquet:77", index=i, reward=0.25) for i in range(40)]
+    for attempt in attempts:
+        attempt.task.prompt[-1]["content"] = "How many? " * 40
+    save(run / "rollouts" / "step_000009.parquet", attempts)
+    lines = view("--step", "9").splitlines()
+    assert lines[2].split()[:3] == ["held_out/some.parquet:77", "0.25", "0.25"]
+    assert "How many? How many?" in lines[2]
+    assert " ".join(lines).count("0.25") == 41
+
+
 def test_a_group_shows_its_prompt_once_and_every_attempt(view: View) -> None:
     text = view("--step", "2", "--group", "s2-berry")
     assert text.count("What is 12 times 7?") == 1

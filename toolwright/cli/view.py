@@ -157,11 +157,12 @@ def _list_groups(console: Console, run: Path, step: int, groups: Sequence[Group]
     from rich.text import Text
 
     shown = groups if full else groups[:MOST_ROWS]
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    # The task has what the others leave; many attempts go over several lines.
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
     table.add_column("group", no_wrap=True)
-    table.add_column("reward", justify="right")
-    table.add_column("of each attempt")
-    table.add_column("task", overflow="ellipsis", no_wrap=True)
+    table.add_column("reward", justify="right", no_wrap=True)
+    table.add_column("of each attempt", max_width=console.width // 3)
+    table.add_column("task", overflow="ellipsis", no_wrap=True, ratio=1)
     for group in shown:
         rewards = group.rewards
         each = Text()
