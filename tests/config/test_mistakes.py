@@ -103,7 +103,10 @@ def test_keys_of_a_block_that_cannot_go_together(complaint: Complaint) -> None:
             ["rollout.max_tokens=500"],
             "rollout.max_tokens=500 leaves no room for a prompt in model.context=256",
         ),
-        (["task.name=file"], "task.name=file needs task.train, a Parquet or JSON lines file"),
+        (
+            ["task.name=file"],
+            "task.name=file needs task.train, a Parquet or JSON lines file; eval does with task.held_out",
+        ),
     ],
 )
 def test_blocks_that_cannot_go_together(complaint: Complaint, words: list[str], said: str) -> None:

@@ -2,6 +2,7 @@
 
 Examples:
   toolwright eval model.path=runs/warm/model task=arithmetic
+  toolwright eval model.path=FOLDER task=file task.held_out=test.parquet run.name=NAME      keeps the attempts
   toolwright eval run.name=NAME run.resume=true       the run's own configuration and weights
   toolwright eval eval.samples=8 eval.temperature=1.0 --json
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +32,13 @@ class Start:
         from toolwright.trainer.evaluation import evaluate
 
         result = evaluate(config, command=command)
-        print(json.dumps(result) if self.as_json else table(result))
+        if self.as_json:
+            print(json.dumps(result))
+            return result
+        print(table(result))
+        if config.run.name is not None and not config.run.resume:
+            run = Path(config.run.dir, config.run.name)
+            print(f"\nattempts  toolwright view {run} --step 0\nreport    {run / 'report.html'}")
         return result
 
 

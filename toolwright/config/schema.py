@@ -269,8 +269,10 @@ class Config(Block):
                 f"update.minibatches={self.update.minibatches} is more than the "
                 f"{self.rollout.prompts} × {self.rollout.samples} trajectories of a step"
             )
-        if self.task.name == "file" and self.task.train is None:
-            raise ValueError("task.name=file needs task.train, a Parquet or JSON lines file")
+        if self.task.name == "file" and self.task.train is None and self.task.held_out is None:
+            raise ValueError(
+                "task.name=file needs task.train, a Parquet or JSON lines file; eval does with task.held_out"
+            )
         if self.rollout.max_tokens >= self.model.context and self.model.path is None:
             raise ValueError(
                 f"rollout.max_tokens={self.rollout.max_tokens} leaves no room for a prompt in "

@@ -35,8 +35,8 @@ Builder = Callable[..., TaskSet]
 TASKS: Registry[Builder] = Registry("task", "toolwright.tasks.builtin")
 
 
-def load(config: schema.TaskSet, *, seed: int) -> TaskSet:
-    """The task set that the configuration names, built and checked."""
+def load(config: schema.TaskSet, *, seed: int, learns: bool = True) -> TaskSet:
+    """The task set that the configuration names, built and checked; `learns`: it is not only scored on."""
     entry = TASKS.get(config.name)
     settings = {
         "seed": seed,
@@ -60,8 +60,9 @@ def load(config: schema.TaskSet, *, seed: int) -> TaskSet:
         tasks = replace(tasks, train=tasks.train[: config.train_size])
     if "held_out_size" not in given:
         tasks = replace(tasks, held_out=tasks.held_out[: config.held_out_size])
-    if not tasks.train:
-        raise UserError(f"task {config.name!r} has no training tasks")
+    if learns and not tasks.train:
+        unset = "; set task.train" if config.train is None and "train" in given else ""
+        raise UserError(f"task {config.name!r} has no training tasks{unset}")
     return tasks
 
 

@@ -29,25 +29,27 @@ class Prepared:
     skipped_held_out: int
 
 
-def prepare(config: schema.Config, tools: Settings | None = None) -> Prepared:
-    """`tools`: their settings; without it, as the configuration has them."""
-    tasks = task_sets.load(config.task, seed=config.run.seed)
+def prepare(config: schema.Config, tools: Settings | None = None, *, learns: bool = True) -> Prepared:
+    """`tools`: their settings; without it, as the configuration has them. `learns`: training tasks are
+    needed as well."""
+    tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
     tools = settings_of(config) if tools is None else tools
     alphabet = roles.alphabet(tasks, tools)
     whole = min(filter(None, (roles.context_of(config.model), config.rollout.max_total_tokens)))
     limit = min(config.task.max_prompt_tokens, whole - 1)
     tokenizer = roles.build_tokenizer(config.model, alphabet)
     opening = asyncio.run(_openings(config.rollout, tokenizer, tools))
+    asked = tasks.train if learns else ()
     train, held_out = (
         roles.fitting(list(found), config.task, tokenizer, opening, limit=limit)
-        for found in (tasks.train, tasks.held_out)
+        for found in (asked, tasks.held_out)
     )
-    turns = most_turns(config.rollout, tools, train)
+    turns = most_turns(config.rollout, tools, train if learns else held_out)
     return Prepared(
         brief=Brief(config, tools, alphabet=alphabet, scorer=tasks.scorer, max_turns=turns),
         train=train,
         held_out=held_out,
-        skipped=len(tasks.train) - len(train),
+        skipped=len(asked) - len(train),
         skipped_held_out=len(tasks.held_out) - len(held_out),
     )
 

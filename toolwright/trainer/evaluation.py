@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 from toolwright.agents.rollout import Wanted, seed_of
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.observe.report import write_report
 from toolwright.trainer.assembly import assembled, prepare
-from toolwright.trajectory import Task, Trajectory, save
+from toolwright.trainer.run_folder import RunFolder
+from toolwright.trajectory import Task, Trajectory
 
 Attempting = Callable[..., Awaitable[list[Trajectory]]]  # Crew.attempt, Rollout.run
 Scoring = Callable[[Sequence[Trajectory]], Awaitable[None]]
@@ -34,6 +35,7 @@ async def held_out(
         "held_out/reward": sum(t.reward or 0.0 for t in scored) / len(scored),
         "held_out/accuracy": sum(right(t) for t in scored) / len(scored),
         "held_out/tokens_mean": sum(t.sampled_tokens for t in scored) / len(scored),
+        "held_out/truncated": sum(t.cut for t in scored) / len(scored),
         "held_out/attempts": len(scored),
         "held_out/failed": len(attempts) - len(scored),
     }, attempts
@@ -44,11 +46,10 @@ def right(trajectory: Trajectory) -> bool:
     return trajectory.reward_parts.get("acc", trajectory.reward or 0.0) >= 1.0 - 1e-6
 
 
-def evaluate(
-    config: schema.Config, *, command: Sequence[str], save_to: Path | None = None
-) -> dict[str, float]:
-    """Score the configured model on the held-out tasks; nothing is written unless `save_to` names a file."""
-    prepared = prepare(config)
+def evaluate(config: schema.Config, *, command: Sequence[str]) -> dict[str, float]:
+    """Score the configured model on the held-out tasks; nothing is written but where a run has a new name."""
+    folder = kept_in(config)
+    prepared = prepare(config, learns=False)
     if not prepared.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
     crew = assembled(prepared.brief, learns=False)
@@ -57,8 +58,19 @@ def evaluate(
         result, attempts = crew.loop.run(
             held_out(config, prepared.held_out, attempt=crew.attempt, score=crew.score)
         )
-        if save_to is not None:
-            save(save_to, attempts)
     finally:
         crew.close()
-    return {**result, "held_out/skipped_prompts": prepared.skipped_held_out}
+    result["held_out/skipped_prompts"] = prepared.skipped_held_out
+    if folder is not None:
+        folder.begin(config, command=command)
+        folder.save_rollouts(0, attempts)
+        folder.metrics.append(0, result)
+        write_report(folder.path)
+    return result
+
+
+def kept_in(config: schema.Config) -> RunFolder | None:
+    """Where an evaluation leaves its attempts, if it does: it has a name, and not an earlier run's."""
+    if config.run.name is None or config.run.resume:
+        return None
+    return RunFolder.claim(config.run, made_of=())

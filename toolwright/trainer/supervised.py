@@ -60,7 +60,7 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
 def _train(
     config: schema.SupervisedConfig, folder: RunFolder, tools: Settings, *, command: Sequence[str]
 ) -> None:
-    tasks = task_sets.load(config.task, seed=config.run.seed)
+    tasks = task_sets.load(config.task, seed=config.run.seed, learns=config.demonstrations is None)
     conversations = _conversations(config, tasks)
     alphabet = roles.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
     tried = config.rollout.model_copy(update={"max_tokens": 1})

@@ -26,9 +26,13 @@ def file(
     train_size: int | None,
     held_out_size: int,
 ) -> TaskSet:
-    """Without a file of held-out tasks, they are taken out of the training file."""
-    if not train:
-        raise UserError("task=file needs task.train, a Parquet or JSON lines file")
+    """Without a file of held-out tasks, they are taken out of the training file; without one to train on,
+    a model can be scored all the same."""
+    if not train and not held_out:
+        raise UserError(
+            "task=file needs task.train, a Parquet or JSON lines file; eval does with task.held_out"
+        )
+    train = train or []
     learned = _tasks_of_all(train)
     if held_out is None:
         learned, judged = _divided(learned, seed=seed, train_size=train_size, held_out_size=held_out_size)
@@ -38,7 +42,7 @@ def file(
         }
         judged = _tasks_of_all(held_out, prefix="held_out/" if same_name and train != held_out else "")
         judged = _spread(judged, min(held_out_size, len(judged)))
-        if train_size is not None:
+        if train and train_size is not None:
             if train_size > len(learned):
                 shown = ", ".join(_listed(train))
                 raise UserError(f"task.train_size={train_size}, but {shown} has {len(learned)} tasks")
