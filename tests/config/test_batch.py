@@ -8,6 +8,7 @@ import pytest
 
 from toolwright.config import Config, batch_line
 from toolwright.config.batch import rate_line
+from toolwright.config.schema import SupervisedConfig
 
 
 def line(**blocks: Any) -> str:
@@ -54,3 +55,14 @@ def test_a_rate_that_would_undo_a_large_model_is_told() -> None:
     assert told(135_000_000, model={**trained, "lora": {"rank": 16}}) is None
     assert told(300_000, model=trained) is None, "a small one learns fast"
     assert told(135_000_000) is None, "from random weights"
+
+
+def test_a_warm_start_tells_of_it_too() -> None:
+    warm = SupervisedConfig.model_validate({"model": {"path": "models/smollm2-135m"}})
+    said = rate_line(warm, 135_000_000)
+    assert said is not None
+    assert said.startswith(
+        "optimizer.lr=0.003 is far above what a trained model of 135M parameters survives; "
+    )
+    gentle = warm.model_copy(update={"optimizer": warm.optimizer.model_copy(update={"lr": 2e-5})})
+    assert rate_line(gentle, 135_000_000) is None

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from toolwright.config.schema import Config
+from toolwright.config.schema import Config, SupervisedConfig
 
 LARGE, GENTLE = 50_000_000, 1e-4
 
 
-def rate_line(config: Config, parameters: int) -> str | None:
+def rate_line(config: Config | SupervisedConfig, parameters: int) -> str | None:
     """The default rate is for tiny models from random weights; what a large one knows does not survive it."""
-    rate, lora = config.update.policy.lr, config.model.lora
+    if isinstance(config, Config):
+        key, rate, usual = "update.policy.lr", config.update.policy.lr, "1e-6 to 1e-5"
+    else:
+        key, rate, usual = "optimizer.lr", config.optimizer.lr, "1e-5 to 5e-5"
+    lora = config.model.lora
     adapts = lora.rank is not None or lora.path is not None
     if config.model.path is None or adapts or parameters < LARGE or rate <= GENTLE:
         return None
     return (
-        f"update.policy.lr={rate:g} is far above what a trained model of {parameters / 1e6:,.0f}M parameters "
-        "survives; 1e-6 to 1e-5 is usual, or an adapter (model.lora.rank=16) with 1e-4"
+        f"{key}={rate:g} is far above what a trained model of {parameters / 1e6:,.0f}M parameters survives; "
+        f"{usual} is usual, or an adapter (model.lora.rank=16) with 1e-4"
     )
 
 

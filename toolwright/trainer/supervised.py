@@ -21,6 +21,7 @@ from toolwright.agents.tool_use import ToolUse
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.config.batch import rate_line
 from toolwright.failures import UserError
 from toolwright.learner.budget import Budget, padded
 from toolwright.learner.forward import Statistics, learn
@@ -101,6 +102,8 @@ def _steps(
     with progress, Interrupt() as interrupt, room:
         progress.line(f"run folder {folder.path}")
         progress.line(f"{len(fitting):,} demonstrations, {count - len(fitting):,} too long")
+        if warning := rate_line(config, sum(p.numel() for p in decoder.parameters())):
+            progress.line(warning)
         if judge.missing:
             progress.line(f"held-out tasks are not tried: {judge.missing}")
         before = judge.held_out()
