@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def test_ones_and_uneven_splits_and_attempts_not_kept(blocks: dict[str, Any], pa
     assert part in line(**blocks)
 
 
-def test_a_rate_that_would_undo_a_large_model_is_told() -> None:
+def test_a_rate_that_would_undo_a_large_model_is_told(tmp_path: Path) -> None:
     def told(parameters: int, **blocks: Any) -> str | None:
         return rate_line(Config.model_validate(blocks), parameters)
 
@@ -53,6 +54,8 @@ def test_a_rate_that_would_undo_a_large_model_is_told() -> None:
     assert said.startswith("update.policy.lr=0.001 is far above what a trained model of 135M")
     assert told(135_000_000, model=trained, update={"policy": {"lr": 1e-5}}) is None
     assert told(135_000_000, model={**trained, "lora": {"rank": 16}}) is None
+    (tmp_path / "adapter_config.json").touch()
+    assert told(135_000_000, model={"path": str(tmp_path)}) is None, "an adapter that knows its base"
     assert told(300_000, model=trained) is None, "a small one learns fast"
     assert told(135_000_000) is None, "from random weights"
 

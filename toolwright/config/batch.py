@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from toolwright.config.schema import Config, SupervisedConfig
 
 LARGE, GENTLE = 50_000_000, 1e-4
@@ -13,9 +15,10 @@ def rate_line(config: Config | SupervisedConfig, parameters: int) -> str | None:
         key, rate, usual = "update.policy.lr", config.update.policy.lr, "1e-6 to 1e-5"
     else:
         key, rate, usual = "optimizer.lr", config.optimizer.lr, "1e-5 to 5e-5"
-    lora = config.model.lora
-    adapts = lora.rank is not None or lora.path is not None
-    if config.model.path is None or adapts or parameters < LARGE or rate <= GENTLE:
+    path, lora = config.model.path, config.model.lora
+    if path is None or parameters < LARGE or rate <= GENTLE:
+        return None
+    if lora.rank is not None or lora.path is not None or Path(path, "adapter_config.json").is_file():
         return None
     return (
         f"{key}={rate:g} is far above what a trained model of {parameters / 1e6:,.0f}M parameters survives; "
