@@ -53,7 +53,7 @@ def test_what_the_engine_keeps_is_counted_as_it_is(
     huggingface.save(tiny.decoder(width=64, kv_heads=2, **SHAPES[shape]), tmp_path)
     tiny.characters().save(tmp_path)
     settings = {"path": str(tmp_path), "context": 32, "dtype": dtype, "lora": {"rank": rank}}
-    config = schema.Config.model_validate({"model": settings})
+    config = schema.Config.model_validate({"model": settings, "rollout": {"max_tokens": 8}})
     decoder, tokenizer = roles.build_model(config.model, "", seed=0)
     engine = roles.build_engine(config, decoder, tokenizer)
     assert isinstance(engine, NativeEngine)

@@ -273,7 +273,7 @@ class Config(Block):
             raise ValueError(
                 "task.name=file needs task.train, a Parquet or JSON lines file; eval does with task.held_out"
             )
-        if self.rollout.max_tokens >= self.model.context and self.model.path is None:
+        if self.rollout.max_tokens >= self.model.context:
             raise ValueError(
                 f"rollout.max_tokens={self.rollout.max_tokens} leaves no room for a prompt in "
                 f"model.context={self.model.context}"

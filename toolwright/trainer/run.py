@@ -20,11 +20,11 @@ from toolwright.registry import short_name
 from toolwright.runtime.crew import Incident, LearnerLost
 from toolwright.runtime.timeline import use
 from toolwright.trainer import checkpoints
+from toolwright.trainer.doubts import OutOfTokens, SameRewards
 from toolwright.trainer.gap import GapAlarm
 from toolwright.trainer.interrupt import Interrupt, Stopped
 from toolwright.trainer.measures import of_sample
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trainer.sameness import SameRewards
 from toolwright.trainer.sampling import Sampled
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Run:
         title = f"{config.algorithm.name} on {config.task.name}"
         self.progress = Progress(config.train.steps, title=title)
         self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
-        self.sameness = SameRewards(config)
+        self.doubts = (SameRewards(config), OutOfTokens(config))
         self.saved = self.exported = -1
         self.returns: list[int] = []  # to which step, since it was another
         self.untold: list[Incident] = []  # in the metrics: of steps that were not ended
@@ -216,7 +216,7 @@ class Run:
                 f"step {step}: no update: not one of {sampled.flat + sampled.dropped} groups in "
                 f"{sampled.rounds} rounds had rewards that differ"
             )
-        if warning := self.sameness.heard(sampled):
+        for warning in filter(None, [doubt.heard(sampled) for doubt in self.doubts]):
             self._say(f"step {step}: {warning}; toolwright view {self.folder.path} shows them")
 
     def _record(self, step: int, metrics: dict[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""The warning for a run whose attempts all earn the same: there is nothing in them to learn from."""
+"""Doubts whether a run can learn: its attempts all earn the same, or run out of tokens in all."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class SameRewards:
         cut = Counter(t.stop for t in attempts if t.cut)
         if cut.total() >= len(attempts) / 2:
             [(stop, _)] = cut.most_common(1)
-            return f"; {cut.total():,} {of} were cut off by {self._limit(stop)}, which can be raised"
+            limit = limit_of(self.config, stop)
+            return f"; {cut.total():,} {of} were cut off by {limit}, which can be raised"
         calls = sum(t.counts.get("tool_calls", 0) for t in attempts)
         if not calls and (self.config.tools or self.config.tool_config_path):
             return f"; none {of} called a tool: rollout.tool_prompt, or an example in the prompt, tells how"
@@ -58,9 +59,29 @@ class SameRewards:
             return f"; {errors:,g} of their last {calls:,g} tool calls failed"
         return ""
 
-    def _limit(self, stop: str) -> str:
-        rollout, context = self.config.rollout, self.config.model.context
-        if stop == "length":
-            return f"rollout.max_tokens={rollout.max_tokens}"
-        total = rollout.max_total_tokens
-        return f"model.context={context}" if total is None else f"rollout.max_total_tokens={total}"
+
+class OutOfTokens:
+    """Hears every step's attempts, until most of one step have no tokens left in all: a turn may be cut
+    short on purpose, an attempt hardly."""
+
+    def __init__(self, config: schema.Config) -> None:
+        self.config, self.told = config, False
+
+    def heard(self, sampled: Sampled) -> str | None:
+        """The warning, if there is one to give."""
+        ended = [t.stop for t in sampled.attempts if t.failure is None]
+        out = ended.count("tokens")
+        if self.told or not out or out < len(ended) / 2:
+            return None
+        self.told = True
+        limit = limit_of(self.config, "tokens")
+        return f"{out:,} of {len(ended):,} attempts had no tokens left: prompt and answers fill {limit}"
+
+
+def limit_of(config: schema.Config, stop: str) -> str:
+    """What cut off an attempt that ended so."""
+    if stop == "length":
+        return f"rollout.max_tokens={config.rollout.max_tokens}"
+    total, context = config.rollout.max_total_tokens, config.model.context
+    within = total is not None and total <= context
+    return f"rollout.max_total_tokens={total}" if within else f"model.context={context}"

@@ -1,4 +1,4 @@
-"""The warning for a run whose attempts all earn the same, and what it says of why."""
+"""Warnings of a run that may not learn: all attempts earn the same, or have no tokens left; and why."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwright.trainer.sameness import SameRewards
+from toolwright.trainer.doubts import OutOfTokens, SameRewards
 from toolwright.trainer.sampling import Sampled
 from toolwright.trajectory import Failure, Segment, Task, Trajectory
 
@@ -60,7 +60,11 @@ def test_failed_attempts_earned_nothing_and_not_zero() -> None:
             ["rollout.max_tokens=7"],
             "2 of the last 2 were cut off by rollout.max_tokens=7",
         ),
-        ({"stop": "tokens"}, [], "were cut off by model.context=32, which can be raised"),
+        (
+            {"stop": "tokens"},
+            ["rollout.max_total_tokens=99"],
+            "were cut off by model.context=32, which can be raised",
+        ),
         ({"stop": "tokens"}, ["rollout.max_total_tokens=9"], "cut off by rollout.max_total_tokens=9, which"),
         ({"stop": "eos"}, ["+tools.calculator={}"], "none of the last 2 called a tool: rollout.tool_prompt"),
         ({"counts": {"tool_calls": 2, "tool_errors": 1}}, ["+tools.calculator={}"], "2 of their last 4 tool"),
@@ -69,6 +73,17 @@ def test_failed_attempts_earned_nothing_and_not_zero() -> None:
 def test_it_says_what_is_wrong_with_most(known: dict[str, object], config: list[str], why: str) -> None:
     same = Sampled(attempts=[attempt(**known) for _ in "ab"])  # type: ignore[arg-type]
     assert why in (warned(same, same, same, config=(*config,))[-1] or "")
+
+
+def test_attempts_without_tokens_are_told_once_though_they_earn_differently() -> None:
+    doubt = OutOfTokens(runs.configured("model.context=32"))
+    some = [attempt(0.0, stop="tokens"), attempt(1.0, stop="eos"), attempt(1.0, stop="length")]
+    assert doubt.heard(Sampled(attempts=some)) is None, "they are few"
+    assert doubt.heard(Sampled(attempts=[attempt(None, stop="", failure=Failure("task", "hung"))])) is None
+    assert doubt.heard(Sampled(attempts=some[:2])) == (
+        "1 of 2 attempts had no tokens left: prompt and answers fill model.context=32"
+    )
+    assert doubt.heard(Sampled(attempts=some[:2])) is None, "once is enough"
 
 
 def test_a_run_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
