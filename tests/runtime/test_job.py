@@ -42,9 +42,10 @@ def environment() -> dict[str, str]:
 @pytest.fixture
 def jobs() -> Iterator[str]:
     """The address of a cluster's job server; the cluster ends with the process that holds it."""
-    port, dashboard = free_ports(2)
+    port, dashboard, agent = free_ports(3)
     line = [*RAY, "start", "--head", "--block", f"--port={port}", "--num-cpus=2", "--include-dashboard=true"]
     line += ["--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}", "--disable-usage-stats"]
+    line += [f"--dashboard-agent-listen-port={agent}"]  # else one for all clusters of a machine
     process = subprocess.Popen(line, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     limit = time.monotonic() + 240
     try:
