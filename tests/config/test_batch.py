@@ -51,8 +51,8 @@ def test_a_rate_that_would_undo_a_large_model_is_told(tmp_path: Path) -> None:
     trained = {"path": "models/smollm2-135m"}
     said = told(135_000_000, model=trained)
     assert said is not None
-    assert said.startswith("update.policy.lr=0.001 is far above what a trained model of 135M")
-    assert told(135_000_000, model=trained, update={"policy": {"lr": 1e-5}}) is None
+    assert said.startswith("update.policy.lr=0.0001 is far above what a trained model of 135M")
+    assert told(135_000_000, model=trained, update={"policy": {"lr": 2e-5}}) is None
     assert told(135_000_000, model={**trained, "lora": {"rank": 16}}) is None
     (tmp_path / "adapter_config.json").touch()
     assert told(135_000_000, model={"path": str(tmp_path)}) is None, "an adapter that knows its base"

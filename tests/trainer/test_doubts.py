@@ -18,7 +18,7 @@ def attempt(reward: float | None = 0.0, **known: object) -> Trajectory:
 
 
 def warned(*steps: Sampled, config: tuple[str, ...] = ()) -> list[str | None]:
-    sameness = SameRewards(runs.configured("train.steps=100", *config))
+    sameness = SameRewards(runs.configured("train.steps=100", "model.path=some/folder", *config))
     return [sameness.heard(step) for step in steps]
 
 
@@ -92,13 +92,15 @@ def test_a_run_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     nothing.write_text("def score(solution_str, **_):\n    return 0.0\n")
     own = (f"reward.function={nothing}:score", "train.steps=1", "rollout.max_total_tokens=6")
     run = runs.trained(tmp_path, *own)
+    said = (
+        "step 1: all 16 attempts so far earned 0: there is nothing to learn from; from random weights a "
+        "right answer is luck, and more of it with a warm start: toolwright sft, then "
+        f"model.path=runs/NAME/model; toolwright view {run} shows them"
+    )
     cut = sum(t.stop == "tokens" for t in runs.rollouts(run)[1])
     assert cut > 8
-    said = (
-        f"step 1: all 16 attempts so far earned 0: there is nothing to learn from; {cut} of the last 16 were "
-        f"cut off by rollout.max_total_tokens=6, which can be raised; toolwright view {run} shows them"
-    )
-    assert said in capsys.readouterr().out
-    assert said in (run / "log.txt").read_text()
+    filled = f"step 1: {cut} of 16 attempts had no tokens left: prompt and answers fill rollout.max_total_"
+    log, out = (run / "log.txt").read_text(), capsys.readouterr().out
+    assert all(line in text for line in (said, filled) for text in (log, out))
     assert "all attempts earned 0: there was nothing to learn from" in (run / "report.html").read_text()
     assert runs.metrics(run)[-1]["response/truncated"] == cut / 16

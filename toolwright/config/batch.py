@@ -6,17 +6,17 @@ from pathlib import Path
 
 from toolwright.config.schema import Config, SupervisedConfig
 
-LARGE, GENTLE = 50_000_000, 1e-4
+LARGE = 50_000_000
 
 
 def rate_line(config: Config | SupervisedConfig, parameters: int) -> str | None:
-    """The default rate is for tiny models from random weights; what a large one knows does not survive it."""
+    """The default rate is for tiny models; what a large one knows does not survive it."""
     if isinstance(config, Config):
-        key, rate, usual = "update.policy.lr", config.update.policy.lr, "1e-6 to 1e-5"
+        key, rate, most, usual = "update.policy.lr", config.update.policy.lr, 5e-5, "1e-6 to 1e-5"
     else:
-        key, rate, usual = "optimizer.lr", config.optimizer.lr, "1e-5 to 5e-5"
+        key, rate, most, usual = "optimizer.lr", config.optimizer.lr, 1e-4, "1e-5 to 5e-5"
     path, lora = config.model.path, config.model.lora
-    if path is None or parameters < LARGE or rate <= GENTLE:
+    if path is None or parameters < LARGE or rate <= most:
         return None
     if lora.rank is not None or lora.path is not None or Path(path, "adapter_config.json").is_file():
         return None

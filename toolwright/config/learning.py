@@ -128,6 +128,6 @@ class Update(Block):
     offload: bool = Field(
         default=False, description="sharded: weights and optimiser state rest in main memory between uses"
     )
-    policy: Optimizer = Optimizer()
+    policy: Optimizer = Optimizer(lr=1e-4)  # ten times as much undoes a warm start
     critic: Optimizer = Optimizer(lr=3e-3)
     critic_warmup: int = Field(default=0, ge=0, description="first steps in which only the critic learns")

@@ -10,6 +10,10 @@ from toolwright.trainer.sampling import Sampled
 from toolwright.trajectory import Trajectory
 
 FIRST = 3  # steps before it is given; then after twice as many, and so on
+LUCK = (
+    "; from random weights a right answer is luck, and more of it with a warm start: toolwright sft, then "
+    "model.path=runs/NAME/model"
+)
 
 
 class SameRewards:
@@ -45,6 +49,8 @@ class SameRewards:
 
     def _why(self, attempts: Sequence[Trajectory]) -> str:
         """What is wrong with most of them, where that is plain to see."""
+        if self.config.model.path is None:
+            return LUCK
         of = f"of the last {len(attempts):,}"
         cut = Counter(t.stop for t in attempts if t.cut)
         if cut.total() >= len(attempts) / 2:
