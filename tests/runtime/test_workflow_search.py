@@ -7,11 +7,13 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.workflow.searches import searched, told
+from toolwright.providers.accounts import Amount
 from toolwright.providers.budget import Budget
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow, single_call
@@ -103,6 +105,30 @@ def test_workers_spend_from_one_purse_and_do_not_pass_it_together(cluster: Any, 
     assert 0 < len(done) < len(runs)
     assert 0.01 < sum(payment.cost for payment in done.values()) <= 0.02
     assert Budget(file=tmp_path / "cost.db").spent.dollars <= 0.02
+
+
+def test_nothing_is_asked_of_the_purse_before_it_knows_who_asks(cluster: Any) -> None:
+    """Or a worker that came back would be taken for the one that died."""
+    order: list[str] = []
+
+    async def join(*who: object) -> None:
+        await asyncio.sleep(0.05)
+        order.append("joined")
+
+    async def reserve(*what: object) -> int:
+        order.append("reserved")
+        return 7
+
+    async def go() -> None:
+        joining = SimpleNamespace(remote=lambda *who: asyncio.ensure_future(join(*who)))
+        slow = SimpleNamespace(
+            join=joining, reserve=SimpleNamespace(remote=reserve)
+        )  # as callers see an actor
+        asked = Purse(1.0, "", actor=slow).open()
+        assert await asyncio.gather(asked.reserve(Amount(0.1)), asked.reserve(Amount(0.1))) == [7, 7]
+
+    asyncio.run(go())
+    assert order == ["joined", "reserved", "reserved"]
 
 
 def test_a_served_pool_is_found_by_its_name(cluster: Any, tmp_path: Path) -> None:

@@ -106,3 +106,15 @@ def test_what_a_dead_worker_had_under_way_counts_as_spent(tmp_path: Path) -> Non
         assert keeper.budget.spent.dollars == pytest.approx(1.0)
 
     asyncio.run(go())
+
+
+def test_a_worker_that_is_heard_of_twice_has_not_died(tmp_path: Path) -> None:
+    async def go() -> None:
+        keeper = Keeper(1.0, str(tmp_path / "cost.db"))
+        number = await keeper.reserve("worker", 1, Amount(0.6))
+        await keeper.join("worker", 1)
+        assert keeper.budget.spent.dollars == 0, "its call is under way"
+        await keeper.settle("worker", number, Amount(0.1))
+        assert keeper.budget.spent.dollars == pytest.approx(0.1)
+
+    asyncio.run(go())

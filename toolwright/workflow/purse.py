@@ -46,6 +46,8 @@ class Keeper:
         self._held: dict[str, dict[int, Amount]] = {}
 
     async def join(self, worker: str, life: int) -> None:
+        if self._life.get(worker) == life:
+            return  # what it holds is under way
         self._life[worker] = life
         for number, most in self._held.pop(worker, {}).items():
             self.budget.settle(number, most)
@@ -71,9 +73,10 @@ class _Asked:
 
         self.keeper = keeper
         self.me, self.life = ray.get_runtime_context().get_actor_id() or "driver", os.getpid()
-        self.keeper.join.remote(self.me, self.life)
+        self.joined = self.keeper.join.remote(self.me, self.life)
 
     async def reserve(self, most: Amount) -> int:
+        await self.joined  # calls of an actor that answers many at once may overtake each other
         return int(await self.keeper.reserve.remote(self.me, self.life, most))
 
     def settle(self, number: int, used: Amount) -> None:
