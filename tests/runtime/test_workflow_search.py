@@ -121,9 +121,7 @@ def test_nothing_is_asked_of_the_purse_before_it_knows_who_asks(cluster: Any) ->
 
     async def go() -> None:
         joining = SimpleNamespace(remote=lambda *who: asyncio.ensure_future(join(*who)))
-        slow = SimpleNamespace(
-            join=joining, reserve=SimpleNamespace(remote=reserve)
-        )  # as callers see an actor
+        slow = SimpleNamespace(join=joining, reserve=SimpleNamespace(remote=reserve))
         asked = Purse(1.0, "", actor=slow).open()
         assert await asyncio.gather(asked.reserve(Amount(0.1)), asked.reserve(Amount(0.1))) == [7, 7]
 

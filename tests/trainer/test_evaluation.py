@@ -28,7 +28,6 @@ def test_a_file_of_held_out_tasks_is_enough(capsys: pytest.CaptureFixture[str]) 
     assert main(["eval", *SMALL, "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["held_out/attempts"] == 3
-    assert 0 <= figures["held_out/truncated"] <= 1
     assert {path.name for path in Path().iterdir()} == {"judged.jsonl"}, "without a name nothing is kept"
 
 

@@ -29,15 +29,15 @@ class Start:
     as_json: bool
 
     def __call__(self, config: Config, command: list[str]) -> dict[str, float]:
-        from toolwright.trainer.evaluation import evaluate
+        from toolwright.trainer.evaluation import evaluate, keeps
 
         result = evaluate(config, command=command)
         if self.as_json:
             print(json.dumps(result))
             return result
         print(table(result))
-        if config.run.name is not None and not config.run.resume:
-            run = Path(config.run.dir, config.run.name)
+        if keeps(config.run):
+            run = Path(config.run.dir, str(config.run.name))
             print(f"\nattempts  toolwright view {run} --step 0\nreport    {run / 'report.html'}")
         return result
 

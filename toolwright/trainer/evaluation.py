@@ -48,7 +48,7 @@ def right(trajectory: Trajectory) -> bool:
 
 def evaluate(config: schema.Config, *, command: Sequence[str]) -> dict[str, float]:
     """Score the configured model on the held-out tasks; nothing is written but where a run has a new name."""
-    folder = kept_in(config)
+    folder = RunFolder.claim(config.run, made_of=()) if keeps(config.run) else None
     prepared = prepare(config, learns=False)
     if not prepared.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
@@ -69,8 +69,6 @@ def evaluate(config: schema.Config, *, command: Sequence[str]) -> dict[str, floa
     return result
 
 
-def kept_in(config: schema.Config) -> RunFolder | None:
-    """Where an evaluation leaves its attempts, if it does: it has a name, and not an earlier run's."""
-    if config.run.name is None or config.run.resume:
-        return None
-    return RunFolder.claim(config.run, made_of=())
+def keeps(run: schema.Run) -> bool:
+    """Whether an evaluation leaves its attempts in a folder: it has a name, and not an earlier run's."""
+    return run.name is not None and not run.resume
