@@ -118,7 +118,7 @@ class TestConvert:
         with torch.no_grad():
             next(decoder.parameters()).add_(1.0)
         tensors = {"policy": {"model": decoder.learned_state()}}
-        saved = checkpoints.save(tmp_path / "run" / "checkpoints", 3, {"step": 3}, tensors, keep=1)
+        saved = checkpoints.save(tmp_path, 3, {"step": 3}, tensors, keep=1)
         out = tmp_path / "out"
         assert main(["model", "convert", str(saved), "--like", str(folder), "--out", str(out)]) == 0
         found = huggingface.load(out, fast=False)
@@ -129,9 +129,11 @@ class TestConvert:
         decoder = tiny.decoder(seed=7, kv_heads=2)
         tensors = {"policy": {"model": decoder.state_dict()}}
         place = tmp_path / "run" / "checkpoints"
+        place.mkdir(parents=True)
         saved = checkpoints.save(place, 3, {"step": 3}, tensors, keep=1)
         if sharded:
             (saved / checkpoints.TENSORS).unlink()
+            (saved / checkpoints.CHECKSUMS).unlink()
             dcp.save(tensors, checkpoint_id=saved / checkpoints.SHARDS, no_dist=True)
         folder.rename(tmp_path / "run" / "model")
         assert main(["model", "convert", str(saved), "--out", str(tmp_path / "out")]) == 0
@@ -174,9 +176,12 @@ class TestConvert:
         assert "is not a checkpoint: it has no state.json" in refused(capsys, "convert", tmp_path, *out)
         assert "--dtype is for" in refused(capsys, "convert", tmp_path, "--dtype", "float32", *out)
         other = {"policy": {"model": tiny.decoder(layers=1).state_dict()}}
-        saved = checkpoints.save(tmp_path / "checkpoints", 1, {"step": 1}, other, keep=1)
+        saved = checkpoints.save(tmp_path, 1, {"step": 1}, other, keep=1)
         said = refused(capsys, "convert", saved, "--like", folder, *out)
         assert f"is of another model than {folder}" in said
+        (saved / checkpoints.STATE).write_text("{}")
+        said = refused(capsys, "convert", saved, "--like", folder, *out)
+        assert f"checkpoint {saved} cannot be read: state.json has 2 bytes" in said
         assert not (tmp_path / "out").exists()
         assert not (tmp_path / "out.partial").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,6 +187,23 @@ class TestACheckpointOfTwoRanks:
         with pytest.raises(UserError, match="of another model or algorithm"):
             other.restore(*checkpoints.load(saved[0]))
 
+    @pytest.mark.parametrize("which", [0, 1], ids=["one that a rank wrote", "where all are"])
+    def test_is_known_to_be_broken_by_all_of_them(
+        self, ranks: Ranks, saved: tuple[Path, list[dict[str, float]]], which: int, tmp_path: Path
+    ) -> None:
+        path = Path(shutil.copytree(saved[0], tmp_path / "step_2"))
+        names = {0: "__1_0.distcp", 1: ".metadata"}
+        listed = {f"tensors/{name}" for name in ("__0_0.distcp", *names.values())}
+        assert checkpoints.checksums(path).keys() == {*listed, "state.json"}
+        damaged = path / "tensors" / names[which]
+        content = bytearray(damaged.read_bytes())
+        content[len(content) // 2] ^= 1
+        damaged.write_bytes(content)
+        for said in (*ranks(2, refused, path), *ranks(1, refused, path)):
+            assert said.startswith(f"checkpoint {path} cannot be read: ")
+        with pytest.raises(checkpoints.BrokenCheckpoint, match="its checksum is not that of what was"):
+            checkpoints.load(path)
+
     def test_nor_over_other_ranks(self, ranks: Ranks, saved: tuple[Path, list[dict[str, float]]]) -> None:
         assert "of another model or algorithm" in ranks(2, refused, saved[0])[0]
 
@@ -224,6 +242,20 @@ def test_a_checkpoint_that_one_rank_cannot_write_is_not_there(ranks: Ranks, tmp_
         assert "No space left on device" in said
         assert f"the last whole one is {tmp_path}/step_1" in said
         assert there == ["step_1", "step_3"]
+
+
+def saves_nowhere(group: Group, folder: Path) -> str:
+    saver = Saver(group)
+    with pytest.raises(UserError) as said:
+        saver.save(folder, 1, {"step": 1}, learner_of("grpo", group).state()[1], keep=1)
+    saver.close()
+    return str(said.value)
+
+
+def test_no_rank_waits_for_a_checkpoint_that_cannot_be_begun(ranks: Ranks, tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    for said in ranks(2, saves_nowhere, gone):
+        assert said == f"could not write checkpoint {gone}/step_1: its folder is gone"
 
 
 def stays_fresh(group: Group) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.disk import room_for
 from toolwright.cli import main
 from toolwright.failures import UserError
 from toolwright.trainer import checkpoints
@@ -224,17 +224,6 @@ def test_a_warm_start_cannot_be_resumed(refused: Refused) -> None:
     )
 
 
-@contextmanager
-def room_for(size: int) -> Iterator[None]:
-    """No file may grow beyond this: to a program, what a full disk is."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_full_disk_while_checkpointing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,9 +280,12 @@ def test_a_full_disk_at_any_other_time(
 
 def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
     folder = RunFolder.claim(configured(f"run.dir={tmp_path}").run, made_of=["x"])
-    with pytest.raises(PermissionError), folder.while_there_is_room(then="go on"):
+    with pytest.raises(PermissionError), folder.while_it_can_be_written(then="go on"):
         raise PermissionError(13, "Permission denied")
-    with pytest.raises(UserError, match="make room, then go on"), folder.while_there_is_room(then="go on"):
+    with (
+        pytest.raises(UserError, match="make room, then go on"),
+        folder.while_it_can_be_written(then="go on"),
+    ):
         raise OSError(28, "No space left on device")
 
 

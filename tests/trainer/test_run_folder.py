@@ -38,7 +38,11 @@ def test_everything_is_there(run: Path) -> None:
         "report.html",
         "timeline.json",
         *(f"rollouts/step_{step:06d}.parquet" for step in (1, 2, 3, 4)),
-        *(f"checkpoints/step_{step}/{name}" for step in (2, 4) for name in ("state.json", "tensors.pt")),
+        *(
+            f"checkpoints/step_{step}/{name}"
+            for step in (2, 4)
+            for name in ("checksums.json", "state.json", "tensors.pt")
+        ),
         *(f"model/{name}" for name in ("config.json", "model.safetensors")),
         *(f"model/{name}" for name in ("tokenizer.json", "tokenizer_config.json")),
     }

@@ -379,7 +379,7 @@ class ClusterCrew:
     def export(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.learners.ask("export").items():
-            content.tofile(folder / name)
+            (folder / name).write_bytes(content)  # numpy's own way does not tell why it could not
 
     def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
         from toolwright.runtime.recording import write

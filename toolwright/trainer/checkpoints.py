@@ -1,18 +1,38 @@
-"""Checkpoints: complete or absent, never half; the newest whole one is where a run goes on."""
+"""Checkpoints: complete or absent, never half; the newest whole one is where a run goes on.
+
+Every file is listed with its size and CRC-32 in `checksums.json`, and compared when the checkpoint is read.
+Checkpoints that were written before there were checksums have no such file, and are read without.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import pickle
 import shutil
+import zlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError
 
-STATE, TENSORS = "state.json", "tensors.pt"
+STATE, TENSORS, CHECKSUMS = "state.json", "tensors.pt", "checksums.json"
 SHARDS = "tensors"  # in place of TENSORS, where several ranks wrote it: see sharded_checkpoints.py
+READ_AT_ONCE = 1 << 20
+
+Checksums = dict[str, tuple[int, int]]  # size and CRC-32 of a file, by its path within the checkpoint
+
+
+class BrokenCheckpoint(UserError):
+    """A checkpoint that is not what was once written. An older one may still be whole."""
+
+    def __init__(self, path: Path | str, why: str) -> None:
+        super().__init__(path, why)  # both, so that it can be pickled
+        self.path, self.why = Path(path), why
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.path} cannot be read: {self.why}"
 
 
 def save(folder: Path, step: int, state: dict[str, Any], tensors: dict[str, Any], *, keep: int) -> Path:
@@ -21,16 +41,15 @@ def save(folder: Path, step: int, state: dict[str, Any], tensors: dict[str, Any]
 
     partial = begin(folder, step)
     try:
-        partial.mkdir(parents=True)
+        partial.mkdir()
         torch.save(tensors, partial / TENSORS)
-        _flush(partial / TENSORS)
-        write_state(partial, state)
+        seal(partial, state)
+        return settle(folder, step, keep=keep)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if not isinstance(error, OSError | RuntimeError):  # torch reports a full disk as a RuntimeError
             raise
         raise unwritten(folder, step, error) from error
-    return settle(folder, step, keep=keep)
 
 
 def begin(folder: Path, step: int) -> Path:
@@ -40,9 +59,23 @@ def begin(folder: Path, step: int) -> Path:
     return partial
 
 
-def write_state(partial: Path, state: dict[str, Any]) -> None:
+def seal(partial: Path, state: dict[str, Any], known: Mapping[str, tuple[int, int]] | None = None) -> None:
+    """Adds the plain values and the checksums of all files, and flushes everything to disk.
+
+    Files in `known` have their checksum and were flushed by whoever wrote them. The others are summed up
+    while the disk still writes them, which costs next to nothing beside that.
+    """
     (partial / STATE).write_text(json.dumps(state))
-    _flush(partial / STATE)
+    sums: Checksums = dict(known or {})
+    names = [str(p.relative_to(partial)) for p in sorted(partial.rglob("*")) if p.is_file()]
+    fresh = [name for name in names if name not in sums]
+    with ThreadPoolExecutor() as pool:
+        flushed = [pool.submit(_flush, partial / name) for name in fresh]
+        sums.update(zip(fresh, pool.map(checksum, [partial / name for name in fresh]), strict=True))
+        for one in flushed:
+            one.result()
+    (partial / CHECKSUMS).write_text(json.dumps(sums))
+    _flush(partial / CHECKSUMS)
     _flush(partial)
 
 
@@ -52,7 +85,7 @@ def settle(folder: Path, step: int, *, keep: int) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     (folder / f"step_{step}.partial").rename(target)
     _flush(folder)
-    for old in _whole(folder)[:-keep]:
+    for old in newest_first(folder)[keep:]:
         # Renamed first: a removal that is cut short must not leave half a checkpoint under a good name.
         doomed = old.with_name(old.name + ".partial")
         old.rename(doomed)
@@ -61,58 +94,116 @@ def settle(folder: Path, step: int, *, keep: int) -> Path:
 
 
 def unwritten(folder: Path, step: int, error: BaseException) -> UserError:
+    if not folder.is_dir():
+        return UserError(f"could not write checkpoint {folder / f'step_{step}'}: its folder is gone")
     last = latest(folder)
     rest = f"the last whole one is {last}" if last else "there is no earlier one"
     return UserError(
-        f"could not write checkpoint {folder / f'step_{step}'}: {error}; {rest}; "
+        f"could not write checkpoint {folder / f'step_{step}'}: {_line(error)}; {rest}; "
         "see that there is room on the disk, then go on with the run by run.resume=true"
     )
 
 
+def newest_first(folder: Path) -> list[Path]:
+    """All that have a checkpoint's name."""
+    found = [p for p in folder.glob("step_*") if p.is_dir() and p.name.removeprefix("step_").isdigit()]
+    return sorted(found, key=step_of, reverse=True)
+
+
 def latest(folder: Path) -> Path | None:
-    whole = _whole(folder)
-    return whole[-1] if whole else None
+    return next(iter(newest_first(folder)), None)
 
 
 def step_of(path: Path) -> int:
     return int(path.name.removeprefix("step_"))
 
 
+def set_aside(path: Path) -> None:
+    """A broken one keeps its files and loses its name: it must not push out whole ones as the newest."""
+    aside = path.with_name(path.name + ".broken")
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
+
+
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Plain values, and tensors, whole: whoever wrote them."""
     import torch
 
+    verify(path)
+    state = plain(path)
     try:
-        state = read_state(path)
         if (path / SHARDS).is_dir():
             from toolwright.trainer import sharded_checkpoints
 
             return state, sharded_checkpoints.whole(path / SHARDS)
         return state, torch.load(path / TENSORS, map_location="cpu", weights_only=True)
-    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except Exception as error:  # damaged bytes can make an unpickler raise anything
         raise unreadable(path, error) from error
 
 
 def plain(path: Path) -> dict[str, Any]:
     """Its plain values alone."""
+    verify(path, [STATE])
     try:
-        return read_state(path)
-    except (OSError, ValueError) as error:
+        state = json.loads((path / STATE).read_text())
+    except (OSError, ValueError, RecursionError) as error:
         raise unreadable(path, error) from error
-
-
-def read_state(path: Path) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((path / STATE).read_text())
+    if not isinstance(state, dict):
+        raise BrokenCheckpoint(path, f"{STATE} is not an object")
     return state
 
 
-def unreadable(path: Path, error: BaseException) -> UserError:
-    return UserError(f"checkpoint {path} cannot be read: {error}; remove it to go on from the one before it")
+def verify(path: Path, names: Iterable[str] | None = None) -> None:
+    """Raises BrokenCheckpoint unless these files, or all, are what was written."""
+    known = checksums(path)
+    wanted = {name: known[name] for name in names if name in known} if names is not None else known
+
+    def damage(name: str) -> str:
+        size, crc = wanted[name]
+        try:
+            found = checksum(path / name)
+        except FileNotFoundError:
+            return f"{name} is missing"
+        except OSError as error:
+            return f"{name}: {error.strerror or error}"
+        if found[0] != size:
+            return f"{name} has {found[0]:,} bytes, {size:,} were written"
+        return "" if found[1] == crc else f"{name} is damaged: its checksum is not that of what was written"
+
+    with ThreadPoolExecutor() as pool:
+        for why in pool.map(damage, wanted):
+            if why:
+                raise BrokenCheckpoint(path, why)
 
 
-def _whole(folder: Path) -> list[Path]:
-    found = [p for p in folder.glob("step_*") if p.is_dir() and p.name.removeprefix("step_").isdigit()]
-    return sorted(found, key=step_of)
+def checksums(path: Path) -> Checksums:
+    """As they were written; none of a checkpoint that has none yet."""
+    try:
+        listed = json.loads((path / CHECKSUMS).read_text())
+        return {str(name): (int(size), int(crc)) for name, (size, crc) in listed.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        raise BrokenCheckpoint(path, f"{CHECKSUMS} is damaged") from None
+
+
+def checksum(file: Path) -> tuple[int, int]:
+    """Size and CRC-32. It finds what a disk or a copy does to a file, at gigabytes a second."""
+    size = crc = 0
+    with file.open("rb", buffering=0) as stream:
+        buffer = memoryview(bytearray(READ_AT_ONCE))
+        while count := stream.readinto(buffer):
+            size, crc = size + count, zlib.crc32(buffer[:count], crc)
+    return size, crc
+
+
+def unreadable(path: Path, error: BaseException) -> BrokenCheckpoint:
+    return BrokenCheckpoint(path, f"{type(error).__name__}: {_line(error)}")
+
+
+def _line(error: BaseException) -> str:
+    """What it says, in one line of bearable length: torch adds a stack to some of its messages."""
+    return " ".join(str(error).split())[:300]
 
 
 def _flush(path: Path) -> None:

@@ -110,14 +110,18 @@ class Trainer:
     def restore(self, path: Path) -> None:
         """As a checkpoint has it."""
         plain = checkpoints.plain(path)
-        self.order.restore(plain["order"])
-        if plain["tasks"] != self.tasks_digest:
+        try:
+            step, order, tasks, version = (plain[k] for k in ("step", "order", "tasks", "weights_version"))
+            self.order.restore(order)
+        except (KeyError, TypeError) as error:
+            raise checkpoints.BrokenCheckpoint(path, f"{checkpoints.STATE} lacks {error}") from error
+        if tasks != self.tasks_digest:
             raise UserError(
                 "the checkpoint is of other training tasks: resume with the task settings and files that the "
                 "run began with, or start a new run"
             )
-        self.crew.restore(path, version=plain["weights_version"])
-        self.step_done = plain["step"]
+        self.crew.restore(path, version=version)
+        self.step_done = step
 
     def renew(self) -> None:
         """As before the first step, with a new learner in place of one that was lost."""

@@ -56,13 +56,14 @@ class Run:
         self.untold: list[Incident] = []  # in the metrics: of steps that were not ended
 
     def go(self, command: Sequence[str]) -> None:
-        found = self._resume()
-        self.folder.begin(self.config, command=command)
-        if found is not None:
-            self.folder.rewind(found)
         then = f"go on with: {self._resumption()}"
-        room = self.folder.while_there_is_room(then=then)
-        with self.progress, Interrupt() as interrupt, room, _lasting():
+        writable = self.folder.while_it_can_be_written
+        with writable(then=then):
+            found = self._resume()
+            self.folder.begin(self.config, command=command)
+            if found is not None:
+                self.folder.rewind(found)
+        with self.progress, Interrupt() as interrupt, writable(then=then), _lasting():
             self._announce()
             try:
                 self._all_steps(interrupt)
@@ -107,10 +108,9 @@ class Run:
             )
         self._say(f"step {under_way}: {lost}; the run goes back to {where}")
         self.trainer.renew()
-        if found is not None:
-            self.trainer.restore(found)
-        self.saved, self.exported = step if found else -1, -1
-        self.folder.rewind(step or -1)
+        restored = self._restore_newest()
+        self.saved, self.exported = -1 if restored is None else restored, -1
+        self.folder.rewind(restored or -1)
 
     def _steps(self, interrupt: Interrupt) -> None:
         trainer, last = self.trainer, self.config.train.steps
@@ -263,16 +263,37 @@ class Run:
         """The trainer as its last checkpoint left it; the last step that is to be kept, None in a new run."""
         if not self.config.run.resume:
             return None
-        found = checkpoints.latest(self.folder.checkpoints)
-        if found is None:
-            return -1  # killed before its first checkpoint: begin again from the same seed
         try:
-            self.trainer.restore(found)
+            step = self._restore_newest()
         except LearnerLost as error:
-            raise UserError(f"the run could not go on from {found}: {error}") from None
-        self.saved = self.trainer.step_done
+            raise UserError(f"the run could not go on from its checkpoint: {error}") from None
+        if step is None:
+            return -1  # killed before its first checkpoint: begin again from the same seed
+        self.saved = step
         # Step 0 is only an evaluation, and is done again; `model/` may be older than the checkpoint.
         return self.saved or -1
+
+    def _restore_newest(self) -> int | None:
+        """The step of the newest whole checkpoint, as which the trainer goes on; None without checkpoints.
+        Broken ones are named, and put aside once a whole one is found."""
+        broken: list[checkpoints.BrokenCheckpoint] = []
+        for path in checkpoints.newest_first(self.folder.checkpoints):
+            try:
+                self.trainer.restore(path)
+            except checkpoints.BrokenCheckpoint as error:
+                broken.append(error)
+                continue
+            for one in broken:
+                checkpoints.set_aside(one.path)
+                self._say(f"{one}; it is now {one.path.name}.broken, and the run goes on from {path.name}")
+            return self.trainer.step_done
+        if broken:
+            listed = "; ".join(map(str, broken))
+            raise UserError(
+                f"no checkpoint in {self.folder.checkpoints} is whole: {listed}; "
+                "start a new run, or remove them to begin this one again"
+            )
+        return None
 
     def _resumption(self) -> str:
         run = self.config.run

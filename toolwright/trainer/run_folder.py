@@ -28,6 +28,9 @@ from toolwright.runtime.timeline import Timeline
 from toolwright.trainer import checkpoints
 from toolwright.trajectory import Trajectory, save
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, the largest file that is allowed
+_ROLLOUTS = re.compile(r"step_(\d+)\.(parquet|partial)")
+
 Record = Callable[[Path, Sequence[Trajectory]], None]
 
 
@@ -60,6 +63,11 @@ class RunFolder:
             raise UserError(
                 f"run folder {path} exists: go on with it by run.resume=true, or choose another run.name"
             )
+        there = next(place for place in (path, *path.parents) if place.exists())
+        as_now = os.access in os.supports_effective_ids  # as who writes, not as who started it
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK, effective_ids=as_now):
+            why = "cannot be written to" if there.is_dir() else "is not a folder"
+            raise UserError(f"no run can be kept in {path}: {there} {why}; choose another run.dir")
         return cls(path)
 
     def begin(
@@ -68,11 +76,12 @@ class RunFolder:
         """Once nothing can be wrong with the configuration any more, say what runs here."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.model_copy(update={"run": config.run.model_copy(update={"resume": False})})
-        for place in (self.checkpoints, self.rollouts):
-            place.mkdir(parents=True, exist_ok=True)
-        (self.path / "config.yaml").write_text(stored.to_yaml(config))
-        with (self.path / "command.txt").open("a") as file:
-            file.write(provenance(command))
+        with self.while_it_can_be_written(then="start again"):
+            for place in (self.checkpoints, self.rollouts):
+                place.mkdir(parents=True, exist_ok=True)
+            (self.path / "config.yaml").write_text(stored.to_yaml(config))
+            with (self.path / "command.txt").open("a") as file:
+                file.write(provenance(command))
 
     def log(self, text: str) -> None:
         with (self.path / "log.txt").open("a") as file:
@@ -113,8 +122,8 @@ class RunFolder:
         Metrics.truncate(self.path / "metrics.jsonl", after_step=step)
         self.timeline.rewind(step)
         for file in self.rollouts.iterdir():
-            number = file.stem.removeprefix("step_")
-            if not number.isdigit() or int(number) > step:
+            # What is not ours stays: a note, a folder of somebody's analysis.
+            if (name := _ROLLOUTS.fullmatch(file.name)) and (name[2] == "partial" or int(name[1]) > step):
                 file.unlink()
         for leftover in [self.path / "model.partial", *self.checkpoints.glob("*.partial")]:
             shutil.rmtree(leftover, ignore_errors=True)
@@ -124,25 +133,40 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)
 
     @contextmanager
-    def while_there_is_room(self, *, then: str) -> Iterator[None]:
-        """A full disk is not a bug: says what is safe and how to go on."""
+    def while_it_can_be_written(self, *, then: str) -> Iterator[None]:
+        """A disk that is full or read-only and a folder that was removed are no bugs: says what is safe, and
+        how to go on."""
         try:
             yield
         except Exception as error:
-            if not _is_full(error):
+            told = self._told(error)
+            if told is None:
                 raise
             last = checkpoints.latest(self.checkpoints)
             kept = f"the last whole checkpoint is {last}; " if last else ""
-            raise UserError(
-                f"no room to write in {self.path}: {error}; {kept}make room, then {then}"
-            ) from error
+            what, remedy = told
+            raise UserError(f"{what}; {kept}{remedy}, then {then}") from error
+
+    def _told(self, error: Exception) -> tuple[str, str] | None:
+        """What happened to the folder and what helps, if that is what the error is about."""
+        cause = getattr(error, "cause", None)  # of an error that Ray brought from another process
+        cause = cause if isinstance(cause, Exception) else error
+        number, why = _number(cause), " ".join(str(cause).split())
+        if number in FULL:
+            return f"no room to write in {self.path}: {why}", "make room"
+        if number is None:
+            return None
+        if number in (errno.ENOENT, errno.ENOTDIR) and not self.path.is_dir():
+            return f"the run folder {self.path} is gone: {why}", "put it back"
+        if number == errno.EROFS or str(self.path) in why:
+            return f"cannot write in {self.path}: {why}", "see that it can be written to"
+        return None
 
 
-def _is_full(error: Exception) -> bool:
-    """Whether the disk is full, or a quota. Libraries in Rust tell the number in their message alone."""
+def _number(error: Exception) -> int | None:
+    """The system's own. Libraries in Rust tell it in their message alone."""
     told = re.search(r"\(os error (\d+)\)", str(error))
-    number = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
-    return number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return error.errno if isinstance(error, OSError) else int(told[1]) if told else None
 
 
 def _unused(path: Path) -> Path:

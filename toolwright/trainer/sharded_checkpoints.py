@@ -5,6 +5,7 @@ The folder must be one that all ranks see. What lies in it is torch's distribute
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,8 +23,35 @@ from toolwright.learner.sharding import Group
 from toolwright.trainer import checkpoints
 from toolwright.trainer.learning import Learner
 
+SUMS = ".checksums"  # of one rank's files, until the first rank has collected them
 # Of a checkpoint that cannot be written or read; torch collects what the ranks raised in the last of them.
 Failed = (OSError, RuntimeError, ValueError, KeyError, CheckpointException)
+
+
+class Writer(dcp.FileSystemWriter):
+    """Each rank sums up its own files, while they are still in its memory, and leaves the checksums beside
+    them; the first rank collects them."""
+
+    def __init__(self, shards: Path) -> None:
+        super().__init__(shards, sync_files=True)
+        self.shards = shards
+
+    def write_data(self, plan: Any, planner: Any) -> Any:
+        written = super().write_data(plan, planner)
+        names = {result.storage_data.relative_path for result in written.value()}
+        sums = {f"{checkpoints.SHARDS}/{name}": checkpoints.checksum(self.shards / name) for name in names}
+        if sums:
+            (self.shards / f"{min(names)}{SUMS}").write_text(json.dumps(sums))
+        return written
+
+
+def collected(shards: Path) -> checkpoints.Checksums:
+    """What the ranks left, which is then no longer needed."""
+    sums: checkpoints.Checksums = {}
+    for file in shards.glob(f"*{SUMS}"):
+        sums.update(json.loads(file.read_text()))
+        file.unlink()
+    return sums
 
 
 class Saver:
@@ -40,15 +68,15 @@ class Saver:
         """Returns once the tensors are copied. Their checkpoint has its name when `wait` returns; until then
         there is none."""
         self.wait()
-        partial = folder / f"step_{step}.partial"
+        shards = folder / f"step_{step}.partial" / checkpoints.SHARDS
+        failure: OSError | None = None
         if self.ranks.rank == 0:
-            checkpoints.begin(folder, step).mkdir(parents=True)
-        dist.barrier(self.ranks.aside)
-        written = dcp.async_save(
-            tensors,
-            storage_writer=dcp.FileSystemWriter(partial / checkpoints.SHARDS, sync_files=True),
-            process_group=self.ranks.aside,
-        )
+            try:
+                checkpoints.begin(folder, step).mkdir()
+            except OSError as error:
+                failure = error
+        self._agree(failure, folder, step)
+        written = dcp.async_save(tensors, storage_writer=Writer(shards), process_group=self.ranks.aside)
         assert isinstance(written, Future)
         if self.ranks.rank == 0:
             # The first rank's part ends last: it writes what tells where all the others are.
@@ -66,12 +94,14 @@ class Saver:
             failure: BaseException | None = None
         except Failed as error:
             failure = error
-        # Only the first rank knows whether the checkpoint has got its name; all go on, or none.
-        failed = torch.tensor(float(failure is not None))
-        dist.all_reduce(failed, dist.ReduceOp.MAX, group=self.ranks.aside)
-        if failed:
+        # Only the first rank knows whether the checkpoint has got its name.
+        self._agree(failure, folder, step)
+
+    def _agree(self, failure: BaseException | None, folder: Path, step: int) -> None:
+        """All ranks go on, or none."""
+        if any_of(self.ranks, failure is not None):
             failure = failure or RuntimeError("another rank could not write its part")
-            raise checkpoints.unwritten(folder, step, failure) from failure
+            raise checkpoints.unwritten(folder, step, _cause(failure)) from failure
 
     def close(self) -> None:
         try:
@@ -80,11 +110,18 @@ class Saver:
             self._pool.shutdown()
 
 
+def _cause(failure: BaseException) -> BaseException:
+    """What the first of the ranks raised: torch's own message has everybody's stack."""
+    if isinstance(failure, CheckpointException):
+        return next((error for error, _ in failure.failures.values()), failure)
+    return failure
+
+
 def _settle(written: Future[Any], folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
     partial = folder / f"step_{step}.partial"
     try:
         written.result()
-        checkpoints.write_state(partial, state)
+        checkpoints.seal(partial, state, collected(partial / checkpoints.SHARDS))
     except BaseException:
         checkpoints.begin(folder, step)
         raise
@@ -98,12 +135,31 @@ def restore(path: Path, learner: Learner, ranks: Group) -> dict[str, Any]:
     if not shards.is_dir():
         state, tensors = checkpoints.load(path)
     else:
+        _verify_together(path, ranks)
         try:
-            state, tensors = checkpoints.read_state(path), read(shards, ranks.blank)
+            state, tensors = checkpoints.plain(path), read(shards, ranks.blank)
         except Failed as error:
-            raise checkpoints.unreadable(path, error) from error
+            raise checkpoints.unreadable(path, _cause(error)) from error
     learner.restore(state, tensors)
     return state
+
+
+def _verify_together(path: Path, ranks: Group) -> None:
+    """Each rank checks a share of the files; all go on, or none."""
+    broken: checkpoints.BrokenCheckpoint | None = None
+    try:
+        checkpoints.verify(path, sorted(checkpoints.checksums(path))[ranks.rank :: ranks.size])
+    except checkpoints.BrokenCheckpoint as error:
+        broken = error
+    if any_of(ranks, broken is not None):
+        raise broken or checkpoints.BrokenCheckpoint(path, "another rank found it damaged")
+
+
+def any_of(ranks: Group, mine: bool) -> bool:
+    """Whether it is so on any rank."""
+    found = torch.tensor(float(mine))
+    dist.all_reduce(found, dist.ReduceOp.MAX, group=ranks.aside)
+    return bool(found)
 
 
 def whole(shards: Path) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _steps(
     student = Student(decoder, config)
     order = TaskOrder(len(fitting), config.run.seed)
     progress = Progress(config.steps, title=f"sft on {config.task.name}")
-    room = folder.while_there_is_room(then="start again")
+    room = folder.while_it_can_be_written(then="start again")
 
     def save() -> None:
         folder.save_model(lambda fresh: roles.export(decoder, tokenizer, fresh))
