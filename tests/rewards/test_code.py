@@ -162,3 +162,127 @@ def test_a_server_that_comes_back_within_the_limit_is_waited_for(sandbox_url: st
     finally:
         made.close()
     assert late.reward == 1.0
+
+
+HONEST = {
+    "a generator": (
+        "def f(n):\n    yield from range(n)",
+        ["assert list(f(3)) == [0, 1, 2]", "assert next(f(2)) == 0"],
+    ),
+    "an endless generator": (
+        "def f():\n    n = 0\n    while True:\n        yield n\n        n += 1",
+        ["numbers = f()\nassert [next(numbers) for _ in range(3)] == [0, 1, 2]"],
+    ),
+    "tuples and lists": ("def f(x): return (x, [x])", ["assert f(1) == (1, [1])", "assert f(1) != [1, [1]]"]),
+    "the types of dictionaries": (
+        "from collections import Counter, defaultdict, OrderedDict\n"
+        "def f(x):\n    d = defaultdict(list)\n    d[(1, 2)].append(x)\n"
+        "    return Counter(x), d, OrderedDict(a=1)",
+        [
+            "assert f('aab') == ({'a': 2, 'b': 1}, {(1, 2): ['aab']}, {'a': 1})",
+            "assert f('ab')[0].most_common(1)",
+        ],
+    ),
+    "sets and bytes": (
+        "def f(): return {1}, frozenset((2,)), b'\\x00\\xff', bytearray(b'a'), 1 + 2j, range(3), None",
+        [
+            "assert f() == ({1}, {2}, b'\\x00\\xff', b'a', 1 + 2j, range(3), None)",
+            "assert type(f()[1]) is frozenset",
+        ],
+    ),
+    "large and odd numbers": (
+        "import math\ndef f(): return 7 ** 5000, -(1 << 64), 0.1 + 0.2, math.inf, math.nan, True",
+        [
+            "a = f()\nassert a[:4] == (7 ** 5000, -(1 << 64), 0.1 + 0.2, float('inf'))\n"
+            "assert a[4] != a[4] and a[5] is True"
+        ],
+    ),
+    "any text": (
+        "def f(x): return x + '\\ud800\\0é\\U0001f600'",
+        ["assert f('ü') == 'ü\\ud800\\0é\\U0001f600'"],
+    ),
+    "subclasses": (
+        "import enum, collections\nP = collections.namedtuple('P', 'x y')\nclass E(enum.IntEnum): A = 3\n"
+        "def f(): return P(1, 2), E.A",
+        ["assert f() == ((1, 2), 3)"],
+    ),
+    "numpy's numbers": (
+        "import numpy as np\ndef f(x): return np.mean(x), np.int64(3), np.array(x) > 1, np.bool_(True)",
+        [
+            "m, n, larger, yes = f([1, 2, 3])\nassert m == 2.0 and n == 3 and yes is True\n"
+            "assert larger.tolist() == [False, True, True]"
+        ],
+    ),
+    "dates": (
+        "from datetime import *\ndef f(d): return d + timedelta(days=1, seconds=5)",
+        ["import datetime as d\nassert f(d.datetime(2024, 2, 28)) == d.datetime(2024, 2, 29, 0, 0, 5)"],
+    ),
+    "decimals and fractions": (
+        "from decimal import Decimal\nfrom fractions import Fraction\n"
+        "def f(): return Decimal('0.1'), Fraction(1, 3)",
+        ["assert f() == (Decimal('0.1'), Fraction(2, 6))"],
+    ),
+    "a match": (
+        "import re\ndef f(x): return re.search(r'(b+)', x)",
+        [
+            "assert f('abbc')",
+            "assert f('abbc').group() == 'bb'",
+            "assert not f('x')",
+            "assert f('x') is None",
+        ],
+    ),
+    "exceptions": (
+        "class Mine(ValueError): pass\ndef f(x):\n    if x: raise Mine('no', 1)\n    return [][0]",
+        [
+            "try:\n    f(1)\nexcept ValueError as error:\n    assert error.args == ('no', 1)\n"
+            "else:\n    assert False",
+            "try:\n    f(0)\nexcept IndexError:\n    pass\nelse:\n    assert False",
+        ],
+    ),
+    "functions as arguments": (
+        "def f(g, xs, *, key=None): return sorted((g(x) for x in xs), key=key)",
+        ["assert f(lambda x: x * 2, [1, 2], key=lambda x: -x) == [4, 2]", "assert f(str, [1]) == ['1']"],
+    ),
+    "iterators as arguments": (
+        "def f(xs): return sum(xs)",
+        ["assert f(iter([1, 2])) == 3", "assert f(x for x in [4]) == 4"],
+    ),
+    "functions as answers": (
+        "def f(a): return lambda b: a + b",
+        ["assert f(1)(2) == 3", "assert callable(f(1))"],
+    ),
+    "arguments changed in place": (
+        "def f(xs, d): xs.sort(); d.clear()",
+        ["xs, d = [3, 1, 2], {1: 2}\nassert f(xs, d) is None\nassert (xs, d) == ([1, 2, 3], {})"],
+    ),
+    "a class of the program's": (
+        "class Stack:\n    def __init__(self): self.items = []\n    def push(self, x): self.items.append(x)\n"
+        "    def pop(self): return self.items.pop()\n    def __len__(self): return len(self.items)\n"
+        "def height(node): return 1 + max((height(c) for c in (node.left, node.right) if c), default=0)\n"
+        "class Node:\n    def __init__(self): self.left = self.right = None",
+        [
+            "s = Stack()\ns.push(1)\ns.push([2])\nassert len(s) == 2 and s.pop() == [2] and s.items == [1]",
+            "root = Node()\nroot.left = Node()\nassert height(root) == 2 and height(root.left) == 1",
+        ],
+    ),
+    "a built-in name": ("def sum(a, b): return a * b", ["assert sum(2, 3) == 6"]),
+    "a long answer": (
+        "def f(n): return list(range(n)), 'x' * n",
+        ["assert f(300_000) == (list(range(300_000)), 'x' * 300_000)"],
+    ),
+    "state": ("n = 0\ndef f():\n    global n\n    n += 1\n    return n", ["assert [f(), f()] == [1, 2]"]),
+}
+
+
+@pytest.mark.parametrize("what", HONEST)
+def test_what_is_right_passes_whatever_it_takes_and_returns(what: str, code: Callable[..., Scorer]) -> None:
+    answer, tests = HONEST[what]
+    made = attempt(answer, {"tests": tests})
+    assert score(code(), made) == [1.0], (made.failure, made.reward_parts)
+
+
+def test_tests_that_cannot_be_tried_are_a_failure_and_no_score(code: Callable[..., Scorer]) -> None:
+    made = attempt("def f(x): pass", {"tests": ["class Mine: pass\nf(Mine())"]})
+    assert score(code(), made) == [None]
+    assert made.failure.kind == "task"
+    assert "cannot be given a Mine" in made.failure.message

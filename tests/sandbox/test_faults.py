@@ -45,7 +45,7 @@ def test_more_cpu_time_than_the_timeout_is_a_timeout(cpu_s: float, status: str) 
     """Found on a second core, where the kernel ends it before the clock does, it was called a kill."""
     nothing: Any = None
     job = {"timeout_s": 10.0}
-    run = Execution(1, job, nothing, Output(-1, 100), Output(-1, 100), started=0.0)
+    run = Execution(job, nothing, Output(-1, 100), Output(-1, 100), started=0.0, done=lambda _: None)
     assert run._verdict(-9, cpu_s)[0] == status
 
 

@@ -276,3 +276,76 @@ def test_status_health_and_metrics(server: Server) -> None:
     text = urllib.request.urlopen(server.url + "/metrics").read().decode()
     assert 'sandbox_requests_total{code="200",route="/run"}' in text
     assert "sandbox_queue_length 0.0" in text
+
+
+def test_judged_output_is_read_to_its_end_however_long(server: Server) -> None:
+    """Ordinary runs show 1 MiB of what they print."""
+    long = "x" * 70 + "\n"
+    count = (3 << 20) // len(long)
+    code = f"import sys\nfor _ in range({count}): sys.stdout.write({long!r})\n"
+    expected = long * count
+    right = server.post("/judge", {"code": code, "expected_output": expected})
+    assert right["passed"]
+    assert len(right["verdicts"][0]["stdout"]) == 1 << 20
+    for wrong in ("print('and more')", "print('y' * 200_000)", "print('y' * (2 << 20))"):
+        judged = server.post("/judge", {"code": code + wrong, "expected_output": expected})
+        assert judged["verdicts"][0]["verdict"] == "wrong_answer", wrong
+    short = server.post("/judge", {"code": code, "expected_output": expected[: 1 << 20]})
+    assert short["verdicts"][0]["verdict"] == "wrong_answer"
+    solution = {"type": "python", "solution": code, "expected_output": expected}
+    assert server.post("/judge", solution)["success"]
+    assert not server.post("/judge", {**solution, "solution": code + "print(1)"})["success"]
+
+
+def test_checks_are_run_by_another_process_than_the_program(server: Server) -> None:
+    program = (
+        "import os\ndef where(): return os.getcwd(), sorted(os.listdir())\ndef pid(): return os.getpid()"
+    )
+    checks = [
+        "assert where()[1] == ['given.txt']",
+        "import os\nassert os.listdir() == []",
+        "assert pid() == 7",
+    ]
+    request = {"code": program, "checks": checks, "files": {"given.txt": "1"}}
+    result = server.post("/judge", request)
+    assert [one["verdict"] for one in result["verdicts"]] == ["accepted", "accepted", "wrong_answer"]
+    assert not result["passed"]
+
+
+def test_a_check_that_ends_the_program_leaves_the_others_theirs(server: Server) -> None:
+    program = (
+        "import os\ndef f(n):\n    if n == 1: os._exit(0)\n    if n == 2: [0] * (1 << 40)\n"
+        "    while n == 3: pass\n    return n"
+    )
+    checks = [f"assert f({n}) == {n}" for n in range(5)]
+    result = server.post("/judge", {"code": program, "checks": checks, "timeout_s": 1.5})
+    verdicts = ["accepted", "runtime_error", "wrong_answer", "time_limit", "accepted"]
+    assert [one["verdict"] for one in result["verdicts"]] == verdicts
+    assert "MemoryError" in result["verdicts"][2]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict", "reason"),
+    [
+        ("def f(:", "runtime_error", "SyntaxError"),
+        ("raise SystemExit", "runtime_error", "SystemExit"),
+        ("while True: pass", "time_limit", "time"),
+        ("x = ' ' * (1 << 40)", "runtime_error", "MemoryError"),
+    ],
+)
+def test_a_program_that_cannot_be_loaded_fails_every_check(
+    server: Server, program: str, verdict: str, reason: str
+) -> None:
+    result = server.post("/judge", {"code": program, "checks": ["f()"] * 3, "timeout_s": 1.5})
+    assert [one["verdict"] for one in result["verdicts"]] == [verdict] * 3
+    assert reason in result["verdicts"][0]["reason"]
+
+
+def test_a_check_that_gives_what_no_program_can_be_given_is_said_to(server: Server) -> None:
+    check = "class Mine: pass\nassert f(Mine()) is None"
+    result = server.post("/judge", {"code": "def f(x): pass", "checks": [check]})
+    assert result["verdicts"][0]["verdict"] == "unsupported"
+    assert "cannot be given a Mine" in result["verdicts"][0]["reason"]
+    both = {"code": "", "checks": ["1"], "expected_output": ""}
+    assert server.ask("POST", "/judge", both)[0] == 422
+    assert server.ask("POST", "/judge", {"code": "", "checks": ["1"], "language": "bash"})[0] == 422

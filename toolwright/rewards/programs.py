@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import json
 import re
 from dataclasses import dataclass
@@ -16,20 +18,6 @@ FORMS = (
 )
 MOST_TESTS = 1000  # what the sandbox takes in one call
 
-# The solution is a module of its own, tried by what comes on standard input. What it prints is thrown away,
-# and only the end of the test prints the word: a solution that exits early has not passed.
-_TRIAL = """\
-import os, sys, types
-def _try(source):
-    test, out = sys.stdin.read(), sys.stdout
-    sys.stdin, sys.stdout = open(os.devnull), open(os.devnull, "w")
-    module = sys.modules["solution"] = types.ModuleType("solution")
-    exec(compile(source, "solution.py", "exec"), module.__dict__)
-    exec(compile(test, "test.py", "exec"), module.__dict__)
-    print({word!r}, file=out, flush=True)
-_try({source!r})
-"""
-
 
 @dataclass(frozen=True)
 class Tests:
@@ -38,16 +26,23 @@ class Tests:
     checks: tuple[str, ...] = ()
     cases: tuple[tuple[str, str], ...] = ()
     entry_point: str = ""
+    setup: str = ""
 
-    def request(self, item: Item, word: str) -> dict[str, Any]:
+    def request(self, item: Item) -> dict[str, Any]:
         """The body of `/judge` for this attempt."""
         code = code_of(item["solution_str"])
         if not self.checks:
             tests = [{"stdin": given, "expected_output": expected} for given, expected in self.cases]
             return {"code": code, "tests": tests}
-        source = completed(code, str(item["extra_info"].get("declaration", "")), self.entry_point)
-        tests = [{"stdin": check, "expected_output": word} for check in self.checks]
-        return {"code": _TRIAL.format(source=source, word=word), "tests": tests}
+        declaration = str(item["extra_info"].get("declaration", ""))
+        # The helpers of a declaration that tests use are the data set's, not what a solution makes of them.
+        helpers = f"{declaration.rstrip()}\n    pass\n" if declaration else ""
+        return {
+            "code": completed(code, declaration, self.entry_point),
+            "checks": list(self.checks),
+            "setup": helpers + self.setup,
+            "entry_point": self.entry_point,
+        }
 
 
 def tests_of(ground_truth: Any) -> Tests:
@@ -113,8 +108,23 @@ def _checks(truth: Any) -> Tests | None:
         return Tests(checks=(f"{test}\n\ncheck({entry})\n",), entry_point=entry)
     setup = truth.get("setup") or ""
     if isinstance(tests, list) and tests and all(isinstance(one, str) for one in (setup, *tests)):
-        return Tests(checks=tuple(f"{setup}\n{one}\n" for one in tests))
+        return Tests(checks=tuple(tests), setup=setup, entry_point=_hidden_name(tests))
     return None
+
+
+def _hidden_name(tests: list[str]) -> str:
+    """The function that assertions try, if it has the name of a built-in one that they would call instead."""
+    names: set[str] = set()
+    for test in tests:
+        try:
+            nodes = list(ast.walk(ast.parse(test)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ""
+        names |= {
+            node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+    [only] = names if len(names) == 1 else [""]
+    return only if hasattr(builtins, only) else ""
 
 
 def _cases(truth: Any) -> Tests | None:

@@ -11,12 +11,13 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import stat
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from toolwright.sandbox import cells, limits, program, wire
+from toolwright.sandbox import cells, checker, limits, program, solution, wire
 
 UNPREPARED = 120
 _REHEARSALS = 60
@@ -33,8 +34,20 @@ def live(channel: int, *, base_bytes: int) -> NoReturn:
         cells.serve(channel)
     if "argv" in job or "fetch" in job:
         _run_below(channel, job)
+    link = _receive_link(channel) if "linked" in job else -1
     _let_go_of(channel)
+    if "checks" in job:
+        checker.check(job.get("setup", ""), job["checks"], job.get("entry_point", ""), link)
+    if link >= 0:
+        solution.serve(job.get("code", ""), link)
     program.run(job.get("code", ""))
+
+
+def _receive_link(channel: int) -> int:
+    """One end of the line between a solution and its checker, which follows the job of each."""
+    with socket.socket(fileno=os.dup(channel)) as worker:
+        _, descriptors, _, _ = socket.recv_fds(worker, 1, 1)
+    return descriptors[0]
 
 
 def _prepare(job: dict[str, Any], base_bytes: int) -> None:

@@ -10,6 +10,7 @@ import orjson
 from pydantic import BaseModel, Field
 
 from toolwright.sandbox.jobs import BadRequest
+from toolwright.sandbox.judge import enough_to_compare
 from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.pool import refusal
 from toolwright.sandbox.queue import Flow
@@ -97,13 +98,17 @@ async def run(
         )
         expected = submission.expected_output
     try:
-        result = orjson.loads(await service.run(request, flow))
+        kept = enough_to_compare(service, expected or "")
+        result = orjson.loads(await service.execute(request, request.stdin, flow, {"output_bytes": kept}))
     except (BadRequest, UnknownLanguage) as error:
         result = {**refusal("error", str(error)), "stderr": str(error)}
     run_success = result["status"] == "ok"
+    success = run_success and (
+        expected is None or (not result["truncated"] and result["stdout"].strip() == expected.strip())
+    )
     return {
         "sub_id": submission.sub_id or str(uuid.uuid4()),
-        "success": run_success and (expected is None or result["stdout"].strip() == expected.strip()),
+        "success": success,
         "run_success": run_success,
         "cost": result["duration_s"],
         "stdout": result["stdout"],

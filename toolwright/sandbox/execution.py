@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,13 +24,13 @@ _REPORT_LIMIT = 64 << 20
 class Execution:
     """A job in a child. The wait status says how it ended; what the worker did to it is remembered here."""
 
-    number: int
     job: dict[str, Any]
     child: Child
     stdout: Output
     stderr: Output
     started: float
-    ended_by: str = ""  # timeout, memory, output or cancelled, when the worker ended it
+    done: Callable[[dict[str, Any]], None]  # is given the answer
+    ended_by: str = ""  # timeout, memory, output, checked or cancelled, when the worker ended it
     attached: bool = False
     weight: Weight | None = None
     timers: list[int] = field(default_factory=list)

@@ -31,6 +31,18 @@ class Jobs:
         loaded = self._mentions is not None and self._mentions.search(code) is not None
         return self._job(code=code, kind=LOADED if loaded else LIGHT, **wishes)
 
+    def trial(
+        self, code: str, checks: list[str], *, setup: str, entry_point: str, **wishes: Any
+    ) -> dict[str, Any]:
+        """A solution, and a checker that calls it: two jobs for one worker."""
+        solution = {**self.python(code, **wishes), "linked": True}
+        checker = {
+            **self.python("\n".join((setup, *checks)), timeout_s=wishes.get("timeout_s")),
+            "linked": True,
+        }
+        checker |= {"code": "", "checks": checks, "setup": setup, "entry_point": entry_point}
+        return {"solution": solution, "checker": checker, "timeout_s": solution["timeout_s"]}
+
     def session(self, **wishes: Any) -> dict[str, Any]:
         return self._job(kind=LOADED if self._mentions else LIGHT, session=True, **wishes)
 
@@ -63,6 +75,7 @@ class Jobs:
         executable: str = "",
         session: bool = False,
         limit_address_space: bool = True,
+        output_bytes: int | None = None,
     ) -> dict[str, Any]:
         limits = self._limits
         timeout_s = self._timeout(timeout_s)
@@ -82,7 +95,7 @@ class Jobs:
             "session": session,
             "limited": self._limited,
             "limit_address_space": limit_address_space,
-            "output_bytes": limits.output_kb << 10,
+            "output_bytes": output_bytes or limits.output_kb << 10,
             "flood_bytes": limits.flood_mb << 20,
             "fetch_bytes": limits.fetch_mb << 20,
         }

@@ -1,13 +1,15 @@
-"""Programs judged by what they print."""
+"""Programs judged by what they print, or by what their functions return."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import orjson
 
 from toolwright.sandbox.jobs import BadRequest
+from toolwright.sandbox.languages import PYTHON
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import JudgeRequest, Test
 from toolwright.sandbox.service import Service
@@ -18,6 +20,8 @@ _BY_STATUS = {
     "memory": "memory_limit",
     "killed": "killed",
 }
+_BY_OUTCOME = {"passed": "accepted", "failed": "wrong_answer", "unsupported": "unsupported"}
+_BEYOND_EXPECTED = 1 << 16  # bytes that a right output may have more: blanks at the ends of lines
 
 
 def same_output(found: str, expected: str) -> bool:
@@ -29,25 +33,95 @@ def same_output(found: str, expected: str) -> bool:
     return lines(found) == lines(expected)
 
 
+def enough_to_compare(service: Service, expected: str) -> int:
+    """Bytes of output to keep: all that can be right, so that no end, right or wrong, is cut off."""
+    return max(service.settings.limits.output_kb << 10, len(expected.encode()) + _BEYOND_EXPECTED)
+
+
 async def judge(service: Service, request: JudgeRequest) -> dict[str, Any]:
-    """A verdict for each test; the tests run side by side."""
-    if (request.tests is None) == (request.expected_output is None):
-        raise BadRequest("give either expected_output (with stdin) or tests")
-    tests = request.tests or [Test(stdin=request.stdin, expected_output=request.expected_output or "")]
-    service.pool.queue.reserve(len(tests))
-    flow = Flow()
-    verdicts = await asyncio.gather(*(_verdict(service, request, test, flow) for test in tests))
+    """A verdict for each test."""
+    if sum(form is not None for form in (request.tests, request.expected_output, request.checks)) != 1:
+        raise BadRequest("give one of expected_output (with stdin), tests and checks")
+    if request.checks is not None:
+        verdicts = await _checked(service, request, request.checks)
+    else:
+        tests = request.tests or [Test(stdin=request.stdin, expected_output=request.expected_output or "")]
+        service.pool.queue.reserve(len(tests))
+        flow = Flow()
+        verdicts = await asyncio.gather(*(_verdict(service, request, test, flow) for test in tests))
     return {"passed": all(verdict["verdict"] == "accepted" for verdict in verdicts), "verdicts": verdicts}
 
 
 async def _verdict(service: Service, request: JudgeRequest, test: Test, flow: Flow) -> dict[str, Any]:
-    result = orjson.loads(await service.execute(request, test.stdin, flow, {}))
+    shown = service.settings.limits.output_kb << 10
+    wanted = enough_to_compare(service, test.expected_output)
+    result = orjson.loads(await service.execute(request, test.stdin, flow, {"output_bytes": wanted}))
     reason = result.get("reason")
     if result["status"] == "ok":
-        verdict = "accepted" if same_output(result["stdout"], test.expected_output) else "wrong_answer"
+        right = not result["truncated"] and same_output(result["stdout"], test.expected_output)
+        verdict = "accepted" if right else "wrong_answer"
+        if result["truncated"]:
+            reason = f"it wrote more than {wanted} bytes"
     elif reason and reason.startswith("compile:"):
         verdict = "compile_error"
     else:
         verdict = _BY_STATUS[result["status"]]
-    kept = {name: result[name] for name in ("stdout", "stderr", "duration_s")}
-    return {"verdict": verdict, **kept, **({"reason": reason} if reason else {})}
+    return _told(verdict, reason, result["stdout"][:shown], result["stderr"][:shown], result["duration_s"])
+
+
+async def _checked(service: Service, request: JudgeRequest, checks: list[str]) -> list[dict[str, Any]]:
+    """One solution process answers all checks. Where it ends early, each of the rest gets another."""
+    if service.languages.find(request.language)[0] is not None:
+        raise BadRequest(f"checks are for {PYTHON}, not for {request.language}")
+    service.pool.queue.reserve(len(checks))
+    flow = Flow()
+
+    async def tried(some: list[str]) -> tuple[list[dict[str, Any]], bool]:
+        job = service.jobs.trial(
+            request.code,
+            some,
+            setup=request.setup,
+            entry_point=request.entry_point,
+            timeout_s=request.timeout_s,
+            memory_mb=request.memory_mb,
+            files=request.files,
+        )
+        return _read(orjson.loads(await service.pool.submit(job, flow, request.deadline_s)), len(some))
+
+    verdicts, loaded = await tried(checks)
+    if len(verdicts) == len(checks):
+        return verdicts
+    if not loaded:
+        return verdicts * len(checks)
+    # The first check of a process has all of its time and memory; a later one may have had too little.
+    kept = max(1, len(verdicts) - 1)
+    alone = await asyncio.gather(*(tried([check]) for check in checks[kept:]))
+    return verdicts[:kept] + [found[0] for found, _ in alone]
+
+
+def _read(result: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], bool]:
+    """The verdicts of the checks that were begun, the last of which may have ended the trial; and whether the
+    solution was loaded at all."""
+    if "checker" not in result:  # no worker could try it
+        return [_told(_BY_STATUS[result["status"]], result.get("reason"))], False
+    solution, checker = result["solution"], result["checker"]
+    told = [json.loads(line) for line in checker["stdout"].splitlines()]
+    loaded = ["loaded", ""] in told[:1]
+    verdicts = [
+        _told(_BY_OUTCOME[outcome], why, stderr=checker["stderr"])
+        for outcome, why in told
+        if outcome in _BY_OUTCOME
+    ]
+    if len(verdicts) < count and "unsupported" not in (outcome for outcome, _ in told):
+        ended = next((run for run in (solution, checker) if run["status"] in ("timeout", "memory")), None)
+        verdict = _BY_STATUS[ended["status"]] if ended else "runtime_error"
+        why = ended["reason"] if ended else told[-1][1] if told else ""
+        verdicts.append(_told(verdict, why, solution["stdout"], solution["stderr"], solution["duration_s"]))
+    return verdicts, loaded
+
+
+def _told(
+    verdict: str, reason: str | None, stdout: str = "", stderr: str = "", duration_s: float = 0.0
+) -> dict[str, Any]:
+    told = {"verdict": verdict, "stdout": stdout, "stderr": stderr, "duration_s": duration_s}
+    return {**told, "reason": reason} if reason else told

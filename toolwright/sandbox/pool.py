@@ -241,7 +241,7 @@ class Pool:
         call.answer.add_done_callback(partial(link.cancel_unless_answered, number))
         if call.seat is not None:
             call.seat.busy = True
-        kind = wire.RUN if call.seat is None else wire.CELL
+        kind = wire.CELL if call.seat is not None else wire.TRIAL if "checker" in job else wire.RUN
         link.write(wire.frame(kind, number, orjson.dumps(job)))
 
     def answered(self, call: Call | None, body: bytes) -> None:

@@ -120,16 +120,28 @@ class Test(_Body):
 
 
 class JudgeRequest(Program):
-    """A program and what it should print: either one test in place, or a list."""
+    """A program and what it should print, one test or a list; or the code that checks its functions."""
 
     stdin: str = ""
     expected_output: str | None = None
     tests: list[Test] | None = Field(default=None, min_length=1, max_length=1000)
+    checks: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1000,
+        description="Python that calls what the program defines and raises where it is wrong; "
+        "run in another process, which the program cannot reach",
+    )
+    setup: str = Field(default="", description="Python run before each check, in the process of the checks")
+    entry_point: str = Field(
+        default="", description="a name that is the program's even where setup defines it"
+    )
 
 
 Verdict = Literal[
-    "accepted", "wrong_answer", "runtime_error", "time_limit", "memory_limit", "compile_error", "killed"
-]
+    "accepted", "wrong_answer", "runtime_error", "time_limit", "memory_limit", "compile_error", "killed",
+    "unsupported",
+]  # fmt: skip
 
 
 class TestVerdict(BaseModel):

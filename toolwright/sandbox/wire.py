@@ -9,7 +9,7 @@ from typing import Any
 
 # Server to worker and back: length of the body, kind, number of the call, body (JSON).
 FRAME = struct.Struct("<IBI")
-RUN, OPEN, CELL, CLOSE, READY, RESULT, LOST, CANCEL = range(1, 9)
+RUN, OPEN, CELL, CLOSE, READY, RESULT, LOST, CANCEL, TRIAL = range(1, 10)
 
 # Worker to zygote: verb, number of the child, argument; descriptors travel beside a FORK.
 ORDER = struct.Struct("<BIi")

@@ -27,6 +27,7 @@ from toolwright.sandbox.execution import Execution
 from toolwright.sandbox.interpreter import Interpreter
 from toolwright.sandbox.nursery import Child, Nursery
 from toolwright.sandbox.output import Output
+from toolwright.sandbox.trial import Trial
 
 _ATTACH_AFTER_S = 0.005
 _WATCH_EVERY_S = 0.1
@@ -60,7 +61,7 @@ class Worker:
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
         self._executions: dict[int, Execution] = {}  # by number of the child
-        self._calls: dict[int, Execution] = {}  # by number of the call
+        self._calls: dict[int, Execution | Trial] = {}  # by number of the call
         self._interpreters: dict[int, Interpreter] = {}  # by number of the call that opened them
         self._sessions_by_child: dict[int, Interpreter] = {}
         self._cells: dict[int, Interpreter] = {}  # by number of the call that is under way
@@ -123,6 +124,8 @@ class Worker:
         for kind, number, body in self._frames.feed(data):
             if kind == wire.RUN:
                 self._start(number, self._decode(body))
+            elif kind == wire.TRIAL:
+                self._try(number, self._decode(body))
             elif kind == wire.OPEN:
                 self._open(number, self._decode(body))
             elif kind == wire.CELL:
@@ -160,44 +163,80 @@ class Worker:
     # Runs.
 
     def _start(self, number: int, job: dict[str, Any]) -> None:
+        self._calls[number] = self._begin(job, partial(self._answer_run, number))
+
+    def _answer_run(self, number: int, result: dict[str, Any]) -> None:
+        del self._calls[number]
+        self.answer(number, result)
+
+    def _try(self, number: int, told: dict[str, Any]) -> None:
+        """Starts a solution and its checker, each with one end of a line between them."""
+        trial = self._calls[number] = Trial(number)
+        ends = socket.socketpair()
+        for name, end in zip(("solution", "checker"), ends, strict=True):
+            job = {**told[name], "queued_s": told["queued_s"], "timeout_s": told["timeout_s"]}
+            trial.runs[name] = self._begin(job, partial(self._answer_trial, trial, name), link=end)
+
+    def _answer_trial(self, trial: Trial, name: str, result: dict[str, Any]) -> None:
+        if trial.ended(name, result):
+            del self._calls[trial.number]
+            self.answer(trial.number, trial.results)
+
+    def _begin(
+        self,
+        job: dict[str, Any],
+        done: Callable[[dict[str, Any]], None],
+        link: socket.socket | None = None,
+    ) -> Execution:
         nursery = self._nurseries.get(job["kind"], self._fallback)
         child = nursery.take()
         job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
         job["stdin"] = job["stdin"].encode()
         execution = Execution(
-            number=number,
             job=job,
             child=child,
             stdout=Output(child.stdout, job["output_bytes"]),
             stderr=Output(child.stderr, job["output_bytes"]),
             started=time.monotonic(),
+            done=done,
         )
-        self._executions[child.number] = self._calls[number] = execution
-        self.deliver(child, wire.pack_job(job))
+        self._executions[child.number] = execution
+        self.deliver(child, wire.pack_job(job), link)
         execution.timers = [
             self.after(_ATTACH_AFTER_S, lambda: self._attach(execution)),
             self._start_clock(execution),
         ]
         nursery.fill()
+        return execution
 
     def _start_clock(self, execution: Execution) -> int:
         """Here and not in the run, which could stop any clock of its own."""
         return self.after(execution.job["timeout_s"], lambda: execution.end("timeout"))
 
-    def deliver(self, child: Child, data: bytes | memoryview) -> None:
-        """Sends to a child without ever waiting for it."""
+    def deliver(self, child: Child, data: bytes | memoryview, link: socket.socket | None = None) -> None:
+        """Sends to a child without ever waiting for it; `link`, if there is one, follows the data."""
         if child.channel.fileno() < 0:
+            if link is not None:
+                link.close()
             return  # it ended before it had read everything
         child.channel.setblocking(False)
+        sent = 0
         try:
-            sent = child.channel.send(data)
+            if data:
+                sent = child.channel.send(data)
+            if sent == len(data) and link is not None:
+                socket.send_fds(child.channel, [b"l"], [link.fileno()])
+                link.close()
+                link = None
         except BlockingIOError:
-            sent = 0
+            pass
         except ConnectionError:
+            if link is not None:
+                link.close()
             return  # it has ended; its zygote will say how
-        if sent < len(data):
+        if sent < len(data) or link is not None:
             rest = memoryview(data)[sent:]
-            self.after(0.001, lambda: self.deliver(child, rest))
+            self.after(0.001, lambda: self.deliver(child, rest, link))
 
     def _attach(self, execution: Execution) -> None:
         """From now on this run is worth watching."""
@@ -248,7 +287,6 @@ class Worker:
 
     def _finish(self, execution: Execution, status: int, cpu_s: float) -> None:
         del self._executions[execution.child.number]
-        del self._calls[execution.number]
         for timer in execution.timers:
             self.cancel(timer)
         for stream in (execution.stdout, execution.stderr):
@@ -262,7 +300,7 @@ class Worker:
             execution.ended_by = "memory"
         result = execution.answer(status, cpu_s)
         execution.close()
-        self.answer(execution.number, result)
+        execution.done(result)
         self._sweep(execution.child)
 
     def _group_took_one(self) -> bool:

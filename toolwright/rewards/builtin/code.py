@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from toolwright.failures import InfrastructureFailure
+from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.rewards import SCORERS
 from toolwright.rewards.item import Item, final_turn
 from toolwright.rewards.programs import tests_of
@@ -69,13 +68,16 @@ class Code:
         if len(item["solution_str"]) > LONGEST:
             return {"score": 0.0, "acc": 0.0, "passed": 0.0}
         client = self._connected()
-        request = tests.request(item, word=secrets.token_hex(8))
+        request = tests.request(item)
         async with self._places:  # the limit is of the run, not of the wait for those before it
             told = await client.judge(**{**request, **self._wishes}, timeout=self._limit_s)
         verdicts: list[dict[str, Any]] = told["verdicts"]
         lost = [v["reason"] for v in verdicts if v.get("reason", "").startswith(_SAYS_NOTHING)]
         if lost:
             raise InfrastructureFailure(f"the sandbox at {self._url} could not run it: {lost[0]}")
+        unable = [v["reason"] for v in verdicts if v["verdict"] == "unsupported"]
+        if unable:
+            raise TaskFailure(f"scorer 'code' cannot try this: {unable[0]}")
         passed = sum(v["verdict"] == "accepted" for v in verdicts) / len(verdicts)
         right = float(passed == 1.0)
         return {"score": passed if self._partial else right, "acc": right, "passed": passed}
