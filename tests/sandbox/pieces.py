@@ -36,7 +36,7 @@ FETCHED_AT_ONCE = Piece(
     "fetched files are opened without waiting",
     worker="import os\nfrom toolwright.sandbox import child\nchild._at_once = os.open",
 )
-OWN_GROUP = Piece("a process group for each run", worker=_without_steps("('setpgid',)"))
+OWN_GROUP = Piece("a session for each run", worker=_without_steps("('setsid',)"))
 OWN_USERS = Piece("a user namespace for each run", worker=_without_steps("('unshare', kernel.CLONE_NEWUSER)"))
 NO_RIGHTS = Piece("capabilities are given up", worker=_without_steps("('capset',)"))
 NO_RIGHTS_ANYWHERE = Piece(
@@ -57,11 +57,11 @@ limits.soft_and_hard = lambda kind, amount: (amount, resource.getrlimit(kind)[1]
 )
 CLOCK = Piece(
     "the clock is outside the run",
-    worker="from toolwright.sandbox.worker import Worker\nWorker._start_clock = lambda self, execution: 0",
+    worker="from toolwright.sandbox.clock import Clock\nClock.passed = lambda self: ''",
 )
 MEMORY_TOGETHER = Piece(
     "the memory of all processes is added up",
-    worker="from toolwright.sandbox.worker import Worker\nWorker.too_heavy = lambda self, run: False",
+    worker="from toolwright.sandbox.worker import Worker\nWorker.too_heavy = lambda *_: False",
 )
 MEMORY_BY_OWNER = Piece(
     "pages are counted by their owners",

@@ -11,6 +11,7 @@ import pytest
 from tests.waiting import wait_until
 from toolwright.failures import UserError
 from toolwright.sandbox.client import Client
+from toolwright.sandbox.clock import Clock
 from toolwright.sandbox.execution import Execution
 from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.output import Output
@@ -44,8 +45,8 @@ def test_code_that_names_a_package_which_is_not_installed_hurts_nobody() -> None
 def test_more_cpu_time_than_the_timeout_is_a_timeout(cpu_s: float, status: str) -> None:
     """Found on a second core, where the kernel ends it before the clock does, it was called a kill."""
     nothing: Any = None
-    job = {"timeout_s": 10.0}
-    run = Execution(job, nothing, Output(-1, 100), Output(-1, 100), started=0.0, done=lambda _: None)
+    job = {"timeout_s": 10.0, "wall_s": 100.0, "wall_is_deadline": False}
+    run = Execution(job, nothing, Output(-1, 100), Output(-1, 100), clock=Clock(job), done=lambda _: None)
     assert run._verdict(-9, cpu_s)[0] == status
 
 

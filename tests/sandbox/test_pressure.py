@@ -128,7 +128,10 @@ def test_a_killed_worker_is_replaced_and_its_run_answered(victim: str) -> None:
 
 
 def test_a_worker_that_stands_still_is_given_up() -> None:
-    impatient = Piece("patience", server="from toolwright.sandbox import pool; pool._PATIENCE_S = 0.5")
+    impatient = Piece(
+        "patience",
+        server="from toolwright.sandbox import limits, pool; limits._WALL_GRACE_S = pool._PATIENCE_S = 0.5",
+    )
     with served_without(frozenset({impatient}), "--workers", "1", "--preload", "") as server:
         worker = next(
             pid for pid in children(server.pid) if Path(f"/proc/{pid}/comm").read_text() == "sandbox-worker\n"
@@ -218,7 +221,7 @@ GOOD = [
     ("print(input())", None),
     ("import re; print(re.sub('a', 'b', 'a' * ({n} % 7)))", lambda n: "b" * (n % 7) + "\n"),
 ]
-SHORT, LONG = 1.0, 90.0  # LONG: more than a loaded machine needs, so that the verdict is the code's own
+SHORT, LONG = 0.3, 90.0  # LONG: more than a loaded machine needs, so that the verdict is the code's own
 HOSTILE = [
     ("1/0", LONG, "error"),
     ("import os; os._exit(9)", LONG, "error"),

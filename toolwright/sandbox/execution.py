@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolwright.sandbox.child import UNPREPARED
-from toolwright.sandbox.limits import cpu_seconds
+from toolwright.sandbox.clock import DEADLINE, STARVED, TIMEOUT, Clock
 from toolwright.sandbox.memory import Weight
 from toolwright.sandbox.nursery import Child
 from toolwright.sandbox.output import Output
@@ -28,9 +28,10 @@ class Execution:
     child: Child
     stdout: Output
     stderr: Output
-    started: float
+    clock: Clock
     done: Callable[[dict[str, Any]], None]  # is given the answer
-    ended_by: str = ""  # timeout, memory, output, checked or cancelled, when the worker ended it
+    ended_by: str = ""  # a limit of the clock, memory, output, checked or cancelled, when the worker ended it
+    waits_for: Execution | None = None  # while that one works, this one may sleep
     attached: bool = False
     weight: Weight | None = None
     timers: list[int] = field(default_factory=list)
@@ -68,13 +69,14 @@ class Execution:
             status = report.get("status", status)
         exit_code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         verdict, reason = self._verdict(exit_code, cpu_s)
+        unjudged = self.ended_by == STARVED
         truncated = self.stdout.truncated or self.stderr.truncated
         result: dict[str, Any] = {
             "status": verdict,
             "stdout": self.stdout.take(),
             "stderr": self.stderr.take(),
-            "exit_code": exit_code,
-            "duration_s": round(time.monotonic() - self.started, 6),
+            "exit_code": None if unjudged else exit_code,
+            "duration_s": round(time.monotonic() - self.clock.started, 6),
             "queued_s": self.job["queued_s"],
             "truncated": truncated,
             "cpu_s": round(cpu_s, 6),
@@ -87,8 +89,13 @@ class Execution:
         return result
 
     def _verdict(self, exit_code: int, cpu_s: float) -> tuple[str, str]:
-        if self.ended_by == "timeout":
-            return "timeout", "the run passed its timeout and was ended"
+        if self.ended_by == DEADLINE:
+            return "timeout", "the deadline of the call passed before the run had ended"
+        if self.ended_by == STARVED:
+            return "killed", "queue: the machine was too busy to give the run its processor time"
+        # Looked at again here: the worker may have come too late to end it.
+        if self.ended_by == TIMEOUT or cpu_s >= self.job["timeout_s"]:
+            return "timeout", "the run passed its timeout in processor time and sleep, and was ended"
         if self.ended_by == "memory":
             return "memory", "the run's processes together used more memory than the limit"
         if self.ended_by == "output":
@@ -99,8 +106,6 @@ class Execution:
             return "ok", ""
         if exit_code in (1, -signal.SIGABRT) and self.stderr.ends_in_memory_error():
             return "memory", "an allocation was refused at the memory limit"
-        if exit_code == -signal.SIGKILL and cpu_s >= cpu_seconds(self.job["timeout_s"]):
-            return "timeout", "the run used more CPU time than its timeout"
         if exit_code == -signal.SIGKILL:
             return "killed", "the run was killed from outside"
         if exit_code == UNPREPARED and self.stderr.last_line().startswith(b"the sandbox could not"):

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from toolwright.sandbox import wire
+from toolwright.sandbox.clock import LOOK_EVERY_S, Clock
 from toolwright.sandbox.memory import Weight
 from toolwright.sandbox.nursery import Child
 from toolwright.sandbox.output import Output
@@ -15,7 +16,6 @@ from toolwright.sandbox.output import Output
 if TYPE_CHECKING:
     from toolwright.sandbox.worker import Worker
 
-_WATCH_EVERY_S = 0.1
 _WATCH_IDLE_EVERY_S = 1.0
 _TOO_HEAVY = "its processes together used more memory than the limit"
 _GRACE_S = 1.0  # between the interrupt of a cell that overran and the end of its session
@@ -37,13 +37,13 @@ class Interpreter:
         self._cells = 0
         self._call = 0
         self._cell: dict[str, Any] | None = None
-        self._started = 0.0
+        self._clock: Clock | None = None
         self._timer = 0
         self._end_timer = 0
         self._watch_timer = 0
-        self._watched_as_idle = True
         self._overran = False
         self._ended_by = ""
+        self._watch_idle()
 
     def flooded(self) -> bool:
         return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
@@ -52,25 +52,33 @@ class Interpreter:
         """Sends a cell; the server sees to it that there is only one at a time."""
         self._cells += 1
         self._call, self._cell, self._overran = call, cell, False
-        self._started = time.monotonic()
+        self._clock = Clock(cell, of_a_cell=True)
         message = {"code": cell["code"], "number": self._cells, "value_bytes": self.job["output_bytes"]}
         self._worker.deliver(self.child, wire.pack_job(message))
-        self._timer = self._worker.after(cell["timeout_s"], self.interrupt)
-        if self._watched_as_idle:
-            self._worker.cancel(self._watch_timer)
-            self._watch()
+        self._timer = self._worker.after(min(LOOK_EVERY_S, cell["timeout_s"]), self._look_after_cell)
 
-    def _watch(self) -> None:
-        """Between cells as well, more rarely: what they started may go on."""
-        self._watched_as_idle = self._cell is None
-        every = _WATCH_IDLE_EVERY_S if self._watched_as_idle else _WATCH_EVERY_S
-        self._watch_timer = self._worker.after(every, self._weigh)
-
-    def _weigh(self) -> None:
-        if self._worker.too_heavy(self):
+    def _look_after_cell(self) -> None:
+        assert self._clock is not None
+        pids = self._worker.processes_of(self)
+        if pids:
+            self._clock.look(pids)
+        if self._clock.passed():
+            self.interrupt()
+        elif pids and self._worker.too_heavy(self, pids):
             self.close(_TOO_HEAVY)
         else:
-            self._watch()
+            self._timer = self._worker.after(self._clock.next_look_s(), self._look_after_cell)
+
+    def _watch_idle(self) -> None:
+        """Between cells as well, more rarely: what they started may go on."""
+        self._watch_timer = self._worker.after(_WATCH_IDLE_EVERY_S, self._weigh)
+
+    def _weigh(self) -> None:
+        pids = self._worker.processes_of(self)
+        if pids and self._worker.too_heavy(self, pids):
+            self.close(_TOO_HEAVY)
+        else:
+            self._watch_idle()
 
     def interrupt(self) -> None:
         """Ends a cell that overran, or that nobody waits for any more."""
@@ -131,6 +139,7 @@ class Interpreter:
 
     def _reply(self, status: str, reason: str, *, exit_code: int | None, value: str | None) -> None:
         assert self._cell is not None
+        assert self._clock is not None
         self.stdout.drain()
         self.stderr.drain()
         result: dict[str, Any] = {
@@ -140,7 +149,7 @@ class Interpreter:
             "stderr": self.stderr.take(),
             "value": value,
             "exit_code": exit_code,
-            "duration_s": round(time.monotonic() - self._started, 6),
+            "duration_s": round(time.monotonic() - self._clock.started, 6),
             "queued_s": self._cell["queued_s"],
         }
         if reason:

@@ -6,6 +6,9 @@ import math
 import resource
 from dataclasses import dataclass
 
+_WALL_FACTOR = 10
+_WALL_GRACE_S = 30.0
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -50,8 +53,16 @@ def for_the_job(timeout_s: float, memory_bytes: int, address_space: bool) -> Non
 
 
 def cpu_seconds(timeout_s: float) -> int:
-    """More than a run can use before its wall clock ends it, unless it found a second core."""
+    """More than a process can use before its run is ended from outside."""
     return math.ceil(timeout_s) + 1
+
+
+def wall_seconds(timeout_s: float) -> float:
+    """How long a run may take by the wall clock, of which its own time is `timeout_s` at most.
+
+    The rest is waiting for a processor: only a machine with ten times the work that it can do lets it pass.
+    """
+    return _WALL_FACTOR * timeout_s + _WALL_GRACE_S
 
 
 def soft_and_hard(kind: int, amount: int) -> tuple[int, int]:

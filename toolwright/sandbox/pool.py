@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 import os
 import socket
 import struct
@@ -23,6 +24,7 @@ import orjson
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox import cgroup, wire
+from toolwright.sandbox.limits import wall_seconds
 from toolwright.sandbox.queue import Call, FairQueue, Flow, Seat
 from toolwright.sandbox.settings import Settings
 
@@ -37,7 +39,7 @@ _ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
 _START_TIMEOUT_S = 120.0
 _EXPIRE_EVERY_S = 0.05
 _RATE_OF_RESTARTS_S = 0.5
-_PATIENCE_S = 60.0  # with a worker that should have ended a run by its timeout
+_PATIENCE_S = 60.0  # with a worker that should have ended a run by now
 _LOST = b'{"lost"'  # how the answer to a cell begins whose session is gone
 
 
@@ -232,9 +234,10 @@ class Pool:
         now = time.monotonic()
         job = call.job
         job["queued_s"] = round(now - call.entered, 6)
-        if job.get("deadline_s") is not None:
-            job["timeout_s"] = max(0.001, min(job["timeout_s"], call.deadline - now))
-        call.overdue = now + job["timeout_s"] + _PATIENCE_S
+        wall_s = wall_seconds(job["timeout_s"])
+        left_s = max(0.001, call.deadline - now) if job.get("deadline_s") is not None else math.inf
+        job["wall_s"], job["wall_is_deadline"] = min(wall_s, left_s), left_s < wall_s
+        call.overdue = now + job["wall_s"] + _PATIENCE_S
         number = next(self._numbers) & 0xFFFFFFFF
         link.running[number] = call
         # When nobody waits for it any more, a run that is under way is ended and a cell interrupted.

@@ -39,7 +39,9 @@ class Program(_Body):
 
     code: str
     language: str = "python"
-    timeout_s: Seconds | None = Field(default=None, description="wall-clock limit of the run itself")
+    timeout_s: Seconds | None = Field(
+        default=None, description="limit of the run's own time: processor time of all its processes and sleep"
+    )
     memory_mb: int | None = Field(default=None, gt=0, le=1 << 20)
     deadline_s: Seconds | None = Field(
         default=None, description="limit of the whole call, waiting in the queue included"

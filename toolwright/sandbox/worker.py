@@ -20,9 +20,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from toolwright.sandbox import memory, wire
+from toolwright.sandbox import memory, processes, wire
 from toolwright.sandbox.cgroup import Group
 from toolwright.sandbox.child import UNPREPARED
+from toolwright.sandbox.clock import LOOK_EVERY_S, Clock
 from toolwright.sandbox.execution import Execution
 from toolwright.sandbox.interpreter import Interpreter
 from toolwright.sandbox.nursery import Child, Nursery
@@ -30,7 +31,7 @@ from toolwright.sandbox.output import Output
 from toolwright.sandbox.trial import Trial
 
 _ATTACH_AFTER_S = 0.005
-_WATCH_EVERY_S = 0.1
+_ASK_AGAIN_S = 0.005
 # Reads that empty a pipe nobody writes to any more: the largest an ordinary user can have holds 1 MiB.
 _TO_THE_END = 32
 
@@ -174,8 +175,11 @@ class Worker:
         trial = self._calls[number] = Trial(number)
         ends = socket.socketpair()
         for name, end in zip(("solution", "checker"), ends, strict=True):
-            job = {**told[name], "queued_s": told["queued_s"], "timeout_s": told["timeout_s"]}
-            trial.runs[name] = self._begin(job, partial(self._answer_trial, trial, name), link=end)
+            shared = {key: told[key] for key in ("queued_s", "timeout_s", "wall_s", "wall_is_deadline")}
+            done = partial(self._answer_trial, trial, name)
+            trial.runs[name] = self._begin({**told[name], **shared}, done, link=end)
+        solution, checker = trial.runs.values()
+        solution.waits_for, checker.waits_for = checker, solution
 
     def _answer_trial(self, trial: Trial, name: str, result: dict[str, Any]) -> None:
         if trial.ended(name, result):
@@ -197,21 +201,32 @@ class Worker:
             child=child,
             stdout=Output(child.stdout, job["output_bytes"]),
             stderr=Output(child.stderr, job["output_bytes"]),
-            started=time.monotonic(),
+            clock=Clock(job),
             done=done,
         )
         self._executions[child.number] = execution
         self.deliver(child, wire.pack_job(job), link)
         execution.timers = [
             self.after(_ATTACH_AFTER_S, lambda: self._attach(execution)),
-            self._start_clock(execution),
+            self.after(min(LOOK_EVERY_S, job["timeout_s"]), lambda: self._look_after(execution)),
         ]
         nursery.fill()
         return execution
 
-    def _start_clock(self, execution: Execution) -> int:
-        """Here and not in the run, which could stop any clock of its own."""
-        return self.after(execution.job["timeout_s"], lambda: execution.end("timeout"))
+    def _look_after(self, execution: Execution) -> None:
+        """Ends a run that has passed its time or its memory; comes back to one that has not."""
+        pids = self.processes_of(execution)
+        if pids:
+            other = execution.waits_for
+            execution.clock.look(pids, self.processes_of(other) if other else [])
+        passed = execution.clock.passed()
+        if passed:
+            execution.end(passed)
+        elif pids and self.too_heavy(execution, pids):
+            execution.end("memory")
+        else:
+            next_look_s = execution.clock.next_look_s() if pids else _ASK_AGAIN_S
+            execution.timers.append(self.after(next_look_s, lambda: self._look_after(execution)))
 
     def deliver(self, child: Child, data: bytes | memoryview, link: socket.socket | None = None) -> None:
         """Sends to a child without ever waiting for it; `link`, if there is one, follows the data."""
@@ -245,7 +260,6 @@ class Worker:
             self._watch(stream.descriptor, partial(self._read, execution, stream))
         if execution.reports:
             self._watch(execution.child.channel.fileno(), execution.read_report)
-        execution.timers.append(self.after(_WATCH_EVERY_S, lambda: self._weigh(execution)))
 
     def _read(self, execution: Execution, stream: Output) -> None:
         if not stream.drain():
@@ -253,18 +267,16 @@ class Worker:
         if execution.flooded():
             execution.end("output")
 
-    def _weigh(self, execution: Execution) -> None:
-        if self.too_heavy(execution):
-            execution.end("memory")
-        else:
-            execution.timers.append(self.after(_WATCH_EVERY_S, lambda: self._weigh(execution)))
-
-    def too_heavy(self, run: Execution | Interpreter) -> bool:
-        """Rlimits count each process alone; what a run's processes use together is looked at from outside."""
+    def processes_of(self, run: Execution | Interpreter) -> list[int]:
+        """None of them as long as the zygote has not said which is the first."""
         if run.weight is None:
             run.child.nursery.order(wire.WHICH, run.child.number)
-            return False
-        return run.weight.exceeds(run.job["memory_bytes"])
+            return []
+        return processes.tree(run.weight.pid)
+
+    def too_heavy(self, run: Execution | Interpreter, pids: list[int]) -> bool:
+        """Rlimits count each process alone; what a run's processes use together is looked at from outside."""
+        return run.weight is not None and run.weight.exceeds(run.job["memory_bytes"], pids)
 
     # The zygotes.
 

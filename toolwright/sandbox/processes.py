@@ -1,0 +1,70 @@
+"""The processes of a run, found and read from outside."""
+
+from __future__ import annotations
+
+import os
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def on_the_host(zygote: int, inside: int) -> int:
+    """The host's number for the zygote's child that is `inside` in the zygote's own numbering; 0: gone."""
+    depth = len(_numbers_of(zygote))
+    for pid in children(zygote):
+        if _numbers_of(pid)[depth - 1 : depth] == [inside]:
+            return pid
+    return 0
+
+
+def tree(pid: int) -> list[int]:
+    """A run's first process and its descendants, which hang below it whatever they do."""
+    found = [pid]
+    for parent in found:
+        found += children(parent)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The kernel lists them by the thread that forked them."""
+    lists = (read(f"/proc/{pid}/task/{thread}/children") for thread in _threads(pid))
+    return [int(child) for listed in lists for child in listed.split()]
+
+
+def times(pid: int) -> tuple[bool, float, float]:
+    """Whether one of its threads runs or waits for a processor; the seconds of processor time that it has
+    used; and those of the children it has waited for."""
+    # The name, in parentheses, may hold anything, parentheses and blanks too.
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    if len(fields) < 18:
+        return False, 0.0, 0.0
+    runnable, threads = fields[0] == "R", fields[17]
+    own, waited_for = ((int(fields[at]) + int(fields[at + 1])) / _TICKS_PER_S for at in (11, 13))
+    if threads == "1":
+        # Ticks are long: sixty processes that have each used less than one have used much together.
+        own = max(own, int(read(f"/proc/{pid}/schedstat").split(" ")[0] or 0) / 1e9)
+    elif not runnable:
+        states = (read(f"/proc/{pid}/task/{thread}/stat").rpartition(")")[2] for thread in _threads(pid))
+        runnable = any(state.startswith(" R") for state in states)
+    return runnable, own, waited_for
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
+def _numbers_of(pid: int) -> list[int]:
+    for line in read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("NSpid:"):
+            return [int(number) for number in line.split()[1:]]
+    return []
+
+
+def read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
