@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import shutil
+from functools import partial
+from typing import Any
 
 import pytest
 
+from toolwright.sandbox.service import Service
+from toolwright.sandbox.settings import Settings
+
+from .conftest import needs_isolation
 from .served import Server
 
 KEYS = {"sub_id", "success", "run_success", "cost", "stdout", "stderr", "reason"}
@@ -58,6 +65,37 @@ def test_code_judge_compares_mathematics(server: Server) -> None:
     told = {"type": "math", "solution": "$\\frac{1}{2}$", "expected_output": "$0.5$"}
     assert server.post("/judge", told)["success"]
     assert not server.post("/judge", {**told, "expected_output": "$0.6$"})["success"]
+
+
+@needs_isolation
+def test_expressions_that_never_end_cost_their_time_and_no_more() -> None:
+    pytest.importorskip("math_verify")
+    settings = Settings(workers=1, preload=("sympy",))
+
+    async def compare() -> list[dict[str, Any]]:
+        service = Service(settings)
+        await service.start()
+        try:
+            ask = partial(service.expressions.compare, timeout_s=1.0)
+            pairs = [
+                ("$9^{9^{9^{9}}}$", "$1$"),
+                ("(" * 20_000, "$1$"),
+                ("$\\frac{4}{6}$", "$\\frac{2}{3}$"),
+                ("1", "2"),
+            ]
+            results = await asyncio.gather(*(ask(*pair) for pair in pairs))
+            (seat,) = [session.seat for session in service.expressions._sessions]
+            service.pool.close_session(seat)
+            return [*results, await ask("$x$", "$x$")]
+        finally:
+            await service.close()
+
+    endless, deep, same, other, after_a_loss = asyncio.run(compare())
+    assert (endless["status"], endless["stdout"]) == ("timeout", "")
+    assert deep["stdout"] != "True\n"
+    assert (same["status"], same["stdout"]) == ("ok", "True\n")
+    assert (other["status"], other["stdout"]) == ("ok", "False\n")
+    assert after_a_loss["stdout"] == "True\n"
 
 
 def test_code_judge_asks_for_a_status_of_two_keys(server: Server) -> None:

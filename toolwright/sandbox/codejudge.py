@@ -22,18 +22,6 @@ from toolwright.sandbox.service import Service
 PREFIX = "/code-judge"
 PATHS = ("/run", "/run/batch", "/run/long-batch", "/judge", "/judge/batch", "/judge/long-batch")
 
-# Two answers are compared where hostile text can do no harm: as a run like any other.
-_COMPARE = """
-import json, sys
-try:
-    from math_verify import parse, verify
-except ImportError:
-    sys.exit("judging mathematics needs the package math-verify on the server")
-told = json.load(sys.stdin)
-expected, found = (parse(told[name], parsing_timeout=None) for name in ("expected", "found"))
-print(verify(expected, found, timeout_seconds=None))
-"""
-
 
 class Submission(BaseModel):
     """One program, or one mathematical answer."""
@@ -85,21 +73,18 @@ async def run(
 ) -> dict[str, Any]:
     """`success`: it ran and printed what was expected; `run_success`: it ran."""
     deadline = None if queue_s is None else queue_s + service.settings.limits.timeout_s
-    if submission.type == "math":
-        told = {"expected": submission.expected_output or "", "found": submission.solution}
-        request = RunRequest(code=_COMPARE, stdin=orjson.dumps(told).decode(), deadline_s=deadline)
-        expected: str | None = "True"
-    else:
-        request = RunRequest(
-            code=submission.solution,
-            language=submission.type,
-            stdin=submission.input or "",
-            deadline_s=deadline,
-        )
-        expected = submission.expected_output
+    expected = submission.expected_output
     try:
-        kept = enough_to_compare(service, expected or "")
-        result = orjson.loads(await service.execute(request, request.stdin, flow, {"output_bytes": kept}))
+        if submission.type == "math":
+            timeout_s = service.settings.limits.timeout_s
+            result = await service.expressions.compare(
+                expected or "", submission.solution, timeout_s=timeout_s, deadline_s=deadline
+            )
+            expected = "True"
+        else:
+            request = RunRequest(code=submission.solution, language=submission.type, deadline_s=deadline)
+            kept = {"output_bytes": enough_to_compare(service, expected or "")}
+            result = orjson.loads(await service.execute(request, submission.input or "", flow, kept))
     except (BadRequest, UnknownLanguage) as error:
         result = {**refusal("error", str(error)), "stderr": str(error)}
     run_success = result["status"] == "ok"

@@ -12,6 +12,7 @@ import orjson
 from pydantic import ValidationError
 
 from toolwright.sandbox import layers
+from toolwright.sandbox.expressions import Expressions
 from toolwright.sandbox.jobs import BadRequest, Jobs
 from toolwright.sandbox.languages import BINARY, Language, Languages, UnknownLanguage
 from toolwright.sandbox.pool import Pool, refusal
@@ -34,6 +35,7 @@ class Service:
         self.pool = Pool(settings, self.layers, self.languages.tools)
         self.jobs = Jobs(settings.limits, settings.preload, limited="limits" in self.layers)
         self.sessions = Sessions(self.pool, self.jobs, settings)
+        self.expressions = Expressions(self.pool, self.jobs, settings.worker_count)
         self._compiled: OrderedDict[str, str] = OrderedDict()
         self._compiling: dict[str, asyncio.Task[dict[str, Any]]] = {}
 

@@ -1,0 +1,185 @@
+"""Mathematical answers compared by math-verify, in sandboxed processes that have it loaded.
+
+Loading it takes seconds and comparing milliseconds, so a session for each worker loads it once, when it is
+first asked for. A fork of the session compares. One that takes too long is killed, and the next is as warm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from toolwright.failures import InfrastructureFailure
+from toolwright.sandbox.jobs import Jobs
+from toolwright.sandbox.pool import Pool
+from toolwright.sandbox.queue import Seat
+
+_LOAD_LIMIT_S = 300.0  # on a busy machine
+_LIFE_S = 10 * 24 * 3600.0  # of a session: what takes long is a comparison, which has a limit of its own
+_PATIENCE = 10  # seconds of wall clock for each second of processor time
+_TRIES = 3  # a session that is lost is opened again
+_MOST_CALLS = 200  # of one fork, whose caches grow
+# The parser of LaTeX learns its grammar as it goes. What these teach it no fork has to learn again.
+_ORDINARY = r"""
+7|-3.5|0.333|1,000|50\%|x|\frac{1}{2}|-\frac{3}{4}|\dfrac{12}{5}|\tfrac{1}{3}|\frac{x+1}{x-1}|\frac12
+\sqrt{2}|3\sqrt{13}|\sqrt[3]{4}|\frac{\sqrt{3}}{2}|2+\sqrt{5}|\pi|\frac{\pi}{6}|2\pi r|\frac{2\pi}{3}|e^{2}
+1\frac{1}{2}|e^{i\pi}|x^2+2x+1|(x+1)^2|(x-1)(x+1)|2^{10}|10^{-3}|x_1|a+b|ab|-x|2(x+y)|\left(x+1\right)^3|x^{\frac{1}{2}}|3x^2y|n!
+\sin(x)|\cos 30^\circ|\tan\theta|\log_2 8|\ln(x)|90^\circ|\binom{5}{2}|\sum_{i=1}^{n} i|\int_0^1 x dx|\infty
+\{1,2,3\}|\{1,2\}|(1,2)|(0,1]|[0,\infty)|(-\infty,2)\cup(3,\infty)|\left(\frac{1}{2},3\right)|1,2|\emptyset
+x=5|y=2x+1|x>3|x \le 2|2<x<5|x\in[0,1]|a=1,b=2|\pm 2|3+4i||x||\text{yes}|\$5|5\text{ cm}|1.5\times 10^{3}|3:4
+\begin{pmatrix}1&2\\3&4\end{pmatrix}|\begin{pmatrix}1\\2\end{pmatrix}|\overline{AB}|f(x)=x^2|\lfloor x\rfloor
+"""
+_LOAD = """
+import gc, json, logging, os, signal
+try:
+    from math_verify import parse, verify
+except ImportError:
+    raise SystemExit("judging mathematics needs the package math-verify on the server")
+logging.disable(logging.WARNING)
+
+def equal(expected, found):
+    expected, found = (parse(text, parsing_timeout=None) for text in (expected, found))
+    return verify(expected, found, timeout_seconds=None)
+
+class Fork:
+    def __init__(self):
+        self.calls = 0
+        questions, self.questions = os.pipe()
+        self.answers, answers = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.questions)
+            os.close(self.answers)
+            try:
+                self.serve(os.fdopen(questions), answers)
+            finally:
+                os._exit(2)
+        os.close(questions)
+        os.close(answers)
+        self.questions = os.fdopen(self.questions, "w")
+
+    def serve(self, questions, answers):
+        for line in questions:
+            expected, found, seconds = json.loads(line)
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # processor time, after which the fork is ended
+            try:
+                code = b"0" if equal(expected, found) else b"1"
+            except Exception as error:
+                os.write(2, repr(error).encode()[:1000])
+                code = b"2"
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            os.write(answers, code)
+
+    def ask(self, *told):
+        self.calls += 1
+        try:
+            print(json.dumps(told), file=self.questions, flush=True)
+        except BrokenPipeError:
+            pass
+        return os.read(self.answers, 1)
+
+    def end(self):
+        os.kill(self.pid, signal.SIGKILL)
+        os.close(self.answers)
+        try:
+            self.questions.close()
+        except BrokenPipeError:
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+fork = None
+def compare(*told):
+    global fork
+    fork = fork or Fork()
+    try:
+        answer = fork.ask(*told)
+    except BaseException:  # the interrupt of a cell that overran
+        fork.end()
+        fork = None
+        raise
+    if answer and fork.calls < most_calls:
+        return int(answer)
+    ended, fork = fork.end(), None
+    return int(answer) if answer else ended
+
+signal.signal(signal.SIGPROF, signal.SIG_DFL)
+for text in ordinary:
+    equal(f"${text}$", f"\\\\boxed{{{text}}}")
+gc.collect()
+gc.freeze()
+"""
+
+
+@dataclass(eq=False)
+class _Session:
+    """A seat in a worker, the task that loads it, and how many comparisons are with it."""
+
+    seat: Seat
+    loading: asyncio.Task[bytes | None]
+    calls: int = 0
+
+
+class Expressions:
+    """Warm sessions, at most as many as workers, opened as they are needed and again when they are lost."""
+
+    def __init__(self, pool: Pool, jobs: Jobs, count: int) -> None:
+        self._pool, self._jobs, self._count = pool, jobs, count
+        self._sessions: list[_Session] = []
+
+    async def compare(
+        self, expected: str, found: str, *, timeout_s: float, deadline_s: float | None = None
+    ) -> dict[str, Any]:
+        """A result as of a run, whose standard output is `True` or `False`."""
+        cell = {"code": f"compare({expected!r}, {found!r}, {timeout_s})", "timeout_s": timeout_s * _PATIENCE}
+        for _ in range(_TRIES):
+            session = self._free()
+            session.calls += 1
+            try:
+                result = _read(await asyncio.shield(session.loading))
+                loaded = result["status"] == "ok"
+                if loaded:
+                    result = _read(await self._pool.run_cell(session.seat, dict(cell), deadline_s))
+            finally:
+                session.calls -= 1
+            lost = result["status"] == "killed"
+            if session in self._sessions and (lost or not loaded):
+                self._sessions.remove(session)
+                self._pool.close_session(session.seat)
+            if not lost:
+                return _as_run(result) if loaded else result
+        raise InfrastructureFailure("no worker can compare expressions at the moment; try again")
+
+    def _free(self) -> _Session:
+        least = min(self._sessions, key=lambda session: session.calls, default=None)
+        if least is not None and (least.calls == 0 or len(self._sessions) >= self._count):
+            return least
+        job = self._jobs.session()
+        job["timeout_s"] = _LIFE_S
+        seat = self._pool.open_session(job)
+        ordinary = [text for line in _ORDINARY.splitlines() for text in line.split("|") if text]
+        code = f"ordinary, most_calls = {ordinary!r}, {_MOST_CALLS}\n{_LOAD}"
+        load = {"code": code, "timeout_s": _LOAD_LIMIT_S}
+        loading = asyncio.ensure_future(self._pool.run_cell(seat, load, None))
+        self._sessions.append(_Session(seat, loading))
+        return self._sessions[-1]
+
+
+def _read(answer: bytes | None) -> dict[str, Any]:
+    return {"status": "killed"} if answer is None else orjson.loads(answer)
+
+
+def _as_run(result: dict[str, Any]) -> dict[str, Any]:
+    """What the fork answered, or how it ended, says how the comparison went."""
+    value = result.pop("value", None)
+    if result["status"] != "ok" or value is None:
+        return result
+    code = int(value)
+    if code in (0, 1):
+        return {**result, "stdout": f"{code == 0}\n", "exit_code": 0}
+    if code == -signal.SIGPROF:
+        return {**result, "status": "timeout", "reason": "the comparison took longer than its time"}
+    return {**result, "status": "error", "exit_code": code}
