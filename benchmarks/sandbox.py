@@ -14,6 +14,7 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ from toolwright.sandbox.local import local_server
 PRINT = "print(1+1)"
 NUMPY = "import numpy as np; print(np.arange(10).sum())"
 SYMPY = "import sympy; print(sympy.Symbol('x') + 1)"
+SOLUTION = "def middle(numbers):\n    return sorted(numbers)[len(numbers) // 2] if numbers else None\n"
+CHECK = "\n".join(
+    f"assert middle({numbers!r}) == {sorted(numbers)[len(numbers) // 2]!r}"
+    for numbers in ([3, 1, 2], [5.5, -1.0, 2.5], ["b", "c", "a"], list(range(9)), [7], [2, 1], [0, 0, 0])
+)
 DIFF = "import sympy; x = sympy.Symbol('x'); print(sympy.diff(x**3, x))"
 
 
@@ -54,6 +60,11 @@ async def sessions(url: str, *, count: int, seconds: float) -> Report:
     return whole
 
 
+def passed(code: int, body: bytes) -> str:
+    told = orjson.loads(body)
+    return "passed" if told.get("passed") or told.get("success") else f"failed {code}"
+
+
 def ours(url: str, seconds: float) -> None:
     def run(code: str, concurrency: int, batch: int = 1) -> Report:
         path, body = (
@@ -62,12 +73,22 @@ def ours(url: str, seconds: float) -> None:
         options: dict[str, Any] = {"concurrency": concurrency, "seconds": seconds, "runs_each": batch}
         return asyncio.run(load(url, path, orjson.dumps(body), verdict=status_of, **options))
 
+    def judge(body: dict[str, Any]) -> Report:
+        call = partial(load, url, "/judge", orjson.dumps(body), concurrency=16, verdict=passed)
+        asyncio.run(call(seconds=seconds / 4))  # what is loaded when it is first asked for
+        return asyncio.run(call(seconds=seconds))
+
     show("toolwright  print, 16 at once", run(PRINT, 16), "450/s, p99 80 ms")
     show("toolwright  print, 128 at once", run(PRINT, 128), "no errors")
     show("toolwright  print, batches of 64, 4 at once", run(PRINT, 4, 64), "600/s")
     show("toolwright  numpy, 16 at once", run(NUMPY, 16), "250/s")
     show("toolwright  sympy, 16 at once", run(SYMPY, 16), "250/s")
     show("toolwright  sympy that differentiates", run(DIFF, 16))
+    judged = {"code": SOLUTION, "checks": [CHECK]}
+    show("toolwright  a solution and its test in one run", run(SOLUTION + CHECK, 16))
+    show("toolwright  judged: 7 calls, two processes", judge(judged), "half of that")
+    expression = {"type": "math", "solution": "$\\frac{3}{4}x$", "expected_output": "\\boxed{0.75x}"}
+    show("toolwright  judged: an expression", judge(expression))
     show(
         "toolwright  session cells, 16 sessions",
         asyncio.run(sessions(url, count=16, seconds=seconds)),

@@ -92,6 +92,8 @@ def rehearse() -> None:
         program.wind_up(program.execute(told["code"]))
     os.close(reading)
     os.close(writing)
+    solution.rehearse()
+    checker.rehearse()
 
 
 def _reseed() -> None:

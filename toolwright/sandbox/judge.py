@@ -112,8 +112,18 @@ def _read(result: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], boo
         for outcome, why in told
         if outcome in _BY_OUTCOME
     ]
+    # By a limit, or by the machine: then it has no exit code, and was not judged.
+    ended = next(
+        (
+            run
+            for run in (solution, checker)
+            if run["status"] in ("timeout", "memory") or run["exit_code"] is None
+        ),
+        None,
+    )
+    if count == 1 and ended:
+        verdicts = []  # it passed its limit before anybody looked
     if len(verdicts) < count and "unsupported" not in (outcome for outcome, _ in told):
-        ended = next((run for run in (solution, checker) if run["status"] in ("timeout", "memory")), None)
         verdict = _BY_STATUS[ended["status"]] if ended else "runtime_error"
         why = ended["reason"] if ended else told[-1][1] if told else ""
         verdicts.append(_told(verdict, why, solution["stdout"], solution["stderr"], solution["duration_s"]))

@@ -10,13 +10,15 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import socket
 import struct
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
 LARGEST = 16 << 20  # bytes of one message: what a function returns may be large, and must end
+_REHEARSALS = 20
 _LENGTH = struct.Struct("<I")
 _SCALARS = frozenset((type(None), bool, str, float))
 _SHORT = 1 << 62  # JSON's own integers are read digit by digit; longer ones travel in hexadecimal
@@ -63,6 +65,14 @@ class Line:
                 raise Broken("it is gone")
             pieces += data
         return bytes(pieces)
+
+
+def rehearsal() -> Iterator[tuple[int, int]]:
+    """Ends of a line for a zygote to rehearse with, until the interpreter has settled on how to run it."""
+    for _ in range(_REHEARSALS):
+        reading, writing = socket.socketpair()
+        with reading, writing:
+            yield reading.fileno(), writing.fileno()
 
 
 def encoded(value: Any, refer: Callable[[Any], dict[str, Any]]) -> Any:
