@@ -6,7 +6,6 @@ import importlib.util
 import random
 import sys
 from collections.abc import Iterator
-from tempfile import gettempdir
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,13 +27,14 @@ def same_draws() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_imports_left() -> Iterator[None]:
+def no_imports_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module written by a test and imported by its name would be found by another that writes its own."""
     path, known = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path
+    written = str(tmp_path_factory.getbasetemp())
     for name in set(sys.modules) - known:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(gettempdir()):
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(written):
             del sys.modules[name]
 
 

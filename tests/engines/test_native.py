@@ -249,10 +249,10 @@ def test_what_was_begun_with_old_weights_is_not_kept_for_the_next_turn() -> None
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("cache.MOST_RUNS", 0), ("cache.MOST_RUNS", 64), ("decoding.LARGEST_LAID_OUT", 0)],
+    [("engines.cache.MOST_RUNS", 0), ("engines.cache.MOST_RUNS", 64), ("models.products.PACKED_AT_ONCE", 1)],
 )
 def test_ways_to_the_same_numbers(setting: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys written a slot or a run of slots at a time, weights laid out or as they are: bit for bit."""
+    """Keys written a slot or a run of slots at a time, matrices laid out whole or by a panel: bit for bit."""
 
     def answers(model: Decoder) -> list[Completion]:
         engine = engine_of(model, slots=8)
@@ -269,5 +269,5 @@ def test_ways_to_the_same_numbers(setting: str, value: int, monkeypatch: pytest.
 
     wanted = answers(tiny.decoder())
     assert [one.log_probs for one in wanted[:8]] != [one.log_probs for one in wanted[8:]], "new weights"
-    monkeypatch.setattr(f"toolwright.engines.{setting}", value)
+    monkeypatch.setattr(f"toolwright.{setting}", value)
     assert answers(tiny.decoder()) == wanted

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from toolwright.failures import UserError
 from toolwright.models.attention import in_order, ordered, repeat_heads
-from toolwright.models.blocks import aligned, attended, plain
+from toolwright.models.blocks import aligned, attended
 from toolwright.models.decoder import Shape
+from toolwright.models.products import BatchedProduct, fixed
 
 GPU_SHARE = 0.4  # of the memory that is free on a GPU; the rest is for passes
 MOST_RUNS = 3  # written one by one; more of them take longer than all slots at once, each at its place
@@ -211,8 +212,7 @@ class Window(NamedTuple):
     scores: Tensor  # [slots × kv_heads, heads of each, size]
     probability: Tensor
     out: Tensor  # [slots, heads, dim]
-    gathered: Tensor  # the same as the queries
-    plain: bool  # whether that is room enough
+    products: list[tuple[BatchedProduct, BatchedProduct]]  # of each layer: scores, and what is gathered
 
 
 class DecodeAttention:
@@ -264,12 +264,13 @@ class DecodeAttention:
             window = self.window = self._window(q.shape)
         keys, values = window.layers[layer]
         torch.mul(q, self.scale, out=window.scaled)
-        # With so few queries plain products are faster than the fused kernel.
-        if not window.plain:
+        if not window.products:
             return attended(window.queries, keys, values, window.bias)[0].view(q.shape)
-        torch.bmm(window.queries, keys, out=window.scores).add_(window.bias)
+        # With so few queries plain products are faster than a fused kernel.
+        scores, gathered = window.products[layer]
+        scores().add_(window.bias)
         torch.softmax(window.scores, -1, out=window.probability)
-        torch.bmm(window.probability, values, out=window.gathered)
+        gathered()
         return window.out
 
     def _keep(self, layer: int, k: Tensor, v: Tensor) -> None:
@@ -295,6 +296,13 @@ class DecodeAttention:
         scaled, out = self.bias.new_empty(shape), self.bias.new_empty(shape)
         queries, gathered = scaled.view(self.matrices), out.view(self.matrices)
         scores = self.bias.new_empty(*queries.shape[:2], size)
+        probability = torch.empty_like(scores)
+        products = []
+        if self.ordered and fixed(scaled):
+            products = [
+                (BatchedProduct(queries, keys, scores), BatchedProduct(probability, values, gathered))
+                for keys, values in layers
+            ]
         return Window(
             size,
             layers,
@@ -302,10 +310,9 @@ class DecodeAttention:
             scaled,
             queries,
             scores,
-            torch.empty_like(scores),
+            probability,
             out,
-            gathered,
-            self.ordered and plain(queries, layers[0][0]),
+            products,
         )
 
     def together(self, x: Tensor) -> Tensor:

@@ -24,11 +24,9 @@ class Lanes:
         slots: Sequence[int],
         tokens: Sequence[Sequence[int]],  # of each sequence, all of them
         sampling: Sequence[Sampling],
-        *,
-        rows: int,
     ) -> None:
         device = cache.keys.device
-        count = max(rows, max(slots) + 1)
+        count = max(slots) + 1
         last, places, moving = [0] * count, [0] * count, [0] * count
         for parked in cache.parked.values():
             if parked.slot < count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,9 +16,9 @@ from torch import Tensor
 from toolwright import kernels
 from toolwright.batch import partition
 from toolwright.config import schema
-from toolwright.engines import Completion, Drawn, Heard, Sampling, decoding, registry
+from toolwright.engines import Completion, Drawn, Heard, Sampling, agreement, registry
 from toolwright.engines.cache import CacheRows, ExtendAttention, SlotCache, fitting
-from toolwright.engines.decoding import InPlace
+from toolwright.engines.decoding import InPlace, PackedWeights
 from toolwright.engines.lanes import Forward, Lanes
 from toolwright.engines.sampler import Sampler
 from toolwright.engines.stopping import check_prompt, stopped
@@ -25,13 +26,11 @@ from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure
 from toolwright.models.decoder import Decoder, Shape, Weights
 from toolwright.models.precision import autocast
+from toolwright.models.products import fixed
 from toolwright.models.tokenizer import Tokenizer
 
 PREFILL_TOKENS = 8_192  # prompts computed in one pass, padding counted: bounds the memory of admission
-# Matrix products of a few rows add up in another order than those of many; from here on a row's result
-# does not depend on its neighbours, and the engine's numbers are the learner's to the last bit.
-ROWS_AT_LEAST = 16
-ROWS, ROWS_OF_GRAPHS = CacheRows(ROWS_AT_LEAST), CacheRows(2, idle=1)
+ROWS, ROWS_OF_GRAPHS = CacheRows(1), CacheRows(2, idle=1)
 
 
 @dataclass(eq=False)
@@ -84,10 +83,14 @@ class NativeEngine:
     ) -> None:
         self.decoder, self.tokenizer, self.timeout_s = decoder, tokenizer, config.timeout_s
         self.dtype = dtype
-        # In bfloat16 the two round in different places.
-        self.exact = dtype == torch.float32 and decoder.exact
         self.device = decoder.device
-        self._written_in_place = type(decoder) is Decoder and self.device.type == "cpu" and self.exact
+        full = dtype == torch.float32  # in bfloat16 engine and learner round in different places
+        self._written_in_place = type(decoder) is Decoder and full and fixed(decoder.embedding.weight)
+        # Where products and models are not our own, only a measurement can tell.
+        self.difference = math.inf
+        if full and decoder.exact:
+            self.difference = 0.0 if self._written_in_place else agreement.difference(decoder)
+        self.exact = self.difference == 0
         self.context = decoder.shape.context
         self.cache = self._make_cache(config.slots)
         self.waiting: deque[_Sequence] = deque()
@@ -97,7 +100,7 @@ class NativeEngine:
         self._lanes: Lanes | None = None
         self._weights: Weights | None = None
         self._in_place: InPlace | None = None
-        self._room: list[Tensor] = []  # for weights laid out, kept from one publication to the next
+        self._packed = PackedWeights()
 
     def _make_cache(self, slots: int) -> SlotCache:
         shape = self.decoder.shape
@@ -196,7 +199,7 @@ class NativeEngine:
     def _prefill(self, families: list[list[_Sequence]]) -> None:
         leaders = [family[0] for family in families]
         fresh = [leader.tokens[leader.cached :] for leader in leaders]
-        width = max([*map(len, fresh), -(-ROWS_AT_LEAST // len(fresh))])
+        width = max(map(len, fresh))
         tokens = torch.tensor([row + [0] * (width - len(row)) for row in fresh], device=self.device)
         starts = torch.tensor([leader.cached for leader in leaders], device=self.device)
         positions = starts[:, None] + torch.arange(width, device=self.device)[None]
@@ -206,7 +209,6 @@ class NativeEngine:
             places = attend.positions.flatten()
             hidden = self.decoder.hidden(tokens.flatten(), places, attend, weights=weights)
             last = [i * width + len(row) - 1 for i, row in enumerate(fresh)]
-            last += [0] * (ROWS_AT_LEAST - len(last))
             chosen = hidden.index_select(0, torch.tensor(last, device=self.device))
             logits = self.decoder.head(chosen, weights=weights)
         members = []
@@ -231,7 +233,6 @@ class NativeEngine:
                 [s.slot for s in self.active],
                 [s.tokens for s in self.active],
                 [s.sampling for s in self.active],
-                rows=decoding.ROWS_AT_LEAST if self._written_in_place else ROWS_AT_LEAST,
             )
         with self._precision():
             drawn = self._lanes.step(self._forward())
@@ -307,7 +308,7 @@ class NativeEngine:
             self._lanes = None
 
     def _precision(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.exact else autocast(self.device, self.dtype)
+        return nullcontext() if self.dtype == torch.float32 else autocast(self.device, self.dtype)
 
     def _forward(self) -> Forward:
         """A pass over one token a row."""
@@ -317,11 +318,11 @@ class NativeEngine:
                 self.decoder.hidden(tokens, positions, attend, weights=weights), weights=weights
             )
         if self._in_place is None:
-            self._in_place = InPlace(self.decoder, weights, self._room)
+            self._in_place = InPlace(self.decoder, weights)
         return self._in_place
 
     def _laid_out(self) -> Weights:
-        """As a pass over whole prompts reads them."""
+        """As a pass reads them, once a publication."""
         if self._weights is None:
-            self._weights = self.decoder.weights()
+            self._weights = self._packed(self.decoder) if self._written_in_place else self.decoder.weights()
         return self._weights

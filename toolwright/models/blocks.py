@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from toolwright.models.products import batched
+
 PIECE = 64  # queries that are given the same keys: of those after a query it sees none
 LONGEST = 512  # tokens: a token's probabilities then take no more memory than the rest that it leaves behind
 
 
-# Matrix products add up in the order of their inner dimension where that is not too long, there is more than
-# one row, and the whole is not so small that another kernel takes it; zeros after the end change nothing. A
-# softmax adds up in lanes of sixteen. So neither depends on how many queries and keys there are.
-ALIGNED, KEYS_AT_ONCE, ROWS_AT_LEAST, PRODUCTS_AT_LEAST = 16, 256, 2, 400
+# A softmax adds up in lanes of sixteen, and zeros after the end change nothing: with keys a multiple of that,
+# it does not depend on how many there are.
+ALIGNED = 16
 
 
 def aligned(keys: int) -> int:
@@ -29,34 +30,8 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> tup
     """What each query gathers, [batch, rows, dim], and its probabilities, [batch, rows, aligned].
 
     Scaled queries are [batch, rows, dim], keys [batch, dim, aligned], values [batch, aligned, dim]."""
-    rows, least = queries.shape[1], _least(keys)
-    if 0 < rows < least:
-        several = queries.repeat(1, -(-least // rows), 1)
-        shown = bias if bias.shape[1] == 1 else bias.repeat(1, -(-least // rows), 1)
-        out, probability = attended(several, keys, values, shown)
-        return out[:, :rows].contiguous(), probability[:, :rows].contiguous()
-    probability = torch.bmm(queries, keys).add_(bias).softmax(-1)
-    return gathered(probability, values), probability
-
-
-def plain(queries: Tensor, keys: Tensor) -> bool:
-    """Whether nothing has to be repeated or cut: the two products and the softmax as they stand."""
-    return queries.shape[1] >= _least(keys) and keys.shape[2] <= KEYS_AT_ONCE
-
-
-def _least(keys: Tensor) -> int:
-    """Rows of queries."""
-    return max(ROWS_AT_LEAST, -(-PRODUCTS_AT_LEAST // (keys.shape[1] * keys.shape[2])))
-
-
-def gathered(probability: Tensor, values: Tensor) -> Tensor:
-    if values.shape[1] <= KEYS_AT_ONCE:
-        return torch.bmm(probability, values)
-    out = torch.bmm(probability[:, :, :KEYS_AT_ONCE], values[:, :KEYS_AT_ONCE])
-    for start in range(KEYS_AT_ONCE, values.shape[1], KEYS_AT_ONCE):
-        part = slice(start, start + KEYS_AT_ONCE)
-        out.baddbmm_(probability[:, :, part], values[:, part])
-    return out
+    probability = batched(queries, keys).add_(bias).softmax(-1)
+    return batched(probability, values), probability
 
 
 class Span(NamedTuple):

@@ -16,6 +16,7 @@ from toolwright.models import lora
 from toolwright.models.attention import PackedAttention
 from toolwright.models.layer import Attend, LayerWeights, Split, layer, split_heads
 from toolwright.models.norm import rms_norm
+from toolwright.models.products import Packed, linear
 from toolwright.models.rope import turns
 
 # Our fused matrices, and what the hub calls the pieces of each.
@@ -58,7 +59,7 @@ class Weights:
     embedding: Tensor
     layers: list[LayerWeights]
     norm: Tensor
-    unembedding: Tensor  # [width, vocab]
+    unembedding: Tensor | Packed  # [width, vocab]
 
 
 class BlankMatrix(nn.Linear):
@@ -128,7 +129,7 @@ class Layer(nn.Module):
         counts = (s.heads, s.kv_heads)
         return fused.layer(x, turn, attend.packed, parameters, counts=counts, eps=s.norm_eps)
 
-    def weights(self, arrange: Callable[[Tensor], Tensor]) -> LayerWeights:
+    def weights(self, arrange: Callable[[Tensor], Tensor | Packed]) -> LayerWeights:
         s = self.shape
         qk_norm = None
         if s.qk_norm:
@@ -213,7 +214,7 @@ class Decoder(nn.Module):
                 parameter.normal_(0.0, std, generator=generator)
         return self
 
-    def weights(self, arrange: Callable[[Tensor], Tensor] = torch.t) -> Weights:
+    def weights(self, arrange: Callable[[Tensor], Tensor | Packed] = torch.t) -> Weights:
         """The parameters as a pass reads them; `arrange` makes a matrix of [in, out] of one of [out, in]."""
         layers = [layer.weights(arrange) for layer in self.layers if isinstance(layer, Layer)]
         return Weights(self.embedding.weight, layers, self.norm, arrange(self.unembedding.weight))
@@ -251,9 +252,11 @@ class Decoder(nn.Module):
     def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
         """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""
         unembedding = weights.unembedding if weights else self.unembedding.weight.t()
+        if isinstance(unembedding, Packed):
+            return linear(hidden, unembedding)
         if hidden.is_cuda and not torch.is_grad_enabled():
             return kernels.wide(hidden, unembedding.to(hidden.dtype))
-        return torch.mm(hidden, unembedding.to(hidden.dtype)).float()
+        return linear(hidden, unembedding.to(hidden.dtype)).float()
 
     def adaptable(self) -> list[str]:
         """The matrices that an adapter can be of, as the hub calls them."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from toolwright import kernels
 from toolwright.models.gated import swiglu
 from toolwright.models.norm import rms_norm
+from toolwright.models.products import Packed, linear
 from toolwright.models.rotary import rotated
 
 # (layer, q [tokens, heads, dim], k [tokens, kv_heads, dim], v) -> [tokens, heads, dim]
@@ -18,16 +19,16 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 class LayerWeights(NamedTuple):
-    """Matrices as [in, out]: views of the parameters, of which an engine may make copies in its own order."""
+    """Matrices as [in, out]: views of the parameters, or laid out once for many passes."""
 
     attention_norm: Tensor
-    qkv: Tensor
+    qkv: Tensor | Packed
     qkv_bias: Tensor | None
     qk_norm: Tensor | None  # [heads + kv_heads, head_dim]: applied to queries and keys in one go
-    out: Tensor
+    out: Tensor | Packed
     ffn_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Tensor | Packed
+    down: Tensor | Packed
     heads: int
     kv_heads: int
     norm_eps: float
@@ -56,15 +57,20 @@ def layer(
 ) -> Tensor:
     """[tokens, width] -> [tokens, width]; `turn` is [tokens, 1, head_dim / 2], see `rotated`."""
     h = rms_norm(x, w.attention_norm, w.norm_eps)
-    flat = torch.mm(h, w.qkv) if w.qkv_bias is None else torch.addmm(w.qkv_bias, h, w.qkv)
+    flat = linear(h, w.qkv, w.qkv_bias)
     q, k, v = split(index, flat, w, turn)
     x = _added(x, attend(index, q, k, v).flatten(1), w.out)
     h = rms_norm(x, w.ffn_norm, w.norm_eps)
-    return _added(x, swiglu(torch.mm(h, w.gate_up)), w.down)
+    return _added(x, swiglu(linear(h, w.gate_up)), w.down)
 
 
-def _added(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+def _added(x: Tensor, y: Tensor, weight: Tensor | Packed) -> Tensor:
     """x + y · weight, into x where that is the engine's own: a copy takes as long as a small product."""
-    if x.is_cuda and x.dtype == y.dtype == weight.dtype and not torch.is_grad_enabled():
+    if (
+        isinstance(weight, Tensor)
+        and x.is_cuda
+        and x.dtype == y.dtype == weight.dtype
+        and not torch.is_grad_enabled()
+    ):
         return x.addmm_(y, weight)
-    return torch.addmm(x, y, weight)
+    return linear(y, weight, x)

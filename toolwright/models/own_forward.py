@@ -27,6 +27,7 @@ from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, Shape, Weights
 from toolwright.models.folder import read_json
 from toolwright.models.layer import Attend, Split, split_heads
+from toolwright.models.products import Packed, fixed, linear
 
 HANDED = "toolwright"  # our attention's name among those of `transformers`
 PROBE = (13, 7)  # tokens of the sequences on which a model is tried
@@ -116,7 +117,7 @@ class OwnForward(Decoder):
     def initialise(self, seed: int) -> OwnForward:
         raise NotImplementedError("a model with a forward of its own is initialised by `model init`")
 
-    def weights(self, arrange: Callable[[Tensor], Tensor] = torch.t) -> Weights:
+    def weights(self, arrange: Callable[[Tensor], Tensor | Packed] = torch.t) -> Weights:
         """It reads them where they are."""
         nothing = torch.empty(0)
         return Weights(nothing, [], nothing, nothing)
@@ -248,6 +249,7 @@ def wrapped(model: Any, *, context: int | None = None) -> OwnForward:
     """A model behind the decoder's interface: the first way to run it that leaves its numbers alone, tried on
     two sequences end to end against its own forward on each of them."""
     model.eval()
+    _fix_products(model)
     shape, before = _shape(model.config, context), model.config._attn_implementation
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(0, shape.vocab, (n,), generator=generator) for n in PROBE]
@@ -336,6 +338,25 @@ def _layers(model: Any) -> nn.ModuleList:
     """The longest list of modules in it."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return max(lists, key=len, default=nn.ModuleList())
+
+
+class _FixedProduct:
+    """A linear layer whose product does not depend on how many rows it has."""
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        if not fixed(x):
+            plain: Tensor = super().forward(x)  # type: ignore[misc]
+            return plain
+        matrix = self.weight.t() if isinstance(self, nn.Linear) else self.weight
+        return linear(x.reshape(-1, x.shape[-1]), matrix, self.bias).view(*x.shape[:-1], -1)
+
+
+def _fix_products(model: Any) -> None:
+    layers = [module for module in model.modules() if _is_linear(module)]
+    kinds = {type(layer) for layer in layers}
+    fixed_kinds = {kind: type(kind.__name__, (_FixedProduct, kind), {}) for kind in kinds}
+    for layer in layers:
+        layer.__class__ = fixed_kinds[type(layer)]
 
 
 def _is_linear(module: nn.Module) -> bool:

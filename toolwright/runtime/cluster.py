@@ -113,7 +113,8 @@ class ClusterCrew:
         try:
             self.learners.number()
             open_all(self.seats.values(), self._pool)
-            self.exact = bool(next(iter(self.workers.values())).seat.ask("rollout", "describe")["exact"])
+            described = next(iter(self.workers.values())).seat.ask("rollout", "describe")
+            self.exact, self.difference = bool(described["exact"]), described["difference"]
             if self.learners.ranks:
                 self._parameters = int(self.learners.ask("describe")["parameters"])
                 next(iter(self.workers.values())).seat.ask("rollout", "check_engine")

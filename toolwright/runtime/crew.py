@@ -53,6 +53,11 @@ class Crew(Protocol):
     @property
     def dashboard(self) -> str | None: ...
 
+    @property
+    def difference(self) -> float | None:
+        """Between a log-probability of the engine's and the learner's, where the engine has measured it."""
+        ...
+
     def check(self, tasks: Sequence[Task]) -> None:
         """A UserError for a ground truth that the reward cannot use."""
         ...

@@ -52,6 +52,10 @@ class LocalCrew:
     def dashboard(self) -> str | None:
         return None
 
+    @property
+    def difference(self) -> float | None:
+        return getattr(self.engine, "difference", None)
+
     def check(self, tasks: Sequence[Task]) -> None:
         self.scorer.check(tasks)
 

@@ -140,7 +140,11 @@ class RolloutRole:
         self.engine.publish(version)
 
     def describe(self) -> dict[str, Any]:
-        return {"exact": self.engine.exact, "weights_version": self.engine.weights_version}
+        return {
+            "exact": self.engine.exact,
+            "difference": getattr(self.engine, "difference", None),
+            "weights_version": self.engine.weights_version,
+        }
 
     def awaits(self) -> str:
         return self.rollout.awaits()

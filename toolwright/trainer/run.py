@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,18 @@ def _lasting() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+def agreement_line(difference: float | None) -> str | None:
+    """What a run may promise of its engine's log-probabilities; None where each step's gap tells."""
+    if difference is None or math.isinf(difference):
+        return None
+    if difference == 0:
+        return "engine and learner compute the same numbers, to the last bit"
+    return (
+        f"engine and learner differ by up to {difference:.1g} in a log-probability on this machine: where an "
+        "update needs the old ones, the learner computes its own"
+    )
 
 
 class Run:
@@ -238,6 +251,8 @@ class Run:
             f"{len(trainer.held_out_tasks):,} held out"
         )
         self._say(batch_line(config))
+        if agreement := agreement_line(trainer.crew.difference):
+            self._say(agreement)
         if warning := rate_line(config, trainer.crew.parameters):
             self._say(warning)
         if trainer.crew.dashboard:
