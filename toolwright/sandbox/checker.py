@@ -8,6 +8,7 @@ at once, so that no test takes it for an exception that it expects.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib
 import json
 import os
@@ -43,6 +44,8 @@ def check(setup: str, checks: list[str], entry_point: str, link: int) -> NoRetur
         os._exit(0)
 
     _check_all(_Solution(values.Line(link), give_up), setup, checks, entry_point, tell)
+    with contextlib.suppress(BaseException):
+        sys.stdout.flush()
     os._exit(0)
 
 
@@ -101,8 +104,7 @@ class _Namespace(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if hasattr(builtins, name):
             raise KeyError(name)  # Python's own, as is
-        called = re.search(rf"(?<![\w.]){name}\s*\(", self._text) is not None
-        if name in _MODULES and not called:
+        if name in _MODULES and not re.search(rf"(?<![\w.]){name}\s*\(", self._text):
             return importlib.import_module(_MODULES[name])
         if name in _CLASSES:
             return getattr(importlib.import_module(_CLASSES[name]), name)
