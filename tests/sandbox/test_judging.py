@@ -125,3 +125,18 @@ def test_many_judged_at_once_get_the_verdicts_that_each_gets_alone(server: Serve
     with ThreadPoolExecutor(len(tasks)) as callers:
         results = list(callers.map(lambda request: server.post("/judge", request), requests))
     assert [result["verdicts"][0]["verdict"] for result in results] == [verdict for _, verdict in tasks]
+
+
+def test_a_thousand_checks_are_reported_whatever_is_raised(server: Server) -> None:
+    code = "def f(x):\n    raise ValueError('\\ud800\\u1234' * 400)"
+    result = server.post("/judge", {"code": code, "checks": ["f(1)"] * 999 + ["assert True"]})
+    assert [one["verdict"] for one in result["verdicts"]] == ["wrong_answer"] * 999 + ["accepted"]
+    assert result["verdicts"][0]["reason"].startswith("ValueError: ?\u1234")
+
+
+def test_a_check_that_writes_over_its_report_is_no_mistake_of_the_servers(server: Server) -> None:
+    write = "import os\nfor n in range(256):\n    try: os.write(n, {text!r})\n    except OSError: pass"
+    for text in (b"nonsense\n", b"[1]\n", b"[" * 5000, b'["failed", "\\ud800"]\n' * 9):
+        result = server.post("/judge", {"code": "", "checks": [write.format(text=text), "assert False"]})
+        assert not result["passed"]
+        assert len(result["verdicts"]) == 2

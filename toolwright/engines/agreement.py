@@ -22,7 +22,9 @@ def difference(decoder: Decoder) -> float:
     prompt = max(1, len(tokens) - DRAWN)
     whole = PackedAttention([len(tokens)], device)
     wanted = decoder.head(decoder.hidden(tokens, whole.positions, whole))
-    shape = replace(decoder.shape, context=len(tokens) + 1)  # after the last token the place moves on once more
+    shape = replace(
+        decoder.shape, context=len(tokens) + 1
+    )  # after the last token the place moves on once more
     cache = SlotCache(shape, 1, rows=1, dtype=torch.float32, device=device)
     places = torch.arange(prompt, device=device)
     extend = ExtendAttention(cache, torch.zeros(1, dtype=torch.int64, device=device), places[None])

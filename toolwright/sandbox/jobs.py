@@ -12,6 +12,8 @@ from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.recipe import LIGHT, LOADED, TOOLS
 from toolwright.sandbox.requests import Base64
 
+_REPORT_BYTES = 4096  # of a checker on one check
+
 
 class BadRequest(ValueError):
     """The request asks for what no run may have; said to the caller as it is."""
@@ -36,11 +38,12 @@ class Jobs:
     ) -> dict[str, Any]:
         """A solution, and a checker that calls it: two jobs for one worker."""
         solution = {**self.python(code, **wishes), "linked": True}
-        checker = {
-            **self.python("\n".join((setup, *checks)), timeout_s=wishes.get("timeout_s")),
-            "linked": True,
-        }
-        checker |= {"code": "", "checks": checks, "setup": setup, "entry_point": entry_point}
+        checker = self.python(
+            "\n".join((setup, *checks)),
+            timeout_s=wishes.get("timeout_s"),
+            output_bytes=_REPORT_BYTES * (1 + len(checks)),
+        )
+        checker |= {"linked": True, "code": "", "checks": checks, "setup": setup, "entry_point": entry_point}
         return {"solution": solution, "checker": checker, "timeout_s": solution["timeout_s"]}
 
     def session(self, **wishes: Any) -> dict[str, Any]:

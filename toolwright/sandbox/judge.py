@@ -21,6 +21,7 @@ _BY_STATUS = {
     "killed": "killed",
 }
 _BY_OUTCOME = {"passed": "accepted", "failed": "wrong_answer", "unsupported": "unsupported"}
+_SHOWN = 2048  # characters of what was written, beside each of up to a thousand verdicts of checks
 _BEYOND_EXPECTED = 1 << 16  # bytes that a right output may have more: blanks at the ends of lines
 
 
@@ -105,12 +106,11 @@ def _read(result: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], boo
     if "checker" not in result:  # no worker could try it
         return [_told(_BY_STATUS[result["status"]], result.get("reason"))], False
     solution, checker = result["solution"], result["checker"]
-    told = [json.loads(line) for line in checker["stdout"].splitlines()]
-    loaded = ["loaded", ""] in told[:1]
+    told = _reported(checker["stdout"])[: count + 1]
+    loaded = ("loaded", "") in told[:1]
+    said = checker["stderr"][-_SHOWN:]
     verdicts = [
-        _told(_BY_OUTCOME[outcome], why, stderr=checker["stderr"])
-        for outcome, why in told
-        if outcome in _BY_OUTCOME
+        _told(_BY_OUTCOME[outcome], why, stderr=said) for outcome, why in told if outcome in _BY_OUTCOME
     ]
     # By a limit, or by the machine: then it has no exit code, and was not judged.
     ended = next(
@@ -126,8 +126,21 @@ def _read(result: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], boo
     if len(verdicts) < count and "unsupported" not in (outcome for outcome, _ in told):
         verdict = _BY_STATUS[ended["status"]] if ended else "runtime_error"
         why = ended["reason"] if ended else told[-1][1] if told else ""
-        verdicts.append(_told(verdict, why, solution["stdout"], solution["stderr"], solution["duration_s"]))
+        said, printed = solution["stderr"][-_SHOWN:], solution["stdout"][-_SHOWN:]
+        verdicts.append(_told(verdict, why, printed, said, solution["duration_s"]))
     return verdicts, loaded
+
+
+def _reported(text: str) -> list[tuple[str, str]]:
+    """What the checker said of each check, as far as it is a report: checks may write what they like."""
+    told: list[tuple[str, str]] = []
+    for line in text.splitlines():
+        try:
+            outcome, why = json.loads(line)
+            told.append((str(outcome), str(why).encode("utf-8", "replace").decode()))
+        except (ValueError, TypeError, RecursionError):
+            break
+    return told
 
 
 def _told(
