@@ -56,7 +56,10 @@ class Server:
         body = json.dumps({"code": code, "timeout_s": 600}).encode()
         place = urlsplit(self.url)
         with socket.create_connection((place.hostname, place.port)) as caller:
-            head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+            head = (
+                f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                f"content-length: {len(body)}\r\n\r\n"
+            )
             caller.sendall(head.encode() + body)
             wait_until(lambda: self.status()["running"] > running, "the code is under way")
             yield

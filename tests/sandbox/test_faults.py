@@ -81,7 +81,10 @@ def test_a_body_too_large_is_refused_before_it_is_sent(server: Server) -> None:
 
     place = urlsplit(server.url)
     with socket.create_connection((place.hostname, place.port), 10) as connection:
-        connection.sendall(b"POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999\r\n\r\n{")
+        connection.sendall(
+            b"POST /run HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            b"content-length: 99999999999\r\n\r\n{"
+        )
         assert b" 413 " in connection.recv(100)
 
 
@@ -92,8 +95,8 @@ def test_a_body_too_large_without_a_length_is_cut_off(server: Server) -> None:
     connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=30)
     piece = b"x" * (1 << 20)
     try:
-        connection.request("POST", "/run", body=iter([piece] * 70), encode_chunked=True,
-                           headers={"transfer-encoding": "chunked"})  # fmt: skip
+        headers = {"transfer-encoding": "chunked", "content-type": "application/json"}
+        connection.request("POST", "/run", body=iter([piece] * 70), encode_chunked=True, headers=headers)
         assert connection.getresponse().status == 413
     except (BrokenPipeError, ConnectionResetError):
         pass  # the server hung up while we were still sending

@@ -7,12 +7,16 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
+import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -49,12 +53,17 @@ def state(pid: int) -> str:
 class Own:
     """A server of one test, with its process."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, open_files: int | None = None) -> None:
+        def limit() -> None:
+            if open_files is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+
         self.process = subprocess.Popen(
             command("serve", "--port", "0", "--preload", "", *options),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            preexec_fn=limit,
         )
         assert self.process.stdout is not None
         self.server = Server(self.process.stdout.readline().removeprefix("serving on ").strip())
@@ -213,6 +222,73 @@ def test_other_addresses_need_a_token() -> None:
         assert Server(url, "wrong").ask("GET", "/status")[0] == 401
         assert Server(url).ask("GET", "/health")[0] == 200
         assert Server(url, "s3cret").run("print(1)")["stdout"] == "1\n"
+
+
+@pytest.fixture(scope="module")
+def pressed() -> Iterator[Own]:
+    """A server that may have few files open."""
+    with Own("--workers", "1", open_files=300) as own:
+        yield own
+
+
+@contextlib.contextmanager
+def grows_by_less_than(megabytes: float, pid: int) -> Iterator[None]:
+    """Of the most memory that the process has at any time meanwhile."""
+
+    def peak() -> float:
+        status = Path(f"/proc/{pid}/status").read_text()
+        return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+    Path(f"/proc/{pid}/clear_refs").write_text("5")  # forgets what it was before
+    before = peak()
+    yield
+    assert peak() < before + megabytes
+
+
+def connected(server: Server) -> socket.socket:
+    place = urlsplit(server.url)
+    return socket.create_connection((place.hostname, place.port), 60)
+
+
+def test_an_endless_head_is_not_kept(pressed: Own) -> None:
+    with grows_by_less_than(30, pressed.process.pid):
+        for _ in range(4):
+            with connected(pressed.server) as attacker, contextlib.suppress(ConnectionError):
+                attacker.sendall(b"GET /status HTTP/1.1\r\nendless: ")
+                for _ in range(1000):  # 64 MB, were they taken
+                    attacker.sendall(b"x" * 65536)
+        assert pressed.server.run("print(1)")["stdout"] == "1\n"
+
+
+def test_half_requests_up_to_the_limit_of_open_files_lock_nobody_out(pressed: Own) -> None:
+    head = b"POST /run HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    with contextlib.ExitStack() as stack:
+        for _ in range(600):
+            stack.enter_context(connected(pressed.server)).sendall(head + b"content-length: 9\r\n\r\n{")
+        assert pressed.server.ask("GET", "/health")[0] == 200
+        assert pressed.server.run("print(1)")["stdout"] == "1\n"
+        assert len(os.listdir(f"/proc/{pressed.process.pid}/fd")) < 300
+
+
+def test_a_batch_of_thousands_that_are_refused_keeps_nobody_waiting(pressed: Own) -> None:
+    """Health was answered before it or after it, and never in between."""
+    with ThreadPoolExecutor(1) as pool:
+        batch = pool.submit(pressed.server.post, "/run/batch", {"runs": [{"code": 5}] * 50_000})
+        answered = 0
+        while not batch.done():
+            assert pressed.server.ask("GET", "/health")[0] == 200
+            answered += not batch.done()
+        assert answered > 5
+        results = batch.result()["results"]
+        assert len(results) == 50_000
+        assert all(result["reason"].startswith("refused: code:") for result in results)
+
+
+def test_a_body_of_millions_of_values_is_refused(pressed: Own) -> None:
+    with grows_by_less_than(200, pressed.process.pid):  # the values would take 700
+        code, told = pressed.server.ask("POST", "/run/batch", b'{"runs": [' + b"[]," * 10_000_000 + b"[]]}")
+        assert code == 413
+        assert "1,000,000 values" in told["error"]
 
 
 GOOD = [

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TypeVar
 
 import pytest
 
 from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox.client import Client
-from toolwright.sandbox.queue import Call, FairQueue, Flow, QueueFull, Seat
+from toolwright.sandbox.queue import CALLER, Call, FairQueue, Flow, QueueFull, Seat
 
 from .attack import served_without
 from .conftest import needs_isolation
 
 NARROW = ("--workers", "1", "--runs-per-worker", "1", "--preload", "")
 EVERYTHING: frozenset[str] = frozenset()
+T = TypeVar("T")
 
 
 def call(name: str, *, deadline: float = 100.0, seat: Seat | None = None) -> Call:
@@ -39,6 +43,57 @@ def test_flows_take_turns() -> None:
     queue.add(single, call("single"))
     assert taken(queue, "worker") == ["batch 0", "single", "batch 1", "batch 2"]
     assert len(queue) == 0
+
+
+def as_caller(name: str, work: Callable[[], T]) -> T:
+    """As if a request of this caller were being handled."""
+
+    def work_as_caller() -> T:
+        CALLER.set(name)
+        return work()
+
+    return copy_context().run(work_as_caller)
+
+
+def test_callers_take_turns_however_many_requests_they_send() -> None:
+    queue = FairQueue(100)
+    for number in range(3):
+        queue.add(as_caller("a", Flow), call(f"a{number}"))
+    for number in range(2):
+        queue.add(as_caller("b", Flow), call(f"b{number}"))
+    assert taken(queue, "worker") == ["a0", "b0", "a1", "b1", "a2"]
+
+
+def test_a_caller_who_fills_the_queue_leaves_others_their_share() -> None:
+    queue = FairQueue(4)
+    for _ in range(4):
+        queue.add(as_caller("a", Flow), call("a"))
+    with pytest.raises(QueueFull, match="4 runs are waiting"):
+        as_caller("a", lambda: queue.reserve(1))
+    for _ in range(2):
+        as_caller("b", lambda: queue.reserve(1))
+        queue.add(as_caller("b", Flow), call("b"))
+    with pytest.raises(QueueFull, match="6 runs are waiting"):
+        as_caller("b", lambda: queue.reserve(1))
+
+
+def test_cells_of_a_busy_session_are_passed_in_one_step() -> None:
+    class Counted(Seat):
+        looks = 0
+
+        def __getattribute__(self, name: str) -> object:
+            if name == "busy":
+                Counted.looks += 1
+            return super().__getattribute__(name)
+
+    queue, seat = FairQueue(10_000), Counted("a", 1, busy=True)
+    for number in range(3900):
+        queue.add(seat.flow, call(f"cell {number}", seat=seat))
+    queue.add(Flow(), call("run"))
+    assert taken(queue, "a") == ["run"]
+    assert Counted.looks <= 2
+    seat.busy = False
+    assert taken(queue, "a") == [f"cell {number}" for number in range(3900)]
 
 
 def test_a_cell_waits_for_its_worker_and_lets_others_pass() -> None:
@@ -123,6 +178,40 @@ def test_too_many_cells_are_told_to_come_back() -> None:
 
 
 @needs_isolation
+def test_a_session_with_many_cells_takes_nothing_from_others() -> None:
+    """More than one session may have in line, and far fewer than the queue holds."""
+    with (
+        served_without(EVERYTHING, "--workers", "1", "--runs-per-worker", "2", "--preload", "") as server,
+        server.session() as session,
+        ThreadPoolExecutor(80) as callers,
+    ):
+        with server.busy(path=f"/sessions/{session.name}/run"):
+            waiting = [callers.submit(session.ask, "1") for _ in range(80)]
+            wait_until(lambda: sum(call.done() for call in waiting) == 17, "the rest is in line")
+            refused = [call.result() for call in waiting if call.done()]
+            assert {code for code, _ in refused} == {429}
+            assert "64 cells of this session are waiting" in refused[0][1]["error"]
+            assert server.status()["queue"] == 63
+            assert server.run("print(1)")["stdout"] == "1\n"
+        assert sum(call.result()[0] == 200 for call in waiting) == 63
+
+
+@needs_isolation
+def test_a_run_alone_waits_for_its_neighbours_and_has_none() -> None:
+    with (
+        served_without(EVERYTHING, "--workers", "1", "--runs-per-worker", "3", "--preload", "") as server,
+        ThreadPoolExecutor(3) as callers,
+    ):
+        with server.busy():
+            alone = callers.submit(server.run, "import time; time.sleep(0.5); print(time.time())", alone=True)
+            wait_until(lambda: server.status()["queue"] == 0, "it was taken from the line")
+            after = callers.submit(server.run, "import time; print(time.time())")
+            wait_until(lambda: server.status()["queue"] == 1, "nothing is begun beside it")
+            assert server.status()["running"] == 1
+        assert float(alone.result()["stdout"]) < float(after.result()["stdout"])
+
+
+@needs_isolation
 def test_a_full_line_says_over_http_when_to_come_back() -> None:
     with (
         served_without(EVERYTHING, *NARROW, "--queue-limit", "1") as server,
@@ -131,8 +220,10 @@ def test_a_full_line_says_over_http_when_to_come_back() -> None:
         with server.busy():
             callers.submit(server.run, "print(1)")
             wait_until(lambda: server.status()["queue"] == 1, "the line is full")
+            headers = {"content-type": "application/json"}
+            request = urllib.request.Request(server.url + "/run", b'{"code": ""}', headers)
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(server.url + "/run", b'{"code": ""}')
+                urllib.request.urlopen(request)
         with refused.value as error:
             assert error.code == 429
             assert 1 <= int(error.headers["retry-after"]) <= 60

@@ -122,7 +122,8 @@ def test_a_body_of_many_megabytes_is_turned_away(served: Served) -> None:
     """By what it announces: nothing of it is read."""
     place = urlsplit(served.url)
     with socket.create_connection((place.hostname, place.port)) as caller:
-        caller.sendall(f"POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {33 << 20}\r\n\r\n".encode())
+        head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        caller.sendall(f"{head}content-length: {33 << 20}\r\n\r\n".encode())
         answer = caller.makefile("rb").read().decode()
     assert answer.startswith("HTTP/1.1 413 ")
     assert "the body is larger than 32 MiB" in answer

@@ -142,5 +142,8 @@ def test_what_cannot_be_served_is_said_with_status_2(
 def test_half_a_request_is_nobodys(served: Served) -> None:
     place = urlsplit(served.url)
     with socket.create_connection((place.hostname, place.port)) as half:
-        half.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        half.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            b"content-length: 100\r\n\r\n{"
+        )
     assert served.ask("GET", "/health")[0] == 200

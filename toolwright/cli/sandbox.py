@@ -11,6 +11,7 @@ from pathlib import Path
 from toolwright.failures import UserError
 from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.settings import Settings
+from toolwright.web import callers
 
 # The limits that are options, with what they say of themselves.
 _LIMITS = {
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--drain-s", type=float, default=Settings.drain_s, help="seconds to finish after SIGTERM"
     )
+    callers.add_options(serve)
     _add_isolation(serve)
     serve.set_defaults(command=_serve)
     run = commands.add_parser("run", help="run one file and leave with its exit code")
@@ -108,7 +110,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     listening = address.bind(arguments.host, arguments.port)
     with asyncio.Runner(loop_factory=address.event_loop) as runner:
-        runner.run(server.serve(settings, listening, token, lambda text: print(text, flush=True)))
+        who = callers.from_options(arguments, token)
+        runner.run(server.serve(settings, listening, who, lambda text: print(text, flush=True)))
     return 0
 
 

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError
+from toolwright.web import callers
 
 if TYPE_CHECKING:
     from toolwright.providers.local import LocalModel
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
                 server.serve(
                     model,
                     listening,
-                    token=token,
+                    callers=callers.from_options(arguments, token),
                     queue_limit=arguments.queue_limit,
                     drain_s=arguments.drain_s,
                     said=lambda text: print(text, flush=True),
@@ -84,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, kind, default, text in _OPTIONS:
         shown = "" if default is None else f" ({default})"
         parser.add_argument(f"--{name}", type=kind, default=default, help=text + shown)
+    callers.add_options(parser)
     return parser
 
 

@@ -22,28 +22,19 @@ from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.metrics import CONTENT_TYPE, Metrics
 from toolwright.sandbox.openapi import document
-from toolwright.sandbox.queue import Flow, QueueFull
+from toolwright.sandbox.queue import CALLER, Flow, QueueFull
 from toolwright.sandbox.requests import BatchRequest, CellRequest, JudgeRequest, RunRequest, SessionRequest
 from toolwright.sandbox.service import Service, explain
 from toolwright.sandbox.sessions import LostSession, UnknownSession
-from toolwright.web.asgi import (
-    Gone,
-    Receive,
-    Reply,
-    Scope,
-    Send,
-    TooLarge,
-    bearer,
-    read_body,
-    same,
-    send_reply,
-)
+from toolwright.sandbox.slices import in_slices
+from toolwright.web.asgi import Gone, Receive, Reply, Scope, Send, send_reply
+from toolwright.web.body import TooLarge, parse_json, read_body
+from toolwright.web.callers import Callers, Refused
 
 logger = logging.getLogger("toolwright.sandbox")
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_OPEN_TO_ALL = "/health"
 _WATCH_AFTER_S = 1.0
 
 
@@ -52,11 +43,11 @@ def problem(code: int, text: str, *headers: tuple[bytes, bytes]) -> Reply:
 
 
 class App:
-    """Routes, errors and the token. `draining` turns new work away while the old is finished."""
+    """Routes and errors. `draining` turns new work away while the old is finished."""
 
-    def __init__(self, service: Service, token: str | None = None) -> None:
+    def __init__(self, service: Service, callers: Callers) -> None:
         self._service = service
-        self._token = token
+        self._callers = callers
         self._metrics = Metrics(service)
         self._limit = service.settings.body_mb << 20
         self._openapi = orjson.dumps(document())
@@ -88,6 +79,7 @@ class App:
         if scope["type"] != "http":
             return
         started = time.perf_counter()
+        CALLER.set(scope["client"][0] if scope["client"] else "")
         path, method = scope["path"], scope["method"]
         route = path if path in self._post or path in self._get else _pattern(path)
         try:
@@ -98,7 +90,7 @@ class App:
             logger.exception("%s %s failed", method, path)
             reply = problem(500, "the server made a mistake; its log says which")
         if reply is not None:
-            await send_reply(send, reply, head=method == "HEAD")
+            await send_reply(self._callers.shared(scope, send), reply, head=method == "HEAD")
             self._metrics.count(route, reply.code, started)
 
     async def _live(self, receive: Receive, send: Send) -> None:
@@ -110,8 +102,13 @@ class App:
                 return
 
     async def _answer(self, scope: Scope, receive: Receive, method: str, path: str) -> Reply | None:
-        if self._token is not None and path != _OPEN_TO_ALL and not same(bearer(scope), self._token):
-            return problem(401, "this server wants a token", (b"www-authenticate", b"Bearer"))
+        try:
+            reply = self._callers.check(scope)
+        except Refused as error:
+            shown = [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
+            return problem(error.status, str(error), *shown)
+        if reply is not None:
+            return reply
         if method in ("GET", "HEAD") and path in self._get:
             return self._get[path]()
         handler = self._post.get(path) if method == "POST" else None
@@ -138,10 +135,11 @@ class App:
         """The body as JSON; None when the caller has left."""
         try:
             body = await read_body(scope, receive, limit=self._limit)
-        except TooLarge:
-            text = f"the body is larger than the {self._limit >> 20} MiB allowed"
-            return problem(413, text, (b"connection", b"close"))
-        return None if body is None else _parsed(body)
+            return None if body is None else _Told(await parse_json(body))
+        except TooLarge as error:
+            return problem(413, str(error), (b"connection", b"close"))
+        except orjson.JSONDecodeError as error:
+            return problem(422, f"the body is not JSON: {error}")
 
     async def _guarded(self, receive: Receive, work: Callable[[], Awaitable[bytes]]) -> Reply | None:
         """Does the work, gives it up when the caller leaves, and says what went wrong in HTTP's terms."""
@@ -195,7 +193,7 @@ class App:
         batch = BatchRequest.model_validate(told.value)
         self._service.pool.queue.reserve(len(batch.runs))
         flow = Flow()
-        results = await asyncio.gather(*(self._service.run_or_refuse(item, flow) for item in batch.runs))
+        results = await in_slices(self._service.run_or_refuse(item, flow) for item in batch.runs)
         return b'{"results":[' + b",".join(results) + b"]}"
 
     async def _submissions(self, told: _Told, *, long: bool, output: bool) -> bytes:
@@ -235,13 +233,6 @@ class _Told:
 
     def has(self, key: str) -> bool:
         return isinstance(self.value, dict) and key in self.value
-
-
-def _parsed(body: bytearray) -> _Told | Reply:
-    try:
-        return _Told(orjson.loads(body))
-    except orjson.JSONDecodeError as error:
-        return problem(422, f"the body is not JSON: {error}")
 
 
 def _pattern(path: str) -> str:

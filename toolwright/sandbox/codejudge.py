@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 
 from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.judge import enough_to_compare
@@ -16,6 +15,7 @@ from toolwright.sandbox.pool import refusal
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import MOST_IN_A_BATCH, RunRequest
 from toolwright.sandbox.service import Service
+from toolwright.sandbox.slices import in_slices
 
 # Its clients' `get_status` takes a status of exactly two keys. Nothing in the request tells them from others:
 # a client whose URL ends in this prefix gets what it expects.
@@ -36,7 +36,7 @@ class Submission(BaseModel):
 
 class BatchSubmission(BaseModel):
     type: Literal["batch"] = "batch"
-    submissions: list[Submission] = Field(min_length=1, max_length=MOST_IN_A_BATCH)
+    submissions: Annotated[list[Submission], FailFast()] = Field(min_length=1, max_length=MOST_IN_A_BATCH)
     sub_id: str | None = None
 
 
@@ -113,7 +113,8 @@ async def run_batch(service: Service, batch: BatchSubmission, *, long: bool) -> 
     service.pool.queue.reserve(len(batch.submissions))
     flow = Flow()
     queue_s = 3600.0 if long else None
-    results = await asyncio.gather(*(run(service, item, flow, queue_s) for item in batch.submissions))
+    calls = (run(service, item, flow, queue_s) for item in batch.submissions)
+    results: list[dict[str, Any]] = await in_slices(calls)
     return {"sub_id": batch.sub_id or str(uuid.uuid4()), "results": results}
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.queue import Flow
-from toolwright.sandbox.requests import Base64, FileName, RunRequest, Seconds
+from toolwright.sandbox.requests import MOST_FILES, Base64, FileName, RunRequest, Seconds
 from toolwright.sandbox.service import Service, explain
 
 _COMPILED = {"status": "Finished", "execution_time": 0.0, "return_code": 0, "stdout": "", "stderr": ""}
@@ -26,7 +26,7 @@ class RunCodeRequest(BaseModel):
     run_timeout: Seconds = 10
     memory_limit_MB: int = -1
     stdin: str | None = None
-    files: dict[FileName, str | None] = Field(default_factory=dict)
+    files: dict[FileName, str | None] = Field(default_factory=dict, max_length=MOST_FILES)
     fetch_files: list[FileName] = Field(default_factory=list, max_length=1000)
 
 

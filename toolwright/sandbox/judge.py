@@ -87,7 +87,8 @@ async def _checked(service: Service, request: JudgeRequest, checks: list[str]) -
             memory_mb=request.memory_mb,
             files=request.files,
         )
-        return _read(orjson.loads(await service.pool.submit(job, flow, request.deadline_s)), len(some))
+        answer = await service.pool.submit(job, flow, request.deadline_s, alone=request.alone)
+        return _read(orjson.loads(answer), len(some))
 
     verdicts, loaded = await tried(checks)
     if len(verdicts) == len(checks):

@@ -13,7 +13,10 @@ from toolwright.sandbox import codejudge, fusion, requests
 _PLACE = "#/components/schemas/{model}"
 _PROBLEMS = {
     "401": "no token, or a wrong one",
+    "403": "a web page of another site",
     "413": "the body is too large",
+    "415": "the body is not sent as application/json",
+    "421": "a name that this server does not answer to",
     "422": "the body is not what is expected",
     "429": "the queue is full; Retry-After says when to come back",
     "503": "the server is starting or stopping",
@@ -62,14 +65,17 @@ def document() -> dict[str, Any]:
     paths["/sessions/{id}"] = {"delete": _close()}
     for path, summary in _READS.items():
         paths[path] = {
-            "get": {"summary": summary, "responses": {"200": _json({}), **_problems("401", "503")}}
+            "get": {
+                "summary": summary,
+                "responses": {"200": _json({}), **_problems("401", "403", "421", "503")},
+            }
         }
     paths["/metrics"] = {
         "get": {
             "summary": "For Prometheus",
             "responses": {
                 "200": {"description": "metrics", "content": {"text/plain": {"schema": {"type": "string"}}}},
-                **_problems("401"),
+                **_problems("401", "403", "421"),
             },
         }
     }
@@ -118,7 +124,7 @@ def _close() -> dict[str, Any]:
     return {
         "summary": "End a session",
         "parameters": _name(),
-        "responses": {"200": _json(closed), **_problems("401", "404", "410", "503")},
+        "responses": {"200": _json(closed), **_problems("401", "403", "404", "410", "421", "503")},
     }
 
 

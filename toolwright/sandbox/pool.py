@@ -40,6 +40,8 @@ _START_TIMEOUT_S = 120.0
 _EXPIRE_EVERY_S = 0.05
 _RATE_OF_RESTARTS_S = 0.5
 _PATIENCE_S = 60.0  # with a worker that should have ended a run by now
+_KILLED = "worker: the process that ran it was killed"
+_KILLED_ALONE = "the run took its worker with it, and nothing else ran there"
 _LOST = b'{"lost"'  # how the answer to a cell begins whose session is gone
 
 
@@ -63,6 +65,9 @@ class Link(asyncio.Protocol):
     def __init__(self, pool: Pool, index: int) -> None:
         self.index = index
         self.running: dict[int, Call] = {}
+        self.held_for: Call | None = (
+            None  # a run that wants this worker alone: it waits until others end, or runs
+        )
         self.sessions = 0
         self.preloaded: list[str] = []
         self.ready_at = 0.0
@@ -102,7 +107,10 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for kind, number, body in self._frames.feed(data):
             if kind == wire.RESULT:
-                self._pool.answered(self.running.pop(number, None), body)
+                call = self.running.pop(number, None)
+                if call is not None and call is self.held_for:
+                    self.held_for = None
+                self._pool.answered(call, body)
             elif kind == wire.READY:
                 self._greet(json.loads(body))
             elif kind == wire.LOST:
@@ -204,12 +212,18 @@ class Pool:
     # Runs.
 
     def submit(
-        self, job: dict[str, Any], flow: Flow, deadline_s: float | None = None, seat: Seat | None = None
+        self,
+        job: dict[str, Any],
+        flow: Flow,
+        deadline_s: float | None = None,
+        seat: Seat | None = None,
+        *,
+        alone: bool = False,
     ) -> asyncio.Future[bytes]:
         """Puts a run or a cell in line. The future gives the answer as JSON, whatever happens to it."""
         now = time.monotonic()
         wait = self.settings.queue_timeout_s if deadline_s is None else deadline_s
-        call = Call(job, asyncio.get_running_loop().create_future(), now, now + wait, seat)
+        call = Call(job, asyncio.get_running_loop().create_future(), now, now + wait, seat, alone)
         if deadline_s is not None:
             job["deadline_s"] = deadline_s
         self.queue.add(flow, call)
@@ -217,18 +231,37 @@ class Pool:
         return call.answer
 
     def _dispatch(self) -> None:
+        for link in self.links:
+            self._begin_alone(link)
         while self.queue and (free := self._free_links()):
             call = self.queue.take(free)
             if call is None:
                 return
-            if call.seat is None:
+            if call.alone:
+                # The worker with the fewest sessions: they would end with it.
+                link = min(free, key=lambda link: (link.sessions, len(link.running)))
+                link.held_for = call
+                self._begin_alone(link)
+            elif call.seat is None:
                 self._send(min(free, key=lambda link: len(link.running)), call)
             else:
                 self._send(cast(Link, call.seat.worker), call)
 
+    def _begin_alone(self, link: Link) -> None:
+        """Sends the run that a worker is held for, once nothing else runs there."""
+        if link.held_for is not None and not link.running and link.is_alive():
+            if link.held_for.answer.done():  # its caller has left
+                link.held_for = None
+            else:
+                self._send(link, link.held_for)
+
     def _free_links(self) -> list[Link]:
         most = self.settings.runs_per_worker
-        return [link for link in self.links if len(link.running) < most and link.is_alive()]
+        return [
+            link
+            for link in self.links
+            if len(link.running) < most and link.held_for is None and link.is_alive()
+        ]
 
     def _send(self, link: Link, call: Call) -> None:
         now = time.monotonic()
@@ -284,7 +317,10 @@ class Pool:
         for call in (*link.running.values(), *waiting):
             if call.seat is not None and not call.answer.done():
                 call.answer.set_result(_LOST + b":true}")
-            self._resolve(call, refusal("killed", "worker: the process that ran it was killed"))
+            self._resolve(call, refusal("killed", _KILLED_ALONE if call.alone else _KILLED))
+        if link.held_for is not None and link.held_for not in link.running.values():
+            self.queue.add(Flow(), link.held_for)  # it waited for the others, and never began
+        link.held_for = None
         link.running.clear()
         if not self._closing and link in self.links and link.ready.done() and link.ready.exception() is None:
             self._spawn(self._replace(link))
@@ -326,7 +362,7 @@ class Pool:
 
     async def run_cell(self, seat: Seat, cell: dict[str, Any], deadline_s: float | None) -> bytes | None:
         """The answer to a cell, which stands in the same line as runs; None when its session is gone."""
-        answer = await self.submit({**cell, "session": seat.number}, Flow(), deadline_s, seat)
+        answer = await self.submit({**cell, "session": seat.number}, seat.flow, deadline_s, seat)
         return None if answer.startswith(_LOST) else answer
 
     def close_session(self, seat: Seat) -> None:

@@ -1,31 +1,47 @@
-"""The line in front of the workers: bounded, fair between requests, with a deadline for each place in it."""
+"""The line in front of the workers: bounded, fair between callers and requests, with deadlines."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+
+# Who sent the request that is being handled: the address that it came from.
+CALLER: ContextVar[str] = ContextVar("caller", default="")
 
 
 class QueueFull(Exception):
     """There is no room; `retry_after_s` says when there may be."""
 
-    def __init__(self, waiting: int, retry_after_s: int) -> None:
-        super().__init__(f"{waiting} runs are waiting; try again in {retry_after_s} s")
+    def __init__(self, waiting: int, retry_after_s: int, what: str = "runs are waiting") -> None:
+        super().__init__(f"{waiting} {what}; try again in {retry_after_s} s")
         self.retry_after_s = retry_after_s
 
 
 @dataclass(eq=False)
+class Flow:
+    """The calls of one request, or the cells of one session.
+
+    Flows take turns: a batch of thousands delays a single call by one run.
+    """
+
+    calls: deque[Call] = field(default_factory=deque)
+    caller: str = field(default_factory=CALLER.get)
+
+
+@dataclass(eq=False)
 class Seat:
-    """Where a session lives: its worker, its number there, and whether a cell of it is under way."""
+    """Where a session lives: its worker, its number there, its cells, and whether one is under way."""
 
     worker: object
     number: int
     busy: bool = False
+    flow: Flow = field(default_factory=Flow)
 
 
 @dataclass(eq=False)
@@ -37,6 +53,7 @@ class Call:
     entered: float
     deadline: float
     seat: Seat | None = None  # of a cell, which only one worker can run
+    alone: bool = False  # without any other run beside it on its worker
     overdue: float = math.inf  # when a worker that has it and does not answer is given up
 
     def fits(self, free: list[Any]) -> bool:
@@ -44,60 +61,90 @@ class Call:
 
 
 @dataclass(eq=False)
-class Flow:
-    """The calls of one request. Flows take turns: a batch of thousands delays a single call by one run."""
+class _Line:
+    """The flows of one caller, and how many calls they have."""
 
-    calls: deque[Call] = field(default_factory=deque)
-
-
-class FairQueue:
-    """Who is next."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._flows: deque[Flow] = deque()
-        self._length = 0
-        self._rate = 0.0
-        self._last_taken = time.monotonic()
-        self._earliest = math.inf  # no call that waits has a deadline before this
-
-    def __len__(self) -> int:
-        return self._length
-
-    def reserve(self, count: int) -> None:
-        """Refuses a request that does not fit; one larger than the whole queue is let into an empty one."""
-        if self._length and self._length + count > self._limit:
-            raise QueueFull(self._length, self.retry_after_s())
-
-    def retry_after_s(self) -> int:
-        return max(1, min(60, round(self._length / self._rate))) if self._rate > 0 else 1
-
-    def add(self, flow: Flow, call: Call) -> None:
-        if not flow.calls:
-            self._flows.append(flow)
-        flow.calls.append(call)
-        self._length += 1
-        self._earliest = min(self._earliest, call.deadline)
+    flows: deque[Flow] = field(default_factory=deque)
+    length: int = 0
 
     def take(self, free: list[Any]) -> Call | None:
-        """The next call that somebody still waits for and one of the free workers can run.
+        """The next call of the next flow that somebody still waits for and one of the free workers can run.
 
-        A cell whose worker is busy keeps its place, and those behind it go first.
+        A cell whose session or worker is busy keeps its place, and those behind it go first.
         """
         passed = 0
-        while passed < len(self._flows):
-            flow = self._flows[passed]
+        while passed < len(self.flows):
+            flow = self.flows[passed]
             call = flow.calls[0]
             wanted = not call.answer.done()
             if wanted and not call.fits(free):
                 passed += 1
                 continue
-            del self._flows[passed]
+            del self.flows[passed]
             flow.calls.popleft()
-            self._length -= 1
+            self.length -= 1
             if flow.calls:
-                self._flows.append(flow)
+                self.flows.append(flow)
             if wanted:
+                return call
+        return None
+
+    def remove(self, unwanted: Callable[[Call], bool]) -> list[Call]:
+        removed: list[Call] = []
+        for flow in self.flows:
+            kept: deque[Call] = deque()
+            for call in flow.calls:
+                (removed if unwanted(call) else kept).append(call)
+            flow.calls = kept
+        self.flows = deque(flow for flow in self.flows if flow.calls)
+        self.length -= len(removed)
+        return removed
+
+
+class FairQueue:
+    """Who is next: callers take turns, and so do the requests and sessions of each."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._rate = 0.0
+        self._last_taken = time.monotonic()
+        self._earliest = math.inf  # no call that waits has a deadline before this
+
+    def __len__(self) -> int:
+        return sum(line.length for line in self._lines.values())
+
+    def reserve(self, count: int) -> None:
+        """Refuses a request that does not fit into its caller's share of the queue.
+
+        A caller who has nothing in it may bring a request of any size.
+        """
+        line = self._lines.get(CALLER.get())
+        own = line.length if line is not None else 0
+        callers = len(self._lines) + (line is None)
+        if own and own + count > self._limit // callers:
+            raise QueueFull(len(self), self.retry_after_s())
+
+    def retry_after_s(self) -> int:
+        return max(1, min(60, round(len(self) / self._rate))) if self._rate > 0 else 1
+
+    def add(self, flow: Flow, call: Call) -> None:
+        line = self._lines.setdefault(flow.caller, _Line())
+        if not flow.calls:
+            line.flows.append(flow)
+        flow.calls.append(call)
+        line.length += 1
+        self._earliest = min(self._earliest, call.deadline)
+
+    def take(self, free: list[Any]) -> Call | None:
+        """The next call of the next caller who has one that a free worker can run."""
+        for caller, line in list(self._lines.items()):
+            call = line.take(free)
+            if not line.flows:
+                del self._lines[caller]
+            elif call is not None:
+                self._lines.move_to_end(caller)
+            if call is not None:
                 self._measure()
                 return call
         return None
@@ -107,20 +154,19 @@ class FairQueue:
         if now < self._earliest:
             return []
         late = self.remove(lambda call: now >= call.deadline)
-        self._earliest = min((call.deadline for flow in self._flows for call in flow.calls), default=math.inf)
+        self._earliest = min(
+            (call.deadline for line in self._lines.values() for flow in line.flows for call in flow.calls),
+            default=math.inf,
+        )
         return late
 
     def remove(self, unwanted: Callable[[Call], bool]) -> list[Call]:
         """Takes calls out of the line wherever they stand."""
         removed: list[Call] = []
-        for flow in list(self._flows):
-            out = [call for call in flow.calls if unwanted(call)]
-            if out:
-                removed += out
-                flow.calls = deque(call for call in flow.calls if not unwanted(call))
-                if not flow.calls:
-                    self._flows.remove(flow)
-        self._length -= len(removed)
+        for caller, line in list(self._lines.items()):
+            removed += line.remove(unwanted)
+            if not line.flows:
+                del self._lines[caller]
         return removed
 
     def _measure(self) -> None:

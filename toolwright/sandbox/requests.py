@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MOST_IN_A_BATCH = 50_000
+MOST_FILES = 10_000
 Status = Literal["ok", "error", "timeout", "memory", "killed"]
 
 
@@ -46,7 +47,11 @@ class Program(_Body):
     deadline_s: Seconds | None = Field(
         default=None, description="limit of the whole call, waiting in the queue included"
     )
-    files: dict[FileName, str | Base64] = Field(default_factory=dict)
+    files: dict[FileName, str | Base64] = Field(default_factory=dict, max_length=MOST_FILES)
+    alone: bool = Field(
+        default=False,
+        description="no other run beside it on its worker; should that die, the run is answered as its cause",
+    )
 
 
 class RunRequest(Program):
@@ -92,7 +97,7 @@ class SessionRequest(_Body):
     idle_s: Seconds | None = Field(
         default=None, description="the session ends when it was not used for this long"
     )
-    files: dict[FileName, str | Base64] = Field(default_factory=dict)
+    files: dict[FileName, str | Base64] = Field(default_factory=dict, max_length=MOST_FILES)
 
 
 class SessionOpened(BaseModel):

@@ -11,12 +11,13 @@ from toolwright.sandbox.service import Service
 from toolwright.sandbox.settings import Settings
 from toolwright.web import serving
 from toolwright.web.address import url_of
+from toolwright.web.callers import Callers
 
 TOKEN_VARIABLE = "TOOLWRIGHT_SANDBOX_TOKEN"
 
 
 async def serve(
-    settings: Settings, listening: socket.socket, token: str | None, said: Callable[[str], None]
+    settings: Settings, listening: socket.socket, callers: Callers, said: Callable[[str], None]
 ) -> None:
     """Until SIGTERM or SIGINT: then no new work, the old is finished, and nothing is left behind."""
     service = Service(settings)
@@ -26,7 +27,7 @@ async def serve(
         raise UserError(str(error)) from None
     try:
         await serving.serve(
-            App(service, token),
+            App(service, callers),
             listening,
             drain_s=settings.drain_s,
             said=lambda: said(f"serving on {url_of(listening)}"),

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from base64 import b64encode
 from collections import OrderedDict
+from collections.abc import Coroutine
 from typing import Any
 
 import orjson
@@ -23,6 +24,7 @@ from toolwright.sandbox.settings import Settings
 
 _COMPILED_KEPT = 256
 _COMPILED_KEPT_BYTES = 64 << 20
+_MOST_EXPLAINED = 1000
 
 
 class Service:
@@ -78,14 +80,20 @@ class Service:
             job = self.jobs.binary(made["program"], **wishes)
         else:
             job = self.jobs.script(language, tool, program.code, **wishes)
-        return await self.pool.submit(job, flow, program.deadline_s)
+        return await self.pool.submit(job, flow, program.deadline_s, alone=program.alone)
 
-    async def run_or_refuse(self, item: object, flow: Flow) -> bytes:
-        """For batches: what cannot be run becomes an answer in its place."""
+    def run_or_refuse(self, item: object, flow: Flow) -> bytes | Coroutine[Any, Any, bytes]:
+        """For batches: what cannot be run becomes an answer in its place, most of it at once."""
         try:
-            return await self.run(self.validated(item), flow)
+            return self._run_or_refuse(self.validated(item), flow)
+        except BadRequest as error:
+            return _refused(error)
+
+    async def _run_or_refuse(self, request: RunRequest, flow: Flow) -> bytes:
+        try:
+            return await self.run(request, flow)
         except (BadRequest, UnknownLanguage) as error:
-            return orjson.dumps(refusal("error", f"refused: {error}"))
+            return _refused(error)
 
     async def _compile(self, language: Language, tool: str, code: str, flow: Flow) -> dict[str, Any]:
         """Compiles once for the same source, however many runs ask for it at the same time."""
@@ -141,8 +149,14 @@ class Service:
         }
 
 
+def _refused(error: Exception) -> bytes:
+    return orjson.dumps(refusal("error", f"refused: {error}"))
+
+
 def explain(error: ValidationError) -> str:
     """The first faults of a body, each with its place."""
+    if error.error_count() > _MOST_EXPLAINED:  # to write them all down takes longer than others should wait
+        return f"the body has {error.error_count()} faults"
     faults = []
     for fault in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
         place = ".".join(str(part) for part in fault["loc"]) or "the body"

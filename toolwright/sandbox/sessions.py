@@ -17,6 +17,7 @@ from toolwright.sandbox.settings import Settings
 
 _REMEMBERED = 10_000
 _LOOK_EVERY_S = 0.5
+_CELLS_MOST = 64  # of one session, waiting and under way: one that is busy must not fill the queue
 
 
 class UnknownSession(KeyError):
@@ -84,6 +85,9 @@ class Sessions:
     async def run(self, name: str, cell: CellRequest) -> bytes:
         """One cell at a time; a second call waits for the first, in the queue."""
         session = self.find(name)
+        if session.calls >= _CELLS_MOST:
+            retry_after_s = self._pool.queue.retry_after_s()
+            raise QueueFull(session.calls, retry_after_s, "cells of this session are waiting")
         self._pool.queue.reserve(1)
         job = self._jobs.cell(cell.code, cell.timeout_s)
         session.calls += 1

@@ -14,16 +14,17 @@ from toolwright.serve.openai import OpenAI, Outcome
 from toolwright.serve.problems import Problem
 from toolwright.serve.service import Service
 from toolwright.web.asgi import Receive, Reply, Scope, Send
+from toolwright.web.callers import Callers
 
 MODELS = "/v1/models"
 
 
 class App:
-    """Routes, errors and the token. `draining` turns new work away while the old is finished."""
+    """Routes and errors. `draining` turns new work away while the old is finished."""
 
-    def __init__(self, service: Service, token: str | None = None) -> None:
+    def __init__(self, service: Service, callers: Callers) -> None:
         self.draining = False
-        self._token, self._metrics = token, Metrics(service)
+        self._callers, self._metrics = callers, Metrics(service)
         self._openai, anthropic = OpenAI(service), Anthropic(service)
         self._get: dict[str, Callable[[], Reply]] = {
             "/health": self._health,
@@ -40,13 +41,15 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        send = self._callers.shared(scope, send)
         exchange = Exchange(scope, receive, send, self._metrics, self._route(scope["path"]))
         await exchange.guarded(lambda: self._answer(exchange))
 
     async def _answer(self, exchange: Exchange) -> Reply | AsyncGenerator[bytes]:
         path, method = exchange.path, exchange.method
-        if self._token is not None and path != "/health" and not exchange.shows(self._token):
-            raise Problem(401, "this server wants a token", code="invalid_api_key")
+        reply = self._callers.check(exchange.scope)
+        if reply is not None:
+            return reply
         if method in ("GET", "HEAD"):
             if path in self._get:
                 return self._get[path]()

@@ -14,19 +14,9 @@ from pydantic import ValidationError
 
 from toolwright.serve.metrics import Metrics
 from toolwright.serve.problems import Problem, of_validation
-from toolwright.web.asgi import (
-    Gone,
-    Receive,
-    Reply,
-    Scope,
-    Send,
-    TooLarge,
-    bearer,
-    header,
-    read_body,
-    same,
-    send_reply,
-)
+from toolwright.web.asgi import Gone, Receive, Reply, Scope, Send, header, send_reply
+from toolwright.web.body import TooLarge, parse_json, read_body
+from toolwright.web.callers import Refused
 
 logger = logging.getLogger("toolwright.serve")
 
@@ -53,22 +43,17 @@ class Exchange:
         self._gone: Gone | None = None
         self._anthropic = self.path.startswith("/v1/messages") or bool(header(scope, b"anthropic-version"))
 
-    def shows(self, token: str) -> bool:
-        """The SDKs show their keys in different headers."""
-        return same(bearer(self.scope) or header(self.scope, b"x-api-key"), token)
-
     async def body(self) -> Any:
         try:
             raw = await read_body(self.scope, self._receive, limit=BODY_MB << 20)
-        except TooLarge:
-            raise Problem(413, f"the body is larger than {BODY_MB} MiB") from None
-        if raw is None:
-            raise Left
-        task = asyncio.current_task()
-        assert task is not None
-        self._gone = Gone(self._receive, task, after_s=WATCH_AFTER_S)
-        try:
-            return orjson.loads(raw)
+            if raw is None:
+                raise Left
+            task = asyncio.current_task()
+            assert task is not None
+            self._gone = Gone(self._receive, task, after_s=WATCH_AFTER_S)
+            return await parse_json(raw)
+        except TooLarge as error:
+            raise Problem(413, str(error)) from None
         except orjson.JSONDecodeError as error:
             raise Problem(400, f"the body is not JSON: {error}") from None
 
@@ -138,5 +123,7 @@ class Exchange:
             return error
         if isinstance(error, ValidationError):
             return of_validation(error)
+        if isinstance(error, Refused):
+            return Problem(error.status, str(error), code="invalid_api_key" if error.status == 401 else None)
         logger.error("%s %s failed", self.method, self.path, exc_info=error)
         return Problem(500, "the server made a mistake; its log says which")

@@ -11,9 +11,12 @@ from pydantic import ValidationError
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
+    403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
     413: "request_too_large",
+    415: "invalid_request_error",
+    421: "invalid_request_error",
     429: "rate_limit_error",
     503: "overloaded_error",
 }

@@ -10,6 +10,7 @@ from toolwright.serve.app import App
 from toolwright.serve.service import Service
 from toolwright.web import serving
 from toolwright.web.address import url_of
+from toolwright.web.callers import Callers
 
 TOKEN_VARIABLE = "TOOLWRIGHT_SERVE_TOKEN"
 
@@ -18,12 +19,12 @@ async def serve(
     model: LocalModel,
     listening: socket.socket,
     *,
-    token: str | None = None,
+    callers: Callers,
     queue_limit: int = 1024,
     drain_s: float = 30.0,
     said: Callable[[str], None],
 ) -> None:
-    app = App(Service(model, queue_limit=queue_limit), token)
+    app = App(Service(model, queue_limit=queue_limit), callers)
     try:
         await serving.serve(
             app,

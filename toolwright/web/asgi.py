@@ -1,4 +1,4 @@
-"""Bare ASGI: a request's headers and body, a reply, and a caller who leaves."""
+"""Bare ASGI: a request's headers, a reply, and a caller who leaves."""
 
 from __future__ import annotations
 
@@ -25,40 +25,13 @@ class Reply:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
-class TooLarge(Exception):
-    """The body has more bytes than are allowed."""
-
-
 def header(scope: Scope, wanted: bytes) -> bytes:
     return next((value for name, value in scope["headers"] if name == wanted), b"")
-
-
-def bearer(scope: Scope) -> bytes:
-    """The token that a caller shows; b"" without one."""
-    scheme, _, given = header(scope, b"authorization").partition(b" ")
-    return given.strip() if scheme.lower() == b"bearer" else b""
 
 
 def same(given: bytes, token: str) -> bool:
     """Whether that is the token, in a time that tells nothing."""
     return hmac.compare_digest(given, token.encode())
-
-
-async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytearray | None:
-    """The whole of it; None when the caller has left."""
-    announced = header(scope, b"content-length")
-    if announced.isdigit() and int(announced) > limit:
-        raise TooLarge
-    body = bytearray()
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise TooLarge
-        if not message.get("more_body"):
-            return body
 
 
 async def send_reply(send: Send, reply: Reply, *, head: bool = False) -> None:

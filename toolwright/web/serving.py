@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import uvicorn
 
 from toolwright.web import address
+from toolwright.web.connections import ConnectionLimits, Connections
 
 
 class Application(Protocol):
@@ -27,7 +28,9 @@ async def serve(
     app: Application, listening: socket.socket, *, drain_s: float, said: Callable[[], None]
 ) -> None:
     """Until SIGTERM or SIGINT: then no new work, and the old is finished. `said` is called when it begins."""
-    server = _server(app, drain_s)
+    limits = ConnectionLimits()
+    limits.raise_open_files()
+    server = _server(app, drain_s, limits)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -41,11 +44,13 @@ async def serve(
 
 
 @contextlib.asynccontextmanager
-async def hosted(app: Application, *, drain_s: float = 5.0) -> AsyncIterator[str]:
+async def hosted(
+    app: Application, *, drain_s: float = 5.0, limits: ConnectionLimits | None = None
+) -> AsyncIterator[str]:
     """On a free port of the loopback for as long as a block lasts, beside what else this loop does; gives the
     URL. Signals stay whose they were."""
     with address.bind("127.0.0.1", 0) as listening:
-        server = _server(app, drain_s)
+        server = _server(app, drain_s, limits or ConnectionLimits())
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             yield address.url_of(listening)
@@ -54,9 +59,11 @@ async def hosted(app: Application, *, drain_s: float = 5.0) -> AsyncIterator[str
             await serving
 
 
-def _server(app: Application, drain_s: float) -> _Server:
+def _server(app: Application, drain_s: float, limits: ConnectionLimits) -> _Server:
     config = uvicorn.Config(
         app,
+        http=Connections(limits).protocol,  # type: ignore[arg-type]
+        ws="none",
         log_level="warning",
         access_log=False,
         lifespan="off",

@@ -21,6 +21,7 @@ from toolwright.providers.settings import Price, Settings
 from toolwright.serve.app import App
 from toolwright.serve.service import Service
 from toolwright.web import serving
+from toolwright.web.callers import Callers
 from toolwright.workflow.policy import Policy, messages, offered
 from toolwright.workflow.pool import Experience, ExperiencePool
 from toolwright.workflow.run import seed_of
@@ -106,7 +107,7 @@ async def served(
     )
     model = LocalModel(NAME, engine, tokenizer, formats.build("auto", {}, tokenizer))
     try:
-        async with serving.hosted(App(Service(model, queue_limit=4 * samples))) as url:
+        async with serving.hosted(App(Service(model, queue_limit=4 * samples), Callers())) as url:
             settings = Settings(
                 provider="openai",
                 model=NAME,

@@ -1,0 +1,159 @@
+"""Who may call a server: by which names, from which web pages, with which token.
+
+A browser lets any page send requests to 127.0.0.1, and a page whose name is pointed at 127.0.0.1 reads the
+answers too. Three things a page cannot forge, and those are checked: `Host`, the name in the URL that it
+asked for; `Origin` and `Sec-Fetch-Site`, which say where the page came from; and the content type of a body,
+because a page of another site may not send JSON without asking first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import socket
+from dataclasses import dataclass
+
+from toolwright.web.address import is_loopback
+from toolwright.web.asgi import JSON, Reply, Scope, Send, same
+
+OPEN_TO_ALL = "/health"
+
+
+class Refused(Exception):
+    """This request is not answered; `status` and the text say why and what would help."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Callers:
+    """Those who may call a server at the address `bound`.
+
+    `hosts` are further names for it; `origins` are other sites whose pages may call it.
+    """
+
+    bound: str = "127.0.0.1"
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    def check(self, scope: Scope) -> Reply | None:
+        """Raises `Refused`, or lets a request pass; a browser that asks first gets its whole answer here."""
+        if scope["path"] == OPEN_TO_ALL:
+            return None
+        headers = dict(scope["headers"])
+        self._check_host(headers.get(b"host", b"").decode("latin-1"))
+        self._check_page(scope["method"], headers)
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            return _PREFLIGHT
+        if self.token is not None and not same(_shown(headers), self.token):
+            raise Refused(401, "this server wants a token")
+        if scope["method"] == "POST":
+            _check_content_type(headers.get(b"content-type", b""))
+        return None
+
+    def shared(self, scope: Scope, send: Send) -> Send:
+        """Tells the browser, with every answer, that a page of an allowed origin may read it."""
+        origin = dict(scope["headers"]).get(b"origin") if self.origins else None
+        if origin is None or origin.decode("latin-1") not in self.origins:
+            return send
+
+        async def send_shared(message: dict[str, object]) -> None:
+            if message["type"] == "http.response.start":
+                said = [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+                message = {**message, "headers": [*message["headers"], *said]}  # type: ignore[misc]
+            await send(message)
+
+        return send_shared
+
+    def _check_host(self, host: str) -> None:
+        name = _name_in(host)
+        if name in ("localhost", self.bound.lower(), *self.hosts) or is_loopback(name):
+            return
+        # An address cannot be pointed elsewhere as a name can. Behind a port that is passed on, such as a
+        # container's, it need not be one of this machine's own.
+        if not is_loopback(self.bound) and (_is_address(name) or name == socket.gethostname().lower()):
+            return
+        raise Refused(
+            421,
+            f"this server does not answer to the name {name[:200]!r}: call it by its address, or start it "
+            f"with --allow-host and that name",
+        )
+
+    def _check_page(self, method: str, headers: dict[bytes, bytes]) -> None:
+        if b"origin" in headers:
+            origin = headers[b"origin"].decode("latin-1")
+            own_page = origin.partition("://")[2] == headers[b"host"].decode("latin-1")
+            if not own_page and origin not in self.origins:
+                raise Refused(
+                    403,
+                    f"web pages of {origin[:200]} may not call this server; if they should, start it with "
+                    f"--allow-origin {origin[:200]}",
+                )
+        elif headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            followed_link = method == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
+            if not followed_link:
+                raise Refused(403, "a web page of another site may not call this server")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that name further callers."""
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="a further name that callers call this server by, such as a proxy's; may be given again",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allow-origin", action="append", default=[], metavar="URL",
+        help="web pages that may call it, as https://example.org; may be given again",
+    )  # fmt: skip
+
+
+def from_options(arguments: argparse.Namespace, token: str | None) -> Callers:
+    return Callers(
+        arguments.host,
+        token,
+        hosts=tuple(name.lower() for name in arguments.allow_host),
+        origins=tuple(origin.rstrip("/") for origin in arguments.allow_origin),
+    )
+
+
+_PREFLIGHT = Reply(
+    b"",
+    200,
+    headers=[
+        (b"access-control-allow-methods", b"GET, POST, DELETE"),
+        (b"access-control-allow-headers", b"*, authorization"),
+        (b"access-control-max-age", b"600"),
+    ],
+)
+
+
+def _shown(headers: dict[bytes, bytes]) -> bytes:
+    """The token that a caller shows; the SDKs show their keys in different headers."""
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    bearer = given.strip() if scheme.lower() == b"bearer" else b""
+    return bearer or headers.get(b"x-api-key", b"")
+
+
+def _check_content_type(given: bytes) -> None:
+    kind = given.partition(b";")[0].strip().lower()
+    if kind != JSON:
+        found = f"it is {kind.decode('latin-1')[:100]!r}" if kind else "there is none"
+        raise Refused(415, f"send JSON with the header content-type: application/json; {found}")
+
+
+def _name_in(host: str) -> str:
+    """The name in `name:port` or `[address]:port`, in lower case."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower().rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
