@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -13,12 +20,15 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.sandbox import BlockingClient, Client, DeadlinePassed, SessionLost, balance
+from toolwright.sandbox import BlockingClient, Client, DeadlinePassed, SessionLost, balance, servers
 from toolwright.sandbox.balance import Balance
 from toolwright.sandbox.judge import same_output
 
-from .served import Server
+from .attack import served_without
+from .conftest import needs_isolation
+from .served import Server, processes_named
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OK = {
@@ -160,6 +170,188 @@ def test_a_sick_server_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     asyncio.run(main())
     assert bad_calls == 3
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that looks after its calls soon."""
+    monkeypatch.setattr(servers, "_LOOK_AFTER_S", 0.2)
+    monkeypatch.setattr(balance, "_EJECT_S", 1.0)
+
+
+@needs_isolation
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_stands_still_loses_no_call_and_comes_back() -> None:
+    options = ("--workers", "1", "--preload", "")
+    nothing: frozenset[str] = frozenset()
+
+    async def main(well: Server, still: Server) -> None:
+        async with Client([still.url, well.url], batch_size=1, timeout=100, max_retries=0) as client:
+
+            async def run_many() -> None:
+                codes = [f"print({number})" for number in range(16)]
+                results = await asyncio.gather(*(client.run(code) for code in codes))
+                assert [result.stdout for result in results] == [f"{number}\n" for number in range(16)]
+
+            os.kill(still.pid, signal.SIGSTOP)
+            try:
+                await run_many()
+                assert client._servers._balance.servers[0].is_out
+                await run_many()
+            finally:
+                os.kill(still.pid, signal.SIGCONT)
+            limit = time.monotonic() + 200
+            while client._servers._balance.servers[0].is_out and time.monotonic() < limit:
+                await asyncio.sleep(0.05)
+            before = (await asyncio.to_thread(still.status))["answers"]
+            await run_many()
+            assert (await asyncio.to_thread(still.status))["answers"] > before
+
+    with served_without(nothing, *options) as well, served_without(nothing, *options) as still:
+        asyncio.run(main(well, still))
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_call_that_a_live_server_keeps_is_asked_of_a_second_one_once() -> None:
+    kept = 0
+
+    async def keeps(request: web.Request) -> web.StreamResponse:
+        nonlocal kept
+        if request.path != "/health":
+            kept += 1
+            await asyncio.sleep(500)
+        return web.Response()
+
+    async def main() -> None:
+        async with (
+            fake(keeps) as slow,
+            fake(keeps) as slower,
+            fake(echo) as well,
+            Client([slow, well], timeout=4) as client,
+            Client([slow, slower], timeout=2) as unlucky,
+        ):
+            assert (await client.run("x")).stdout == "x"
+            assert kept == 1
+            with pytest.raises(DeadlinePassed):
+                await unlucky.run("x")
+            assert kept == 1 + 2
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("impatient")
+def test_second_askings_are_few_when_all_servers_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "_HEDGES_AT_ONCE", 3.0)
+    asked = 0
+
+    async def keeps(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        if request.path != "/health":
+            asked += 1
+            await asyncio.sleep(500)
+        return web.Response()
+
+    async def main() -> None:
+        async with (
+            fake(keeps) as one,
+            fake(keeps) as other,
+            Client([one, other], batch_size=1, timeout=3) as client,
+        ):
+            await asyncio.gather(*(client.run("x") for _ in range(20)), return_exceptions=True)
+
+    asyncio.run(main())
+    assert 20 <= asked <= 23
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_cell_is_never_asked_twice() -> None:
+    cells = 0
+
+    async def keeps_cells(request: web.Request) -> web.Response:
+        nonlocal cells
+        if request.path == "/sessions":
+            return web.json_response({"id": "s"})
+        if request.method == "POST":
+            cells += 1
+            await asyncio.sleep(500)
+        return web.Response()
+
+    async def main() -> None:
+        async with (
+            fake(keeps_cells) as one,
+            fake(keeps_cells) as other,
+            Client([one, other]) as client,
+            await client.open_session() as session,
+        ):
+            with pytest.raises(DeadlinePassed):
+                await session.run("x", timeout=2)
+
+    asyncio.run(main())
+    assert cells == 1
+
+
+# A run that takes its worker with it: the test kills the worker when a process of this name runs below it.
+PILL = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'poison-pill')\ntime.sleep(500)"
+
+
+def kill_workers_of_pills(server: Server, done: threading.Event) -> None:
+    while not done.wait(0.02):
+        for pid in processes_named("poison-pill"):
+            with contextlib.suppress(OSError):
+                family = [pid]
+                while family[-1] > 1 and server.pid not in family:
+                    family.append(
+                        int(Path(f"/proc/{family[-1]}/stat").read_text().rpartition(")")[2].split()[1])
+                    )
+                if server.pid in family:
+                    os.kill(family[family.index(server.pid) - 1], signal.SIGKILL)
+
+
+@needs_isolation
+def test_a_run_that_takes_its_worker_with_it_twice_is_its_own_failure_and_its_neighbours_are_run() -> None:
+    """Two workers die of it, not five; the neighbours, though killed with it, are answered."""
+
+    async def main(url: str) -> None:
+        async with Client(url, batch_size=8, batch_timeout_seconds=0.2, timeout=200) as client:
+            neighbours = [client.run(f"import time; time.sleep(0.3); print({n})") for n in range(5)]
+            pill, *others = await asyncio.gather(client.run(PILL, timeout_s=60), *neighbours)
+            assert (pill.status, pill.exit_code) == ("killed", None)
+            assert pill.reason == "the run took its worker with it, and nothing else ran there"
+            assert [other.stdout for other in others] == [f"{n}\n" for n in range(5)]
+
+    options = ("--workers", "1", "--runs-per-worker", "4", "--preload", "")
+    with served_without(frozenset(), *options) as server:
+        done = threading.Event()
+        killer = threading.Thread(target=kill_workers_of_pills, args=(server, done))
+        killer.start()
+        try:
+            asyncio.run(main(server.url))
+        finally:
+            done.set()
+            killer.join()
+        wait_until(lambda: server.status()["worker_restarts"] == 2, "both are replaced")
+
+
+@needs_isolation
+def test_a_judged_program_whose_worker_was_killed_is_judged_again(server: Server) -> None:
+    """Killed once, from outside: no verdict about the program."""
+
+    async def judge(url: str) -> dict[str, Any]:
+        async with Client(url) as client:
+            return await client.judge(
+                "import time; time.sleep(1); print(1)", expected_output="1", timeout=200
+            )
+
+    with served_without(frozenset(), "--workers", "1", "--preload", "") as own:
+        with ThreadPoolExecutor(1) as pool:
+            judged = pool.submit(asyncio.run, judge(own.url))
+            wait_until(lambda: own.status()["running"], "it is under way")
+            for pid in processes_named("sandbox-worker"):
+                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                if int(stat[1]) == own.pid:
+                    os.kill(pid, signal.SIGKILL)
+            assert judged.result()["passed"]
+        wait_until(lambda: own.status()["worker_restarts"] == 1, "it is replaced")
 
 
 def test_the_least_busy_server_is_asked() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from tests.waiting import wait_until
 from toolwright.failures import UserError
-from toolwright.sandbox.client import Client
 from toolwright.sandbox.clock import Clock
 from toolwright.sandbox.execution import Execution
 from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.output import Output
+from toolwright.sandbox.servers import Servers
 from toolwright.sandbox.settings import Settings
 
 from .attack import served_without
@@ -151,5 +151,6 @@ def test_only_a_session_can_be_a_lost_session() -> None:
     """A wrong path under another server's URL was reported as one."""
     from toolwright.sandbox.balance import Server as Known
 
+    asked = Servers(["http://x"], token=None, concurrency=1, interval_s=0)
     with pytest.raises(UserError, match="404"):
-        Client._understood(Known("http://x"), "/run/batch", 404, {}, b'{"error": "nothing here"}')
+        asked._understood(Known("http://x"), "/run/batch", 404, {}, b'{"error": "nothing here"}')

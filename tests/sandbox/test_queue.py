@@ -203,6 +203,9 @@ def test_a_run_alone_waits_for_its_neighbours_and_has_none() -> None:
         ThreadPoolExecutor(3) as callers,
     ):
         with server.busy():
+            late = server.run("print(1)", alone=True, deadline_s=0.3)
+            assert late["reason"].startswith("queue:")
+            assert server.run("print(1)")["status"] == "ok"  # the worker is no longer kept for it
             alone = callers.submit(server.run, "import time; time.sleep(0.5); print(time.time())", alone=True)
             wait_until(lambda: server.status()["queue"] == 0, "it was taken from the line")
             after = callers.submit(server.run, "import time; print(time.time())")

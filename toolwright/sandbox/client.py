@@ -12,37 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import aiohttp
-import orjson
+from toolwright.failures import InfrastructureFailure
+from toolwright.sandbox.balance import Server
+from toolwright.sandbox.servers import Servers, SessionLost, TooLarge, TryAgain
 
-from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.sandbox.balance import Balance, Server
-
-_RETRIED_CODES = (429, 500, 502, 503, 504)
 _BACKOFF_S = 0.1
 _BACKOFF_MOST_S = 10.0
+_UNJUDGED = ("queue:", "worker:", "the server is stopping")
 
 Answer = TypeVar("Answer")
 
 
 class DeadlinePassed(InfrastructureFailure):
     """No answer came in the time that the caller gave."""
-
-
-class SessionLost(InfrastructureFailure):
-    """The session is gone, and its variables with it."""
-
-
-class _TooLarge(UserError):
-    """More than the server takes in one request."""
-
-
-class _TryAgain(Exception):
-    """An infrastructure error; `after_s` is the server's own wish."""
-
-    def __init__(self, text: str, after_s: float = 0.0) -> None:
-        super().__init__(text)
-        self.after_s = after_s
 
 
 @dataclass(frozen=True)
@@ -72,9 +54,7 @@ class Result:
     @property
     def is_infrastructure(self) -> bool:
         """Whether the run says nothing about its code: it never ran, or its worker was killed under it."""
-        return self.exit_code is None and self.reason.startswith(
-            ("queue:", "worker:", "the server is stopping")
-        )
+        return self.exit_code is None and self.reason.startswith(_UNJUDGED)
 
 
 @dataclass(eq=False)
@@ -101,17 +81,16 @@ class Client:
         timeout: float = 60.0,
         max_retries: int = 4,
     ) -> None:
-        self._balance = Balance([urls] if isinstance(urls, str) else list(urls))
-        self._token = token
+        self._servers = Servers(
+            [urls] if isinstance(urls, str) else list(urls),
+            token=token,
+            concurrency=concurrency,
+            interval_s=request_interval,
+        )
         self._batch_size = max(1, batch_size)
         self._batch_timeout_s = batch_timeout_seconds
-        self._concurrency = concurrency
-        self._interval_s = request_interval
         self._timeout_s = timeout
         self._max_retries = max_retries
-        self._http: aiohttp.ClientSession | None = None
-        self._places: asyncio.Semaphore | None = None
-        self._next_start = 0.0
         self._waiting: list[_Waiting] = []
         self._flush_at: asyncio.TimerHandle | None = None
         self._batches: set[asyncio.Task[None]] = set()
@@ -130,9 +109,7 @@ class Client:
         await asyncio.gather(*self._batches, return_exceptions=True)
         for call in self._waiting:
             call.answer.cancel()
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
+        await self._servers.close()
 
     async def run(self, code: str, *, timeout: float | None = None, **wishes: Any) -> Result:
         """Runs code; `wishes` are the other fields of a run: stdin, timeout_s, files, language and so on.
@@ -146,8 +123,8 @@ class Client:
     async def judge(self, code: str, *, timeout: float | None = None, **wishes: Any) -> dict[str, Any]:
         """Judges code by its output; see `/judge`."""
         limit = self._timeout_s if timeout is None else timeout
-        call = self._post("/judge", {"code": code, **wishes}, time.monotonic() + limit)
-        return await self._in_time(call, limit)
+        body = {"code": code, **wishes}
+        return await self._in_time(self._judge(body, time.monotonic() + limit), limit)
 
     async def open_session(self, **wishes: Any) -> Session:
         """A live interpreter on one of the servers."""
@@ -161,20 +138,31 @@ class Client:
             async with asyncio.timeout(limit):
                 return await call
         except TimeoutError:
-            names = ", ".join(server.url for server in self._balance.servers)
-            raise DeadlinePassed(f"no answer from the sandbox ({names}) within {limit:g} s") from None
+            raise DeadlinePassed(f"no answer from the sandbox ({self._servers}) within {limit:g} s") from None
 
     # Batches.
 
     async def _run(self, body: dict[str, Any], deadline: float) -> Result:
         for attempt in range(self._max_retries + 1):
             result = await self._run_once(body, deadline)
-            if not result.is_infrastructure or attempt == self._max_retries:
-                break
-            await asyncio.sleep(_backoff(attempt))
-        if result.is_infrastructure:
-            raise InfrastructureFailure(f"the sandbox could not run it: {result.reason}")
-        return result
+            if not result.is_infrastructure:
+                return result
+            if attempt < self._max_retries:
+                body = _next_try(body, result.reason)
+                await asyncio.sleep(_backoff(attempt))
+        raise InfrastructureFailure(f"the sandbox could not run it: {result.reason}")
+
+    async def _judge(self, body: dict[str, Any], deadline: float) -> dict[str, Any]:
+        for attempt in range(self._max_retries + 1):
+            told = await self._post("/judge", body, deadline)
+            reasons = [verdict.get("reason") or "" for verdict in told.get("verdicts", [])]
+            unjudged = next((reason for reason in reasons if reason.startswith(_UNJUDGED)), None)
+            if unjudged is None:
+                return told
+            if attempt < self._max_retries:
+                body = _next_try(body, unjudged)
+                await asyncio.sleep(_backoff(attempt))
+        raise InfrastructureFailure(f"the sandbox could not judge it: {unjudged}")
 
     async def _run_once(self, body: dict[str, Any], deadline: float) -> Result:
         if self._batch_size == 1:
@@ -215,7 +203,7 @@ class Client:
             for call in calls:
                 call.answer.cancel()
             raise
-        except _TooLarge as error:
+        except TooLarge as error:
             # Together they may be, each alone need not.
             half = len(calls) // 2
             if half:
@@ -235,10 +223,10 @@ class Client:
         """Asks one server after another until one answers, the tries are used up, or the time is."""
         last: Server | None = None
         for attempt in range(self._max_retries + 1):
-            last = self._balance.choose(avoid=last)
+            last = self._servers.choose(avoid=last)
             try:
-                told = await self._ask(last, "POST", path, body)
-            except _TryAgain as error:
+                told, last = await self._servers.ask_one_or_two(last, path, body, deadline)
+            except TryAgain as error:
                 wait = max(error.after_s, _backoff(attempt))
                 if attempt == self._max_retries:
                     raise InfrastructureFailure(f"{last.url}{path}: {error}, {attempt + 1} times") from None
@@ -252,65 +240,6 @@ class Client:
                     chosen.append(last)
                 return told
         raise AssertionError("unreachable")
-
-    async def _ask(self, server: Server, method: str, path: str, body: object) -> dict[str, Any]:
-        if self._http is None:
-            self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=_NO_LIMIT)
-            self._places = asyncio.Semaphore(self._concurrency)
-        assert self._places is not None
-        headers = {"content-type": "application/json"}
-        if self._token:
-            headers["authorization"] = f"Bearer {self._token}"
-        async with self._places:
-            await self._keep_interval()
-            server.outstanding += 1
-            try:
-                data = orjson.dumps(body)
-                async with self._http.request(
-                    method, server.url + path, data=data, headers=headers
-                ) as response:
-                    answer = await response.read()
-                    return self._understood(server, path, response.status, response.headers, answer)
-            except (aiohttp.ClientError, OSError, EOFError) as error:
-                server.failed()
-                raise _TryAgain(f"{type(error).__name__}: {error}") from None
-            finally:
-                server.outstanding -= 1
-
-    @staticmethod
-    def _understood(
-        server: Server, path: str, code: int, headers: Mapping[str, str], body: bytes
-    ) -> dict[str, Any]:
-        try:
-            told = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            told = None
-        if code == 200 and isinstance(told, dict):
-            server.succeeded()
-            return told
-        text = told.get("error") if isinstance(told, dict) else body[:200].decode(errors="replace")
-        if code == 429:
-            # Busy is not sick.
-            raise _TryAgain(f"busy: {text}", _seconds(headers.get("retry-after")))
-        if code in _RETRIED_CODES or code == 200:
-            server.failed()
-            raise _TryAgain(f"answered {code}: {text}", _seconds(headers.get("retry-after")))
-        if code in (404, 410) and path.startswith("/sessions/"):
-            raise SessionLost(str(text))
-        kind = _TooLarge if code == 413 else UserError
-        raise kind(f"{server.url} refused the call with {code}: {text}")
-
-    async def _keep_interval(self) -> None:
-        if self._interval_s <= 0:
-            return
-        now = time.monotonic()
-        start = max(now, self._next_start)
-        self._next_start = start + self._interval_s
-        if start > now:
-            await asyncio.sleep(start - now)
-
-
-_NO_LIMIT = aiohttp.ClientTimeout(total=None)  # deadlines are kept by whoever asks
 
 
 class Session:
@@ -330,10 +259,12 @@ class Session:
     async def run(self, code: str, *, timeout: float | None = None, **wishes: Any) -> Result:
         """One cell. Never sent twice: it may have changed the session the first time."""
         limit = self._client._timeout_s if timeout is None else timeout
-        call = self._client._ask(self._server, "POST", f"/sessions/{self.name}/run", {"code": code, **wishes})
+        call = self._client._servers.ask(
+            self._server, "POST", f"/sessions/{self.name}/run", {"code": code, **wishes}
+        )
         try:
             result = Result.of(await self._client._in_time(call, limit))
-        except _TryAgain as error:
+        except TryAgain as error:
             raise InfrastructureFailure(f"{self._server.url}: {error}") from None
         if result.is_infrastructure:
             raise InfrastructureFailure(
@@ -343,18 +274,19 @@ class Session:
 
     async def close(self) -> None:
         try:
-            await self._client._ask(self._server, "DELETE", f"/sessions/{self.name}", None)
-        except (_TryAgain, SessionLost):
+            await self._client._servers.ask(self._server, "DELETE", f"/sessions/{self.name}", None)
+        except (TryAgain, SessionLost):
             return
+
+
+def _next_try(body: dict[str, Any], reason: str) -> dict[str, Any]:
+    """After its worker was killed a run is sent once more, alone.
+
+    When that worker dies as well, the server answers it as the run's own failure.
+    """
+    return {**body, "alone": True} if reason.startswith("worker:") else body
 
 
 def _backoff(attempt: int) -> float:
     """Doubling, with jitter over the whole width, so that many clients do not come back at once."""
     return random.uniform(0, min(_BACKOFF_S * 2**attempt, _BACKOFF_MOST_S)) + 0.01
-
-
-def _seconds(header: str | None) -> float:
-    try:
-        return min(float(header or 0), _BACKOFF_MOST_S)
-    except ValueError:
-        return 0.0

@@ -131,6 +131,10 @@ class Link(asyncio.Protocol):
         self.gone.set()
         self._pool.lost(self)
 
+    def runs_held(self) -> bool:
+        """Whether the run that this worker is held for has begun."""
+        return self.held_for in self.running.values()
+
     def is_alive(self) -> bool:
         return self.ready.done() and not self.gone.is_set()
 
@@ -299,7 +303,7 @@ class Pool:
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_S)
             now = time.monotonic()
-            for call in self.queue.expire(now):
+            for call in [*self.queue.expire(now), *self._give_up_late_holders(now)]:
                 waited = now - call.entered
                 self._resolve(
                     call, refusal("timeout", "queue: the deadline passed before a worker was free", waited)
@@ -308,6 +312,17 @@ class Pool:
                 if any(now > call.overdue for call in link.running.values()):
                     logger.error("worker %d does not answer; it is killed", link.index)
                     link.kill()
+
+    def _give_up_late_holders(self, now: float) -> list[Call]:
+        """Runs that waited for a worker alone until their deadline; their workers are free for others."""
+        late = []
+        for link in self.links:
+            if link.held_for is not None and link.held_for.deadline <= now and not link.runs_held():
+                late.append(link.held_for)
+                link.held_for = None
+        if late:
+            self._dispatch()
+        return late
 
     # Workers that die.
 
@@ -318,7 +333,7 @@ class Pool:
             if call.seat is not None and not call.answer.done():
                 call.answer.set_result(_LOST + b":true}")
             self._resolve(call, refusal("killed", _KILLED_ALONE if call.alone else _KILLED))
-        if link.held_for is not None and link.held_for not in link.running.values():
+        if link.held_for is not None and not link.runs_held():
             self.queue.add(Flow(), link.held_for)  # it waited for the others, and never began
         link.held_for = None
         link.running.clear()
