@@ -20,7 +20,6 @@ from toolwright.sandbox.queue import Seat
 
 _LOAD_LIMIT_S = 300.0  # on a busy machine
 _LIFE_S = 10 * 24 * 3600.0  # of a session: what takes long is a comparison, which has a limit of its own
-_PATIENCE = 10  # seconds of wall clock for each second of processor time
 _TRIES = 3  # a session that is lost is opened again
 _MOST_CALLS = 200  # of one fork, whose caches grow
 # The parser of LaTeX learns its grammar as it goes. What these teach it no fork has to learn again.
@@ -134,7 +133,8 @@ class Expressions:
         self, expected: str, found: str, *, timeout_s: float, deadline_s: float | None = None
     ) -> dict[str, Any]:
         """A result as of a run, whose standard output is `True` or `False`."""
-        cell = {"code": f"compare({expected!r}, {found!r}, {timeout_s})", "timeout_s": timeout_s * _PATIENCE}
+        # The fork's limit comes first, so that the session need not be interrupted.
+        cell = {"code": f"compare({expected!r}, {found!r}, {timeout_s})", "timeout_s": 2 * timeout_s + 1}
         for _ in range(_TRIES):
             session = self._free()
             session.calls += 1
