@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .attack import Piece
+from .attack import AS_ROOT, Piece
 
 
 def _without_steps(*steps: str) -> str:
@@ -58,6 +58,19 @@ limits.soft_and_hard = lambda kind, amount: (amount, resource.getrlimit(kind)[1]
 CLOCK = Piece(
     "the clock is outside the run",
     worker="from toolwright.sandbox.clock import Clock\nClock.passed = lambda self: ''",
+)
+FRESH_STDIN = Piece(
+    "descriptor 0 is opened for each run", worker=_without_steps("('close', 0)", "('openat',)")
+)
+OWN_HOST_USER = Piece(
+    "a user of the host for each run",
+    worker="from toolwright.sandbox.zygote import Zygote\nZygote._user_of = lambda *_: None",
+)
+# An ordinary user has no other user to give to runs.
+WHERE_ROOT_OWN_HOST_USER = (OWN_HOST_USER,) if AS_ROOT else ()
+DESCRIPTORS_TOGETHER = Piece(
+    "the descriptors of all processes are added up",
+    worker="from toolwright.sandbox.worker import Worker\nWorker.holds_too_many = lambda *_: False",
 )
 MEMORY_TOGETHER = Piece(
     "the memory of all processes is added up",

@@ -11,7 +11,7 @@ import pytest
 
 from .attack import ONLY_ROOT, OTHER_USER, Attack, proofs
 from .conftest import needs_isolation
-from .pieces import CLEARED, EMPTY_START, FETCHED_AT_ONCE, FILE_NAMES
+from .pieces import CLEARED, EMPTY_START, FETCHED_AT_ONCE, FILE_NAMES, WHERE_ROOT_OWN_HOST_USER
 from .served import Server
 
 pytestmark = needs_isolation
@@ -111,7 +111,10 @@ test_it_fails, test_each_stop_is_enough, test_without_them_it_succeeds = proofs(
             "Error: [Errno ",
             skip="" if os.access(A_PACKAGE, os.W_OK) else "the packages belong to another user",
         ),
-        Attack("see another run's files", see_anothers_files, ("mount",), "nothing seen"),
+        Attack(
+            "see another run's files", see_anothers_files, ("mount", *WHERE_ROOT_OWN_HOST_USER),
+            "nothing seen",
+        ),
         Attack("fetch through a link", fetch_through_a_link, HIDDEN, '"files": {}'),
         Attack(
             "fetch by a name that climbs", fetch_by_a_name_that_climbs, (FILE_NAMES, *HIDDEN),

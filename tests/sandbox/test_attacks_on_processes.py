@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 
 from .attack import Attack, filled, proofs
 from .conftest import needs_isolation
-from .pieces import BLIND_ZYGOTE, OWN_GROUP, OWN_USERS
+from .pieces import BLIND_ZYGOTE, OWN_GROUP, OWN_USERS, WHERE_ROOT_OWN_HOST_USER
 from .served import LiveSession, Server, processes_named
 
 pytestmark = needs_isolation
@@ -159,15 +159,27 @@ test_it_fails, test_each_stop_is_enough, test_without_them_it_succeeds = proofs(
             "read the server's memory through proc", read_it_through_proc, ("user", "mount", "landlock"),
             "FileNotFoundError",
         ),
-        Attack("trace a neighbour", trace_a_neighbour, (OWN_USERS, *UNREACHABLE), "Operation not permitted"),
         Attack(
-            "read a session's variables", read_a_sessions_variables, (OWN_USERS, *UNREACHABLE),
+            "trace a neighbour", trace_a_neighbour, (OWN_USERS, *UNREACHABLE, *WHERE_ROOT_OWN_HOST_USER),
             "Operation not permitted",
         ),
-        Attack("kill a neighbour", kill_a_neighbour, ("pid", "landlock"), "ProcessLookupError"),
-        Attack("kill the parent", kill_the_parent, ("pid", "landlock"), '"status": "ok"'),
+        Attack(
+            "read a session's variables", read_a_sessions_variables,
+            (OWN_USERS, *UNREACHABLE, *WHERE_ROOT_OWN_HOST_USER), "Operation not permitted",
+        ),
+        Attack(
+            "kill a neighbour", kill_a_neighbour, ("pid", "landlock", *WHERE_ROOT_OWN_HOST_USER),
+            "ProcessLookupError",
+        ),
+        Attack(
+            "kill the parent", kill_the_parent, ("pid", "landlock", *WHERE_ROOT_OWN_HOST_USER),
+            '"status": "ok"',
+        ),
         # A group is signalled across namespaces: a pid namespace alone would not stop this.
-        Attack("kill the group", kill_the_group, (OWN_GROUP, "landlock"), '"status": "ok"'),
+        Attack(
+            "kill the group", kill_the_group, (OWN_GROUP, "landlock", *WHERE_ROOT_OWN_HOST_USER),
+            '"status": "ok"',
+        ),
         Attack("outlive the run", outlive_the_run, ("pid",), "daemon started"),
         Attack("find what earlier runs left", find_what_earlier_runs_left, (BLIND_ZYGOTE,), "nothing found"),
     ]

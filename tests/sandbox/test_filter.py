@@ -14,8 +14,10 @@ from toolwright.sandbox.layers import NAMESPACES
 ALLOW, KILL, EPERM, ENOSYS, EAFNOSUPPORT = 0x7FFF0000, 0x80000000, 0x50001, 0x50026, 0x50061
 # Other calls that both filters look at or leave alone, by machine.
 OTHERS = {
-    "x86_64": {"read": 0, "write": 1, "execve": 59, "clone": 56, "socket": 41, "ioctl": 16},
-    "aarch64": {"read": 63, "write": 64, "execve": 221, "clone": 220, "socket": 198, "ioctl": 29},
+    "x86_64": {"read": 0, "write": 1, "execve": 59, "clone": 56, "socket": 41, "ioctl": 16,
+               "fcntl": 72, "setsockopt": 54},
+    "aarch64": {"read": 63, "write": 64, "execve": 221, "clone": 220, "socket": 198, "ioctl": 29,
+                "fcntl": 25, "setsockopt": 208},
 }  # fmt: skip
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
@@ -55,10 +57,11 @@ def both(machine: str, number: int, *arguments: int, audit: int | None = None) -
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_is_named_is_refused_and_its_neighbours_are_not(machine: str) -> None:
     refused = {*seccomp.ARCHITECTURES[machine].refused.values(), *seccomp._REFUSED_EVERYWHERE}
-    looked_at = {OTHERS[machine][name] for name in ("clone", "socket", "ioctl")} | {seccomp._CLONE3}
-    for number in range(seccomp._NEWEST_REVIEWED + 1):
-        if number not in looked_at:
-            assert both(machine, number) == (EPERM if number in refused else ALLOW), number
+    absent = {*seccomp.ARCHITECTURES[machine].absent.values()}
+    looked_at = {OTHERS[machine][name] for name in ("clone", "socket", "ioctl", "fcntl", "setsockopt")}
+    for number in set(range(seccomp._NEWEST_REVIEWED + 1)) - looked_at - {seccomp._CLONE3}:
+        expected = EPERM if number in refused else ENOSYS if number in absent else ALLOW
+        assert both(machine, number) == expected, number
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -84,6 +87,13 @@ def test_arguments_are_looked_at(machine: str) -> None:
         assert both(machine, numbers["socket"], family) == expected, family
     assert both(machine, numbers["ioctl"], 0, 0x5401) == ALLOW
     assert both(machine, numbers["ioctl"], 0, 0x5412) == EPERM
+    for command in range(1020, 1040):
+        expected = EPERM if command in (1024, 1026, 1031) else ALLOW
+        assert both(machine, numbers["fcntl"], 0, command) == expected, command
+    for option in range(64):
+        done_without = option in (7, 8, 32, 33)  # it seems to have been done
+        assert both(machine, numbers["setsockopt"], 0, 1, option) == (0x50000 if done_without else ALLOW)
+        assert both(machine, numbers["setsockopt"], 0, 6, option) == ALLOW
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -103,6 +113,7 @@ def test_the_numbers_are_those_of_the_kernels_own_table(machine: str) -> None:
     assert len(table) > 200
     ours = {
         **seccomp.ARCHITECTURES[machine].refused,
+        **seccomp.ARCHITECTURES[machine].absent,
         **kernel.NUMBERS_BY_MACHINE[machine],
         **OTHERS[machine],
     }

@@ -30,7 +30,8 @@ class Execution:
     stderr: Output
     clock: Clock
     done: Callable[[dict[str, Any]], None]  # is given the answer
-    ended_by: str = ""  # a limit of the clock, memory, output, checked or cancelled, when the worker ended it
+    # When the worker ended it: a limit of the clock, memory, descriptors, output, checked or cancelled.
+    ended_by: str = ""
     waits_for: Execution | None = None  # while that one works, this one may sleep
     attached: bool = False
     weight: Weight | None = None
@@ -98,6 +99,8 @@ class Execution:
             return "timeout", "the run passed its timeout in processor time and sleep, and was ended"
         if self.ended_by == "memory":
             return "memory", "the run's processes together used more memory than the limit"
+        if self.ended_by == "descriptors":
+            return "killed", "the run's processes together held more descriptors than the limit"
         if self.ended_by == "output":
             return "killed", "the run wrote without end and was ended"
         if self.ended_by == "cancelled":

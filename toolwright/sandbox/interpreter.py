@@ -64,9 +64,7 @@ class Interpreter:
             self._clock.look(pids)
         if self._clock.passed():
             self.interrupt()
-        elif pids and self._worker.too_heavy(self, pids):
-            self.close(_TOO_HEAVY)
-        else:
+        elif not self._closed_for_its_weight(pids):
             self._timer = self._worker.after(self._clock.next_look_s(), self._look_after_cell)
 
     def _watch_idle(self) -> None:
@@ -74,11 +72,15 @@ class Interpreter:
         self._watch_timer = self._worker.after(_WATCH_IDLE_EVERY_S, self._weigh)
 
     def _weigh(self) -> None:
-        pids = self._worker.processes_of(self)
+        if not self._closed_for_its_weight(self._worker.processes_of(self)):
+            self._watch_idle()
+
+    def _closed_for_its_weight(self, pids: list[int]) -> bool:
         if pids and self._worker.too_heavy(self, pids):
             self.close(_TOO_HEAVY)
-        else:
-            self._watch_idle()
+        elif pids and self._worker.holds_too_many(self, pids):
+            self.close("its processes together held more descriptors than the limit")
+        return bool(self._ended_by)
 
     def interrupt(self) -> None:
         """Ends a cell that overran, or that nobody waits for any more."""

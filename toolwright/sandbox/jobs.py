@@ -100,6 +100,7 @@ class Jobs:
             "limit_address_space": limit_address_space,
             "output_bytes": output_bytes or limits.output_kb << 10,
             "flood_bytes": limits.flood_mb << 20,
+            "descriptors": limits.descriptors,
             "fetch_bytes": limits.fetch_mb << 20,
         }
 

@@ -50,12 +50,12 @@ NUMBERS_BY_MACHINE = {
     "x86_64": {
         "rt_sigprocmask": 14, "setsid": 112, "chdir": 80, "clone": 56, "pivot_root": 155,
         "capset": 126, "prctl": 157, "mount": 165, "unshare": 272, "mkdirat": 258, "prlimit64": 302,
-        "signalfd4": 289, "setns": 308,
+        "signalfd4": 289, "setns": 308, "close": 3, "openat": 257,
     },
     "aarch64": {
         "rt_sigprocmask": 135, "setsid": 157, "chdir": 49, "clone": 220, "pivot_root": 41, "capset": 91,
         "prctl": 167, "mount": 40, "unshare": 97, "mkdirat": 34, "prlimit64": 261, "signalfd4": 74,
-        "setns": 268,
+        "setns": 268, "close": 57, "openat": 56,
     },
 }  # fmt: skip
 _NUMBERS = {

@@ -15,11 +15,12 @@ from toolwright.sandbox.zygote import Recipe, Zygote
 
 # The users that runs are on the host when the server is root: far above any account.
 _FIRST_HOST_USER = 2_000_000_000
+_USERS_PER_WORKER = 1 << 16
 
 
 def host_user(index: int) -> int:
-    """One for each worker, so that what the kernel counts by user is not counted together."""
-    return _FIRST_HOST_USER + index
+    """The first user of a worker, which its zygotes are; each run is one of those that follow."""
+    return _FIRST_HOST_USER + index * _USERS_PER_WORKER
 
 
 @dataclass(frozen=True)
@@ -80,19 +81,19 @@ def _become_zygote(recipe: Recipe, orders: socket.socket, go: int, done: int, wo
 
 
 def _map_users(pid: int, inside: int, index: int) -> None:
-    """One user inside, who outside is nobody in particular if we may say so, and ourselves if not."""
+    """Users who outside are nobody in particular if we may say so; if not, one, who outside is ourselves."""
     if os.geteuid() == 0:
         try:
-            _write_maps(pid, inside, host_user(index), host_user(index))
+            _write_maps(pid, inside, host_user(index), host_user(index), _USERS_PER_WORKER)
             return
         except OSError:
             pass  # root of a container without those users: what root has there is little enough
     with open(f"/proc/{pid}/setgroups", "w") as groups:
         groups.write("deny")
-    _write_maps(pid, inside, os.geteuid(), os.getegid())
+    _write_maps(pid, inside, os.geteuid(), os.getegid(), 1)
 
 
-def _write_maps(pid: int, inside: int, user: int, group: int) -> None:
+def _write_maps(pid: int, inside: int, user: int, group: int, count: int) -> None:
     for name, outside in (("uid_map", user), ("gid_map", group)):
         with open(f"/proc/{pid}/{name}", "wb", buffering=0) as mapping:
-            mapping.write(f"{inside} {outside} 1".encode())
+            mapping.write(f"{inside} {outside} {count}".encode())

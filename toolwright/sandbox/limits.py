@@ -20,6 +20,8 @@ class Limits:
     memory_max_mb: int = 4096
     processes: int = 64
     open_files: int = 256
+    descriptors: int = 1024
+    signals: int = 256
     file_mb: int = 64
     disk_mb: int = 128
     files_in_disk: int = 20_000
@@ -36,6 +38,7 @@ def fixed(limits: Limits) -> list[tuple[int, int, int]]:
         (resource.RLIMIT_FSIZE, limits.file_mb << 20),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_SIGPENDING, limits.signals),
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
     ]

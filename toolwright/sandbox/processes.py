@@ -48,6 +48,15 @@ def times(pid: int) -> tuple[bool, float, float]:
     return runnable, own, waited_for
 
 
+def descriptors(pid: int) -> int:
+    """How many it holds open."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return os.stat(folder).st_size or len(os.listdir(folder))  # kernels before 6.2 give no size
+    except OSError:
+        return 0
+
+
 def _threads(pid: int) -> list[str]:
     try:
         return os.listdir(f"/proc/{pid}/task")

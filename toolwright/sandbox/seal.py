@@ -44,6 +44,9 @@ class Seal:
         # A session of its own: signals to a group stay inside, and a kernel that shares its processors among
         # sessions gives sixty busy processes of one run no more than one of another.
         self._add("setsid")
+        # Flags are kept with an open file, not with its number: what one run set, later ones would find.
+        self._add("close", 0)
+        self._add("openat", kernel.AT_FDCWD, b"/dev/null\0", os.O_RDWR, 0)
         if "mount" in layers:
             self._add("unshare", kernel.CLONE_NEWNS)
             options = f"mode=0755,size={limits.disk_mb}m,nr_inodes={limits.files_in_disk}"
@@ -84,11 +87,16 @@ class Seal:
         for _ in range(60):
             _walk(self._call, nothing * 4)
 
-    def close(self, channel: int, folder: str) -> None:
-        """In the child, which alone knows its folder and the one descriptor that it keeps."""
+    def close(self, channel: int, folder: str, user: int | None) -> None:
+        """In the child, which alone knows its folder, its user and the one descriptor that it keeps."""
         if folder:
-            os.mkdir(folder)
+            os.mkdir(folder, 0o700)
             os.chdir(folder)
+        if user is not None:
+            if folder:
+                os.chown(folder, user, -1)
+            os.setresuid(user, user, user)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         failed = _walk(self._call, self._calls)
         if failed is not None:
             error = ctypes.get_errno()

@@ -1,7 +1,8 @@
 """The system-call filter: what no run may ask the kernel for, whatever else it can see.
 
-A call the filter names is refused with EPERM. A call newer than the newest one reviewed here is refused
-with ENOSYS, so that a new kernel does not silently widen what code can do.
+A call the filter names is refused with EPERM, or with ENOSYS where programs know how to do without it. A call
+newer than the newest one reviewed here is refused with ENOSYS as well, so that a new kernel does not silently
+widen what code can do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _TERMINAL_INJECTION = 0x5412  # TIOCSTI
 # unix, inet, inet6: the network namespace answers for those; no namespace covers vsock.
 _FAMILIES = (1, 2, 10)
 _NEWEST_REVIEWED = 462  # mseal
+# Leases and notices on files that others use, too, and pipes larger than usual, which are counted by user.
+_FCNTL_REFUSED = (1024, 1026, 1031)  # F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ
+# The sizes of a socket's buffers are wishes, which the kernel cuts to its own limits; here to the default.
+_SOL_SOCKET, _BUFFER_SIZES = 1, (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF and their forced forms
 
 # Same number everywhere: io_uring, the new mount calls, pidfd_getfd, process_madvise, mount_setattr,
 # quotactl_fd, memfd_secret, process_mrelease, statmount, listmount.
@@ -38,6 +43,10 @@ class Architecture:
     clone: int
     socket: int
     ioctl: int
+    fcntl: int
+    setsockopt: int
+    # Counted for the whole machine or for a user, or seen through files that runs share.
+    absent: dict[str, int]
     refused: dict[str, int] = field(repr=False)
 
 
@@ -46,6 +55,9 @@ _X86_64 = Architecture(
     clone=56,
     socket=41,
     ioctl=16,
+    fcntl=72,
+    setsockopt=54,
+    absent={"io_setup": 206, "inotify_init": 253, "inotify_init1": 294, "flock": 73},
     refused={
         "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
         "ptrace": 101, "syslog": 103, "uselib": 134, "personality": 135, "ustat": 136, "sysfs": 139,
@@ -67,6 +79,9 @@ _AARCH64 = Architecture(
     clone=220,
     socket=198,
     ioctl=29,
+    fcntl=25,
+    setsockopt=208,
+    absent={"io_setup": 0, "inotify_init1": 26, "flock": 32},
     refused={
         "shmget": 194, "semget": 190, "msgget": 186, "mq_open": 180,
         "lookup_dcookie": 18, "umount2": 39, "mount": 40, "pivot_root": 41, "nfsservctl": 42, "chroot": 51,
@@ -93,13 +108,27 @@ def _refuse(error: int) -> bytes:
     return _step(_RETURN, 0x00050000 | error)
 
 
-def _search(numbers: list[int]) -> list[bytes]:
+def _search(errors: dict[int, int]) -> list[bytes]:
     """A binary search over the refused numbers: at install the kernel walks the filter for every call."""
+    numbers = sorted(errors)
     if len(numbers) == 1:
-        return [_step(_EQUAL, numbers[0], 0, 1), _refuse(_EPERM), _step(_RETURN, _ALLOW)]
-    middle = len(numbers) // 2
-    left, right = _search(numbers[:middle]), _search(numbers[middle:])
-    return [_step(_AT_LEAST, numbers[middle], len(left), 0), *left, *right]
+        return [_step(_EQUAL, numbers[0], 0, 1), _refuse(errors[numbers[0]]), _step(_RETURN, _ALLOW)]
+    middle = numbers[len(numbers) // 2]
+    left = _search({number: error for number, error in errors.items() if number < middle})
+    right = _search({number: error for number, error in errors.items() if number >= middle})
+    return [_step(_AT_LEAST, middle, len(left), 0), *left, *right]
+
+
+def _when(number: int, steps: list[bytes]) -> list[bytes]:
+    """Steps for one call alone; what they let through is allowed."""
+    return [_step(_EQUAL, number, 0, len(steps) + 1), *steps, _step(_RETURN, _ALLOW)]
+
+
+def _refuse_values(argument: int, values: tuple[int, ...], error: int) -> list[bytes]:
+    """Refuses the call when an argument has one of these values."""
+    equal = [_step(_EQUAL, value, len(values) - 1 - at, 0) for at, value in enumerate(values)]
+    equal[-1] = _step(_EQUAL, values[-1], 0, 1)
+    return [_step(_LOAD, _ARGUMENTS + 8 * argument), *equal, _refuse(error)]
 
 
 # What the zygote itself needs to make a run; refused to the run by a second, small filter.
@@ -108,14 +137,15 @@ _NEEDED_BY_ZYGOTE = ("mount", "unshare", "setns", "umount2", "pivot_root")
 
 def for_run(architecture: Architecture) -> bytes:
     """The second filter, which every child installs: the kernel looks through both."""
-    numbers = sorted(architecture.refused[name] for name in _NEEDED_BY_ZYGOTE)
-    return b"".join([_step(_LOAD, _NUMBER), *_search(numbers)])
+    errors = {architecture.refused[name]: _EPERM for name in _NEEDED_BY_ZYGOTE}
+    return b"".join([_step(_LOAD, _NUMBER), *_search(errors)])
 
 
 def for_zygote(architecture: Architecture) -> bytes:
     """The first filter, inherited by every child: all that neither a zygote nor a run ever needs."""
     refused = {number for name, number in architecture.refused.items() if name not in _NEEDED_BY_ZYGOTE}
-    wrong_family = _refuse(_EAFNOSUPPORT)
+    errors = dict.fromkeys(refused | {*_REFUSED_EVERYWHERE}, _EPERM)
+    errors |= dict.fromkeys(architecture.absent.values(), _ENOSYS)
     steps = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_EQUAL, architecture.audit, 1, 0),
@@ -126,22 +156,29 @@ def for_zygote(architecture: Architecture) -> bytes:
         # glibc falls back from clone3, whose flags a filter cannot see, to clone, whose flags it can.
         _step(_EQUAL, _CLONE3, 0, 1),
         _refuse(_ENOSYS),
-        _step(_EQUAL, architecture.clone, 0, 4),
-        _step(_LOAD, _ARGUMENTS),
-        _step(_ANY_BIT, _NAMESPACES, 0, 1),
-        _refuse(_EPERM),
-        _step(_RETURN, _ALLOW),
-        _step(_EQUAL, architecture.socket, 0, 3 + len(_FAMILIES)),
-        _step(_LOAD, _ARGUMENTS),
-        *(_step(_EQUAL, family, len(_FAMILIES) - index, 0) for index, family in enumerate(_FAMILIES)),
-        wrong_family,
-        _step(_RETURN, _ALLOW),
-        _step(_EQUAL, architecture.ioctl, 0, 4),
-        _step(_LOAD, _ARGUMENTS + 8),
-        _step(_EQUAL, _TERMINAL_INJECTION, 0, 1),
-        _refuse(_EPERM),
-        _step(_RETURN, _ALLOW),
-        *_search(sorted(refused | {*_REFUSED_EVERYWHERE})),
+        *_when(
+            architecture.clone,
+            [_step(_LOAD, _ARGUMENTS), _step(_ANY_BIT, _NAMESPACES, 0, 1), _refuse(_EPERM)],
+        ),
+        *_when(
+            architecture.socket,
+            [
+                _step(_LOAD, _ARGUMENTS),
+                *(_step(_EQUAL, family, len(_FAMILIES) - at, 0) for at, family in enumerate(_FAMILIES)),
+                _refuse(_EAFNOSUPPORT),
+            ],
+        ),
+        *_when(architecture.ioctl, _refuse_values(1, (_TERMINAL_INJECTION,), _EPERM)),
+        *_when(architecture.fcntl, _refuse_values(1, _FCNTL_REFUSED, _EPERM)),
+        *_when(
+            architecture.setsockopt,
+            [
+                _step(_LOAD, _ARGUMENTS + 8),
+                _step(_EQUAL, _SOL_SOCKET, 0, 2 + len(_BUFFER_SIZES)),
+                *_refuse_values(2, _BUFFER_SIZES, 0),
+            ],
+        ),
+        *_search(errors),
     ]
     return b"".join(steps)
 

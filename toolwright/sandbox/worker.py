@@ -224,6 +224,8 @@ class Worker:
             execution.end(passed)
         elif pids and self.too_heavy(execution, pids):
             execution.end("memory")
+        elif pids and self.holds_too_many(execution, pids):
+            execution.end("descriptors")
         else:
             next_look_s = execution.clock.next_look_s() if pids else _ASK_AGAIN_S
             execution.timers.append(self.after(next_look_s, lambda: self._look_after(execution)))
@@ -277,6 +279,10 @@ class Worker:
     def too_heavy(self, run: Execution | Interpreter, pids: list[int]) -> bool:
         """Rlimits count each process alone; what a run's processes use together is looked at from outside."""
         return run.weight is not None and run.weight.exceeds(run.job["memory_bytes"], pids)
+
+    def holds_too_many(self, run: Execution | Interpreter, pids: list[int]) -> bool:
+        """Pipes, sockets and what else hangs on a descriptor is counted by user or for the machine."""
+        return sum(map(processes.descriptors, pids)) > run.job["descriptors"]
 
     # The zygotes.
 

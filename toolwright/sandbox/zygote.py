@@ -76,6 +76,7 @@ class Zygote:
         self._leave_namespace: kernel.Prepared | None = None
         self._seal: Seal | None = None
         self._base_bytes = 0
+        self._users = 1
 
     def prepare(self) -> None:
         """Everything that can be done once for all children."""
@@ -88,6 +89,7 @@ class Zygote:
             own = os.open("/proc/self/ns/pid", os.O_RDONLY)
             self._open_namespace = kernel.Prepared("unshare", kernel.CLONE_NEWPID)
             self._leave_namespace = kernel.Prepared("setns", own, kernel.CLONE_NEWPID)
+        self._users = _users_given()
         root = view.Root(recipe.shown)
         if "user" in recipe.layers:
             become(recipe.user)
@@ -151,6 +153,12 @@ class Zygote:
         self._children[number] = pid
         self._numbers[pid] = number
 
+    def _user_of(self, number: int) -> int | None:
+        """A user for each run, where there are many: what the kernel counts by user, it counts by run."""
+        if "user" not in self._recipe.layers or self._users == 1:
+            return None
+        return self._recipe.user + 1 + number % (self._users - 1)
+
     def _reap(self) -> None:
         while self._numbers:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -172,11 +180,18 @@ class Zygote:
             os.dup2(stdout, 1)
             os.dup2(stderr, 2)
             assert self._seal is not None
-            self._seal.close(channel, f"{self._recipe.folder}/{number}" if self._recipe.folder else "")
+            folder = f"{self._recipe.folder}/{number}" if self._recipe.folder else ""
+            self._seal.close(channel, folder, self._user_of(number))
             child.live(channel, base_bytes=self._base_bytes)
         except BaseException as error:
             os.write(2, f"the sandbox could not prepare this run: {error!r}\n".encode())
         os._exit(child.UNPREPARED)
+
+
+def _users_given() -> int:
+    """How many users this process may be in its namespace: many where the server is root, else one."""
+    with open("/proc/self/uid_map") as mapping:
+        return int(mapping.read().split()[2])
 
 
 def _volunteer_for_the_oom_killer() -> None:
