@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from toolwright.sandbox import cgroup
+
 from .attack import AS_ROOT, Piece
 
 
@@ -76,14 +78,11 @@ MEMORY_TOGETHER = Piece(
     "the memory of all processes is added up",
     worker="from toolwright.sandbox.worker import Worker\nWorker.too_heavy = lambda *_: False",
 )
-MEMORY_BY_OWNER = Piece(
-    "pages are counted by their owners",
-    worker="from toolwright.sandbox import memory\nmemory._share = lambda pid: 0",
+KERNEL_MEMORY = Piece(
+    "files and the kernel's memory are added up where there is no group",
+    worker="from toolwright.sandbox import memory\nmemory.kernel_bytes = lambda *_: (0, 0)",
 )
-SMALL_GROUP = Piece(
-    "a group of 150 MiB",
-    server="from toolwright.sandbox import cgroup\ncgroup.share_of_memory = lambda workers: 150 << 20",
-)
+GROUPS = ("cgroup",) if cgroup.available() else ()
 FLOOD = Piece(
     "output is counted",
     worker="from toolwright.sandbox.execution import Execution\nExecution.flooded = lambda self: False",
@@ -113,10 +112,10 @@ BLIND_ZYGOTE = Piece(
 import os, socket
 from toolwright.sandbox import nursery, zygote
 nursery.Nursery.fill = lambda self: None
-def fork(self, number, channel, stdout, stderr, fork=zygote.Zygote._fork):
+def fork(self, number, channel, *others, fork=zygote.Zygote._fork):
     with socket.socket(fileno=os.dup(channel)) as coming:
         self.jobs = [*getattr(self, 'jobs', []), coming.recv(1 << 16, socket.MSG_PEEK)]
-    fork(self, number, channel, stdout, stderr)
+    fork(self, number, channel, *others)
 zygote.Zygote._fork = fork
 """,
 )

@@ -7,12 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from tests.waiting import wait_until
-from toolwright.sandbox import cgroup
 from toolwright.sandbox.limits import Limits
 
 from .attack import ONLY_ROOT, Attack, proofs
 from .conftest import needs_isolation, run_alone
-from .pieces import CLOCK, FLOOD, HARD_LIMITS, MEMORY_BY_OWNER, MEMORY_TOGETHER, OWN_USERS, SMALL_GROUP
+from .pieces import (
+    CLOCK,
+    DESCRIPTORS_TOGETHER,
+    FLOOD,
+    GROUPS,
+    HARD_LIMITS,
+    KERNEL_MEMORY,
+    MEMORY_TOGETHER,
+    OWN_USERS,
+    WHERE_ROOT_OWN_HOST_USER,
+)
 from .served import Server
 
 pytestmark = needs_isolation
@@ -87,11 +96,42 @@ time.sleep(4); print('BREACH', flush=True)
 """
 # The pages of files in memory belong to no process.
 FILES_IN_MEMORY = """
+import time
 for number in range(2):
     with open(f'file{number}', 'wb') as file:
         for _ in range(60): file.write(bytes(1 << 20))
-block = bytearray(60 << 20)
-print('BREACH', flush=True)
+time.sleep(1); print('BREACH', flush=True)
+"""
+BUFFERS = """
+import os, signal, socket, time
+reading, writing = os.pipe()
+for _ in range(8):
+    if os.fork() == 0:
+        ends = [end for _ in range(100) for end in socket.socketpair()]
+        for end in ends:
+            end.setblocking(False)
+            try:
+                while True: end.send(bytes(65536))
+            except OSError: pass
+        os.write(writing, b'x'); signal.pause()
+for _ in range(8): os.read(reading, 1)
+time.sleep(1); print('BREACH', flush=True); os._exit(0)
+"""
+# Pages that differ from their neighbours in what may be done with them are mappings of their own.
+MAPPINGS = """
+import ctypes, os, signal, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+reading, writing = os.pipe()
+for _ in range(50):
+    if os.fork() == 0:
+        start = libc.mmap(None, 48 << 20, 0, 0x22, -1, 0)
+        for page in range(0, 12000, 2): libc.mprotect(start + page * 4096, 4096, 1)
+        os.write(writing, b'x'); signal.pause()
+for _ in range(50): os.read(reading, 1)
+time.sleep(1); print('BREACH', flush=True); os._exit(0)
 """
 
 
@@ -141,7 +181,10 @@ test_it_fails, test_each_stop_is_enough, test_without_them_it_succeeds = proofs(
         ),
         Attack("fork a hundred times", FORKS, ("limits",), "stopped"),
         Attack("fork as root, whose processes are not counted", FORKS, ("user",), "stopped", skip=ONLY_ROOT),
-        Attack("use up the neighbours' processes", take_the_neighbours_processes, (OWN_USERS,), '"ok"'),
+        Attack(
+            "use up the neighbours' processes", take_the_neighbours_processes,
+            (OWN_USERS, *WHERE_ROOT_OWN_HOST_USER), '"ok"',
+        ),
         Attack(
             "2 GB of addresses", "import mmap; block = mmap.mmap(-1, 2 << 30); print('BREACH')", ("limits",),
             "Cannot allocate memory",
@@ -149,24 +192,32 @@ test_it_fails, test_each_stop_is_enough, test_without_them_it_succeeds = proofs(
         Attack(
             "200 MB of memory",
             wishing("import time; a = bytearray(200 << 20); time.sleep(4); print('BREACH')", memory_mb=100),
-            ("limits", MEMORY_TOGETHER), '"status": "memory"',
+            ("limits", MEMORY_TOGETHER, *GROUPS), '"status": "memory"',
         ),
         Attack(
-            "memory in many processes", wishing(IN_PROCESSES, memory_mb=150), (MEMORY_TOGETHER,),
+            "memory in many processes", wishing(IN_PROCESSES, memory_mb=150), (MEMORY_TOGETHER, *GROUPS),
             '"status": "memory"',
         ),
         Attack(
             "memory in processes forked by threads", wishing(FORKED_BY_THREADS, memory_mb=600),
-            (MEMORY_TOGETHER,), '"status": "memory"',
+            (MEMORY_TOGETHER, *GROUPS), '"status": "memory"',
         ),
         Attack(
             "memory in processes smaller than the zygote", wishing(SMALL_AND_MANY, memory_mb=100),
-            (MEMORY_BY_OWNER,), '"status": "memory"',
+            (MEMORY_TOGETHER, *GROUPS), '"status": "memory"',
         ),
         Attack(
-            "memory that no process holds", FILES_IN_MEMORY, ("cgroup",), '"status": "memory"',
-            also=(SMALL_GROUP,),
-            skip="" if cgroup.available() else "this user may not make control groups here",
+            "memory that no process holds", wishing(FILES_IN_MEMORY, memory_mb=64), (KERNEL_MEMORY, *GROUPS),
+            '"status": "memory"',
+        ),
+        # So many descriptors would end it as well.
+        Attack(
+            "memory in buffers of sockets", wishing(BUFFERS, memory_mb=64), (KERNEL_MEMORY, *GROUPS),
+            '"status": "memory"', also=(DESCRIPTORS_TOGETHER,),
+        ),
+        Attack(
+            "memory in mappings", wishing(MAPPINGS, memory_mb=64), (KERNEL_MEMORY, *GROUPS),
+            '"status": "memory"',
         ),
         Attack(
             "memory outside the address space", "import os; os.memfd_create('x'); print('BREACH')",
@@ -187,6 +238,20 @@ def test_a_fork_bomb_hurts_nobody(server: Server) -> None:
         assert server.run(code, timeout_s=60)["status"] == "ok"
     thread.join()
     assert answers[0]["status"] == "timeout"
+
+
+def test_a_run_that_passes_its_memory_takes_nobody_with_it(server: Server) -> None:
+    """The ceiling was that of all runs of a worker, and the kernel's choice among them anybody."""
+    restarts = server.status()["worker_restarts"]
+    with server.session() as one, server.session() as other:  # one on each of two workers
+        for session in (one, other):
+            session.cell("kept = bytearray(50 << 20)")
+        hog = {"code": FILES_IN_MEMORY, "memory_mb": 64, "timeout_s": 60}
+        good = {"code": "block = bytearray(50 << 20); print(1)", "memory_mb": 64, "timeout_s": 60}
+        results = server.post("/run/batch", {"runs": [hog, good] * 4})["results"]
+        assert [result["status"] for result in results] == ["memory", "ok"] * 4
+        assert [session.cell("len(kept)")["value"] for session in (one, other)] == [str(50 << 20)] * 2
+    assert server.status()["worker_restarts"] == restarts
 
 
 def test_a_session_is_weighed_between_its_cells(server: Server) -> None:

@@ -21,8 +21,9 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(cgroup, "_own_paths", lambda: {"": "system/ours"})
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
     parent = tmp_path / "system" / "ours"
-    parent.mkdir(parents=True)
-    (parent / "cgroup.subtree_control").write_text("")
+    for place in (parent, parent / "worker"):
+        place.mkdir(parents=True)
+        (place / "cgroup.subtree_control").write_text("")
     return tmp_path
 
 
@@ -44,7 +45,8 @@ def test_version_2_passes_on_what_is_lacking_and_writes_its_limits(second: Path)
     assert (parent / "worker" / "memory.swap.max").read_text() == "0"
     assert (parent / "worker" / "pids.max").read_text() == "50"
     group.add(77)
-    assert (parent / "worker" / "cgroup.procs").read_text() == "77"
+    assert (parent / "worker" / "zygotes" / "cgroup.procs").read_text() == "77"
+    assert (parent / "worker" / "cgroup.subtree_control").read_text() == "+memory +pids"
 
 
 def test_version_2_does_not_ask_again_for_what_it_has(second: Path) -> None:
@@ -55,15 +57,6 @@ def test_version_2_does_not_ask_again_for_what_it_has(second: Path) -> None:
     assert control.read_text() == "cpu memory pids\n"
 
 
-def test_version_2_counts_kills_for_want_of_memory(second: Path) -> None:
-    group = Group("worker", second)
-    group.make(**MADE)
-    assert group.out_of_memory() == 0
-    events = second / "system" / "ours" / "worker" / "memory.events"
-    events.write_text("low 0\nhigh 0\nmax 31\noom 4\noom_kill 3\noom_group_kill 0\n")
-    assert group.out_of_memory() == 3
-
-
 def test_version_1_has_a_folder_for_each_controller(first: Path) -> None:
     group = Group("worker", first)
     assert group.make(**MADE)
@@ -72,16 +65,43 @@ def test_version_1_has_a_folder_for_each_controller(first: Path) -> None:
     group.add(77)
     assert (first / "memory/a/worker/cgroup.procs").read_text() == "77"
     assert (first / "pids/b/worker/cgroup.procs").read_text() == "77"
-    (first / "memory/a/worker/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
-    assert group.out_of_memory() == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "place", "limit", "events"),
+    [
+        ("first", "memory/a/worker", "memory.limit_in_bytes", "memory.oom_control"),
+        ("second", "system/ours/worker", "memory.max", "memory.events.local"),
+    ],
+)
+def test_a_run_has_a_ceiling_of_its_own_in_a_group_that_serves_again(
+    version: str, place: str, limit: str, events: str, request: pytest.FixtureRequest
+) -> None:
+    root: Path = request.getfixturevalue(version)
+    group = Group("worker", root)
+    assert group.make(**MADE)
+    folder = root / place / "run-1"
+    folder.mkdir()
+    (folder / "cgroup.procs").write_text("")
+    (folder / events).write_text("under_oom 0\noom 9\noom_kill 3\noom_group_kill 0\n")
+    run = group.for_a_run()
+    run.allow(100 << 20)
+    assert 100 << 20 < int((folder / limit).read_text()) <= 200 << 20
+    assert not run.has_killed()
+    (folder / events).write_text("under_oom 0\noom 9\noom_kill 4\noom_group_kill 0\n")
+    assert run.has_killed()
+    group.take_back(run)
+    assert group.for_a_run() is run
+    run.allow(100 << 20)
+    assert not run.has_killed(), "what happened to the run before is not held against this one"
 
 
 @pytest.mark.parametrize("version", ["first", "second"])
 def test_what_cannot_be_made_is_said_and_leaves_nothing(version: str, request: pytest.FixtureRequest) -> None:
     root = request.getfixturevalue(version)
-    blocked = root / ("memory/a" if version == "first" else "system/ours") / "worker"
+    blocked = root / ("memory/a" if version == "first" else "system/ours") / "blocked"
     blocked.write_text("in the way")
-    assert not Group("worker", root).make(**MADE)
+    assert not Group("blocked", root).make(**MADE)
 
 
 @pytest.mark.parametrize("version", ["first", "second"])
@@ -100,7 +120,7 @@ def test_a_real_group_is_made_and_removed_where_this_user_may() -> None:
         pytest.skip("this user may not make control groups here")
     group = Group(f"toolwright-test-{os.getpid()}")
     assert group.make(memory_bytes=100 << 20, processes=10)
-    held = {*group._folders.values()}
+    held = {*group._folders.values(), group.for_a_run()._folder}
     assert all(folder.is_dir() for folder in held)
     group.remove()
     assert not any(folder.exists() for folder in held)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 import threading
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -154,3 +158,40 @@ def test_only_a_session_can_be_a_lost_session() -> None:
     asked = Servers(["http://x"], token=None, concurrency=1, interval_s=0)
     with pytest.raises(UserError, match="404"):
         asked._understood(Known("http://x"), "/run/batch", 404, {}, b'{"error": "nothing here"}')
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\x1b", b"\xff"])
+def test_output_that_grows_when_it_is_answered_is_cut_to_fit(server: Server, byte: bytes) -> None:
+    """A NUL is six bytes of JSON: an answer was six times as large as the output it was allowed."""
+    result = server.run(f"import os\nfor _ in range(16): os.write(1, {byte!r} * 65536)", timeout_s=60)
+    assert (result["status"], result["truncated"]) == ("ok", True)
+    assert 0.9 * (1 << 20) < len(json.dumps(result["stdout"], ensure_ascii=False).encode()) <= (1 << 20) + 2
+
+
+def test_answers_to_many_runs_that_print_nuls_do_not_fill_the_server(server: Server) -> None:
+    """They took it to more than a gigabyte."""
+    status, peak = Path(f"/proc/{server.pid}/status"), re.compile(r"VmHWM:\s+(\d+)")
+
+    def peak_mb() -> float:
+        return int(peak.findall(status.read_text())[0]) / 1024
+
+    Path(f"/proc/{server.pid}/clear_refs").write_text("5")  # from now on
+    before = peak_mb()
+    code = "import os\nfor stream in (1, 2):\n  for _ in range(16): os.write(stream, bytes(65536))"
+    results = server.post("/run/batch", {"runs": [{"code": code, "timeout_s": 60}] * 32})["results"]
+    assert {result["status"] for result in results} == {"ok"}
+    assert peak_mb() - before < 400
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_a_deadline_holds_while_a_program_is_compiled(server: Server) -> None:
+    """It was counted from the moment when the compiler had ended."""
+    endless = """
+template<int depth, int at> struct Tree : Tree<depth - 1, 2 * at>, Tree<depth - 1, 2 * at + 1> {};
+template<int at> struct Tree<0, at> {};
+int main() { Tree<24, 0> tree; }
+"""
+    result = server.run(endless, language="cpp", deadline_s=1)
+    assert (result["status"], result["exit_code"]) == ("timeout", None)
+    assert result["reason"].startswith("compile:")
+    wait_until(lambda: not server.status()["running"], "the compiler has ended with its only caller", 15)

@@ -1,8 +1,8 @@
-"""Control groups, where they are to be had: a ceiling over all runs of a worker together.
+"""Control groups, where they are to be had: a ceiling over each run, and one over all runs of a worker.
 
-Limits of processes are counted for each alone; a group's hold for whatever they do together, and when memory
-runs out inside it, it is one of them that is killed and nobody else. One group serves a worker for life:
-making one for each run costs more than the run.
+Limits of processes are counted for each alone; a group's hold for whatever they do together, the kernel's own
+memory included, and when memory runs out inside it, it is one of them that is killed and nobody else. A group
+serves one run after another: making one for each costs more than the run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import time
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+_ZYGOTES = "zygotes"
+# On top of what a run may use: the pages of the zygote that its first process writes to, and what the kernel
+# holds for any process.
+_ALLOWANCE_BYTES = 32 << 20
 
 
 def _own_paths() -> dict[str, str]:
@@ -32,6 +36,8 @@ class Group:
 
     def __init__(self, name: str, root: Path = _ROOT) -> None:
         self.name = name
+        self._free: list[RunGroup] = []
+        self._made = 0
         own = _own_paths()
         self._second = (root / "cgroup.controllers").exists()
         if self._second:
@@ -50,6 +56,9 @@ class Group:
             limit = "memory.max" if self._second else "memory.limit_in_bytes"
             (self._folders["memory"] / limit).write_text(str(memory_bytes))
             (self._folders["pids"] / "pids.max").write_text(str(processes))
+            if self._second:
+                _pass_on(self._folders["memory"])
+                (self._folders["memory"] / _ZYGOTES).mkdir(exist_ok=True)
         except OSError:
             self.remove()
             return False
@@ -59,21 +68,25 @@ class Group:
         return True
 
     def add(self, pid: int) -> None:
+        """A zygote. In version 2 processes live in the leaves only."""
         for folder in {*self._folders.values()}:
-            (folder / "cgroup.procs").write_text(str(pid))
+            leaf = folder / _ZYGOTES if self._second else folder
+            (leaf / "cgroup.procs").write_text(str(pid))
 
-    def out_of_memory(self) -> int:
-        """How often something in it was killed for want of memory."""
-        name = "memory.events" if self._second else "memory.oom_control"
-        with contextlib.suppress(OSError, ValueError):
-            for line in (self._folders["memory"] / name).read_text().splitlines():
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-        return 0
+    def for_a_run(self) -> RunGroup:
+        """The group of a run that ended, or another."""
+        if self._free:
+            return self._free.pop()
+        self._made += 1
+        return RunGroup(self._folders["memory"] / f"run-{self._made}", self._second)
+
+    def take_back(self, group: RunGroup) -> None:
+        self._free.append(group)
 
     def remove(self) -> None:
         """Ends whatever is still in it, which without a pid namespace may be something, and takes it away."""
-        for folder in {*self._folders.values()}:
+        below = [folder for folder in self._folders["memory"].glob("*") if folder.is_dir()]
+        for folder in (*below, *{*self._folders.values()}):
             with contextlib.suppress(OSError, ValueError):
                 for pid in (folder / "cgroup.procs").read_text().split():
                     os.kill(int(pid), signal.SIGKILL)
@@ -86,6 +99,39 @@ class Group:
                     time.sleep(0.01)
                     continue
                 break
+
+
+class RunGroup:
+    """The group of one run after another. The run's first process joins it before it sees its job."""
+
+    def __init__(self, folder: Path, second: bool) -> None:
+        self._second = second
+        self._folder = folder
+        folder.mkdir(exist_ok=True)
+        self.joining = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        events = "memory.events.local" if second else "memory.oom_control"
+        self._events = os.open(folder / events, os.O_RDONLY | os.O_CLOEXEC)
+        self._ceiling = 0
+        self._kills = self._counted()
+
+    def allow(self, memory_bytes: int) -> None:
+        """Sets the ceiling of the run that comes."""
+        self._kills = self._counted()
+        ceiling = memory_bytes + _ALLOWANCE_BYTES
+        if ceiling != self._ceiling:
+            limit = "memory.max" if self._second else "memory.limit_in_bytes"
+            (self._folder / limit).write_text(str(ceiling))
+            self._ceiling = ceiling
+
+    def has_killed(self) -> bool:
+        """Whether a process of the run was killed for want of memory."""
+        return self._counted() > self._kills
+
+    def _counted(self) -> int:
+        for line in os.pread(self._events, 4096, 0).splitlines():
+            if line.startswith(b"oom_kill "):
+                return int(line.split()[1])
+        return 0
 
 
 def _pass_on(parent: Path) -> None:

@@ -76,7 +76,7 @@ class Interpreter:
             self._watch_idle()
 
     def _closed_for_its_weight(self, pids: list[int]) -> bool:
-        if pids and self._worker.too_heavy(self, pids):
+        if self._worker.ran_out_of_memory(self) or (pids and self._worker.too_heavy(self, pids)):
             self.close(_TOO_HEAVY)
         elif pids and self._worker.holds_too_many(self, pids):
             self.close("its processes together held more descriptors than the limit")
@@ -171,6 +171,8 @@ class Interpreter:
         self._worker.cancel(self._end_timer)
         self._worker.cancel(self._watch_timer)
         exit_code = os.waitstatus_to_exitcode(status)
+        if not self._ended_by and self._worker.ran_out_of_memory(self):
+            self._ended_by = _TOO_HEAVY
         why = self._ended_by or _how(exit_code)
         if self._cell is not None:
             if self._overran:

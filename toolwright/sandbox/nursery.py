@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from toolwright.sandbox import wire
-from toolwright.sandbox.cgroup import Group
+from toolwright.sandbox.cgroup import Group, RunGroup
 from toolwright.sandbox.launch import Started, start
 from toolwright.sandbox.zygote import Recipe
 
@@ -27,6 +27,7 @@ class Child:
     stdout: int
     stderr: int
     nursery: Nursery
+    group: RunGroup | None
 
     def signal(self, number: int) -> None:
         self.nursery.order(wire.SIGNAL, self.number, number)
@@ -47,6 +48,7 @@ class Nursery:
         self.recipe = recipe
         self._zygote: Started = start(recipe, index, group)
         self._spare = spare
+        self._group = group
         self._waiting: deque[Child] = deque()
 
     @property
@@ -73,6 +75,11 @@ class Nursery:
                 return child
         return None
 
+    def ended(self, child: Child) -> None:
+        """Its group is another's from now on."""
+        if self._group is not None and child.group is not None:
+            self._group.take_back(child.group)
+
     def order(self, verb: int, number: int, argument: int = 0) -> None:
         self.orders.send(wire.ORDER.pack(verb, number, argument))
 
@@ -83,7 +90,9 @@ class Nursery:
         for descriptor in (stdout, stderr):
             os.set_blocking(descriptor, False)
         number = next(_numbers) & 0xFFFFFFFF
-        passed = array.array("i", (theirs.fileno(), stdout_there, stderr_there))
+        group = self._group.for_a_run() if self._group is not None else None
+        joining = (group.joining,) if group is not None else ()
+        passed = array.array("i", (theirs.fileno(), stdout_there, stderr_there, *joining))
         try:
             self.orders.sendmsg(
                 [wire.ORDER.pack(wire.FORK, number, 0)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)]
@@ -92,4 +101,4 @@ class Nursery:
             theirs.close()
             os.close(stdout_there)
             os.close(stderr_there)
-        return Child(number, ours, stdout, stderr, self)
+        return Child(number, ours, stdout, stderr, self, group)

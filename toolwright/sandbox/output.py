@@ -7,6 +7,8 @@ import os
 
 _AT_ONCE = 1 << 16
 _AT_MOST = 16  # reads in a row, so that a flood does not keep the worker from its other runs
+# Written in JSON as six bytes each; other characters take two at most.
+_WRITTEN_LONG = bytes({*range(32)} - {*b"\b\t\n\f\r"})
 
 
 class Output:
@@ -21,7 +23,21 @@ class Output:
 
     @property
     def truncated(self) -> bool:
-        return self.total > self._limit
+        self._cut_to_fit()
+        return self.total > len(self._kept)
+
+    def _cut_to_fit(self) -> None:
+        """What is kept has to fit as it is answered, too: a byte that is no text becomes three, a NUL six."""
+        if _answered_bytes(self._kept) <= self._limit:
+            return
+        fits, too_long = 0, len(self._kept)
+        while too_long - fits > 1:
+            middle = (fits + too_long) // 2
+            if _answered_bytes(self._kept[:middle]) <= self._limit:
+                fits = middle
+            else:
+                too_long = middle
+        del self._kept[fits:]
 
     def drain(self, at_most: int = _AT_MOST) -> bool:
         """Takes what is there; False when the stream has ended."""
@@ -40,6 +56,7 @@ class Output:
 
     def take(self) -> str:
         """The text so far, which is then forgotten. Bytes that are not UTF-8 are shown as U+FFFD."""
+        self._cut_to_fit()
         text = self._kept.decode("utf-8", "replace")
         self._kept.clear()
         self.total = 0
@@ -59,3 +76,10 @@ class Output:
             with contextlib.suppress(OSError):
                 os.close(self.descriptor)
             self.descriptor = -1
+
+
+def _answered_bytes(kept: bytearray) -> int:
+    """The bytes of an answer that has this in it, short escapes counted as one."""
+    long = len(kept) - len(kept.translate(None, _WRITTEN_LONG))
+    text = len(kept) if kept.isascii() else len(kept.decode("utf-8", "replace").encode())
+    return text + 5 * long

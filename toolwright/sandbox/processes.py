@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -55,6 +56,16 @@ def descriptors(pid: int) -> int:
         return os.stat(folder).st_size or len(os.listdir(folder))  # kernels before 6.2 give no size
     except OSError:
         return 0
+
+
+def sockets(pid: int) -> int:
+    """How many of its descriptors are sockets."""
+    found = 0
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
+    return found
 
 
 def _threads(pid: int) -> list[str]:

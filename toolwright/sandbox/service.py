@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from base64 import b64encode
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Coroutine
 from typing import Any
 
@@ -40,6 +41,7 @@ class Service:
         self.expressions = Expressions(self.pool, self.jobs, settings.worker_count)
         self._compiled: OrderedDict[str, str] = OrderedDict()
         self._compiling: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._waiting: Counter[str] = Counter()  # callers, by what is compiled
 
     async def start(self) -> None:
         await self.pool.start()
@@ -64,6 +66,7 @@ class Service:
     async def execute(self, program: Program, stdin: str, flow: Flow, wishes: dict[str, Any]) -> bytes:
         """Runs a program of any language on one input."""
         language, tool = self.languages.find(program.language)
+        deadline_s, entered = program.deadline_s, time.monotonic()
         wishes = {
             "stdin": stdin,
             "timeout_s": program.timeout_s,
@@ -74,13 +77,15 @@ class Service:
         if language is None:
             job = self.jobs.python(program.code, **wishes)
         elif language.compiled:
-            made = await self._compile(language, tool, program.code, flow)
+            made = await self._compile(language, tool, program.code, flow, deadline_s)
+            if deadline_s is not None:
+                deadline_s = max(0.001, deadline_s - (time.monotonic() - entered))
             if "program" not in made:
                 return orjson.dumps(made["result"])
             job = self.jobs.binary(made["program"], **wishes)
         else:
             job = self.jobs.script(language, tool, program.code, **wishes)
-        return await self.pool.submit(job, flow, program.deadline_s, alone=program.alone)
+        return await self.pool.submit(job, flow, deadline_s, alone=program.alone)
 
     def run_or_refuse(self, item: object, flow: Flow) -> bytes | Coroutine[Any, Any, bytes]:
         """For batches: what cannot be run becomes an answer in its place, most of it at once."""
@@ -95,8 +100,11 @@ class Service:
         except (BadRequest, UnknownLanguage) as error:
             return _refused(error)
 
-    async def _compile(self, language: Language, tool: str, code: str, flow: Flow) -> dict[str, Any]:
-        """Compiles once for the same source, however many runs ask for it at the same time."""
+    async def _compile(
+        self, language: Language, tool: str, code: str, flow: Flow, deadline_s: float | None
+    ) -> dict[str, Any]:
+        """Compiles once for the same source, however many runs ask for it at the same time; when none of them
+        waits any longer, the compiler is ended."""
         key = hashlib.sha256(f"{language.name}\0{code}".encode()).hexdigest()
         if key in self._compiled:
             self._compiled.move_to_end(key)
@@ -106,7 +114,18 @@ class Service:
             task = asyncio.get_running_loop().create_task(self._compile_now(key, language, tool, code, flow))
             self._compiling[key] = task
             task.add_done_callback(lambda _: self._compiling.pop(key, None))
-        return await asyncio.shield(task)
+        self._waiting[key] += 1
+        try:
+            done, _ = await asyncio.wait([task], timeout=deadline_s)
+            if done:
+                return task.result()
+            reason = "compile: the deadline of the call passed before the program was compiled"
+            return {"result": refusal("timeout", reason)}
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                task.cancel()
 
     async def _compile_now(
         self, key: str, language: Language, tool: str, code: str, flow: Flow
@@ -116,6 +135,8 @@ class Service:
         )
         result = orjson.loads(await self.pool.submit(job, flow))
         program = result.pop("files", {}).get(BINARY)
+        if result["exit_code"] is None:
+            return {"result": result}  # the compiler was never heard
         if result["status"] != "ok" or program is None:
             result["reason"] = f"compile: {result.get('reason') or 'the compiler refused the code'}"
             return {"result": result}

@@ -57,7 +57,6 @@ class Worker:
         self._fallback = fallback  # for what was to be preloaded and is not installed
         self._folder = folder
         self._group = group
-        self._group_kills = group.out_of_memory() if group else 0
         self._frames = wire.Frames()
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
@@ -196,6 +195,8 @@ class Worker:
         child = nursery.take()
         job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
         job["stdin"] = job["stdin"].encode()
+        if child.group is not None:
+            child.group.allow(job["memory_bytes"])
         execution = Execution(
             job=job,
             child=child,
@@ -222,7 +223,7 @@ class Worker:
         passed = execution.clock.passed()
         if passed:
             execution.end(passed)
-        elif pids and self.too_heavy(execution, pids):
+        elif self.ran_out_of_memory(execution) or (pids and self.too_heavy(execution, pids)):
             execution.end("memory")
         elif pids and self.holds_too_many(execution, pids):
             execution.end("descriptors")
@@ -280,6 +281,10 @@ class Worker:
         """Rlimits count each process alone; what a run's processes use together is looked at from outside."""
         return run.weight is not None and run.weight.exceeds(run.job["memory_bytes"], pids)
 
+    def ran_out_of_memory(self, run: Execution | Interpreter) -> bool:
+        """Whether the kernel took one of its processes because the run had reached its ceiling."""
+        return run.child.group is not None and run.child.group.has_killed()
+
     def holds_too_many(self, run: Execution | Interpreter, pids: list[int]) -> bool:
         """Pipes, sockets and what else hangs on a descriptor is counted by user or for the machine."""
         return sum(map(processes.descriptors, pids)) > run.job["descriptors"]
@@ -295,7 +300,7 @@ class Worker:
         if verb == wire.IS:
             run = execution or self._sessions_by_child.get(number)
             if run is not None and value:
-                run.weight = memory.Weight.of(nursery.pid, value)
+                run.weight = memory.Weight.of(nursery.pid, value, grouped=run.child.group is not None)
         elif execution is not None:
             self._finish(execution, value, cpu_s)
         elif number in self._sessions_by_child:
@@ -314,20 +319,15 @@ class Worker:
         if execution.reports:
             execution.read_report()
             self._unwatch(execution.child.channel.fileno())
-        if status == signal.SIGKILL and not execution.ended_by and self._group_took_one():
+        if not execution.ended_by and self.ran_out_of_memory(execution):
             execution.ended_by = "memory"
         result = execution.answer(status, cpu_s)
         execution.close()
         execution.done(result)
         self._sweep(execution.child)
 
-    def _group_took_one(self) -> bool:
-        if self._group is None:
-            return False
-        before, self._group_kills = self._group_kills, self._group.out_of_memory()
-        return self._group_kills > before
-
     def _sweep(self, child: Child) -> None:
+        child.nursery.ended(child)
         if self._folder:
             shutil.rmtree(f"{self._folder}/{child.number}", ignore_errors=True)
 
@@ -354,6 +354,8 @@ class Worker:
         nursery = self._nurseries.get(job["kind"], self._fallback)
         child = nursery.take()
         job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
+        if child.group is not None:
+            child.group.allow(job["memory_bytes"])
         interpreter = Interpreter(self, number, child, job)
         self._interpreters[number] = self._sessions_by_child[child.number] = interpreter
         self._watch(child.channel.fileno(), interpreter.hear)

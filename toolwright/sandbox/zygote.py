@@ -22,7 +22,6 @@ from toolwright.sandbox.limits import Limits
 from toolwright.sandbox.seal import Seal
 
 _SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-_THREE_DESCRIPTORS = socket.CMSG_SPACE(12)
 
 
 # Some packages do most of their loading when they are first used; each run would do it again. Used more than
@@ -124,32 +123,36 @@ class Zygote:
 
     def _obey(self) -> bool:
         try:
-            message, ancillary, _, _ = self._orders.recvmsg(wire.ORDER.size, _THREE_DESCRIPTORS)
+            message, ancillary, _, _ = self._orders.recvmsg(wire.ORDER.size, socket.CMSG_SPACE(16))
         except ConnectionError:
             return False
         if not message:
             return False
         verb, number, argument = wire.ORDER.unpack(message)
         if verb == wire.FORK:
-            self._fork(number, *struct.unpack("3i", ancillary[0][2]))
+            descriptors = ancillary[0][2]
+            self._fork(number, *struct.unpack(f"{len(descriptors) // 4}i", descriptors))
         elif verb == wire.SIGNAL and number in self._children:
             os.kill(self._children[number], argument)
         elif verb == wire.WHICH:
             self._tell(wire.IS, number, self._children.get(number, 0))
         return True
 
-    def _fork(self, number: int, channel: int, stdout: int, stderr: int) -> None:
+    def _fork(self, number: int, channel: int, stdout: int, stderr: int, group: int = -1) -> None:
+        """`group` is the open list of a control group's processes, if the run is to join one."""
         if self._open_namespace is not None:
             self._open_namespace()
         pid = kernel.plain_fork()
         if pid == 0:
-            self._be_a_child(number, channel, stdout, stderr)
+            self._be_a_child(number, channel, stdout, stderr, group)
         if self._leave_namespace is not None:
             # Only children go into the namespace just made; the next one gets another.
             self._leave_namespace()
         os.close(channel)
         os.close(stdout)
         os.close(stderr)
+        if group >= 0:
+            os.close(group)
         self._children[number] = pid
         self._numbers[pid] = number
 
@@ -175,8 +178,10 @@ class Zygote:
         except ConnectionError:
             os._exit(0)
 
-    def _be_a_child(self, number: int, channel: int, stdout: int, stderr: int) -> NoReturn:
+    def _be_a_child(self, number: int, channel: int, stdout: int, stderr: int, group: int) -> NoReturn:
         try:
+            if group >= 0:
+                os.write(group, b"0")  # whoever writes it
             os.dup2(stdout, 1)
             os.dup2(stderr, 2)
             assert self._seal is not None
@@ -197,7 +202,7 @@ def _users_given() -> int:
 def _volunteer_for_the_oom_killer() -> None:
     """Inherited by every run: when memory runs out it is they that go, not the server."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("900")
+        score.write("800")
 
 
 def become(user: int) -> None:
