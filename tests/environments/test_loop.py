@@ -121,6 +121,40 @@ class TestInvalidActions:
         assert "Write your action as <action>" in trajectory.segments[2].text
 
 
+class TestTextOfAnySize:
+    """Bounded before it is encoded, which takes a hundred times its memory, or kept."""
+
+    @pytest.mark.parametrize(
+        ("what", "said"),
+        [
+            ({"first": True}, "reset answered with text of 50,000,000 characters"),
+            ({}, "step answered with text of 50,000,000 characters"),
+            ({"anchor": True}, "step answered with anchor of 50,000,000 characters"),
+        ],
+    )
+    def test_is_refused_and_named_where_no_policy_could_read_it(
+        self, what: dict[str, Any], said: str
+    ) -> None:
+        message = failure("Talkative", size=50_000_000, **what)
+        assert said in message
+        assert message.endswith("of which 1,048,576 are taken at the most")
+
+    @pytest.mark.parametrize("refuses", [False, True])
+    def test_ends_the_attempt_by_tokens_where_the_context_is_too_small_for_it(self, refuses: bool) -> None:
+        (trajectory,) = run("Talkative", size=1_000_000, refuses=refuses)
+        assert (trajectory.failure, trajectory.stop) == (None, "tokens")
+        assert len(trajectory.steps) == 1
+        assert len(trajectory.segments[-1].text) == 1_000_000
+
+    def test_is_not_kept_of_an_action_that_is_none(self) -> None:
+        (trajectory,) = run("Talkative", size=50_000_000, refuses=True)
+        assert len(trajectory.segments[-1].text) == 1 << 20
+
+    def test_as_a_first_observation_leaves_no_room_for_an_answer(self) -> None:
+        said = failure("Talkative", size=1_000_000, first=True)
+        assert "a prompt of 1,000,000 characters leaves no room in the 128 tokens" in said
+
+
 @pytest.mark.parametrize(
     ("text", "tag", "action"),
     [

@@ -99,3 +99,21 @@ class Sleepy:
 
     async def close(self) -> None:
         CLOSED.append("sleepy")
+
+
+class Talkative:
+    """Answers with as many characters as it is told to, first or later, as text or as the name of a state."""
+
+    def __init__(self, size: int, first: bool = False, anchor: bool = False, refuses: bool = False) -> None:
+        self.size, self.first, self.anchor, self.refuses = size, first, anchor, refuses
+
+    def reset(self, task: Task) -> Observation:
+        return Observation("0" * self.size if self.first else "0")
+
+    def step(self, action: str) -> Outcome:
+        if self.refuses:
+            raise InvalidAction("0" * self.size)
+        return Outcome("0", anchor="0" * self.size) if self.anchor else Outcome("0" * self.size)
+
+    def close(self) -> None:
+        pass

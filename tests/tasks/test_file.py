@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -192,6 +193,45 @@ def test_a_file_that_is_missing_or_of_another_kind_is_told_as_such(tmp_path: Pat
         from_file(str(empty))
     with pytest.raises(UserError, match=r"needs task.train"):
         load(schema.TaskSet(name="file"), seed=0)
+
+
+def nested(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth
+
+
+@pytest.mark.parametrize("depth", [101, 900, 100_000])
+@pytest.mark.parametrize("form", ["a line", "an array"])
+def test_what_is_nested_too_deeply_is_named(tmp_path: Path, depth: int, form: str) -> None:
+    path = tmp_path / "tasks.jsonl"
+    good = json.dumps(row())
+    path.write_text(f"{good}\n{nested(depth)}\n" if form == "a line" else f"[{good},\n{nested(depth)}]")
+    with pytest.raises(UserError, match=r"tasks\.jsonl.*: lists and objects are nested more than 100 deep"):
+        from_file(str(path))
+
+
+def test_what_is_nested_as_rows_are_is_read(tmp_path: Path) -> None:
+    extra = json.loads(nested(90))
+    path = lines(tmp_path / "tasks.jsonl", [row(1), row(2, extra_info=extra)])
+    assert from_file(path, path).train[1].extra_info == extra
+
+
+def test_a_number_that_python_does_not_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(f'{{"prompt": {"9" * 5000}}}\n')
+    with pytest.raises(UserError, match=r"line 1 is not JSON \(Exceeds the limit"):
+        from_file(str(path))
+
+
+def test_rows_and_packed_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MOST_ROW", 1000)
+    monkeypatch.setattr(rows, "MOST_UNPACKED", 5000)
+    long = lines(tmp_path / "long.jsonl", [row(1), row(2, prompt="x" * 1000)])
+    with pytest.raises(UserError, match=r"long\.jsonl, line 2 has 1,\d+ characters; a row may have 1,000"):
+        from_file(long)
+    packed = tmp_path / "bomb.jsonl.gz"
+    packed.write_bytes(gzip.compress(b" " * 5001))
+    with pytest.raises(UserError, match=r"bomb\.jsonl\.gz has more than 5,000 bytes when unpacked"):
+        from_file(str(packed))
 
 
 def test_a_ground_truth_of_the_wrong_type_is_found_before_the_first_attempt(tmp_path: Path) -> None:

@@ -88,6 +88,11 @@ async def quick() -> str:
     return "here"
 
 
+def talkative(size: int) -> str:
+    """Answers at length."""
+    return "a" * (size - 1) + "z"
+
+
 def untyped(x):  # type: ignore[no-untyped-def]
     """Has no types."""
 

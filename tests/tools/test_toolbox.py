@@ -52,6 +52,16 @@ def test_any_parameter_name_works_and_sphinx_is_read(box: Make) -> None:
     assert made.call("sphinx", json="a", model_config="1.5").text == '{"json": "a", "model_config": 1.5}'
 
 
+def test_a_result_of_any_size_is_cut_before_it_is_kept(box: Make) -> None:
+    made = box(mine("talkative"))
+    assert len(made.call("talkative", size=1 << 20).text) == 1 << 20
+    text = made.call("talkative", size=50_000_000).text
+    assert text.startswith("aaa")
+    assert text.endswith("az")
+    assert "… 50,000,000 characters, the middle left out …" in text
+    assert len(text) < (1 << 20) + 100
+
+
 def test_arguments_are_taken_leniently_and_the_attempt_filled_in(box: Make) -> None:
     made = box(mine("forecast"))
     assert made.call("forecast", attempt="g/3", city="Rome").text == "Rome 2 celsius None g/3"

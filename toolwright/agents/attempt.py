@@ -13,6 +13,9 @@ from toolwright.failures import TaskFailure
 from toolwright.models.tokenizer import Tokenizer, Written
 from toolwright.trajectory import Segment, Source, Task, Trajectory
 
+# More than any text has on average: tokens as long as this are runs of blanks.
+CHARACTERS_A_TOKEN = 64
+
 
 class Over(Exception):
     """There is no token left to go on with: an end like any other. Agents need not catch it."""
@@ -64,6 +67,7 @@ class Attempt:
     ) -> None:
         """Open with these messages, as the model's chat template writes them; `tools` are schemas for it."""
         self._tools = tools
+        self._must_fit(messages)
         self._extend("prompt", self._tokenizer.opening(messages, tools=tools, **self._template))
 
     def observe(
@@ -71,11 +75,13 @@ class Attempt:
     ) -> Segment:
         """Append what the world answered, in the middle of the policy's turn. It is context: nothing is
         learned on it, and no special token in it counts as one. `write` puts marks of ours around it."""
+        self._must_fit([{"content": text}])
         return self._extend(source, self._tokenizer.quote(text, write))
 
     def reply(self, messages: Sequence[Mapping[str, Any]], *, source: Source = "tool") -> Segment:
         """Append messages and open the policy's next turn, as the chat template would go on."""
         ended, tools = self.ended, self._tools
+        self._must_fit(messages)
         return self._extend(
             source, self._tokenizer.going_on(messages, ended=ended, tools=tools, **self._template)
         )
@@ -118,6 +124,18 @@ class Attempt:
         self.waits_for = name
         yield
         self.waits_for = ""  # not where it was left by an exception: then it is asked for
+
+    def _must_fit(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """What cannot fit in any case is not encoded first: that takes a hundred times the text's memory."""
+        length = sum(len(str(message.get("content") or "")) for message in messages)
+        if length <= self._most * CHARACTERS_A_TOKEN:
+            return
+        if not self.trajectory.steps:
+            raise TaskFailure(
+                f"attempt {self.id}: a prompt of {length:,} characters leaves no room in the {self._most} "
+                "tokens that an attempt may have; raise rollout.max_total_tokens or model.context"
+            )
+        self._out_of_tokens()
 
     def _extend(self, source: Source, written: Written) -> Segment:
         """What does not fit is not appended: nothing could be said after it."""

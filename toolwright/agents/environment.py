@@ -10,7 +10,7 @@ from toolwright.agents.attempt import Attempt, Over
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.environments import InvalidAction, Outcome
-from toolwright.environments.host import Host, checked
+from toolwright.environments.host import MOST_TEXT, Host, checked
 from toolwright.failures import UserError
 from toolwright.trajectory import Segment, Task
 
@@ -66,7 +66,7 @@ class EnvironmentLoop:
                 return await host.step(action)
         except InvalidAction as error:
             attempt.count("format_faults")
-            return Outcome(str(error), error.reward, anchor=step.anchor)
+            return Outcome(str(error)[:MOST_TEXT], error.reward, anchor=step.anchor)
 
 
 def _last_words(attempt: Attempt, outcome: Outcome) -> None:

@@ -21,6 +21,8 @@ from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
 
+MESSAGE_KEPT = 10_000  # characters of what a failure says; an exception may carry anything
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -127,9 +129,9 @@ class Rollout:
                 message = f"attempt {attempt.id} took longer than {limit_s}{who}"
                 trajectory.failure = Failure("infrastructure", message)
         except InfrastructureFailure as error:
-            trajectory.failure = Failure("infrastructure", str(error))
+            trajectory.failure = Failure("infrastructure", str(error)[:MESSAGE_KEPT])
         except TaskFailure as error:
-            trajectory.failure = Failure("task", str(error))
+            trajectory.failure = Failure("task", str(error)[:MESSAGE_KEPT])
         finally:
             self._under_way.discard(attempt)
             self.engine.release(attempt.id)

@@ -16,6 +16,7 @@ from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, n
 from toolwright.trajectory import Task
 
 T = TypeVar("T")
+MOST_TEXT = 1 << 20  # characters that an environment may show at once; no policy reads as many
 log = logging.getLogger(__name__)
 
 
@@ -76,9 +77,21 @@ class Host:
         if not isinstance(found, kind) or not isinstance(getattr(found, "text", None), str):
             raise TaskFailure(
                 f"environment {self.name!r}: {what} must return a toolwright.environments.{kind.__name__} "
-                f"with a text, found {found!r:.100}"
+                f"with a text, found {_shown(found)}"
             )
+        for name in ("text", "anchor"):
+            length = len(getattr(found, name) or "")
+            if length > MOST_TEXT:
+                raise TaskFailure(
+                    f"environment {self.name!r}: {what} answered with {name} of {length:,} characters, of "
+                    f"which {MOST_TEXT:,} are taken at the most"
+                )
         return found
+
+
+def _shown(value: Any) -> str:
+    """Enough to recognise it by; a text of any size is not written out for that."""
+    return f"{type(value).__name__} {value[:80]!r}" if isinstance(value, str | bytes) else f"{value!r:.100}"
 
 
 def checked(settings: Mapping[str, Any]) -> tuple[Callable[..., Environment], dict[str, Any]]:

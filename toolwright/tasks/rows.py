@@ -7,6 +7,7 @@ import decimal
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from toolwright.failures import UserError
 
 Row = dict[str, Any]
 PARQUET = b"PAR1"
+MOST_DEPTH = 100  # of lists and objects within each other; what walks through a row does so by recursion
+MOST_ROW = 1 << 26  # characters
+MOST_UNPACKED = 1 << 33  # bytes of a gzip file, which may promise a thousand times its size
 
 
 def read(path: Path) -> list[Row]:
@@ -25,9 +29,9 @@ def read(path: Path) -> list[Row]:
         rows = _parquet(path)
     else:
         try:
-            content = gzip.decompress(path.read_bytes()) if head[:2] == b"\x1f\x8b" else path.read_bytes()
+            content = _unpacked(path) if head[:2] == b"\x1f\x8b" else path.read_bytes()
             rows = _json(content.decode("utf-8-sig"), path)
-        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile):
+        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error):
             raise UserError(f"{path} is neither Parquet nor JSON lines") from None
     if not rows:
         raise UserError(f"{path} has no rows")
@@ -97,30 +101,58 @@ def _parquet(path: Path) -> list[Row]:
         raise UserError(f"{path} begins like Parquet but cannot be read: {error}") from None
 
 
+def _unpacked(path: Path) -> bytes:
+    with gzip.open(path) as file:
+        content = file.read(MOST_UNPACKED + 1)
+    if len(content) > MOST_UNPACKED:
+        raise UserError(
+            f"{path} has more than {MOST_UNPACKED:,} bytes when unpacked; use Parquet for as many"
+        )
+    return content
+
+
 def _json(text: str, path: Path) -> list[Row]:
     if text.lstrip().startswith("["):
         try:
             rows = json.loads(text)
-        except json.JSONDecodeError as error:
+        except RecursionError:
+            raise UserError(f"{path}: {TOO_DEEP}") from None
+        except ValueError as error:  # also a number of more digits than Python reads
             raise UserError(f"{path} begins like a JSON array but is not one: {error}") from None
         for number, row in enumerate(rows, 1):
-            _must_be_object(row, f"{path}, row {number}")
+            _must_be_row(row, f"{path}, row {number}")
         return rows
     rows = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
+        where = f"{path}, line {number}"
+        if len(line) > MOST_ROW:
+            raise UserError(f"{where} has {len(line):,} characters; a row may have {MOST_ROW:,}")
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except RecursionError:
+            raise UserError(f"{where}: {TOO_DEEP}") from None
+        except ValueError as error:
+            why = error.msg if isinstance(error, json.JSONDecodeError) else error
             raise UserError(
-                f"{path} is neither Parquet nor JSON lines: line {number} is not JSON ({error.msg})"
+                f"{path} is neither Parquet nor JSON lines: line {number} is not JSON ({why})"
             ) from None
-        _must_be_object(row, f"{path}, line {number}")
+        _must_be_row(row, where)
         rows.append(row)
     return rows
 
 
-def _must_be_object(row: Any, where: str) -> None:
+TOO_DEEP = f"lists and objects are nested more than {MOST_DEPTH} deep"
+
+
+def _must_be_row(row: Any, where: str) -> None:
     if not isinstance(row, dict):
         raise UserError(f"{where}: expected an object with columns, found {type(row).__name__}")
+    level: list[Any] = [row]
+    for _ in range(MOST_DEPTH):
+        inner = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise UserError(f"{where}: {TOO_DEEP}")

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 _NAME_SHOWN = 80  # of a name that the policy made up
 _MESSAGE_SHOWN = 2000  # of what a tool's exception says
+_MOST_TEXT = 1 << 20  # characters of a result; what the policy is shown of it is far less
 _OURS = (InfrastructureFailure, TaskFailure, UserError)  # not answers: sorted by whoever runs the attempt
 
 
@@ -134,7 +135,7 @@ def _text(result: Any) -> str:
     if result is None:
         return "(no result)"
     if isinstance(result, bytes):
-        return result.decode(errors="replace")
+        return result[: 4 * _MOST_TEXT].decode(errors="replace")
     if hasattr(result, "model_dump"):
         result = result.model_dump(mode="json")
     try:
@@ -144,6 +145,10 @@ def _text(result: Any) -> str:
 
 
 def _answer(text: str, trouble: Trouble = "") -> Answer:
+    """Cut first: a result of any size is held by as many attempts as there are, and copied on the way."""
+    if len(text) > _MOST_TEXT:
+        half, length = _MOST_TEXT // 2, len(text)
+        text = f"{text[:half]}\n… {length:,} characters, the middle left out …\n{text[-half:]}"
     return Answer(_whole(text), trouble)
 
 
