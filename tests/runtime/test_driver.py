@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from tests.trainer.runs import metrics, rollouts
+from tests.trainer.test_interrupt import waits
+from toolwright.runtime.undertaker import marked, of_ray
 from toolwright.trainer import checkpoints
 from toolwright.trainer.loop import train
 
@@ -150,6 +153,38 @@ def test_user_code_is_sent_to_a_cluster_that_is_joined(cluster: Any, mine: Path,
     said = [segment.text for t in rollouts(run)[1] for segment in t.segments if segment.source == "tool"]
     assert len(said) == 16
     assert all(text.endswith("!") for text in said), said
+
+
+def test_a_driver_killed_while_ray_starts_leaves_nothing(tmp_path: Path) -> None:
+    """Ray's agents show no mark, and the driver has not heard of its session yet."""
+
+    def agents() -> list[int]:
+        return [pid for pid, _ in descendants(process.pid) if of_ray(pid)]
+
+    with driver("train", *words(*PATIENT, "run.name=x"), cwd=tmp_path) as process:
+        wait_until(lambda: agents() or process.poll() is not None, "the first of Ray's agents", 400)
+        children = descendants(process.pid)
+        process.kill()
+        process.communicate()
+    left = lambda: alive(children) or marked("no mark", process.pid)  # noqa: E731
+    wait_until(lambda: not left(), "Ray's processes to end", 60, told=left)
+
+
+def test_a_second_ctrl_c_ends_a_driver_whose_workers_are_blocked(tmp_path: Path) -> None:
+    blocking = shutil.copy(ROOT / "tests/trainer/blocking.py", tmp_path)
+    tool = (f"tools.echo.path={blocking}:blocks_the_loop", "rollout.tool_timeout_s=6000")
+    with driver("train", *words(*PATIENT, *tool, "run.name=x"), cwd=tmp_path) as process:
+        wait_until(lambda: (tmp_path / "blocks").exists() or process.poll() is not None, "a blocked worker")
+        children = descendants(process.pid)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            wait_until(
+                lambda: process.poll() is not None or not waits(process.pid, signal.SIGINT), "it hears"
+            )
+        out, err = process.communicate(timeout=120)
+    assert process.returncode in (130, -signal.SIGKILL), out + err
+    assert "Traceback" not in err
+    wait_until(lambda: not alive(children), "the run's processes to end", 60, told=lambda: alive(children))
 
 
 def ended_by(number: int, run: Path, step: int, *line: str) -> str:

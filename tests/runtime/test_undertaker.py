@@ -59,15 +59,16 @@ def test_what_a_killed_driver_started_is_ended() -> None:
 
 # A driver; of Ray's session a process that wrote its title over its mark, and somebody's that reads there.
 SESSION = """\
-import subprocess, sys, time
+import os, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
 from toolwright.runtime.undertaker import Undertaker
 
 undertaker = Undertaker(sys.argv[2])
-undertaker.watch(sys.argv[3])
+session = time.strftime(f"{sys.argv[3]}/session_%Y-%m-%d_%H-%M-%S_000000_{os.getpid()}")
+os.mkdir(session)
 pids = []
 for title in ("ray::DashboardAgent", "tail"):
-    with open(sys.argv[3] + "/logs", "a") as log:
+    with open(session + "/logs", "a") as log:
         line = ["bash", "-c", f"exec -a {title} sleep 600"]
         pids.append(subprocess.Popen(line, stdin=log, stdout=subprocess.DEVNULL).pid)
 print(undertaker.process.pid, *pids, flush=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from termios import TIOCSCTTY
+from typing import Any
 
 import pytest
 
@@ -30,11 +35,17 @@ def slow(tmp_path: Path) -> Path:
     return Path(shutil.copy(HERE / "slow.py", tmp_path))
 
 
+@pytest.fixture
+def blocking(tmp_path: Path) -> Path:
+    """A user's file, with functions that never return."""
+    return Path(shutil.copy(HERE / "blocking.py", tmp_path))
+
+
 @contextmanager
-def running(*line: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    pipe = subprocess.PIPE
+def running(*line: str, cwd: Path, **streams: Any) -> Iterator[subprocess.Popen[str]]:
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "toolwright", *line]
-    process = subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True)
+    process = subprocess.Popen(command, cwd=cwd, text=True, **{**pipe, **streams})
     try:
         yield process
     finally:
@@ -100,6 +111,17 @@ def test_ctrl_c_while_sampling_is_answered_at_once_though_a_reward_hangs(tmp_pat
     assert metrics(resumed)[2]["policy/loss"] == metrics(whole)[2]["policy/loss"]
 
 
+def test_a_run_that_is_killed_leaves_no_process_behind(tmp_path: Path, slow: Path) -> None:
+    own = (f"reward.function={slow}:score", "reward.timeout_s=300", "reward.workers=1")
+    with running("train", *words(*LONG, *own), cwd=tmp_path) as process:
+        wait_until((tmp_path / "hangs").exists, "the reward hangs")
+        started = children(process.pid)
+        assert len(started) > 1, "the reward's process, and who watches over the run"
+        process.kill()
+        process.communicate()
+    wait_until(lambda: not any(map(alive, started)), "all that it started has ended")
+
+
 def test_an_update_is_finished_before_the_run_stops(tmp_path: Path, slow: Path) -> None:
     own = f"algorithm.adv_estimator={slow}:estimate"
     with running("train", *words(*LONG, own), cwd=tmp_path) as process:
@@ -126,6 +148,89 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, slow: Path) -> None:
     assert process.returncode == 130
     assert checkpoints.latest(tmp_path / "runs/x/checkpoints") is None
     assert not list(tmp_path.rglob("*.partial"))
+
+
+# With each of these, one Ctrl-C may do nothing: the interpreter itself waits.
+BLOCKED = {
+    "a tool that blocks the event loop": ("tool", "blocks_the_loop"),
+    "a tool that blocks its thread": ("tool", "blocks_its_thread"),
+    "a tool that blocks the interpreter": ("tool", "blocks_the_interpreter"),
+    "an environment": ("environment", ""),
+    "a scorer in the run's own process": ("scorer", ""),
+}
+
+
+@pytest.mark.parametrize("who", BLOCKED)
+def test_a_second_ctrl_c_ends_a_run_that_somebody_blocks(who: str, tmp_path: Path, blocking: Path) -> None:
+    kind, name = BLOCKED[who]
+    own = {
+        "tool": (
+            f"tools.echo.path={blocking}:{name}",
+            f"rollout.agent={HERE.parent}/runtime/echoes.py:Caller",
+        ),
+        "environment": (f"task.name={blocking}:tasks", "rollout.agent=environment"),
+        "scorer": (f"task.name={blocking}:tasks",),
+    }[kind]
+    with running("train", *words(*LONG, *own, "rollout.tool_timeout_s=6000"), cwd=tmp_path) as process:
+        wait_until(
+            lambda: (tmp_path / "blocks").exists() or process.poll() is not None, "somebody blocks the run"
+        )
+        watcher = children(process.pid)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            wait_until(lambda: gone(process) or not waits(process.pid, signal.SIGINT), "it was heard")
+        _, err = process.communicate(timeout=200)  # they block for 6000
+    # Killed where not even a handler can run, or on a machine where that takes a while.
+    assert process.returncode in (130, -signal.SIGKILL)
+    assert ("again: stop at once" in err) is (name != "blocks_the_interpreter")
+    wait_until(lambda: not any(map(alive, watcher)), "who watched over it has ended")
+
+
+def gone(process: subprocess.Popen[str]) -> bool:
+    return process.poll() is not None
+
+
+def test_a_terminal_that_hangs_up_is_a_stop_like_any_other(tmp_path: Path, slow: Path) -> None:
+    """With its live display, which cannot be drawn any more."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "CI": "", "NO_COLOR": "", "PYTHONUTF8": "1"}
+    own = f"algorithm.adv_estimator={slow}:estimate"
+    of_its_own: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "env": environment}
+    start = {**of_its_own, "start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, TIOCSCTTY, 0)}
+    (tmp_path / "go").touch()
+    with running("train", *words(*LONG, own), cwd=tmp_path, **start) as process:
+        os.close(theirs)
+        shown = b""
+        while not (tmp_path / "runs/x/rollouts/step_000001.parquet").exists():
+            shown += os.read(ours, 4096)
+        os.close(ours)
+        process.wait(400)
+    assert b"\x1b[" in shown, "the display was drawn"
+    assert process.returncode == 129
+    assert last_step(tmp_path / "runs/x") >= 1
+    assert (
+        "go on with: toolwright train run.name=x run.resume=true" in (tmp_path / "runs/x/log.txt").read_text()
+    )
+
+
+def test_a_pipe_that_nobody_reads_does_not_end_a_run(tmp_path: Path) -> None:
+    """As `| head -1` leaves it."""
+    with running("train", *words("run.name=x"), cwd=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith("letters.py:tasks, 2 steps\n")
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate(timeout=400)
+    assert (process.returncode, err) == (0, "")
+    assert last_step(tmp_path / "runs/x") == 2
+    assert "nobody reads what this run prints any more" in (tmp_path / "runs/x/log.txt").read_text()
+
+
+def test_a_run_needs_no_standard_output_at_all(tmp_path: Path) -> None:
+    line = shlex.join([sys.executable, "-m", "toolwright", "train", *words("run.name=x")])
+    done = subprocess.run(["sh", "-c", f"exec {line} >&-"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_step(tmp_path / "runs/x") == 2
 
 
 def test_a_warm_start_told_to_stop_keeps_what_it_has_learned(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from toolwright import __version__
 from toolwright.failures import UserError, nearest
+from toolwright.observe.outlet import silence
 
 USAGE = """\
 usage: toolwright COMMAND [argument …]
@@ -27,20 +28,36 @@ Commands:
 def main(argv: list[str] | None = None) -> int:
     """Run one command. What the user got wrong is one message on stderr and exit status 2."""
     words = sys.argv[1:] if argv is None else argv
+    _open_standard_streams()
     try:
         status = _dispatch(words)
         sys.stdout.flush()  # so that a reader who has gone is noticed here
         return status
     except UserError as error:
-        print(f"toolwright: {error}", file=sys.stderr)
+        _complain(f"toolwright: {error}")
         return 2
     except KeyboardInterrupt:
-        print("toolwright: interrupted", file=sys.stderr)
+        _complain("toolwright: interrupted")
         return 130
     except BrokenPipeError:
-        # The reader (`| head`) has gone; Python would complain once more while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence(sys.stdout)  # the reader (`| head`) has gone; Python would complain once more while closing
         return 0
+
+
+def _open_standard_streams() -> None:
+    """Of a process that was started without them (`>&-`): files that it opens must not take their place."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+
+
+def _complain(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:  # the terminal has hung up
+        silence(sys.stderr)
 
 
 def _dispatch(words: list[str]) -> int:

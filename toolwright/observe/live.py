@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from time import monotonic
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
@@ -14,6 +14,7 @@ from rich.text import Text
 from toolwright.observe.numbers import duration, rough
 
 if TYPE_CHECKING:
+    from toolwright.observe.outlet import Outlet
     from toolwright.observe.progress import State
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -23,8 +24,8 @@ SPARK_WIDTH = 24
 class LiveDisplay:
     """Draws the state four times a second from a thread of its own: a step costs nothing."""
 
-    def __init__(self, state: State, stream: TextIO) -> None:
-        self.console = Console(file=stream, highlight=False)
+    def __init__(self, state: State, stream: Outlet) -> None:
+        self.console = Console(file=cast(TextIO, stream), highlight=False)
         self.live = Live(Frame(state), console=self.console, refresh_per_second=4)
 
     def start(self) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, TextIO
 
 from toolwright.observe.numbers import compact, duration, percent, rough
+from toolwright.observe.outlet import Outlet
 
 PLAIN_EVERY_S = 2.0
 ETA_STEPS = 50  # evaluations come every few steps: the mean over this many has its share of them
@@ -74,7 +75,7 @@ class Progress:
 
     def __init__(self, total_steps: int, *, title: str, stream: TextIO | None = None) -> None:
         self.state = State(title=title, total=total_steps, started=monotonic())
-        self.stream = stream or sys.stdout
+        self.stream = Outlet(stream or sys.stdout)
         self._timings: dict[str, float] = {}
         self._inner: list[float] = []  # seconds spent in stages within each open stage
         self._steps_s: deque[float] = deque(maxlen=ETA_STEPS)
@@ -156,7 +157,7 @@ class Progress:
 class PlainDisplay:
     """Lines for a log file: the first step, the last, evaluations, and one every two seconds between."""
 
-    def __init__(self, state: State, stream: TextIO) -> None:
+    def __init__(self, state: State, stream: Outlet) -> None:
         self.state = state
         self.stream = stream
         self._shown: float | None = None  # when a step of training last had its line
@@ -191,7 +192,7 @@ class PlainDisplay:
         self._unshown = False
 
 
-def is_live(stream: TextIO) -> bool:
+def is_live(stream: TextIO | Outlet) -> bool:
     """Whether a display that redraws itself would be seen as one."""
     environment = os.environ
     if environment.get("NO_COLOR") or environment.get("CI", "").lower() not in ("", "0", "false"):

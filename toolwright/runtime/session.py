@@ -58,7 +58,6 @@ class Session:
             self._undertaker = Undertaker(mark)
             with _environment({**self._local_environment(), MARK: mark}):
                 context = ray.init(address="local", include_dashboard=False, **common)
-            self._undertaker.watch(_session_folder())
         else:
             try:
                 context = ray.init(address=address, runtime_env=self._sent_along(), **common)
@@ -97,12 +96,6 @@ class Session:
             shutil.rmtree(self._staged, ignore_errors=True)
 
 
-def _session_folder() -> str:
-    node: Any = ray._private.worker._global_node
-    folder: str = node.get_session_dir_path()
-    return folder
-
-
 @contextmanager
 def joined(address: str | None) -> Iterator[None]:
     """Ray for work without roles: the cluster at this address, or one of its own on this machine."""
@@ -119,7 +112,6 @@ def joined(address: str | None) -> Iterator[None]:
             paths = os.pathsep.join([*user_code.python_path(), os.environ.get("PYTHONPATH", "")])
             with _environment({"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0", MARK: mark}):
                 ray.init(address="local", include_dashboard=False, **common)
-            undertaker.watch(_session_folder())
         else:
             package = Path(__file__).resolve().parents[1]
             installed = "site-packages" in package.parts

@@ -2,11 +2,14 @@
 
 Ray ends some of its processes with a driver that is killed -9, and leaves the others to notice. Every
 process of a run carries its mark in its environment; some of Ray's write their title over it, and are known
-by the log that they hold open in the session's folder. When the driver is no more, for whatever reason, Ray's
-own that are still there are killed, since they have nothing to save and pay no heed to less; others, a
-tool's server say, are told to end, and killed if they have not after a moment. A driver that says farewell
-first has ended its own; of one that did not, anything may still be on its way. Started as a file of its
-own, so that it costs no import.
+by the log that they hold open in the folder of the session, which Ray names after the driver's pid. When the
+driver is no more, for whatever reason, Ray's own that are still there are killed, since they have nothing to
+save and pay no heed to less; others, a tool's server say, are told to end, and killed if they have not after
+a moment. A driver that says farewell first has ended its own; of one that did not, anything may still be on
+its way. Started as a file of its own, so that it costs no import.
+
+It also hears of the driver's signals, from the C code that receives them: of a second Ctrl-C it gives the
+driver a moment and kills it then, since a thread that keeps the interpreter busy lets no handler run.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 MARK = "TOOLWRIGHT_RUN"
 GRACE_S = 3.0  # between being told to end and being killed
@@ -25,28 +30,78 @@ INSISTENCE_S = 30.0  # in all, for those that come to light one after the other
 # A process that is just being started shows no environment for a moment: that there is none has to last.
 QUIET_S = 2.0
 LOOK_AGAIN_S = 0.1
-FAREWELL = b"ended"
+BEGUN = time.strftime("%Y-%m-%d_%H-%M-%S")  # as Ray writes it: a session from before is somebody else's
+FAREWELL = b"ended"  # look whether anything is left
+DISMISSAL = b"dismissed"  # nothing is to be ended: what is left may serve the next run
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# For a driver that was told twice to stop: until it leaves as it is, and until it is killed.
+LEAVING_S, PATIENCE_S = 0.8, 1.8
 
 
 class Undertaker:
+    """`signals`: where a byte for each of the driver's signals goes; its number."""
+
     def __init__(self, mark: str) -> None:
+        heard, self.signals = os.pipe()
+        os.set_blocking(self.signals, False)
+        words = [mark, str(os.getpid()), str(heard)]
         self.process = subprocess.Popen(
-            [sys.executable, "-ISc", f"exec(open({__file__!r}).read())", mark, str(os.getpid())],
+            [sys.executable, "-ISc", f"exec(open({__file__!r}).read())", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
+            pass_fds=[heard],
+            env={name: value for name, value in os.environ.items() if name != MARK},  # it is nobody's to end
             start_new_session=True,  # Ctrl-C is not meant for it
         )
+        os.close(heard)
 
-    def watch(self, session: str) -> None:
-        """Of Ray's session, once that has begun: its folder."""
-        with suppress(OSError):  # it may have been killed itself
-            assert self.process.stdin is not None
-            self.process.stdin.write(session.encode() + b"\n")
-            self.process.stdin.flush()
-
-    def close(self) -> None:
+    def close(self, words: bytes = FAREWELL) -> None:
         with suppress(OSError):
-            self.process.communicate(FAREWELL)
+            self.process.communicate(words)
+        os.close(self.signals)
+
+
+@contextmanager
+def attended() -> Iterator[None]:
+    """What this process starts within does not outlive it, however it ends; and told twice to stop, it ends
+    in less than two seconds, whatever it is doing."""
+    import threading
+    import uuid
+
+    mark = uuid.uuid4().hex
+    undertaker, outer = Undertaker(mark), os.environ.get(MARK)
+    os.environ[MARK] = mark
+    _attending.append(undertaker)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.set_wakeup_fd(undertaker.signals, warn_on_full_buffer=False) if main else -1
+    try:
+        yield
+    finally:
+        if main:
+            signal.set_wakeup_fd(before)
+        while _leaving:
+            _leaving.pop().cancel()
+        _attending.remove(undertaker)
+        if outer is None:
+            os.environ.pop(MARK, None)
+        else:
+            os.environ[MARK] = outer
+        undertaker.close(DISMISSAL)
+
+
+_attending: list[Undertaker] = []  # in this process, the innermost last
+_leaving: list[Any] = []  # timers, until what is attended has ended
+
+
+def leave_soon(status: int) -> None:
+    """End this process with this status unless it has cleared up in a moment; its undertaker does the rest.
+    Nothing where nobody attends it."""
+    import threading
+
+    if _attending:
+        _leaving.append(threading.Timer(LEAVING_S, os._exit, [status]))
+        _leaving[-1].daemon = True
+        _leaving[-1].start()
 
 
 def carries(pid: int, mark: str) -> bool:
@@ -55,16 +110,16 @@ def carries(pid: int, mark: str) -> bool:
     return False
 
 
-def marked(mark: str, session: str = "") -> list[int]:
-    """Every process of ours that carries the mark, or is Ray's and of its session; but this one."""
+def marked(mark: str, driver: int = 0) -> list[int]:
+    """Every process of ours that carries the mark, or is Ray's and of the driver's session; but this one."""
     there = os.listdir("/proc") if os.path.isdir("/proc") else []  # elsewhere Ray is left to itself
     return [
-        pid for pid in map(int, filter(str.isdigit, there)) if pid != os.getpid() and ours(pid, mark, session)
+        pid for pid in map(int, filter(str.isdigit, there)) if pid != os.getpid() and ours(pid, mark, driver)
     ]
 
 
-def ours(pid: int, mark: str, session: str) -> bool:
-    return carries(pid, mark) or (bool(session) and of_ray(pid) and holds(pid, session))
+def ours(pid: int, mark: str, driver: int) -> bool:
+    return carries(pid, mark) or (of_ray(pid) and of_session(pid, driver))
 
 
 def of_ray(pid: int) -> bool:
@@ -73,67 +128,85 @@ def of_ray(pid: int) -> bool:
     return False
 
 
-def holds(pid: int, folder: str) -> bool:
-    """Whether a file in there is open."""
+def of_session(pid: int, driver: int) -> bool:
+    """Whether a file in the folder of the session that the driver began is open there."""
     with suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):
-                if os.readlink(f"/proc/{pid}/fd/{number}").startswith(f"{folder}/"):
+                path = os.readlink(f"/proc/{pid}/fd/{number}")
+                session = path.partition("/session_")[2].partition("/")[0]
+                if session >= BEGUN and session.endswith(f"_{driver}"):
                     return True
     return False
 
 
-def tell(pid: int, mark: str, session: str, number: int) -> None:
+def tell(pid: int, mark: str, driver: int, number: int) -> None:
     """A signal to the process that is ours, never to another that has its number by now."""
     with suppress(OSError):
         process = os.pidfd_open(pid)
         try:
-            if ours(pid, mark, session):
+            if ours(pid, mark, driver):
                 signal.pidfd_send_signal(process, number)
         finally:
             os.close(process)
 
 
-def last_words(driver: int) -> bytes:
+def last_words(driver: int, signals: int) -> bytes:
     """What the driver said before it closed the pipe, or died: a process that it forked may hold the pipe
-    open for as long as it likes."""
-    watched = select.poll()
-    watched.register(sys.stdin.fileno(), select.POLLIN)
+    open for as long as it likes. A driver that was told twice to stop and goes on is killed here."""
+    watched, stdin = select.poll(), sys.stdin.fileno()
+    watched.register(stdin, select.POLLIN)
+    watched.register(signals, select.POLLIN)
     with suppress(OSError, AttributeError):  # it is gone already; there is no such call on this system
         watched.register(os.pidfd_open(driver), select.POLLIN)
-    said = b""
+    said, stops = b"", 0
+    limit: float | None = None
     while os.getppid() == driver:
-        if sys.stdin.fileno() not in dict(watched.poll()):
+        left = None if limit is None else max(0.0, limit - time.monotonic()) * 1000
+        ready = dict(watched.poll(left))
+        if limit is not None and time.monotonic() >= limit:
+            os.kill(driver, signal.SIGKILL)  # still our parent: its number is nobody else's
             break
-        heard = os.read(sys.stdin.fileno(), 4096)
-        if not heard:
+        if signals in ready:
+            heard = os.read(signals, 4096)
+            stops += sum(number in STOPPING for number in heard)
+            if stops > 1 and limit is None:
+                limit = time.monotonic() + PATIENCE_S
+            if not heard:
+                watched.unregister(signals)
+        elif stdin in ready:
+            heard = os.read(stdin, 4096)
+            if not heard:
+                break
+            said += heard
+        elif ready:
             break
-        said += heard
-    os.set_blocking(sys.stdin.fileno(), False)  # it may have said more before it died
+    os.set_blocking(stdin, False)  # it may have said more before it died
     with suppress(BlockingIOError):
-        said += os.read(sys.stdin.fileno(), 4096)
+        said += os.read(stdin, 4096)
     return said
 
 
-def main(mark: str, driver: int) -> None:
-    *told_before, last = last_words(driver).split(b"\n")
-    session = told_before[0].decode() if told_before else ""
+def main(mark: str, driver: int, signals: int) -> None:
+    last = last_words(driver, signals)
+    if last == DISMISSAL:
+        return
     quiet_s = 0.0 if last == FAREWELL else QUIET_S
     begun = last_seen = time.monotonic()
     told: dict[int, float] = {}  # when each was told to end
     while (now := time.monotonic()) < begun + GRACE_S + INSISTENCE_S:
-        left = marked(mark, session)
+        left = marked(mark, driver)
         if left:
             last_seen = now
         elif now >= last_seen + quiet_s:
             return
         for pid in left:
             if of_ray(pid) or now >= told.setdefault(pid, now) + GRACE_S:
-                tell(pid, mark, session, signal.SIGKILL)
+                tell(pid, mark, driver, signal.SIGKILL)
             elif told[pid] == now:  # once: some take a second time for haste
-                tell(pid, mark, session, signal.SIGTERM)
+                tell(pid, mark, driver, signal.SIGTERM)
         time.sleep(LOOK_AGAIN_S)
 
 
-if __name__ == "__main__" and len(sys.argv) == 3:
-    main(sys.argv[1], int(sys.argv[2]))
+if __name__ == "__main__" and len(sys.argv) == 4:
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 
 from toolwright.agents.rollout import Wanted, seed_of
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.observe.report import write_report
+from toolwright.runtime.undertaker import attended
 from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Task, Trajectory
@@ -52,14 +54,11 @@ def evaluate(config: schema.Config, *, command: Sequence[str]) -> dict[str, floa
     prepared = prepare(config, learns=False)
     if not prepared.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
-    crew = assembled(prepared.brief, learns=False)
-    try:
+    with attended(), closing(assembled(prepared.brief, learns=False)) as crew:
         crew.check(prepared.held_out)
         result, attempts = crew.loop.run(
             held_out(config, prepared.held_out, attempt=crew.attempt, score=crew.score)
         )
-    finally:
-        crew.close()
     result["held_out/skipped_prompts"] = prepared.skipped_held_out
     if folder is not None:
         folder.begin(config, command=command)

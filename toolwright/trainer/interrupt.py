@@ -1,18 +1,24 @@
 """Ctrl-C, answered where it is safe: at once while nothing is being changed, else after the update.
 
 A run that was asked to stop writes a checkpoint, then leaves as the signal would have made it: with exit
-status 130 after Ctrl-C (SIGINT), 143 after SIGTERM. A second signal does not wait for the checkpoint.
+status 130 after Ctrl-C (SIGINT), 143 after SIGTERM, 129 when its terminal hangs up (SIGHUP). A second signal
+does not wait for the checkpoint, nor for a tool that blocks: the process is gone within two seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
+
+from toolwright.runtime import undertaker
+
+NOTICE = b"toolwright: stopping; a checkpoint is written first (again: stop at once, without one)\n"
 
 
 class Stopped(Exception):
@@ -20,7 +26,8 @@ class Stopped(Exception):
 
 
 class Interrupt:
-    """Catches SIGINT and SIGTERM while a run is on. A second one stops at once, whatever is going on."""
+    """Catches SIGINT, SIGTERM and SIGHUP while a run is on; not a SIGHUP that `nohup` has it ignore. A second
+    one stops at once, whatever is going on."""
 
     def __init__(self) -> None:
         self.signal: int | None = None  # the first that came
@@ -29,8 +36,9 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._caught)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._caught)
         return self
 
     def __exit__(
@@ -41,8 +49,12 @@ class Interrupt:
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
+            # What is raised here may be taken for a tool's own mistake, and what clears up may wait for it.
+            undertaker.leave_soon(128 + number)
             raise _departure(number)
         self.signal = number
+        with suppress(OSError):  # nobody may be there to read it
+            os.write(2, NOTICE)
         # Raising here would land anywhere, in a scorer or in the event loop's own code, and be taken for a
         # failure of theirs; a cancelled task ends where it waits.
         if self._cancel is not None:

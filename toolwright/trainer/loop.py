@@ -14,6 +14,7 @@ from toolwright.agents.rollout import most_turns
 from toolwright.algorithms import advantages
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.runtime.undertaker import attended
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings
 from toolwright.trainer import checkpoints
@@ -146,9 +147,10 @@ class Trainer:
 def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     """A whole run, from its folder to its report. Returns the folder."""
     folder = RunFolder.claim(config.run, made_of=(config.algorithm.name, config.task.name))
-    trainer = Trainer(config)
-    try:
-        Run(config, trainer, folder).go(command)
-    finally:
-        trainer.close()
+    with attended():
+        trainer = Trainer(config)
+        try:
+            Run(config, trainer, folder).go(command)
+        finally:
+            trainer.close()
     return folder.path

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from toolwright.trainer.loop import Trainer
 
 
+UNREAD = "nobody reads what this run prints any more; it goes on, and this log has its messages"
+
+
 @contextmanager
 def _lasting() -> Iterator[None]:
     """What is there by now stays, and the collector of cycles need not look through it time and again: with a
@@ -62,6 +65,7 @@ class Run:
         self.config, self.trainer, self.folder = config, trainer, folder
         title = f"{config.algorithm.name} on {config.task.name}"
         self.progress = Progress(config.train.steps, title=title)
+        self.progress.stream.gone = lambda: folder.log(UNREAD)
         self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
         self.doubts = (SameRewards(config), OutOfTokens(config))
         self.saved = self.exported = -1
@@ -83,8 +87,8 @@ class Run:
             except Stopped:
                 self._stop(then)
             write_report(self.folder.path)
-        print(sample_attempts(self.folder.path))
-        print(closing_table(self.folder.path))
+        self.progress.line(sample_attempts(self.folder.path))
+        self.progress.line(closing_table(self.folder.path))
         interrupt.leave()
 
     def _stop(self, then: str) -> None:

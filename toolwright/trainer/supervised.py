@@ -33,6 +33,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.summary import closing_table
 from toolwright.rewards import Scorer
+from toolwright.runtime.undertaker import attended
 from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
@@ -53,7 +54,7 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
             f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
         )
     folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
-    with served(settings_of(config.model_dump())) as tools:
+    with attended(), served(settings_of(config.model_dump())) as tools:
         _train(config, folder, tools, command=command)
     return folder.path
 
@@ -124,7 +125,7 @@ def _steps(
             folder.metrics.append(step, metrics)
             progress.step(step, metrics)
         write_report(folder.path)
-    print(closing_table(folder.path))
+    progress.line(closing_table(folder.path))
     interrupt.leave()
 
 
