@@ -15,7 +15,8 @@ from toolwright.trainer import checkpoints
 from toolwright.trainer.loop import train
 from toolwright.trainer.run_folder import RunFolder
 
-from .clusters import PATIENT, configured
+from .clusters import PATIENT, configured, words
+from .test_driver import driver
 
 pytestmark = pytest.mark.xdist_group("ray runs")
 
@@ -42,3 +43,14 @@ def test_a_full_disk_ends_a_run_over_a_cluster_with_a_sentence(
     checkpoints.verify(tmp_path / "x/checkpoints/step_2")
     assert (tmp_path / "x/model/model.safetensors").is_file(), "the model before stays"
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_folder_that_ray_cannot_write_in_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "taken").touch()
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "taken"))
+    with driver("train", *words(*PATIENT, "run.name=x"), cwd=tmp_path) as process:
+        _, err = process.communicate(timeout=400)
+    assert process.returncode == 2
+    assert err.startswith("toolwright: Ray cannot be started on this machine: [Errno ")
+    assert str(tmp_path / "taken") in err
+    assert not (tmp_path / "runs").exists()

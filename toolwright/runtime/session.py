@@ -57,7 +57,10 @@ class Session:
             mark = uuid.uuid4().hex
             self._undertaker = Undertaker(mark)
             with _environment({**self._local_environment(), MARK: mark}):
-                context = ray.init(address="local", include_dashboard=False, **common)
+                try:
+                    context = ray.init(address="local", include_dashboard=False, **common)
+                except OSError as error:  # its folder is full, say, or cannot be written to
+                    raise UserError(f"Ray cannot be started on this machine: {error}") from error
         else:
             try:
                 context = ray.init(address=address, runtime_env=self._sent_along(), **common)

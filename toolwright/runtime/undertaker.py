@@ -35,7 +35,7 @@ FAREWELL = b"ended"  # look whether anything is left
 DISMISSAL = b"dismissed"  # nothing is to be ended: what is left may serve the next run
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # For a driver that was told twice to stop: until it leaves as it is, and until it is killed.
-LEAVING_S, PATIENCE_S = 0.8, 1.8
+LEAVING_S, PATIENCE_S = 0.7, 1.5
 
 
 class Undertaker:
