@@ -7,7 +7,7 @@ import time
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 
-_SLICE_S = 0.002
+_SLICE_S = 0.001
 T = TypeVar("T")
 
 
