@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -271,3 +273,15 @@ def test_ways_to_the_same_numbers(setting: str, value: int, monkeypatch: pytest.
     assert [one.log_probs for one in wanted[:8]] != [one.log_probs for one in wanted[8:]], "new weights"
     monkeypatch.setattr(f"toolwright.{setting}", value)
     assert answers(tiny.decoder()) == wanted
+
+
+def test_slots_that_nobody_has_written_to_take_no_memory() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    before = resident()
+    engine = engine_of(tiny.decoder(context=16_384), slots=128)
+    mapped = engine.cache.keys.nbytes + engine.cache.values.nbytes
+    assert mapped >= 1 << 30
+    assert resident() - before < mapped / 8
+    assert not engine.cache.keys[:, 3].any()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import math
+import mmap
+import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +22,8 @@ from toolwright.models.decoder import Shape
 from toolwright.models.products import BatchedProduct, fixed
 
 GPU_SHARE = 0.4  # of the memory that is free on a GPU; the rest is for passes
+# MAP_NORESERVE, which Python knows only from 3.13 on: more may be mapped than there is, as not all is used.
+UNRESERVED = 0x4000 if sys.platform == "linux" else 0
 MOST_RUNS = 3  # written one by one; more of them take longer than all slots at once, each at its place
 
 
@@ -49,6 +54,15 @@ def fitting(slots: int, shape: Shape, dtype: torch.dtype, *, rows: CacheRows, fr
     return min(slots, room // size - rows.idle)
 
 
+def _zeros(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """In main memory such that take none before they are written to: few slots are ever full."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=dtype, device=device)
+    kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | UNRESERVED
+    pages = mmap.mmap(-1, math.prod(size) * dtype.itemsize, flags=kind)
+    return torch.frombuffer(pages, dtype=dtype).view(size)
+
+
 @dataclass(frozen=True)
 class Parked:
     """The cache of an attempt between two of its turns."""
@@ -75,8 +89,7 @@ class SlotCache:
         """`rows` of memory, of which the first `slots` are given out."""
         room = aligned(shape.context)
         size = (shape.layers, rows, shape.kv_heads, room, shape.head_dim)
-        self.values = torch.zeros(size, dtype=dtype, device=device)
-        self.keys = torch.zeros_like(self.values)
+        self.values, self.keys = (_zeros(size, dtype, device) for _ in range(2))
         if ordered(self.keys):  # there a product of few queries wants each number of all keys side by side
             self.keys = self.keys.view(*size[:3], shape.head_dim, room).transpose(3, 4)
         self.slots, self.context = slots, shape.context
