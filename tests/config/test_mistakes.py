@@ -27,7 +27,7 @@ FORM = "settings are written like rollout.samples=8 or algorithm=grpo"
         {  # values that cannot be
             "rollout.samples=many": "expected a positive integer, found 'many'",
             "rollout.prompts=0": "expected a positive integer, found 0",
-            "rollout.max_tokens=true": "expected a positive integer, found true",
+            "rollout.max_tokens=true": "expected a positive integer or auto, found true",
             "train.steps=null": "expected a positive integer, found null",
             "checkpoint.keep=": "expected a positive integer, found ''",
             "run.threads=0": "expected an integer ≥ 1 or null, found 0",

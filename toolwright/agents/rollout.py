@@ -53,7 +53,7 @@ class Rollout:
             temperature=config.temperature,
             top_p=config.top_p,
             top_k=config.top_k,
-            max_tokens=config.max_tokens,
+            max_tokens=engine.context if config.max_tokens == "auto" else config.max_tokens,
             stop=tuple(config.stop),
         )
 

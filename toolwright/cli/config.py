@@ -5,12 +5,18 @@ Examples:
   toolwright config algorithm=grpo rollout.samples=16
   toolwright config sft model=small                   what `toolwright sft` would use
   toolwright config workflow                          what `toolwright workflow search` would use
-  toolwright config --explain                         every key with what it is for
+  toolwright config --explain                         every key with what it is for, and what auto would be
   toolwright config --json
   toolwright config > mine.yaml                       plain output is YAML
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolwright.config.block import Block
 
 
 def main(argv: list[str]) -> int:
@@ -20,4 +26,28 @@ def main(argv: list[str]) -> int:
     named = bool(argv) and argv[0] in PRIMARY
     command, rest = (argv[0], argv[1:]) if named else ("train", argv)
     usage = "config [train | sft | eval | workflow]"
-    return launch(command, rest, about=__doc__ or "", start=None, usage=usage)
+    return launch(
+        command, rest, about=__doc__ or "", start=None, usage=usage, foresee=lambda c: foreseen(command, c)
+    )
+
+
+def foreseen(command: str, config: Block) -> Sequence[str]:
+    """What a run here and now would make of `auto`, in its own words."""
+    from toolwright.config.schema import Config, SupervisedConfig
+    from toolwright.failures import UserError
+
+    if not isinstance(config, Config | SupervisedConfig):
+        return []
+    if "auto" not in (config.model.context, config.rollout.max_tokens):
+        return []  # of the rest the descriptions say it all, without a second's wait for torch
+    try:
+        if isinstance(config, SupervisedConfig):
+            from toolwright.tools.settings import settings_of
+            from toolwright.trainer import supervised
+
+            return supervised.prepare(config, settings_of(config.model_dump())).decided.lines
+        from toolwright.trainer.assembly import prepare
+
+        return prepare(config, learns=command != "eval").decided
+    except UserError as error:
+        return [f"what auto will be is not known yet: {' '.join(str(error).split())}"]

@@ -10,6 +10,7 @@ Examples:
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,8 @@ class Start:
     def __call__(self, config: Config, command: list[str]) -> dict[str, float]:
         from toolwright.trainer.evaluation import evaluate, keeps
 
-        result = evaluate(config, command=command)
+        # Not where numbers are read from.
+        result = evaluate(config, command=command, say=lambda line: print(line, file=sys.stderr))
         if self.as_json:
             print(json.dumps(result))
             return result

@@ -32,8 +32,13 @@ _OPTIONS = (
     ("name", str, None, "what callers call the model; by default as its folder"),
     ("engine", str, "native", "a registered engine"),
     ("slots", int, 32, "answers written side by side"),
-    ("context", int, 2048, "the longest sequence in tokens, within what the model can"),
-    ("dtype", str, "float32", "float32 or bfloat16"),
+    (
+        "context",
+        int,
+        None,
+        "the longest sequence in tokens; by default all that the model has and memory holds",
+    ),
+    ("dtype", str, "auto", "auto, float32 or bfloat16"),
     ("device", str, "auto", "auto, cpu, cuda, cuda:1, …"),
     ("threads", int, None, "CPU threads; by default one for a tiny model, else every core"),
     ("call-format", str, "auto", "how the model writes calls; auto: by its chat template"),
@@ -99,12 +104,20 @@ def _model(arguments: argparse.Namespace) -> LocalModel:
         schema.Run(threads=arguments.threads)
         engine = schema.Engine(name=arguments.engine, slots=arguments.slots, timeout_s=arguments.timeout_s)
         model = schema.Model(
-            path=arguments.model, context=arguments.context, dtype=arguments.dtype, device=arguments.device
+            path=arguments.model,
+            context="auto" if arguments.context is None else arguments.context,
+            dtype=arguments.dtype,
+            device=arguments.device,
         )
     except ValidationError as error:
         first = error.errors()[0]
         option = str(first["loc"][0]).replace("_", "-")
         raise UserError(f"--{option} {first['input']}: {first['msg']}") from None
     return load(
-        model, engine, name=arguments.name, call_format=arguments.call_format, threads=arguments.threads
+        model,
+        engine,
+        name=arguments.name,
+        call_format=arguments.call_format,
+        threads=arguments.threads,
+        said=lambda line: print(line, file=sys.stderr, flush=True),
     )

@@ -1,10 +1,10 @@
-"""What a run says before it starts: its batch arithmetic, and of a rate that would undo its model."""
+"""What a run says before it starts: batch arithmetic, checkpoints, a rate that would undo its model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from toolwright.config.schema import Config, SupervisedConfig
+from toolwright.config.schema import Checkpoint, Config, SupervisedConfig
 
 LARGE = 50_000_000
 
@@ -43,6 +43,16 @@ def batch_line(config: Config) -> str:
         f" → {_count(update.epochs * update.minibatches, 'update')} a step"
         + (f"; micro-batches of ≤ {update.micro_tokens:,} tokens" if update.micro_tokens else "")
     )
+
+
+def checkpoint_line(config: Checkpoint) -> str:
+    """When a run can be gone on from, each with its key."""
+    by_steps = f"every {_count(config.every, 'step')} (checkpoint.every)" if config.every else ""
+    by_time = f"every {config.minutes:g} minutes (checkpoint.minutes)" if config.minutes else ""
+    often = [*filter(None, (by_steps, by_time))]
+    if not often:
+        return "a checkpoint at the end alone (checkpoint.minutes)"
+    return f"a checkpoint {', '.join(often)} and at the end"
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -141,7 +141,7 @@ def _expected(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
         phrases = [_expected(part, metadata) for part in _alternatives(annotation)]
         return " or ".join([*phrases, "null"] if type(None) in arguments else phrases)
     if origin is Literal:
-        return "one of " + ", ".join(map(str, arguments))
+        return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))
     if origin is list:
         return f"a list of {_plural(arguments[0])}"
     if origin is tuple:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from toolwright.registry import short_name
 
 Start = Callable[[Any, list[str]], object]
 Work = Callable[[Resolved, list[str]], object]
+Foresee = Callable[[Any], Sequence[str]]  # of a configuration
 MULTIRUN = "hydra.mode=MULTIRUN"
 
 OPTIONS = """\
@@ -93,14 +94,23 @@ def help_text(command: str, about: str, source: Source) -> str:
     )
 
 
-def launch(command: str, argv: list[str], *, about: str, start: Start | None, usage: str = "") -> int:
-    """Resolve what the command line asks for, then `start(config, command)`; None: only show it."""
+def launch(
+    command: str,
+    argv: list[str],
+    *,
+    about: str,
+    start: Start | None,
+    usage: str = "",
+    foresee: Foresee | None = None,
+) -> int:
+    """Resolve what the command line asks for, then `start(config, command)`; None: only show it. `foresee`
+    tells with --explain what a run would decide."""
     args = Parser(usage or command).parse(argv)
     source = source_of(command, args)
     if args.help:
         print(help_text(usage or command, about, source))
         return 0
-    showing = _Show(explain=args.explain, as_json=args.json)
+    showing = _Show(explain=args.explain, as_json=args.json, foresee=foresee)
     work: Work = showing if start is None or args.dry_run else _Begin(start)
     if args.cfg or args.info or args.hydra_help:
         _ask_hydra(Loader(source), args)
@@ -117,9 +127,11 @@ def launch(command: str, argv: list[str], *, about: str, start: Start | None, us
 class _Show:
     explain: bool
     as_json: bool
+    foresee: Foresee | None
 
     def __call__(self, resolved: Resolved, command: list[str]) -> None:
-        show(resolved, explain=self.explain, as_json=self.as_json)
+        told = self.foresee(resolved.config) if self.explain and self.foresee else ()
+        show(resolved, explain=self.explain, as_json=self.as_json, told=told)
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,8 @@ class Update(Block):
     minibatches: PositiveInt = 1
     micro_tokens: PositiveInt | None = Field(
         default=None,
-        description="tokens in one forward pass of a rank, padding counted; null: 16,384 on a CPU, on a GPU "
-        "as many as its memory holds",
+        description="tokens in one forward pass of a rank, padding counted; null: as many as memory holds, "
+        "on a CPU at most 16,384",
     )
     offload: bool = Field(
         default=False, description="sharded: weights and optimiser state rest in main memory between uses"

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from toolwright.config.auto import Auto
 from toolwright.config.block import Block
 from toolwright.config.learning import Algorithm, Optimizer, Update
 from toolwright.config.names import Registered
@@ -46,8 +47,9 @@ class TaskSet(Block):
     )
     held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
     shuffle: bool = Field(default=True, description="a new order of tasks each epoch")
-    max_prompt_tokens: PositiveInt = Field(
-        default=512, description="the longest prompt allowed, words about tools included"
+    max_prompt_tokens: PositiveInt | Auto = Field(
+        default="auto",
+        description="the longest prompt allowed, words about tools included; auto: leaves room to answer",
     )
     long_prompts: Literal["skip", "error"] = Field(default="skip", description="what to do with a longer one")
 
@@ -87,10 +89,15 @@ class Model(Block):
     qk_norm: bool = Field(
         default=True, description="normalise queries and keys (as Qwen 3): calm at high learning rates"
     )
-    context: PositiveInt = Field(
-        default=256, description="the longest sequence, prompt and all turns together"
+    context: PositiveInt | Auto = Field(
+        default="auto",
+        description="the longest sequence, prompt and all turns together; auto: as prompts and turns need, "
+        "within what the model has and memory holds",
     )
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto",
+        description="of products; auto: bfloat16 on a GPU that has it, float32 on a CPU and for a tiny model",
+    )
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, …")
     gradient_checkpointing: bool = Field(
         default=False, description="compute layers again on the way back: less memory, a third more work"
@@ -138,7 +145,9 @@ class Rollout(Block):
     temperature: float = Field(default=1.0, ge=0, description="0 takes the likeliest token")
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=0, ge=0, description="0: no limit")
-    max_tokens: PositiveInt = Field(default=32, description="new tokens a turn")
+    max_tokens: PositiveInt | Auto = Field(
+        default="auto", description="new tokens a turn; auto: 256, or what the longest prompt leaves"
+    )
     stop: list[str] = Field(default=[], description="strings that end a turn")
     max_turns: PositiveInt = Field(default=8, description="turns an attempt may take")
     max_total_tokens: PositiveInt | None = Field(
@@ -233,7 +242,12 @@ class Evaluation(Block):
 
 
 class Checkpoint(Block):
-    every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: only at the end")
+    every: int = Field(default=0, ge=0, description="steps between checkpoints; 0: none by their number")
+    minutes: float = Field(
+        default=10.0,
+        ge=0,
+        description="and one after a step that ends so long after the last; 0: none by time",
+    )
     keep: PositiveInt = Field(default=2, description="older ones are removed")
 
 
@@ -273,10 +287,10 @@ class Config(Block):
             raise ValueError(
                 "task.name=file needs task.train, a Parquet or JSON lines file; eval does with task.held_out"
             )
-        if self.rollout.max_tokens >= self.model.context:
+        answer, context = self.rollout.max_tokens, self.model.context
+        if answer != "auto" and context != "auto" and answer >= context:
             raise ValueError(
-                f"rollout.max_tokens={self.rollout.max_tokens} leaves no room for a prompt in "
-                f"model.context={self.model.context}"
+                f"rollout.max_tokens={answer} leaves no room for a prompt in model.context={context}"
             )
         return self
 
@@ -289,7 +303,10 @@ class SupervisedConfig(Block):
     model: Model = Model()
     steps: PositiveInt = 200
     batch: PositiveInt = Field(default=32, description="conversations a step")
-    micro_tokens: PositiveInt = 16_384
+    micro_tokens: PositiveInt | None = Field(
+        default=None,
+        description="tokens in one forward pass, padding counted; null: as update.micro_tokens of `train`",
+    )
     optimizer: Optimizer = Optimizer(lr=3e-3, warmup_steps=10, decay="cosine", weight_decay=0.01)
     demonstrations: str | None = Field(
         default=None, description="Parquet or JSON lines with `messages`; null: the task's own demonstrations"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,15 @@ class Line:
         )
 
 
-def show(resolved: Resolved, *, explain: bool = False, as_json: bool = False) -> None:
-    """Print it: colours on a terminal, elsewhere plain text that reads back as YAML, or JSON."""
+def show(
+    resolved: Resolved, *, explain: bool = False, as_json: bool = False, told: Sequence[str] = ()
+) -> None:
+    """Print it: colours on a terminal, elsewhere plain text that reads back as YAML, or JSON. `told`: lines
+    that follow as comments."""
     if as_json:
         print(json.dumps(by_key(resolved), indent=2, ensure_ascii=False))
         return
-    lines = list(_lines(resolved, explain))
+    lines = [*_lines(resolved, explain), *(Line("", line) for line in told)]
     if sys.stdout.isatty():
         _in_colour(lines)
     else:

@@ -40,12 +40,15 @@ class PackedWeights:
         return decoder.weights(lay)
 
 
-def kept(shape: Shape, *, laid_out: bool, adapted: bool) -> int:
-    """Numbers of a model's matrices that an engine holds beside the model: all of them where they are
-    `laid_out`, and, of a model with an adapter, the sum of each matrix with what is added to it."""
-    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    of_a_layer = (2 * q + 2 * kv + 3 * shape.ffn) * shape.width
-    return shape.layers * of_a_layer * (laid_out + adapted) + shape.vocab * shape.width * laid_out
+def kept(shape: Shape, *, panel: int | None, adapted: bool) -> int:
+    """Numbers of a model's matrices that an engine holds beside the model: all of them where they are laid
+    out in panels of so many columns; else, of a model with an adapter, the sum of each with what is added."""
+    q, kv, width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.width
+    of_a_layer = [(q + 2 * kv, width), (width, q), (2 * shape.ffn, width), (width, shape.ffn)]
+    if panel is None:
+        return adapted * shape.layers * sum(columns * inner for columns, inner in of_a_layer)
+    every = [*shape.layers * of_a_layer, (shape.vocab, width)]
+    return sum(-(-columns // panel) * panel * inner for columns, inner in every)
 
 
 class Norm:

@@ -103,10 +103,16 @@ class BatchedProduct:
         return self.keep[2]
 
 
-def _wide() -> int:
+def panel_columns() -> int | None:
+    """Of a matrix that is laid out; None where products are torch's library's."""
     found = kernel()
-    assert found is not None
-    return found.vectors.columns
+    return None if found is None else found.vectors.columns
+
+
+def _wide() -> int:
+    columns = panel_columns()
+    assert columns is not None
+    return columns
 
 
 def _run(fields: Any, threads: int) -> None:

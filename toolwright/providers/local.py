@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,16 +117,20 @@ def load(
     name: str | None = None,
     call_format: str = "auto",
     threads: int | None = None,
+    said: Callable[[str], None] = lambda line: None,
 ) -> LocalModel:
-    """The model of a Hugging Face folder, built as a run builds its policy, under the folder's name."""
+    """The model of a Hugging Face folder, built as a run builds its policy, under the folder's name. `said`
+    hears what it is served with."""
     from toolwright import engines
     from toolwright.engines.thread import InThread
-    from toolwright.trainer import roles
+    from toolwright.trainer import defaults, roles
 
+    model, line = defaults.served(model, engine)
+    said(line)
     decoder, tokenizer = roles.build_model(model, "", seed=0)
     roles.use_processor(schema.Run(threads=threads), decoder)
     build = engines.registry.get(engine.name).target
-    running = build(engine, decoder=decoder, tokenizer=tokenizer, dtype=roles.DTYPES[model.dtype])
+    running = build(engine, decoder=decoder, tokenizer=tokenizer, dtype=roles.dtype_of(model))
     known_as = name or Path(model.path or "").expanduser().resolve().name
     written = formats.build(call_format, {}, tokenizer)
     return LocalModel(known_as, InThread(running), tokenizer, written)

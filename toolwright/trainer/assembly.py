@@ -10,11 +10,12 @@ from toolwright import tasks as task_sets
 from toolwright.agents.cast import Cast
 from toolwright.agents.rollout import most_turns
 from toolwright.config import schema
+from toolwright.config.auto import decided
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.runtime.crew import Crew
 from toolwright.tools.settings import Settings, settings_of
-from toolwright.trainer import memory, roles
+from toolwright.trainer import defaults, memory, roles
 from toolwright.trainer.brief import Brief
 from toolwright.trainer.members import Workplace, wanted_roles
 from toolwright.trajectory import Task
@@ -27,22 +28,32 @@ class Prepared:
     held_out: list[Task]
     skipped: int  # training prompts that are too long
     skipped_held_out: int
+    decided: tuple[str, ...]  # lines about what was `auto`
 
 
 def prepare(config: schema.Config, tools: Settings | None = None, *, learns: bool = True) -> Prepared:
-    """`tools`: their settings; without it, as the configuration has them. `learns`: training tasks are
-    needed as well."""
+    """What is `auto` in the configuration is decided here. `tools`: their settings; without it, as the
+    configuration has them. `learns`: training tasks are needed as well."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
     tools = settings_of(config) if tools is None else tools
     alphabet = roles.alphabet(tasks, tools)
-    whole = min(filter(None, (roles.context_of(config.model), config.rollout.max_total_tokens)))
-    limit = min(config.task.max_prompt_tokens, whole - 1)
+    roles.context_of(config.model)  # first of all it must be a model's folder
     tokenizer = roles.build_tokenizer(config.model, alphabet)
     opening = asyncio.run(_openings(config.rollout, tokenizer, tools))
     asked = tasks.train if learns else ()
+    texts = [[opening(task) for task in found] for found in (asked, tasks.held_out)]
+    known = defaults.depends_on_prompts(config)
+    made = defaults.decide(
+        config,
+        prompt=roles.longest([*texts[0], *texts[1]], tokenizer) if known else 0,
+        turns=most_turns(config.rollout, tools, asked or tasks.held_out),
+        learns=learns,
+    )
+    config = made.config
+    limit = decided(config.task.max_prompt_tokens, "task.max_prompt_tokens")
     train, held_out = (
-        roles.fitting(list(found), config.task, tokenizer, opening, limit=limit)
-        for found in (asked, tasks.held_out)
+        roles.fitting(found, said, config.task, tokenizer, limit=limit, remedy=made.remedy)
+        for found, said in zip((asked, tasks.held_out), texts, strict=True)
     )
     turns = most_turns(config.rollout, tools, train if learns else held_out)
     return Prepared(
@@ -51,6 +62,7 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
         held_out=held_out,
         skipped=len(asked) - len(train),
         skipped_held_out=len(tasks.held_out) - len(held_out),
+        decided=made.lines,
     )
 
 

@@ -48,14 +48,20 @@ def right(trajectory: Trajectory) -> bool:
     return trajectory.reward_parts.get("acc", trajectory.reward or 0.0) >= 1.0 - 1e-6
 
 
-def evaluate(config: schema.Config, *, command: Sequence[str]) -> dict[str, float]:
-    """Score the configured model on the held-out tasks; nothing is written but where a run has a new name."""
+def evaluate(
+    config: schema.Config, *, command: Sequence[str], say: Callable[[str], None] = lambda line: None
+) -> dict[str, float]:
+    """Score the configured model on the held-out tasks; nothing is written but where a run has a new name.
+    `say` hears what was decided of what the configuration leaves open."""
     folder = RunFolder.claim(config.run, made_of=()) if keeps(config.run) else None
     prepared = prepare(config, learns=False)
+    config = prepared.brief.config
     if not prepared.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
     with attended(), closing(assembled(prepared.brief, learns=False)) as crew:
         crew.check(prepared.held_out)
+        for line in prepared.decided:
+            say(line)
         result, attempts = crew.loop.run(
             held_out(config, prepared.held_out, attempt=crew.attempt, score=crew.score)
         )

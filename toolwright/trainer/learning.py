@@ -11,6 +11,7 @@ from torch import Tensor
 from toolwright.algorithms import advantages, kl
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.config.auto import decided
 from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
 from toolwright.learner.minibatches import minibatches
@@ -59,7 +60,7 @@ def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) 
         total_updates=total_updates(config),
         micro_tokens=update.micro_tokens,
         clip=config.algorithm.clip_value,
-        dtype=roles.DTYPES[config.model.dtype],
+        dtype=roles.dtype_of(config.model),
         ranks=ranks,
     )
 
@@ -69,7 +70,7 @@ def build_reference(config: schema.Config, decoder: Decoder, ranks: Ranks = ALON
         decoder.requires_grad_(False),
         temperature=config.rollout.temperature,
         micro_tokens=config.update.micro_tokens,
-        dtype=roles.DTYPES[config.model.dtype],
+        dtype=roles.dtype_of(config.model),
         ranks=ranks,
     )
 
@@ -111,12 +112,14 @@ class Learner:
             total_updates=total_updates(config),
             temperature=config.rollout.temperature,
             micro_tokens=update.micro_tokens,
-            dtype=roles.DTYPES[config.model.dtype],
+            dtype=roles.dtype_of(config.model),
             ranks=ranks,
         )
         if wants_reference(algorithm) and decoder.adapter is not None:
             self.reference = Underneath(self.policy)
-        self.objective = Objective(algorithm, norm_tokens=config.rollout.max_tokens * max_turns)
+        self.objective = Objective(
+            algorithm, norm_tokens=decided(config.rollout.max_tokens, "rollout.max_tokens") * max_turns
+        )
         self.credit = Credit(config, self.policy, self.reference, self.critic)
         rehearse(config, self.credit, self.objective)
 

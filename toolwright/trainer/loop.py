@@ -32,9 +32,10 @@ class Trainer:
     has them."""
 
     def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
-        self.config = config
-        self.step_done = 0
         prepared = prepare(config, tools)
+        self.config = config = prepared.brief.config  # with nothing in it that is `auto`
+        self.decided = prepared.decided
+        self.step_done = 0
         self.train_tasks, self.skipped_prompts = prepared.train, prepared.skipped
         self.held_out_tasks, self.skipped_held_out = prepared.held_out, prepared.skipped_held_out
         self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
@@ -150,7 +151,7 @@ def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     with attended():
         trainer = Trainer(config)
         try:
-            Run(config, trainer, folder).go(command)
+            Run(trainer.config, trainer, folder).go(command)
         finally:
             trainer.close()
     return folder.path

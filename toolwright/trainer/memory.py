@@ -9,12 +9,15 @@ from pathlib import Path
 import torch
 
 from toolwright.config import schema
+from toolwright.config.auto import decided
 from toolwright.engines import decoding, vllm
-from toolwright.engines.cache import CacheRows, fitting, slot_bytes
+from toolwright.engines.cache import GPU_SHARE, CacheRows, fitting, slot_bytes
 from toolwright.engines.native import ROWS, ROWS_OF_GRAPHS, by_graphs
 from toolwright.failures import UserError
+from toolwright.learner.budget import ON_A_CPU, SHARE, token_bytes
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Shape
+from toolwright.models.products import panel_columns
 from toolwright.trainer import roles
 from toolwright.trainer.learning import wants_critic, wants_reference
 
@@ -22,6 +25,7 @@ log = logging.getLogger(__name__)
 
 GIB = 1 << 30
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8  # bytes of a parameter in float32, of its gradient, of AdamW's two
+LEAST_CONTEXT, LEAST_PASS = 256, 256  # tokens below which nothing is cut for want of memory
 ADAPTED = 12  # an adapter has rank × (in + out) parameters a matrix: about this many for each of its width
 
 
@@ -43,7 +47,7 @@ def plan(config: schema.Config, *, learns: bool = True) -> Plan:
     """Of a run in one process."""
     model = config.model
     shape, count = _measured(model)
-    adapts, dtype = roles.adapts(model), roles.DTYPES[model.dtype]
+    adapts, dtype = roles.adapts(model), roles.dtype_of(model)
     trained = (model.lora.rank or 8) * shape.layers * shape.width * ADAPTED if adapts else count
     parts = {"weights": WEIGHT * count}
     if learns:
@@ -83,7 +87,7 @@ def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
     if device.type != "cuda" or config.engine.name != "native":
         return config
     shape, _ = _measured(config.model)
-    dtype, asked = roles.DTYPES[config.model.dtype], config.engine.slots
+    dtype, asked = roles.dtype_of(config.model), config.engine.slots
     cached = _cached(config, shape, learns) * slot_bytes(shape, dtype)
     left = free(device) - plan(config, learns=learns).total + cached
     slots = fitting(asked, shape, dtype, rows=_engine_rows(config.model, shape), free=left)
@@ -93,6 +97,49 @@ def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
             "the others wait for one of them to end", device, slots, shape.context, asked,
         )  # fmt: skip
     return config.model_copy(update={"engine": config.engine.model_copy(update={"slots": slots})})
+
+
+def longest_context(
+    config: schema.Config, wanted: int, *, learns: bool = True, every_slot: bool = False
+) -> int:
+    """So many tokens, or where there is no room for them the largest power of two that there is room for:
+    not what is free to the byte, so that a run that is started again most likely has the same.
+    `every_slot`: all of them at once, on a GPU too, where else there are as many as fit."""
+    context = wanted
+    while context > LEAST_CONTEXT:
+        longer = config.model_copy(update={"model": config.model.model_copy(update={"context": context})})
+        if _holds(longer, learns=learns, every_slot=every_slot):
+            break
+        context = max(LEAST_CONTEXT, 1 << (context - 1).bit_length() - 1)
+    return context
+
+
+def _holds(config: schema.Config, *, learns: bool, every_slot: bool) -> bool:
+    """Whether there is room for the run, and for the way back through one of its longest sequences."""
+    model, device = config.model, roles.pick_device(config.model.device)
+    shape, _ = _measured(model)
+    left = free(device) - plan(config, learns=learns).total
+    if every_slot:
+        more = config.engine.slots - _cached(config, shape, learns)
+        share = GPU_SHARE if device.type == "cuda" else 1.0
+        left = int(left * share) - max(0, more) * slot_bytes(shape, roles.dtype_of(model))
+    return left >= 0 and (not learns or left * SHARE >= shape.context * pass_bytes(model))
+
+
+def micro_tokens(config: schema.Config) -> int:
+    """Of one pass on a CPU, where a pass that is too large is not an error to recover from but the end."""
+    left = free(torch.device("cpu")) - plan(config).total
+    tokens = int(max(0, left) * SHARE / pass_bytes(config.model))
+    return min(ON_A_CPU, max(LEAST_PASS, 1 << max(tokens, 1).bit_length() - 1))
+
+
+def pass_bytes(model: schema.Model) -> int:
+    """What a token leaves behind for the way back."""
+    shape, _ = _measured(model)
+    kept = token_bytes(shape)  # as if in two bytes a number
+    if model.gradient_checkpointing:
+        kept = kept // shape.layers + 2 * shape.layers * shape.width
+    return kept * roles.dtype_of(model).itemsize // 2
 
 
 def _remedy(config: schema.Config, needed: Plan, there: int, learns: bool) -> str:
@@ -115,7 +162,7 @@ def _measured(model: schema.Model) -> tuple[Shape, int]:
     """The shape and the number of parameters, from what is written rather than loaded."""
     if model.path is not None:
         base, _ = roles.folders(model)
-        shape = huggingface.read_shape(base, context=model.context, fast=roles.FAST[model.fast])
+        shape = huggingface.read_shape(base, context=roles.cut_of(model), fast=roles.FAST[model.fast])
         return shape, weight_files.parameters(base)
     head_dim = model.width // model.heads
     # A character-level vocabulary is some hundred tokens, next to nothing.
@@ -126,7 +173,7 @@ def _measured(model: schema.Model) -> tuple[Shape, int]:
         heads=model.heads,
         kv_heads=model.kv_heads,
         ffn=model.ffn,
-        context=model.context,
+        context=decided(model.context, "model.context"),
         head_dim=head_dim,
     )
     return shape, parameters(shape)
@@ -150,11 +197,11 @@ def _kept(model: schema.Model, shape: Shape, adapts: bool) -> int:
     """Of an adapter's matrices as if every one had one; a forward of another's reads the model's own."""
     if not _is_fast(model):
         return 0
-    on_cpu, dtype = roles.pick_device(model.device).type == "cpu", roles.DTYPES[model.dtype]
-    laid_out = on_cpu and dtype == torch.float32
-    size = WEIGHT * decoding.kept(shape, laid_out=laid_out, adapted=adapts)
+    on_cpu, dtype = roles.pick_device(model.device).type == "cpu", roles.dtype_of(model)
+    panel = panel_columns() if on_cpu and dtype == torch.float32 else None
+    size = WEIGHT * decoding.kept(shape, panel=panel, adapted=adapts)
     if _has_graphs(model, shape):  # which read copies, of embedding and output layer apart
-        matrices = decoding.kept(shape, laid_out=True, adapted=False) + shape.vocab * shape.width
+        matrices = decoding.kept(shape, panel=1, adapted=False) + shape.vocab * shape.width
         size += dtype.itemsize * matrices
     return size
 
@@ -163,11 +210,11 @@ def _is_fast(model: schema.Model) -> bool:
     if model.path is None:
         return True
     base, _ = roles.folders(model)
-    return huggingface.is_fast(base, context=model.context, fast=roles.FAST[model.fast])
+    return huggingface.is_fast(base, context=roles.cut_of(model), fast=roles.FAST[model.fast])
 
 
 def _has_graphs(model: schema.Model, shape: Shape) -> bool:
-    device, dtype = roles.pick_device(model.device), roles.DTYPES[model.dtype]
+    device, dtype = roles.pick_device(model.device), roles.dtype_of(model)
     return by_graphs(shape, fast=_is_fast(model), dtype=dtype, device=device)
 
 

@@ -6,7 +6,7 @@ import ctypes
 import os
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,10 @@ import torch
 from toolwright import engines
 from toolwright.agents.rollout import seed_of
 from toolwright.config import schema
+from toolwright.config.auto import decided
 from toolwright.engines import Engine
 from toolwright.failures import UserError
-from toolwright.models import adapter_folder, huggingface, lora, template_check
+from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.known import KNOWN, place_of
 from toolwright.models.tokenizer import Tokenizer
@@ -26,8 +27,10 @@ from toolwright.trajectory import Task
 
 TINY_PARAMETERS = 4_000_000
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+COUNTED = 1024  # texts tokenised at a time
 FAST = {"auto": None, "yes": True, "no": False}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+HAS_BFLOAT16 = (8, 0)  # compute capability of the first GPUs that multiply in it, Ampere's
 
 
 def use_processor(run: schema.Run, decoder: Decoder) -> None:
@@ -68,13 +71,36 @@ def _named_device(name: str) -> torch.device:
     return device
 
 
+def dtype_of(config: schema.Model) -> torch.dtype:
+    """In which matrices are multiplied. Weights are float32 always."""
+    return DTYPES[precision(config)]
+
+
+def precision(config: schema.Model) -> str:
+    if config.dtype != "auto":
+        return config.dtype
+    device = pick_device(config.device)
+    if config.path is None or device.type != "cuda":
+        return "float32"
+    base, _ = folders(config)
+    return fastest_precision(
+        device.type, torch.cuda.get_device_capability(device), parameters=weight_files.parameters(base)
+    )
+
+
+def fastest_precision(kind: str, capability: tuple[int, int], *, parameters: int) -> str:
+    """bfloat16 is slower than float32 on a CPU, and gains nothing where a model is tiny."""
+    large = parameters >= TINY_PARAMETERS
+    return "bfloat16" if kind == "cuda" and capability >= HAS_BFLOAT16 and large else "float32"
+
+
 def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Decoder, Tokenizer]:
     """The policy's decoder and tokenizer: a Hugging Face folder's, or fresh, a token a character."""
     if config.path is not None:
         base, _ = folders(config)
         context_of(config)  # first of all it must be a model's folder
         tokenizer = build_tokenizer(config, alphabet)
-        decoder = huggingface.load(base, context=config.context, fast=FAST[config.fast])
+        decoder = huggingface.load(base, context=cut_of(config), fast=FAST[config.fast])
         _check_vocabulary(tokenizer, decoder.shape.vocab, base)
         _adapt(decoder, config, seed=seed)
     else:
@@ -86,7 +112,7 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
             heads=config.heads,
             kv_heads=config.kv_heads,
             ffn=config.ffn,
-            context=config.context,
+            context=decided(config.context, "model.context"),
             head_dim=config.width // config.heads,
             tied=config.tied,
             qk_norm=config.qk_norm,
@@ -126,12 +152,17 @@ def build_tokenizer(config: schema.Model, alphabet: str) -> Tokenizer:
     return tokenizer
 
 
-def context_of(config: schema.Model) -> int:
-    """The longest sequence of the model, read rather than built."""
+def context_of(config: schema.Model) -> int | None:
+    """The longest sequence of the model, read rather than built; None: as long as one wishes."""
     if config.path is None:
-        return config.context
+        return None if config.context == "auto" else config.context
     base, _ = folders(config)
-    return huggingface.read_shape(base, context=config.context, fast=FAST[config.fast]).context
+    return huggingface.read_shape(base, context=cut_of(config), fast=FAST[config.fast]).context
+
+
+def cut_of(config: schema.Model) -> int | None:
+    """Where a model's positions end that has more of them; None: nowhere."""
+    return None if config.context == "auto" else config.context
 
 
 def folders(config: schema.Model) -> tuple[Path, Path | None]:
@@ -203,21 +234,30 @@ def export(
 
 def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> Engine:
     build = engines.registry.get(config.engine.name).target
-    return build(config.engine, decoder=decoder, tokenizer=tokenizer, dtype=DTYPES[config.model.dtype])
+    return build(config.engine, decoder=decoder, tokenizer=tokenizer, dtype=dtype_of(config.model))
+
+
+def longest(texts: Sequence[str], tokenizer: Tokenizer) -> int:
+    """Tokens of the longest one. No token is shorter than a byte, so short texts need not be tokenised."""
+    most, left = 0, sorted(texts, key=lambda text: len(text.encode()), reverse=True)
+    while left and len(left[0].encode()) > most:
+        most = max(most, *tokenizer.lengths(left[:COUNTED]))
+        left = left[COUNTED:]
+    return most
 
 
 def fitting(
-    found: list[Task],
+    found: Sequence[Task],
+    texts: Sequence[str],
     config: schema.TaskSet,
     tokenizer: Tokenizer,
-    opening: Callable[[Task], str],
     *,
     limit: int,
+    remedy: str,
 ) -> list[Task]:
-    """The tasks whose openings are not too long; `task.long_prompts` says whether a long one is an error."""
+    """The tasks whose openings, `texts`, are not too long; `task.long_prompts` says whether a long one is an
+    error. `remedy`: what to do where every one is."""
     kept, least = [], 0
-    texts = [opening(task) for task in found]
-    # No token is shorter than a byte, so most prompts need not be tokenised to know that they fit.
     lengths = [len(text.encode()) for text in texts]
     unsure = [index for index, length in enumerate(lengths) if length > limit]
     for index, length in zip(unsure, tokenizer.lengths([texts[i] for i in unsure]), strict=True):
@@ -235,7 +275,6 @@ def fitting(
     if found and not kept:
         raise UserError(
             f"every prompt is longer than {limit} tokens, the shortest has {least}, tools included; "
-            "raise task.max_prompt_tokens, model.context or rollout.max_total_tokens, or say less of the "
-            "tools by rollout.tool_prompt"
+            f"{remedy}, or say less of the tools by rollout.tool_prompt"
         )
     return kept

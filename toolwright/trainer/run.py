@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from toolwright.config import schema
-from toolwright.config.batch import batch_line, rate_line
+from toolwright.config.batch import batch_line, checkpoint_line, rate_line
 from toolwright.failures import UserError
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
@@ -69,6 +69,7 @@ class Run:
         self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
         self.doubts = (SameRewards(config), OutOfTokens(config))
         self.saved = self.exported = -1
+        self.saved_at = time.monotonic()  # or since when there was nothing to save
         self.returns: list[int] = []  # to which step, since it was another
         self.untold: list[Incident] = []  # in the metrics: of steps that were not ended
 
@@ -137,12 +138,18 @@ class Run:
             self._record(0, {**metrics, **self._timings()})
         while trainer.step_done < last:
             self._step(trainer.step_done + 1, interrupt)
-            every = self.config.checkpoint.every
-            if every and trainer.step_done % every == 0:
+            if self._is_due():
                 self._checkpoint()
             interrupt.check()
         self._checkpoint()
         trainer.crew.settle()
+
+    def _is_due(self) -> bool:
+        """A checkpoint, by the number of steps or by time: when one is written changes no number."""
+        every, minutes = self.config.checkpoint.every, self.config.checkpoint.minutes
+        if every and self.trainer.step_done % every == 0:
+            return True
+        return bool(minutes) and time.monotonic() - self.saved_at >= 60 * minutes
 
     def _step(self, step: int, interrupt: Interrupt) -> None:
         trainer, started = self.trainer, time.perf_counter()
@@ -257,13 +264,16 @@ class Run:
         self._say(batch_line(config))
         if agreement := agreement_line(trainer.crew.difference):
             self._say(agreement)
+        for line in (*trainer.decided, checkpoint_line(config.checkpoint)):
+            self._say(line)
         if warning := rate_line(config, trainer.crew.parameters):
             self._say(warning)
         if trainer.crew.dashboard:
             self._say(f"Ray's dashboard {trainer.crew.dashboard}")
         for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):
             if skipped:
-                self._say(f"{skipped:,} {kind} prompts are too long and were skipped")
+                limit = f"more than {config.task.max_prompt_tokens:,} tokens (task.max_prompt_tokens)"
+                self._say(f"{skipped:,} {kind} prompts are too long and were skipped: {limit}")
         if trainer.step_done:
             self._say(f"going on after step {trainer.step_done}")
         if trainer.step_done >= config.train.steps:
@@ -277,6 +287,7 @@ class Run:
             if self.exported != trainer.step_done:
                 self.folder.save_model(trainer.crew.export)
         self.saved = self.exported = trainer.step_done
+        self.saved_at = time.monotonic()
 
     def _resume(self) -> int | None:
         """The trainer as its last checkpoint left it; the last step that is to be kept, None in a new run."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from toolwright.agents.rollout import Wanted, seed_of
 from toolwright.algorithms import selection
 from toolwright.config import schema
+from toolwright.config.auto import decided
 from toolwright.runtime.crew import Crew
 from toolwright.tasks.order import TaskOrder
 from toolwright.trajectory import Group, Task, Trajectory, as_groups
@@ -126,7 +127,7 @@ class GroupSampler:
         reward = self.config.reward
         if not reward.overlong_buffer or trajectory.reward is None:
             return
-        limit = self.config.rollout.max_tokens * self.turns(trajectory.task)
+        limit = decided(self.config.rollout.max_tokens, "rollout.max_tokens") * self.turns(trajectory.task)
         penalty = selection.overlong_penalty(
             trajectory.sampled_tokens,
             max_length=limit,

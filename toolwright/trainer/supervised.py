@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import torch
 from torch import Tensor
 
 from toolwright import tasks as task_sets
+from toolwright.agents.cast import Cast
 from toolwright.agents.demonstration import Demonstrator
-from toolwright.agents.rollout import Rollout
+from toolwright.agents.rollout import Rollout, most_turns
 from toolwright.agents.tool_use import ToolUse
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.config.auto import decided
 from toolwright.config.batch import rate_line
 from toolwright.failures import UserError
 from toolwright.learner.budget import Budget, padded
@@ -37,7 +40,8 @@ from toolwright.runtime.undertaker import attended
 from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
-from toolwright.trainer import memory, roles
+from toolwright.trainer import defaults, memory, roles
+from toolwright.trainer.defaults import Decided
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
@@ -59,25 +63,95 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
     return folder.path
 
 
-def _train(
-    config: schema.SupervisedConfig, folder: RunFolder, tools: Settings, *, command: Sequence[str]
-) -> None:
+@dataclass(frozen=True)
+class Prepared:
+    tasks: TaskSet
+    alphabet: str
+    examples: list[Trajectory]  # demonstrations, those that are too long among them
+    openings: list[str]  # of the held-out tasks
+    decided: Decided
+
+
+def prepare(config: schema.SupervisedConfig, tools: Settings) -> Prepared:
+    """Demonstrations as the model will read them, and by them what the configuration leaves open."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=config.demonstrations is None)
     conversations = _conversations(config, tasks)
     alphabet = roles.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
-    tried = config.rollout.model_copy(update={"max_tokens": 1})
-    needed = schema.Config(run=config.run, task=config.task, model=config.model, rollout=tried)
-    engine = memory.fitted(needed).engine
-    decoder, tokenizer = roles.build_model(config.model, alphabet, seed=config.run.seed)
+    within = roles.context_of(config.model)  # first of all it must be a model's folder
+    tokenizer = roles.build_tokenizer(config.model, alphabet)
+    examples, openings = asyncio.run(_written(config, tokenizer, tools, conversations, tasks.held_out))
+    rollout = config.rollout
+    if rollout.max_tokens != "auto" and within is not None:  # what is shown may be shorter than attempts
+        rollout = rollout.model_copy(update={"max_tokens": min(rollout.max_tokens, max(1, within - 1))})
+    decided = defaults.decide(
+        schema.Config(
+            run=config.run,
+            task=config.task,
+            model=config.model,
+            rollout=rollout,
+            update=schema.Update(micro_tokens=config.micro_tokens),
+        ),
+        prompt=roles.longest(openings, tokenizer),
+        turns=most_turns(config.rollout, tools, tasks.held_out),
+        demonstration=max((len(example.tokens) for example in examples), default=0),
+    )
+    return Prepared(tasks, alphabet, examples, openings, decided)
+
+
+def _train(
+    config: schema.SupervisedConfig, folder: RunFolder, tools: Settings, *, command: Sequence[str]
+) -> None:
+    prepared = prepare(config, tools)
+    fitted = memory.fitted(prepared.decided.config)
+    decoder, tokenizer = roles.build_model(fitted.model, prepared.alphabet, seed=config.run.seed)
     roles.use_processor(config.run, decoder)
-    judge = Judge(config, engine, decoder, tokenizer, tasks, tools)
-    with closing(judge):
-        teacher = judge.demonstrator()
+    examples, context = prepared.examples, decoder.shape.context
+    fitting = [e for e in examples if len(e.tokens) <= context]
+    if not fitting:
+        raise UserError(f"no demonstration fits into model.context={context} tokens")
+    tried = roles.fitting(
+        prepared.tasks.held_out,
+        prepared.openings,
+        fitted.task,
+        tokenizer,
+        limit=decided(fitted.task.max_prompt_tokens, "task.max_prompt_tokens"),
+        remedy=prepared.decided.remedy,
+    )
+    with closing(Judge(fitted, decoder, tokenizer, tried, prepared.tasks.scorer, tools)) as judge:
+        own = {name: getattr(fitted, name) for name in ("model", "rollout", "task")}
+        config = config.model_copy(update={**own, "micro_tokens": fitted.update.micro_tokens})
+        long = len(examples) - len(fitting)
+        said = [f"{len(fitting):,} demonstrations, {long:,} too long", *prepared.decided.lines]
+        _steps(config, folder, decoder, tokenizer, judge, fitting, said, command=command)
+
+
+async def _written(
+    config: schema.SupervisedConfig,
+    tokenizer: Tokenizer,
+    tools: Settings,
+    conversations: Sequence[Messages],
+    held_out: Sequence[Task],
+) -> tuple[list[Trajectory], list[str]]:
+    """Demonstrations as attempts would leave them, and the openings of the tasks that are tried."""
+    cast = Cast(config.rollout, tokenizer, tools=tools)
+    try:
+        opening = await cast.openings()
+        agent, teacher = (
+            cast.agent_for(Task("", [])),
+            Demonstrator(tokenizer, template=config.rollout.template),
+        )
+        if isinstance(agent, ToolUse):
+            teacher = Demonstrator(
+                tokenizer,
+                agent.format,
+                agent.ordered(await cast.tools.schemas()),
+                tool_prompt=config.rollout.tool_prompt,
+                template=config.rollout.template,
+            )
         examples = [teacher.trajectory(number, c) for number, c in enumerate(conversations)]
-        fitting = [e for e in examples if len(e.tokens) <= decoder.shape.context]
-        if not fitting:
-            raise UserError(f"no demonstration fits into model.context={decoder.shape.context} tokens")
-        _steps(config, folder, decoder, tokenizer, judge, fitting, len(examples), command=command)
+        return examples, [opening(task) for task in held_out]
+    finally:
+        await cast.tools.close()
 
 
 def _steps(
@@ -87,7 +161,7 @@ def _steps(
     tokenizer: Tokenizer,
     judge: Judge,
     fitting: list[Trajectory],
-    count: int,
+    said: Sequence[str],
     *,
     command: Sequence[str],
 ) -> None:
@@ -102,7 +176,8 @@ def _steps(
 
     with progress, Interrupt() as interrupt, room:
         progress.line(f"run folder {folder.path}")
-        progress.line(f"{len(fitting):,} demonstrations, {count - len(fitting):,} too long")
+        for line in said:
+            progress.line(line)
         if warning := rate_line(config, sum(p.numel() for p in decoder.parameters())):
             progress.line(warning)
         if judge.missing:
@@ -134,7 +209,7 @@ class Student:
 
     def __init__(self, decoder: Decoder, config: schema.SupervisedConfig) -> None:
         self.decoder = decoder
-        self.dtype = roles.DTYPES[config.model.dtype]
+        self.dtype = roles.dtype_of(config.model)
         self.budget = Budget(config.micro_tokens, decoder)
         loosen(decoder, self.dtype)
         self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps)
@@ -199,54 +274,25 @@ class Judge:
 
     def __init__(
         self,
-        config: schema.SupervisedConfig,
-        engine: schema.Engine,
+        config: schema.Config,
         decoder: Decoder,
         tokenizer: Tokenizer,
-        tasks: TaskSet,
+        tasks: list[Task],
+        scorer: str,
         tools: Settings,
     ) -> None:
-        most = decoder.shape.context - 1
-        limited = min(config.rollout.max_tokens, most)
-        self.config = schema.Config(
-            run=config.run,
-            task=config.task,
-            model=config.model,
-            engine=engine,
-            rollout=config.rollout.model_copy(update={"max_tokens": limited}),
-        )
-        self.engine = roles.build_engine(self.config, decoder, tokenizer)
-        self.rollout = Rollout(self.config.rollout, self.engine, tokenizer, tools=tools)
+        self.config, self.tasks = config, tasks
+        self.engine = roles.build_engine(config, decoder, tokenizer)
+        self.rollout = Rollout(config.rollout, self.engine, tokenizer, tools=tools)
         self.loop = asyncio.Runner()
-        self.tasks = roles.fitting(
-            list(tasks.held_out),
-            config.task,
-            tokenizer,
-            self.loop.run(self.rollout.cast.openings()),
-            limit=min(config.task.max_prompt_tokens, most),
-        )
         self.scorer: Scorer | None = None
         self.missing = ""
         try:
             url = sandbox_in(tools)
-            self.scorer = Scorer(self.config.reward, default=tasks.scorer, sandbox_url=url)
+            self.scorer = Scorer(self.config.reward, default=scorer, sandbox_url=url)
             self.scorer.check(self.tasks)
         except UserError as error:
             self.missing = str(error)
-
-    def demonstrator(self) -> Demonstrator:
-        """Writes demonstrations as this rollout's attempts are written."""
-        rollout, config = self.rollout, self.rollout.config
-        agent = rollout.cast.agent_for(Task("", []))
-        if not isinstance(agent, ToolUse):
-            return Demonstrator(rollout.tokenizer, template=config.template)
-        return Demonstrator(
-            rollout.tokenizer,
-            agent.format,
-            agent.ordered(self.loop.run(rollout.cast.tools.schemas())),
-            tool_prompt=config.tool_prompt,
-            template=config.template,
-        )
 
     def held_out(self) -> dict[str, float]:
         if not self.tasks or self.missing or self.scorer is None:

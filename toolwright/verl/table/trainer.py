@@ -88,6 +88,7 @@ def folder(asked: Asked) -> Iterator[Outcome]:
 def saving(asked: Asked) -> Iterator[Outcome]:
     every = max(int(asked[SAVE_EVERY] or 0), 0)
     yield Setting("checkpoint.every", every, (SAVE_EVERY,))
+    yield Setting("checkpoint.minutes", 0, (SAVE_EVERY,))
     all_of_them = horizon.steps(asked) // every + 2 if every else 2
     yield Setting("checkpoint.keep", asked[KEEP] or all_of_them, (KEEP,))
 
@@ -136,7 +137,12 @@ ROWS: list[Row] = [
         folder,
     ),
     part(RESUME_FROM, ("run.dir", "run.name"), "a run folder of Toolwright", folder),
-    part(SAVE_EVERY, "checkpoint.every", "−1 → 0: at the end", saving),
+    part(
+        SAVE_EVERY,
+        ("checkpoint.every", "checkpoint.minutes"),
+        "−1 → 0: at the end; none by time",
+        saving,
+    ),
     part(KEEP, "checkpoint.keep", "unset: all", saving),
     part(EVAL_EVERY, "eval.every", "−1 → 0: before the first step and after the last", judging),
     part(

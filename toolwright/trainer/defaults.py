@@ -1,0 +1,124 @@
+"""What `auto` is in this run: lengths and precision by its model, its prompts and the memory there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.learner.budget import ON_A_CPU
+from toolwright.trainer import memory, roles
+
+ANSWER = 256  # tokens of a turn: enough for some thought and a call
+LEAST_ANSWER = 32  # a prompt that leaves less is one that is too long
+
+
+@dataclass(frozen=True)
+class Decided:
+    config: schema.Config  # no size in it is `auto`
+    lines: tuple[str, ...]  # what was decided, each with the key that changes it
+    remedy: str  # where every prompt is longer than task.max_prompt_tokens
+
+
+def depends_on_prompts(config: schema.Config) -> bool:
+    """Whether `decide` has to know the longest one."""
+    return "auto" in (config.model.context, config.rollout.max_tokens)
+
+
+def decide(
+    config: schema.Config, *, prompt: int, turns: int, learns: bool = True, demonstration: int = 0
+) -> Decided:
+    """`prompt`, `demonstration`: tokens of the longest. `turns`: the most that an attempt may take."""
+    stated, asked, most = config.model.context, config.rollout.max_tokens, config.task.max_prompt_tokens
+    prompt = prompt if most == "auto" else min(prompt, most)
+    config = _changed(config, "model", dtype=roles.precision(config.model))
+    context, why, remedy = _context(config, prompt, turns, learns, demonstration)
+    lines = [why] if why else []
+    whole = min(filter(None, (context, config.rollout.max_total_tokens)))
+    answer = _answer(prompt, whole) if asked == "auto" else asked
+    if asked == "auto":
+        lines.append(f"answers of up to {answer:,} tokens a turn (rollout.max_tokens)")
+    # Who states both lengths may want no more than a word; else there is to be room for an answer.
+    longest = max(1, whole - (1 if "auto" not in (stated, asked) else answer))
+    config = _changed(config, "model", context=context)
+    config = _changed(config, "rollout", max_tokens=answer)
+    config = _changed(config, "task", max_prompt_tokens=longest if most == "auto" else min(most, longest))
+    device = roles.pick_device(config.model.device).type
+    if learns and device == "cpu" and config.update.micro_tokens is None and _counts_memory(config):
+        tokens = memory.micro_tokens(config)
+        if tokens < ON_A_CPU:
+            config = _changed(config, "update", micro_tokens=tokens)
+            lines.append(f"micro-batches of {tokens:,} tokens, for want of memory (update.micro_tokens)")
+    return Decided(config, (*lines, f"{config.model.dtype} on {device} (model.dtype)"), remedy)
+
+
+def served(model: schema.Model, engine: schema.Engine) -> tuple[schema.Model, str]:
+    """A model that only answers: all the context that it has and that memory holds for every slot."""
+    model = model.model_copy(update={"dtype": roles.precision(model)})
+    context = roles.context_of(model)
+    if model.context == "auto" and context is not None:
+        alone = schema.Config(model=model, engine=engine, task=schema.TaskSet(held_out_size=engine.slots))
+        context = memory.longest_context(alone, context, learns=False, every_slot=True)
+        model = model.model_copy(update={"context": context})
+    device = roles.pick_device(model.device).type
+    return model, f"context {context:,} tokens (--context), {model.dtype} on {device} (--dtype)"
+
+
+def _context(
+    config: schema.Config, prompt: int, turns: int, learns: bool, demonstration: int
+) -> tuple[int, str | None, str]:
+    """How long a sequence may be, why if that is to be said, and what to do where it is too short."""
+    stated, asked, total = config.model.context, config.rollout.max_tokens, config.rollout.max_total_tokens
+    has = roles.context_of(config.model.model_copy(update={"context": "auto"}))
+    model = config.model.path
+    if has is not None and asked != "auto" and asked >= has:
+        raise UserError(
+            f"rollout.max_tokens={asked} leaves no room for a prompt in the {has:,} tokens that {model} has; "
+            "lower it, or take a model with a longer context"
+        )
+    longer = f"{model} has no more than {has} tokens: take a model with a longer context, shorten the prompts"
+    if stated != "auto":
+        if has is None or stated <= has:
+            raised = "raise task.max_prompt_tokens, model.context or rollout.max_total_tokens"
+            return stated, None, raised
+        return has, f"model.context={stated:,} is more than {model} has: it is {has:,} tokens", longer
+    answer = _answer(prompt, min(filter(None, (has, total)), default=None)) if asked == "auto" else asked
+    between = min(config.rollout.tool_tokens, answer) if turns > 1 else 0
+    wanted = max(prompt + turns * answer + (turns - 1) * between, demonstration)
+    sum_of = f"longest prompt {prompt:,} + " + (
+        f"{turns} turns × {answer:,} + {turns - 1} × {between:,} between them"
+        if turns > 1
+        else f"answer {answer:,}"
+    )
+    if wanted == demonstration:
+        sum_of = f"the longest demonstration has {demonstration:,}"
+    if total is not None and total < wanted:
+        wanted, sum_of = total, f"rollout.max_total_tokens={total}"
+    context = min(wanted, has or wanted)
+    why = f"context {context:,} tokens{', all that the model has' if context < wanted else ''}: {sum_of}"
+    held = memory.longest_context(config, context, learns=learns) if _counts_memory(config) else context
+    if held == context:
+        return context, f"{why} (model.context)", longer if context == has else "raise task.max_prompt_tokens"
+    slots = f"engine.slots={config.engine.slots}"
+    return (
+        held,
+        f"context {held:,} tokens, for want of memory beside {slots}: {sum_of} (model.context, engine.slots)",
+        f"memory has room for {held} tokens of context beside {slots}: lower engine.slots",
+    )
+
+
+def _answer(prompt: int, whole: int | None) -> int:
+    """Tokens of a turn, in so many of prompt and answers together."""
+    if whole is None:
+        return ANSWER
+    room = whole - prompt
+    return min(ANSWER, room if room >= LEAST_ANSWER else max(1, whole // 4))
+
+
+def _counts_memory(config: schema.Config) -> bool:
+    """Of a run in this process. What nodes of a cluster have is not known here."""
+    return config.runtime.name == "local"
+
+
+def _changed(config: schema.Config, block: str, **values: object) -> schema.Config:
+    return config.model_copy(update={block: getattr(config, block).model_copy(update=values)})
