@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import random
 from collections.abc import Callable, Iterator
 
@@ -196,6 +197,7 @@ def leave() -> Iterator[Callable[[int], None]]:
     total = torch.cuda.get_device_properties(0).total_memory
 
     def limit(more: int) -> None:
+        gc.collect()  # what other tests left would be collected later, and make room
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + more) / total)
 

@@ -39,6 +39,7 @@ def learner_of(ranks: Any, dtype: str) -> Learner:
         {
             "algorithm": {"adv_estimator": "gae", "kl": {"where": "reward"}},
             "update": {"minibatches": 2, "micro_tokens": 100},
+            "rollout": {"max_tokens": 32},
             "model": {"dtype": dtype},
         }
     )
