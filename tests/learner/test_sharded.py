@@ -47,6 +47,7 @@ def config_of(algorithm: str, **model: Any) -> schema.Config:
             "algorithm": ALGORITHMS[algorithm],
             "update": {"minibatches": 2, "micro_tokens": 60, "policy": {"lr": 1e-3}, "critic": {"lr": 1e-3}},
             "model": model,
+            "rollout": {"max_tokens": 32},
         }
     )
 
