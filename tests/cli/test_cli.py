@@ -198,7 +198,7 @@ def test_evaluation_prints_a_table_or_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "toolwright.trainer.evaluation.evaluate", lambda config, command: {"score": 0.5, "n": 4.0}
+        "toolwright.trainer.evaluation.evaluate", lambda config, command, say: {"score": 0.5, "n": 4.0}
     )
     assert main(["eval"]) == 0
     assert capsys.readouterr().out == "score  0.5\nn      4\n"
