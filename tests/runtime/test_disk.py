@@ -21,6 +21,7 @@ from .test_driver import driver
 pytestmark = pytest.mark.xdist_group("ray runs")
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_run_over_a_cluster_with_a_sentence(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_driver_killed_while_ray_starts_leaves_nothing(tmp_path: Path) -> None
     wait_until(lambda: not left(), "Ray's processes to end", 60, told=left)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_a_driver_whose_workers_are_blocked(tmp_path: Path) -> None:
     blocking = shutil.copy(ROOT / "tests/trainer/blocking.py", tmp_path)
     tool = (f"tools.echo.path={blocking}:blocks_the_loop", "rollout.tool_timeout_s=6000")
