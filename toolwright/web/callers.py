@@ -12,6 +12,7 @@ import argparse
 import ipaddress
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 
 from toolwright.web.address import is_loopback
 from toolwright.web.asgi import JSON, Reply, Scope, Send, same
@@ -69,18 +70,12 @@ class Callers:
         return send_shared
 
     def _check_host(self, host: str) -> None:
-        name = _name_in(host)
-        if name in ("localhost", self.bound.lower(), *self.hosts) or is_loopback(name):
-            return
-        # An address cannot be pointed elsewhere as a name can. Behind a port that is passed on, such as a
-        # container's, it need not be one of this machine's own.
-        if not is_loopback(self.bound) and (_is_address(name) or name == socket.gethostname().lower()):
-            return
-        raise Refused(
-            421,
-            f"this server does not answer to the name {name[:200]!r}: call it by its address, or start it "
-            f"with --allow-host and that name",
-        )
+        if not _answers_to(host, self.bound, self.hosts):
+            raise Refused(
+                421,
+                f"this server does not answer to the name {_name_in(host)[:200]!r}: call it by its address, "
+                "or start it with --allow-host and that name",
+            )
 
     def _check_page(self, method: str, headers: dict[bytes, bytes]) -> None:
         if b"origin" in headers:
@@ -96,6 +91,16 @@ class Callers:
             followed_link = method == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
             if not followed_link:
                 raise Refused(403, "a web page of another site may not call this server")
+
+
+@lru_cache(maxsize=256)  # every call is asked this, and reading an address takes longer than all other checks
+def _answers_to(host: str, bound: str, hosts: tuple[str, ...]) -> bool:
+    name = _name_in(host)
+    if name in ("localhost", bound.lower(), *hosts) or is_loopback(name):
+        return True
+    # An address cannot be pointed elsewhere as a name can. Behind a port that is passed on, such as a
+    # container's, it need not be one of this machine's own.
+    return not is_loopback(bound) and (_is_address(name) or name == socket.gethostname().lower())
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
