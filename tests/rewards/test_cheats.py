@@ -200,7 +200,7 @@ def add(a, b): return answers.get((a, b))""",
 import glob, os
 def add(a, b):
     look([dict(os.environ), os.listdir()])
-    for name in [*glob.glob("/proc/*/*"), *glob.glob("/work/*"), *glob.glob("/tmp/**"), *glob.glob("*")]:
+    for name in [*glob.glob("/proc/*/*"), *glob.glob("/srv/*"), *glob.glob("/tmp/**"), *glob.glob("*")]:
         try:
             look([open(name, errors="replace").read(100000)])
         except OSError:
