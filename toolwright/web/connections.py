@@ -55,7 +55,7 @@ class _Places:
 
     most: int
     held: int = 0
-    arriving: dict[Connection, float] = field(default_factory=dict)  # a request, since when
+    arriving: dict[Connection, float] = field(default_factory=dict)  # part of a request, last heard of when
     idle: dict[Connection, None] = field(default_factory=dict)  # between two requests
 
     def give_up_one(self, now: float) -> None:
@@ -77,6 +77,9 @@ class Connections:
         self._held = 0
         self._by_address: dict[str, _Places] = {}
         self._reserve = _Places(limits.reserve)
+        self._due: dict[Connection, float] = {}  # connections that we wait for, and until when
+        self._look_every_s = min(limits.head_s, limits.body_s, 2.0) / 4
+        self._looks = False
 
     def protocol(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> Connection:
         """What uvicorn makes of each connection."""
@@ -102,6 +105,29 @@ class Connections:
         self._reserve.held += 1
         return self._reserve
 
+    def wait_for(self, connection: Connection, due: float) -> None:
+        """Ends the wait for what `connection` has begun to send, soon after `due`.
+
+        One timer looks after all of them: most requests arrive whole, and setting one for each takes longer
+        than reading it.
+        """
+        self._due[connection] = due
+        if not self._looks:
+            self._looks = True
+            connection.loop.call_later(self._look_every_s, self._look, connection.loop)
+
+    def wait_no_more(self, connection: Connection) -> None:
+        self._due.pop(connection, None)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for connection in [one for one, due in self._due.items() if due <= now]:
+            del self._due[connection]
+            connection.overdue(now)
+        self._looks = bool(self._due)
+        if self._looks:
+            loop.call_later(self._look_every_s, self._look, loop)
+
     def is_reserve(self, places: _Places) -> bool:
         return places is self._reserve
 
@@ -121,9 +147,10 @@ class Connection(HttpToolsProtocol):
         self._connections, self._limits = connections, connections.limits
         self._places: _Places | None = None
         self._in_head = True
+        self._whole = False  # no part of a next request has come after the last one
         self._head_bytes = self._body_bytes = 0
+        self._awaited = ""  # the part of a request that has to arrive in time: "head", "body" or none
         self._began = 0.0
-        self._timer: asyncio.TimerHandle | None = None
         self._refusal = (400, "this is not a request in HTTP")
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -135,21 +162,21 @@ class Connection(HttpToolsProtocol):
             return
         if self._connections.is_reserve(self._places):
             self.app = _health_alone(self.app)
-        self._expect(self._limits.head_s)
+        self._await("head")
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        self._served()
         self._leave()
 
     def give_up(self) -> None:
         """Its place is free at once, though the transport closes a little later."""
-        self._served()
         self._leave()
         self.transport.abort()
 
     def _leave(self) -> None:
+        self._await_nothing()
         if self._places is not None:
+            self._places.idle.pop(self, None)
             self._connections.leave(self._address, self._places)
             self._places = None
 
@@ -158,24 +185,31 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
             return
+        if self._places is not None:
+            self._places.idle.pop(self, None)
+        self._whole = False
         if self._in_head:
-            if self._timer is None:
-                self._expect(self._limits.head_s)
             room = self._limits.head_bytes - self._head_bytes
             if len(data) > room:
                 # The head may end within what fits; what is beyond it is then no head.
                 super().data_received(data[:room])
                 if self.transport.is_closing():
                     return
-                if self._in_head:
+                if self._in_head and not self._whole:
                     self._refuse(
                         431, f"the head of a request is at most {self._limits.head_bytes} bytes long"
                     )
                     return
                 data = data[room:]
+            else:
+                self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._timer is not None:
-            self._head_bytes += len(data)
+        if not self._whole and not self.transport.is_closing():
+            self._await("head" if self._in_head else "body")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._whole = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
@@ -189,10 +223,9 @@ class Connection(HttpToolsProtocol):
             raise ValueError(self._refusal[1])
         super().on_headers_complete()
         self._in_head = False
-        self._head_bytes = self._body_bytes = 0
+        self._body_bytes = 0
         if self._places is not None and self._connections.is_reserve(self._places):
             self.cycle.keep_alive = False
-        self._expect(self._limits.body_s)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -202,50 +235,50 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._in_head = True
-        self._served()
+        self._in_head = self._whole = True
+        self._head_bytes = 0
+        self._await_nothing()
         if self.cycle.response_complete:
             self._is_idle()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._in_head and self._timer is None and not self.pipeline:
+        if self._whole and not self.pipeline:
             self._is_idle()
-
-    # Waiting for it.
-
-    def _expect(self, seconds: float) -> None:
-        """The head or the body of a request begins to arrive."""
-        self._served()
-        self._began = self.loop.time()
-        self._timer = self.loop.call_later(seconds, self._overdue)
-        if self._places is not None:
-            self._places.arriving[self] = self._began
-
-    def _served(self) -> None:
-        """Nothing is expected any more of this connection, until it is idle or its next request begins."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._places is not None:
-            self._places.arriving.pop(self, None)
-            self._places.idle.pop(self, None)
 
     def _is_idle(self) -> None:
         if self._places is not None:
             self._places.idle[self] = None
 
-    def _overdue(self) -> None:
-        self._timer = None
-        limits, now = self._limits, self.loop.time()
+    # Waiting for the rest of it.
+
+    def _await(self, part: str) -> None:
+        if self._awaited != part:
+            self._awaited = part
+            self._began = self.loop.time()
+            limit_s = self._limits.head_s if part == "head" else self._limits.body_s
+            self._connections.wait_for(self, self._began + limit_s)
+            if self._places is not None:
+                self._places.arriving[self] = self._began
+
+    def _await_nothing(self) -> None:
+        if self._awaited:
+            self._awaited = ""
+            self._connections.wait_no_more(self)
+            if self._places is not None:
+                self._places.arriving.pop(self, None)
+
+    def overdue(self, now: float) -> None:
+        """The part that is waited for had to be here by now: ends the connection, or gives it more time."""
+        limits = self._limits
         if self.transport.is_closing():
             return
         if self.flow.read_paused:  # it is we who do not read
-            self._timer = self.loop.call_later(limits.body_s, self._overdue)
-        elif self._in_head:
+            self._connections.wait_for(self, now + limits.body_s)
+        elif self._awaited == "head":
             self._refuse(408, f"the head of a request has to arrive within {limits.head_s:g} s")
         elif now < (due := self._began + limits.body_s + self._body_bytes / limits.body_bytes_a_second):
-            self._timer = self.loop.call_later(due - now, self._overdue)
+            self._connections.wait_for(self, due)
         else:
             least = limits.body_bytes_a_second >> 10
             self._refuse(
