@@ -23,6 +23,8 @@ import pytest
 from tests.waiting import wait_until
 from toolwright.sandbox.client import Client
 from toolwright.sandbox.local import command, local_server
+from toolwright.sandbox.pool import Pool
+from toolwright.sandbox.settings import Settings
 
 from .attack import Piece, served_without
 from .conftest import needs_isolation
@@ -76,6 +78,11 @@ class Own:
         self.process.wait(120)
         assert self.process.stdout is not None
         self.process.stdout.close()
+
+
+def test_servers_of_one_machine_do_not_all_begin_with_its_first_core() -> None:
+    pools = [Pool(Settings(workers=1), frozenset(), []) for _ in range(64)]
+    assert {pool.instructions["first_core"] % 2 for pool in pools} == {0, 1}
 
 
 def test_a_full_queue_says_when_to_come_back() -> None:

@@ -18,8 +18,8 @@ from toolwright.trainer import memory, roles
 
 from .runs import words
 
-# torch's compiler, which brings sympy and pandas, and the hub's models.
-HEAVY = ["torch._dynamo", "torch._inductor", "sympy", "pandas", "transformers"]
+# torch's compiler, which brings sympy, and the hub's models.
+HEAVY = ["torch._dynamo", "torch._inductor", "sympy", "transformers"]
 
 
 def test_a_small_run_imports_neither_compiler_nor_transformers(tmp_path: Path) -> None:

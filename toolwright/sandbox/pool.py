@@ -175,12 +175,14 @@ class Pool:
         self.answers = 0
         self.restarts = 0
         self.on_session_lost: Callable[[Link, int | None, str], None] = lambda *_: None
-        self._instructions = {
+        self.instructions = {
             "layers": sorted(layers),
             "limits": asdict(settings.limits),
             "preload": settings.preload,
             "runs_per_worker": settings.runs_per_worker,
             "tools": tools,
+            # Workers keep to a core each. Several servers on one machine must not all begin with the same.
+            "first_core": int.from_bytes(os.urandom(2)),
             "group_bytes": cgroup.share_of_memory(settings.worker_count),
             "group_processes": settings.limits.processes
             * (8 + settings.runs_per_worker + settings.sessions_max),
@@ -192,7 +194,7 @@ class Pool:
     async def start(self) -> None:
         self.links = [Link(self, index) for index in range(self.settings.worker_count)]
         try:
-            await asyncio.gather(*(link.start(self._instructions) for link in self.links))
+            await asyncio.gather(*(link.start(self.instructions) for link in self.links))
         except BaseException:
             await self.close()
             raise
@@ -348,7 +350,7 @@ class Pool:
         while not self._closing:
             fresh = Link(self, link.index)
             try:
-                await fresh.start(self._instructions)
+                await fresh.start(self.instructions)
             except InfrastructureFailure as error:
                 logger.error("%s; trying again", error)
                 await fresh.close()

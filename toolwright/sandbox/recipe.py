@@ -82,7 +82,7 @@ def _nurseries(
     layers, limits = frozenset(told["layers"]), Limits(**told["limits"])
     # One worker, one core: a process that moves makes both cores drop what they know of its memory.
     available = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {available[told["index"] % len(available)]})
+    os.sched_setaffinity(0, {available[(told["first_core"] + told["index"]) % len(available)]})
     python = view.of_python()
 
     def nursery(shown: view.View, modules: tuple[str, ...], spare: int) -> Nursery:
