@@ -285,7 +285,7 @@ def our_profile(model: str) -> list[dict[str, Any]]:
     """By kind of kernel, milliseconds; and the least that the bytes and products allow."""
     import torch
 
-    from toolwright.kernels.graphs import Kind
+    from toolwright.engines.native.graphs import Kind
 
     torch.set_num_threads(1)
     decoder = loaded(model, 512)

@@ -29,7 +29,7 @@ from toolwright.agents.formats.tags import Tags
 from toolwright.agents.rollout import Rollout, Wanted
 from toolwright.agents.tool_use import ToolUse
 from toolwright.config import schema
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tools.call import Call, Malformed

@@ -18,7 +18,7 @@ from toolwright.agents.rollout import Rollout
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.learner.policy import Policy
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tools.call import Call

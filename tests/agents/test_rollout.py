@@ -13,7 +13,7 @@ import torch
 
 from toolwright.agents.rollout import Rollout, Wanted, seed_of
 from toolwright.config import schema
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.failures import UserError
 from toolwright.trajectory import Task, Trajectory
 

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from toolwright.engines import Completion, Sampling
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 
 
 @dataclass

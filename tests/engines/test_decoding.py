@@ -6,7 +6,7 @@ import pytest
 import tiny
 import torch
 
-from toolwright.engines.decoding import InPlace, PackedWeights
+from toolwright.engines.native.decoding import InPlace, PackedWeights
 from toolwright.models.products import Packed
 
 

@@ -13,7 +13,8 @@ import torch
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Completion, Drawn, Sampling
-from toolwright.engines.native import NativeEngine, build
+from toolwright.engines.native import build
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.failures import UserError
 from toolwright.learner.policy import Frozen
 from toolwright.trajectory import Segment, Task, Trajectory

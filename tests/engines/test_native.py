@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from toolwright.engines import Completion, Sampling
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.failures import InfrastructureFailure
 from toolwright.models.decoder import Decoder
 

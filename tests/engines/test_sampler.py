@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.engines import Sampling
-from toolwright.engines.sampler import Sampler, uniform
+from toolwright.engines.native.sampler import Sampler, uniform
 
 quick = settings(max_examples=40, deadline=None, derandomize=True)
 settings_of_a_row = st.builds(

@@ -14,7 +14,7 @@ import torch
 from toolwright.agents.environment import read_action
 from toolwright.agents.rollout import Rollout, Wanted
 from toolwright.config import schema
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.environments import InvalidAction
 from toolwright.failures import UserError
 from toolwright.rewards import Scorer

@@ -17,7 +17,8 @@ from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.learning import KL
 from toolwright.engines import Sampling
-from toolwright.engines.native import NativeEngine, build
+from toolwright.engines.native import build
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
 from toolwright.learner.forward import Statistics, learn
@@ -163,7 +164,7 @@ def test_a_gradient_by_kernels_is_the_plain_one(
     batch, decoder = groups_of_attempts(), undecided(kind)
     assert batch.shared_prompts() is not None
     if tokens < sum(batch.lengths):  # losses of a few sequences at a time as well
-        monkeypatch.setattr("toolwright.kernels.likelihood.LOGITS_AT_ONCE", 40 * decoder.shape.vocab)
+        monkeypatch.setattr("toolwright.models.kernels.likelihood.LOGITS_AT_ONCE", 40 * decoder.shape.vocab)
     objective = Objective(schema.Algorithm(entropy_coef=0.01), norm_tokens=16)
     there = copy.deepcopy(decoder).cuda()
     wanted = dict(gradients(decoder, batch, objective, torch.float32, 10_000))

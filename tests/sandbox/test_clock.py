@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -92,6 +94,17 @@ for _ in range(200):
     os.close(writing); os.read(reading, 1); os.close(reading)
 """
     assert crowded.run(one_after_another)["status"] == "timeout"
+
+
+def test_a_process_that_has_ended_and_is_not_yet_waited_for_does_not_sleep() -> None:
+    clock = Clock({"timeout_s": 0.1, "wall_s": 60.0, "wall_is_deadline": False})
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        looks_until = time.monotonic() + 0.5
+        while time.monotonic() < looks_until:
+            clock.look([ended.pid])
+            time.sleep(0.01)
+        assert clock.passed() == ""
 
 
 def test_a_deadline_is_a_limit_by_the_wall_clock(crowded: Server) -> None:

@@ -11,7 +11,7 @@ import torch
 from toolwright.config import schema
 from toolwright.engines import Completion, Engine, Sampling
 from toolwright.engines.http import HttpEngine
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
 

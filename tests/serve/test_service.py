@@ -13,7 +13,7 @@ from tests import tiny
 from toolwright.agents.formats.tags import Tags
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.engines.thread import InThread
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.providers.local import LocalModel

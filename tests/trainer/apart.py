@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolwright.engines import Completion
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 
 OFF = 0.25
 

@@ -240,7 +240,7 @@ def test_on_a_gpu_there_are_as_many_slots_as_fit_beside_what_is_learned(
     )
     assert memory.fitted(config).engine.slots == 100, "on a CPU as they are"
     monkeypatch.setattr(memory.roles, "pick_device", lambda name: torch.device("cuda"))
-    monkeypatch.setattr("toolwright.kernels.available", lambda: True)
+    monkeypatch.setattr("toolwright.models.kernels.available", lambda: True)
     needed = memory.plan(config)
     assert {"weights", "gradients", "optimiser", "reference"} <= set(needed.parts)
     assert (needed.parts["matrices of the engine's own"] > 0) == (dtype == "bfloat16"), "copies"

@@ -11,7 +11,7 @@ import pytest
 import tiny
 
 from toolwright.config import schema
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.models import huggingface
 from toolwright.models.products import Packed
 from toolwright.trainer import memory, roles

@@ -39,7 +39,7 @@ class Registered:
 def _registered_in(package: str) -> frozenset[str]:
     """Read from the source, not imported: most of these packages load torch."""
     place = ROOT.joinpath(*package.split(".")[1:])
-    files = [*place.glob("*.py"), place.with_suffix(".py")]
+    files = [*place.glob("*.py"), *place.glob("*/__init__.py"), place.with_suffix(".py")]
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
     return frozenset(name for tree in trees for name in (*_decorated(tree), *_tabled(tree)))
 

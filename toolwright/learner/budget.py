@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import torch
 
-from toolwright import kernels
 from toolwright.batch import Batch
 from toolwright.failures import UserError
+from toolwright.models import kernels
 from toolwright.models.decoder import Decoder, Shape
 
 T = TypeVar("T")

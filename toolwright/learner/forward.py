@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from toolwright import kernels
 from toolwright.batch import Batch, sent
+from toolwright.models import kernels
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import autocast
@@ -143,7 +143,7 @@ def _rows(decoder: Decoder, hidden: Tensor) -> int:
     """Whose logits may exist at once."""
     numbers = LOGITS_AT_ONCE
     if decoder.fast and kernels.usable(hidden):
-        from toolwright.kernels import likelihood
+        from toolwright.models.kernels import likelihood
 
         numbers = likelihood.LOGITS_AT_ONCE
     return max(1, numbers // decoder.shape.vocab)
@@ -158,7 +158,7 @@ def _of_states(
     entropy_gradient: bool,
 ) -> Statistics:
     if decoder.fast and kernels.usable(chosen):
-        from toolwright.kernels.likelihood import likelihood
+        from toolwright.models.kernels.likelihood import likelihood
 
         log_prob, entropy, square = likelihood(chosen, decoder.unembedding.weight, targets, temperature)
         entropy = entropy if entropy_gradient else entropy.detach()

@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolwright import kernels
 from toolwright.batch import sent
+from toolwright.models import kernels
 from toolwright.models.blocks import LONGEST, BlockAttention, Span, aligned, attended
 
 if TYPE_CHECKING:
-    from toolwright.kernels.flash import Packed
+    from toolwright.models.kernels.flash import Packed
 
 QUERIES_AT_ONCE = 128  # of a long sequence: bounds the memory of its scores
 
@@ -169,7 +169,7 @@ class PackedAttention:
                 self.blocks = BlockAttention(self.spans, self.where, q.shape[1], k.shape[1])
             return self.blocks(q, k, v)
         if kernels.usable(q):
-            from toolwright.kernels.flash import attend_packed
+            from toolwright.models.kernels.flash import attend_packed
 
             return attend_packed(q, k, v, self.packed)
         q, k, v = self._spread(q), self._spread(k), self._spread(v)
@@ -180,7 +180,7 @@ class PackedAttention:
     def packed(self) -> Packed:
         """For the flash kernel, where nothing is padded. What a row shares with another stands before its own
         keys, and its queries are the last of it."""
-        from toolwright.kernels.flash import Layout, Packed
+        from toolwright.models.kernels.flash import Layout, Packed
 
         layout = Layout.of(self.queries, self.keys, self.device)
         return Packed(layout, None if sum(self.keys) == len(self.kept) else self.read)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from toolwright import kernels
-from toolwright.models import lora
+from toolwright.models import kernels, lora
 from toolwright.models.attention import PackedAttention
 from toolwright.models.layer import Attend, LayerWeights, Split, layer, split_heads
 from toolwright.models.norm import rms_norm
@@ -112,7 +111,7 @@ class Layer(nn.Module):
         return layer(self.index, x, self.weights(torch.t), turn, attend)
 
     def _learned(self, x: Tensor, turn: Tensor, attend: PackedAttention) -> Tensor:
-        from toolwright.kernels import layer as fused
+        from toolwright.models.kernels import layer as fused
 
         s, matrix = self.shape, self._matrix
         parameters = fused.Parameters(

@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolwright import kernels
+from toolwright.models import kernels
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
     """silu(gate) · up, [tokens, 2 · ffn] -> [tokens, ffn]."""
     learning = torch.is_grad_enabled() and gate_up.requires_grad
     if kernels.usable(gate_up) and not learning:
-        from toolwright.kernels import gated
+        from toolwright.models.kernels import gated
 
         return gated.swiglu(gate_up)
     if learning:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from toolwright import kernels
+from toolwright.models import kernels
 from toolwright.models.gated import swiglu
 from toolwright.models.norm import rms_norm
 from toolwright.models.products import Packed, linear
@@ -41,7 +41,7 @@ Split = Callable[[int, Tensor, LayerWeights, Tensor], tuple[Tensor, Tensor, Tens
 def split_heads(index: int, flat: Tensor, w: LayerWeights, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Heads apart; queries and keys normalised where the model does that, and turned."""
     if kernels.usable(flat) and not (torch.is_grad_enabled() and flat.requires_grad):
-        from toolwright.kernels import heads
+        from toolwright.models.kernels import heads
 
         return heads.split_heads(flat, w.qk_norm, w.norm_eps, turn, w.heads, w.kv_heads)
     qkv = flat.view(len(flat), w.heads + 2 * w.kv_heads, -1)

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolwright import kernels
+from toolwright.models import kernels
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / √(mean(x²) + ε) · weight over the last dimension; `weight` may have more than that one."""
     if kernels.usable(x) and weight.dim() == 1:
-        from toolwright.kernels import norm
+        from toolwright.models.kernels import norm
 
         return norm.rms_norm(x, weight, eps)
     if x.device.type != "cpu" or x.dtype != torch.float32:

@@ -40,10 +40,10 @@ class Clock:
         sleep of its own will. To be called often enough to see it."""
         now = time.monotonic()
         since, self._looked_at = min(now - self._looked_at, _BELIEVED_S), now
-        runnable, seen = False, {}
+        states, seen = set(), {}
         for pid in pids:
             runs, own_s, children_s = processes.times(pid)
-            runnable = runnable or runs
+            states.add(runs)
             seen[pid] = (own_s, children_s)
         # A child that nobody waits for takes its count with it, unless it was added to its parent's.
         gone_s = sum(own_s + below_s for pid, (own_s, below_s) in self._seen.items() if pid not in seen)
@@ -53,7 +53,8 @@ class Clock:
         used_s = self._lost_s + sum(own_s + below_s for own_s, below_s in seen.values())
         if self._used_before_s is None:
             self._used_before_s = used_s - since
-        elif not runnable and not any(processes.times(pid)[0] for pid in waited_for):
+        # One that has ended does not sleep: its parent may be waiting for a processor to hear of it.
+        elif False in states and True not in states and not any(processes.times(p)[0] for p in waited_for):
             self._asleep_s += since
         self._used_s = max(self._used_s, used_s - self._used_before_s)
 

@@ -31,15 +31,17 @@ def children(pid: int) -> list[int]:
     return [int(child) for listed in lists for child in listed.split()]
 
 
-def times(pid: int) -> tuple[bool, float, float]:
-    """Whether one of its threads runs or waits for a processor; the seconds of processor time that it has
-    used; and those of the children it has waited for."""
+def times(pid: int) -> tuple[bool | None, float, float]:
+    """Whether one of its threads runs or waits for a processor, None once it has ended; the seconds of
+    processor time that it has used; and those of the children it has waited for."""
     # The name, in parentheses, may hold anything, parentheses and blanks too.
     fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if len(fields) < 18:
-        return False, 0.0, 0.0
+        return None, 0.0, 0.0
     runnable, threads = fields[0] == "R", fields[17]
     own, waited_for = ((int(fields[at]) + int(fields[at + 1])) / _TICKS_PER_S for at in (11, 13))
+    if fields[0] == "Z" and threads in ("0", "1"):
+        return None, own, waited_for
     if threads == "1":
         # Ticks are long: sixty processes that have each used less than one have used much together.
         own = max(own, int(read(f"/proc/{pid}/schedstat").split(" ")[0] or 0) / 1e9)

@@ -10,9 +10,10 @@ import torch
 
 from toolwright.config import schema
 from toolwright.config.auto import decided
-from toolwright.engines import decoding, vllm
-from toolwright.engines.cache import GPU_SHARE, CacheRows, fitting, slot_bytes
-from toolwright.engines.native import ROWS, ROWS_OF_GRAPHS, by_graphs
+from toolwright.engines import vllm
+from toolwright.engines.native import by_graphs, decoding
+from toolwright.engines.native.cache import GPU_SHARE, CacheRows, fitting, slot_bytes
+from toolwright.engines.native.engine import ROWS, ROWS_OF_GRAPHS
 from toolwright.failures import UserError
 from toolwright.learner.budget import ON_A_CPU, SHARE, token_bytes
 from toolwright.models import huggingface, weight_files

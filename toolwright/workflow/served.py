@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from toolwright.agents import formats
 from toolwright.config import schema
-from toolwright.engines.native import NativeEngine
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.engines.thread import InThread
 from toolwright.providers import Chat, close, open_chat
 from toolwright.providers.local import LocalModel

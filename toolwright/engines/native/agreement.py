@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from toolwright.engines.cache import DecodeAttention, ExtendAttention, SlotCache
+from toolwright.engines.native.cache import DecodeAttention, ExtendAttention, SlotCache
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
 

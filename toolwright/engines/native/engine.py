@@ -13,18 +13,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolwright import kernels
 from toolwright.batch import partition
 from toolwright.config import schema
-from toolwright.engines import Completion, Drawn, Heard, Sampling, agreement, registry
-from toolwright.engines.cache import CacheRows, ExtendAttention, SlotCache, fitting
-from toolwright.engines.decoding import InPlace, PackedWeights
-from toolwright.engines.lanes import Forward, Lanes
-from toolwright.engines.sampler import Sampler
+from toolwright.engines import Completion, Drawn, Heard, Sampling
+from toolwright.engines.native import agreement
+from toolwright.engines.native.cache import CacheRows, ExtendAttention, SlotCache, fitting
+from toolwright.engines.native.decoding import InPlace, PackedWeights
+from toolwright.engines.native.lanes import Forward, Lanes
+from toolwright.engines.native.sampler import Sampler
 from toolwright.engines.stopping import check_prompt, stopped
 from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure
-from toolwright.models.decoder import Decoder, Shape, Weights
+from toolwright.models.decoder import Decoder, Weights
 from toolwright.models.precision import autocast
 from toolwright.models.products import fixed
 from toolwright.models.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ ROWS, ROWS_OF_GRAPHS = CacheRows(1), CacheRows(2, idle=1)
 
 
 @dataclass(eq=False)
-class _Sequence:
+class ActiveTurn:
     """One turn under way."""
 
     attempt: str
@@ -52,24 +52,6 @@ class _Sequence:
     @property
     def generated(self) -> list[int]:
         return self.tokens[self.prompt_length :]
-
-
-@registry.register("native")
-def build(
-    config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
-) -> NativeEngine:
-    kind = NativeEngine
-    if by_graphs(decoder.shape, fast=decoder.fast, dtype=dtype, device=decoder.device):
-        from toolwright.kernels.graphs import GraphEngine
-
-        kind = GraphEngine
-    return kind(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
-
-
-def by_graphs(shape: Shape, *, fast: bool, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether it has kernels and graphs of its own: on a GPU, in low precision."""
-    low = device.type == "cuda" and dtype != torch.float32
-    return low and fast and shape.head_dim % 8 == 0 and kernels.available()
 
 
 class NativeEngine:
@@ -93,8 +75,8 @@ class NativeEngine:
         self.exact = self.difference == 0
         self.context = decoder.shape.context
         self.cache = self._make_cache(config.slots)
-        self.waiting: deque[_Sequence] = deque()
-        self.active: list[_Sequence] = []
+        self.waiting: deque[ActiveTurn] = deque()
+        self.active: list[ActiveTurn] = []
         self.weights_version = 0
         self._pump: asyncio.Task[None] | None = None
         self._lanes: Lanes | None = None
@@ -115,7 +97,7 @@ class NativeEngine:
     ) -> Completion:
         check_prompt(prompt, context=self.context, attempt=attempt)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        sequence = _Sequence(attempt, list(prompt), len(prompt), sampling, done, heard)
+        sequence = ActiveTurn(attempt, list(prompt), len(prompt), sampling, done, heard)
         self.waiting.append(sequence)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -168,7 +150,7 @@ class NativeEngine:
 
     def _admit(self) -> None:
         """Give waiting sequences a slot, compute what of their prompts is not cached, draw a first token."""
-        admitted: list[_Sequence] = []
+        admitted: list[ActiveTurn] = []
         while self.waiting:
             if self.waiting[0].done.done():
                 self.waiting.popleft()
@@ -182,7 +164,7 @@ class NativeEngine:
             admitted.append(sequence)
         if not admitted:
             return
-        leaders: dict[tuple[int, ...] | int, list[_Sequence]] = {}
+        leaders: dict[tuple[int, ...] | int, list[ActiveTurn]] = {}
         for sequence in admitted:  # attempts at one task share its prompt: compute it once
             key = tuple(sequence.tokens) if sequence.cached == 0 else id(sequence)
             leaders.setdefault(key, []).append(sequence)
@@ -196,7 +178,7 @@ class NativeEngine:
             raise
 
     @torch.inference_mode()
-    def _prefill(self, families: list[list[_Sequence]]) -> None:
+    def _prefill(self, families: list[list[ActiveTurn]]) -> None:
         leaders = [family[0] for family in families]
         fresh = [leader.tokens[leader.cached :] for leader in leaders]
         width = max(map(len, fresh))
@@ -245,11 +227,11 @@ class NativeEngine:
 
     def _record(
         self,
-        sequences: list[_Sequence],
+        sequences: list[ActiveTurn],
         tokens: Tensor,
         log_probs: Tensor,
         best: list[list[tuple[int, float]]] | None,
-    ) -> list[_Sequence]:
+    ) -> list[ActiveTurn]:
         """Append what was drawn; those that end are answered, the others returned."""
         going_on = []
         drawn = zip(sequences, tokens.tolist(), log_probs.tolist(), strict=True)
@@ -267,7 +249,7 @@ class NativeEngine:
                 self._finish(sequence, stop)
         return going_on
 
-    def _stop(self, sequence: _Sequence, token: int) -> str | None:
+    def _stop(self, sequence: ActiveTurn, token: int) -> str | None:
         if token in self.tokenizer.end_tokens:
             return "eos"
         sampling = sequence.sampling
@@ -276,7 +258,7 @@ class NativeEngine:
         full = len(sequence.tokens) >= self.context
         return "length" if full or len(sequence.log_probs) >= sampling.max_tokens else None
 
-    def _finish(self, sequence: _Sequence, stop: str) -> None:
+    def _finish(self, sequence: ActiveTurn, stop: str) -> None:
         if len(sequence.tokens) < self.context and sequence.version == self.weights_version:
             self.cache.park(sequence.slot, sequence.attempt, sequence.tokens[: sequence.cached])
         else:

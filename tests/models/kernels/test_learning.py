@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolwright.kernels import gated, heads, likelihood, norm
-from toolwright.kernels import layer as fused
 from toolwright.models.gated import swiglu
+from toolwright.models.kernels import gated, heads, likelihood, norm
+from toolwright.models.kernels import layer as fused
 from toolwright.models.layer import LayerWeights, layer
 from toolwright.models.norm import rms_norm
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from toolwright.engines import Sampling
-from toolwright.engines.cache import DecodeAttention, SlotCache
-from toolwright.engines.sampler import Sampler
+from toolwright.engines.native.cache import DecodeAttention, SlotCache
+from toolwright.engines.native.sampler import Sampler
 from toolwright.models.layer import Attend
 
 Forward = Callable[[Tensor, Tensor, Attend], Tensor]  # tokens, positions -> logits

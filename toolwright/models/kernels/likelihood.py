@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from toolwright.kernels import wide
+from toolwright.models.kernels import wide
 
 LOGITS_AT_ONCE = 1 << 30  # numbers of a chunk of rows, in float32
 BLOCK = 4096

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from toolwright.config import schema
 from toolwright.engines import Drawn
-from toolwright.engines.cache import SlotCache
-from toolwright.engines.native import ROWS_OF_GRAPHS, NativeEngine, _Sequence
-from toolwright.kernels.decoding import attend, place
-from toolwright.kernels.flash import Layout, Packed, attend_packed
-from toolwright.kernels.sampling import Rows, draw, filtered, log_softmax
+from toolwright.engines.native.cache import SlotCache
+from toolwright.engines.native.engine import ROWS_OF_GRAPHS, ActiveTurn, NativeEngine
 from toolwright.models.decoder import Decoder, Weights
+from toolwright.models.kernels.decoding import attend, place
+from toolwright.models.kernels.flash import Layout, Packed, attend_packed
+from toolwright.models.kernels.sampling import Rows, draw, filtered, log_softmax
 from toolwright.models.layer import LayerWeights
 from toolwright.models.tokenizer import Tokenizer
 
@@ -53,7 +53,7 @@ class Told:
 class Chunk:
     """Steps that the device is at, and where their draws will be."""
 
-    sequences: list[_Sequence]
+    sequences: list[ActiveTurn]
     kind: Kind
     steps: int
     left: int  # of the row that had most, before these steps
@@ -114,7 +114,7 @@ class GraphEngine(NativeEngine):
             self._fail(error)
 
     @torch.inference_mode()
-    def _prefill(self, families: list[list[_Sequence]]) -> None:
+    def _prefill(self, families: list[list[ActiveTurn]]) -> None:
         """Prompts laid end to end, without padding; what is cached already is looked back on."""
         leaders = [family[0] for family in families]
         extend = PackedExtend(
@@ -162,7 +162,7 @@ class GraphEngine(NativeEngine):
         done.record()
         return Chunk(sequences, kind, steps, left, told, done)
 
-    def _kind(self, sequences: Sequence[_Sequence], rows: int) -> Kind:
+    def _kind(self, sequences: Sequence[ActiveTurn], rows: int) -> Kind:
         filters = any(s.sampling.top_p < 1 or s.sampling.top_k > 0 for s in sequences)
         most = max((s.sampling.top for s in sequences), default=0)
         return Kind(rows, filters, min(max(most, TOP), self.decoder.shape.vocab) if most else 0)
@@ -186,12 +186,12 @@ class GraphEngine(NativeEngine):
         sequences = [s if id(s) in before else None for s in chunk.sequences]
         self.active = self._given(sequences, chunk.told)
 
-    def _left(self, sequence: _Sequence) -> int:
+    def _left(self, sequence: ActiveTurn) -> int:
         """Tokens it may still draw."""
         drawn = len(sequence.log_probs)
         return min(sequence.sampling.max_tokens - drawn, self.context - len(sequence.tokens))
 
-    def _stand(self, sequences: Sequence[_Sequence], size: int | None = None) -> Rows:
+    def _stand(self, sequences: Sequence[ActiveTurn], size: int | None = None) -> Rows:
         """The first rows stand for these sequences, and up to `size` for nobody."""
         size = size or len(sequences)
         idle = [0] * (size - len(sequences))
@@ -212,7 +212,7 @@ class GraphEngine(NativeEngine):
         self.rows.step.zero_()
         return self.rows[:size]
 
-    def _given(self, sequences: Sequence[_Sequence | None], told: Told) -> list[_Sequence]:
+    def _given(self, sequences: Sequence[ActiveTurn | None], told: Told) -> list[ActiveTurn]:
         """Their rows' draws go to the sequences; those that end are answered, the others returned. None
         stands for one that was over already."""
         going_on = []
@@ -230,7 +230,7 @@ class GraphEngine(NativeEngine):
 
     def _take(
         self,
-        sequence: _Sequence,
+        sequence: ActiveTurn,
         drawn: Sequence[int],
         log_probs: Sequence[float],
         best: Sequence[tuple[tuple[int, float], ...]],

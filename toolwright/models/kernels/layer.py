@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from toolwright.kernels import gated, heads, norm, wide
+from toolwright.models.kernels import gated, heads, norm, wide
 
 
 class Parameters(NamedTuple):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from toolwright.engines.sampler import uniform
-from toolwright.kernels import decoding
-from toolwright.kernels.sampling import Rows, draw, filtered
+from toolwright.engines.native.sampler import uniform
+from toolwright.models.kernels import decoding
+from toolwright.models.kernels.sampling import Rows, draw, filtered
 
 
 @pytest.mark.parametrize("normed", [False, True])
