@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.waiting import wait_until
+from tests.waiting import alive, wait_until
 from toolwright.runtime.undertaker import GRACE_S, MARK, Undertaker, marked, of_ray
 
 from .clusters import ROOT
@@ -59,13 +59,16 @@ def test_what_a_killed_driver_started_is_ended() -> None:
 
 # A driver; of Ray's session a process that wrote its title over its mark, and somebody's that reads there.
 SESSION = """\
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
 from toolwright.runtime.undertaker import Undertaker
 
 undertaker = Undertaker(sys.argv[2])
 session = time.strftime(f"{sys.argv[3]}/session_%Y-%m-%d_%H-%M-%S_000000_{os.getpid()}")
 os.mkdir(session)
+os.kill(undertaker.process.pid, signal.SIGSTOP)  # it is slow to begin, as on a busy machine
+time.sleep(1.1)
+os.kill(undertaker.process.pid, signal.SIGCONT)
 pids = []
 for title in ("ray::DashboardAgent", "tail"):
     with open(session + "/logs", "a") as log:
@@ -89,14 +92,6 @@ def test_one_of_ray_that_shows_no_mark_is_known_by_its_session(tmp_path: Path) -
             assert alive(reader), "who only looks into the folder is nobody's to end"
         finally:
             os.kill(reader, signal.SIGKILL)
-
-
-def alive(pid: int) -> bool:
-    """Whether it runs; one that nobody has waited for is dead all the same."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_farewell_with_nothing_left_takes_no_time() -> None:

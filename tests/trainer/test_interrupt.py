@@ -190,13 +190,19 @@ def gone(process: subprocess.Popen[str]) -> bool:
     return process.poll() is not None
 
 
+def take_terminal() -> None:
+    """Makes standard input the terminal of this process, as a shell that was not started by nohup does."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, TIOCSCTTY, 0)
+
+
 def test_a_terminal_that_hangs_up_is_a_stop_like_any_other(tmp_path: Path, slow: Path) -> None:
     """With its live display, which cannot be drawn any more."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "CI": "", "NO_COLOR": "", "PYTHONUTF8": "1"}
     own = f"algorithm.adv_estimator={slow}:estimate"
     of_its_own: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "env": environment}
-    start = {**of_its_own, "start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(0, TIOCSCTTY, 0)}
+    start = {**of_its_own, "start_new_session": True, "preexec_fn": take_terminal}
     (tmp_path / "go").touch()
     with running("train", *words(*LONG, own), cwd=tmp_path, **start) as process:
         os.close(theirs)

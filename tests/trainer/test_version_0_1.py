@@ -1,4 +1,4 @@
-"""Run folders that version 0.1.0 wrote: checkpoints, models, adapters, configurations and rollouts still load."""
+"""Run folders of version 0.1.0: their checkpoints, models, adapters, settings and rollouts still load."""
 
 from __future__ import annotations
 

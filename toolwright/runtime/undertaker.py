@@ -30,12 +30,15 @@ INSISTENCE_S = 30.0  # in all, for those that come to light one after the other
 # A process that is just being started shows no environment for a moment: that there is none has to last.
 QUIET_S = 2.0
 LOOK_AGAIN_S = 0.1
-BEGUN = time.strftime("%Y-%m-%d_%H-%M-%S")  # as Ray writes it: a session from before is somebody else's
 FAREWELL = b"ended"  # look whether anything is left
 DISMISSAL = b"dismissed"  # nothing is to be ended: what is left may serve the next run
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # For a driver that was told twice to stop: until it leaves as it is, and until it is killed.
 LEAVING_S, PATIENCE_S = 0.7, 1.5
+IS_THE_PROCESS = __name__ == "__main__" and len(sys.argv) == 5
+# As Ray writes it; a session from before is somebody else's. Said by the driver, since on a busy machine this
+# process may begin later than the session does.
+BEGUN = sys.argv[4] if IS_THE_PROCESS else time.strftime("%Y-%m-%d_%H-%M-%S")
 
 
 class Undertaker:
@@ -44,7 +47,7 @@ class Undertaker:
     def __init__(self, mark: str) -> None:
         heard, self.signals = os.pipe()
         os.set_blocking(self.signals, False)
-        words = [mark, str(os.getpid()), str(heard)]
+        words = [mark, str(os.getpid()), str(heard), time.strftime("%Y-%m-%d_%H-%M-%S")]
         self.process = subprocess.Popen(
             [sys.executable, "-ISc", f"exec(open({__file__!r}).read())", *words],
             stdin=subprocess.PIPE,
@@ -208,5 +211,5 @@ def main(mark: str, driver: int, signals: int) -> None:
         time.sleep(LOOK_AGAIN_S)
 
 
-if __name__ == "__main__" and len(sys.argv) == 4:
+if IS_THE_PROCESS:
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
