@@ -67,7 +67,7 @@ def searched(
     row: str, seed: int, *, runs: int, policies: Mapping[str, str], prior: Any
 ) -> tuple[float, float]:
     """The true scores of the start and of what one search returned."""
-    from toolwright.config.workflow import Aflow, Guided
+    from toolwright.workflow.config import Aflow, Guided
     from toolwright.workflow.guided import GuidedSelection
     from toolwright.workflow.policy import Policy, configured
     from toolwright.workflow.program import single_call
@@ -124,7 +124,7 @@ def searched(
 
 def experience(pool: str, seed: int) -> None:
     """One search whose edits and scores go into the pool."""
-    from toolwright.config.workflow import Guided
+    from toolwright.workflow.config import Guided
     from toolwright.workflow.guided import GuidedSelection
     from toolwright.workflow.pool import ExperiencePool
     from toolwright.workflow.program import single_call

@@ -10,7 +10,8 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -37,8 +38,34 @@ class Entry(Generic[T]):
         return {name: value for name, value in candidates.items() if name in self.parameters}
 
 
+@cache
+def plugins() -> dict[str, dict[str, str]]:
+    """What plugins add: `{place: {name: "module:object"}}`.
+
+    A plugin is a module with a table `ADDS` of that form. It is either `plugin.py` in a room of this package,
+    or the module that an installed package names as an entry point of the group `toolwright.plugins`.
+    """
+    here = Path(__file__).parent
+    modules = [f"toolwright.{file.parent.name}.plugin" for file in sorted(here.glob("*/plugin.py"))]
+    modules += [point.value for point in entry_points(group="toolwright.plugins")]
+    added: dict[str, dict[str, str]] = {}
+    for module in modules:
+        for place, names in importlib.import_module(module).ADDS.items():
+            added.setdefault(place, {}).update(names)
+    return added
+
+
+def added_to(place: str) -> dict[str, str]:
+    """References to what plugins add to `place`, by name."""
+    return plugins().get(place, {})
+
+
 class Registry(Generic[T]):
-    """One kind of thing. Every module of `package` is imported on first look-up, so a new file is enough."""
+    """One kind of thing, by name.
+
+    A new file in `package` is enough to add one: the module of that name is imported first, and all the
+    others only if it does not register the name. Plugins may add to `package` too.
+    """
 
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
@@ -58,7 +85,7 @@ class Registry(Generic[T]):
         return add
 
     def get(self, name: str) -> Entry[T]:
-        self._discover()
+        self._load(name)
         if name not in self._entries:
             if ":" in name:
                 target = load_object(name)
@@ -70,7 +97,18 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         self._discover()
-        return sorted(self._entries)
+        return sorted({*self._entries, *added_to(self.package)})
+
+    def _load(self, name: str) -> None:
+        if name in self._entries or ":" in name:
+            return
+        if name.isidentifier() and importlib.util.find_spec(f"{self.package}.{name}") is not None:
+            importlib.import_module(f"{self.package}.{name}")
+        if name not in self._entries and name in added_to(self.package):
+            target = load_object(added_to(self.package)[name])
+            self._entries.setdefault(name, Entry(name, target, frozenset(getattr(target, "needs", ()))))
+        if name not in self._entries:
+            self._discover()
 
     def _discover(self) -> None:
         if self._discovered:

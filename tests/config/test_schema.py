@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from toolwright.config.keys import every_key, find, leaves
 from toolwright.config.schema import Config, Rollout, Run, SupervisedConfig
-from toolwright.config.workflow import WorkflowConfig
+from toolwright.workflow.config import WorkflowConfig
 
 
 @pytest.mark.parametrize("schema", [Config, SupervisedConfig, WorkflowConfig])

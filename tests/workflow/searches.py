@@ -7,7 +7,7 @@ import random
 import sys
 from pathlib import Path
 
-from toolwright.config.workflow import Aflow, Guided
+from toolwright.workflow.config import Aflow, Guided
 from toolwright.workflow.guided import GuidedSelection
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from toolwright.environments import InvalidAction
-from toolwright.environments.builtin.workflow import FAULT, WorkflowWorld
-from toolwright.tasks.builtin.workflow import workflow
 from toolwright.trajectory import Task
+from toolwright.workflow.environment import FAULT, WorkflowWorld
+from toolwright.workflow.tasks import workflow
 
 TASK = Task("workflow:1", [])
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toolwright.tasks.builtin.workflow import demonstrated, workflow
 from toolwright.workflow.edits import parse
 from toolwright.workflow.language import fresh, tokenizer, vocabulary
 from toolwright.workflow.policy import Policy, configured
@@ -18,6 +17,7 @@ from toolwright.workflow.program import single_call
 from toolwright.workflow.propose import Editor
 from toolwright.workflow.simulate import PROMPTS
 from toolwright.workflow.state import Tried, WorkflowState
+from toolwright.workflow.tasks import demonstrated, workflow
 
 EDITOR = Editor(("Custom", "AnswerGenerate", "ScEnsemble", "Format"), PROMPTS)
 STATE = WorkflowState("sim", "math", single_call(), 0.5, 0.5)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolwright.config.workflow import Aflow, Guided
+from toolwright.workflow.config import Aflow, Guided
 from toolwright.workflow.guided import GuidedSelection
 from toolwright.workflow.measure import measured
 from toolwright.workflow.pool import Payment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import os
 import pkgutil
 import sys
@@ -12,6 +12,7 @@ from pathlib import Path
 from toolwright import __version__
 from toolwright.failures import UserError, nearest
 from toolwright.observe.outlet import silence
+from toolwright.registry import added_to, load_object
 
 USAGE = """\
 usage: toolwright COMMAND [argument …]
@@ -70,14 +71,14 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if name not in commands():
         raise UserError(f"unknown command {name!r}; {nearest(name, commands())}")
-    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    return int(module.main(rest))
+    return int(load_object(commands()[name])(rest))
 
 
-def commands() -> list[str]:
-    """The modules of this package, but those whose names begin with an underscore."""
-    names = [module.name for module in pkgutil.iter_modules(__path__)]
-    return [name.replace("_", "-") for name in names if not name.startswith("_")]
+def commands() -> dict[str, str]:
+    """A reference to the function that runs each command: a module of this package, or a plugin's."""
+    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+    own = {name.replace("_", "-"): f"{__name__}.{name}:main" for name in names}
+    return dict(sorted({**own, **added_to(__name__)}.items()))
 
 
 def _listing() -> str:
@@ -87,10 +88,8 @@ def _listing() -> str:
 
 def _help_line(name: str) -> str:
     """The first line of the command's docstring, read rather than imported: help must come at once."""
-    module = name.replace("-", "_")
-    for place in map(Path, __path__):
-        for file in (place / f"{module}.py", place / module / "__init__.py"):
-            if file.is_file():
-                text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-                return text.split("\n")[0]
-    return ""
+    spec = importlib.util.find_spec(commands()[name].partition(":")[0])
+    if spec is None or spec.origin is None:
+        return ""
+    text = ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
+    return text.split("\n")[0]

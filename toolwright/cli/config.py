@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str]) -> int:
-    from toolwright.config.compose import PRIMARY
+    from toolwright.config.compose import commands
     from toolwright.config.launch import launch
 
-    named = bool(argv) and argv[0] in PRIMARY
+    named = bool(argv) and argv[0] in commands()
     command, rest = (argv[0], argv[1:]) if named else ("train", argv)
-    usage = "config [train | sft | eval | workflow]"
+    usage = f"config [{' | '.join(commands())}]"
     return launch(
         command, rest, about=__doc__ or "", start=None, usage=usage, foresee=lambda c: foreseen(command, c)
     )

@@ -29,16 +29,26 @@ from toolwright.config.complaints import explained, shown
 from toolwright.config.keys import Schema
 from toolwright.config.origin import Layer, Resolved, origin_of, origins_of
 from toolwright.config.overrides import Given, Vocabulary, read
-from toolwright.config.schema import Config, Run, SupervisedConfig
+from toolwright.config.schema import Config, Run, RunConfig, SupervisedConfig
 from toolwright.config.stored import read_tree
 from toolwright.config.validate import validated
-from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError, nearest
+from toolwright.registry import added_to, load_object
 
 PRESETS = Path(__file__).resolve().parent / "presets"
-SCHEMAS: dict[str, Schema] = {"train": Config, "sft": SupervisedConfig, "workflow": WorkflowConfig}
-PRIMARY = {"train": "train", "eval": "train", "sft": "sft", "workflow": "workflow"}
 RESUMED = "resumed"
+
+
+@functools.cache
+def schemas() -> dict[str, type[RunConfig]]:
+    """The schema of every primary config, those that plugins add among them."""
+    added = {name: load_object(reference) for name, reference in added_to("toolwright.config").items()}
+    return {"train": Config, "sft": SupervisedConfig, **added}
+
+
+def commands() -> list[str]:
+    """The commands that take a configuration."""
+    return ["eval", *schemas()]
 
 
 @dataclass(frozen=True)
@@ -51,11 +61,11 @@ class Source:
 
     @property
     def primary(self) -> str:
-        return PRIMARY[self.command]
+        return "train" if self.command == "eval" else self.command
 
     @property
-    def schema(self) -> Schema:
-        return SCHEMAS[self.primary]
+    def schema(self) -> type[RunConfig]:
+        return schemas()[self.primary]
 
     @property
     def flags(self) -> list[str]:
@@ -200,7 +210,7 @@ class Loader(ConfigLoaderImpl):
 
     def _check_kind(self, folder: Path, blocks: set[str]) -> None:
         strangers = blocks - set(self.source.schema.model_fields)
-        for command, schema in SCHEMAS.items():
+        for command, schema in schemas().items():
             if strangers and blocks <= set(schema.model_fields):
                 raise UserError(
                     f"{folder} is a run of `{command}`; `{self.source.command}` cannot go on with it"
@@ -245,7 +255,7 @@ def _stated(layer: Any) -> dict[str, Any]:
 @functools.cache
 def _store_schemas() -> None:
     """The schema's defaults are the first config of every defaults list; presets state what differs."""
-    for name, schema in SCHEMAS.items():
+    for name, schema in schemas().items():
         ConfigStore.instance().store(
             group="schema", name=name, node=schema().model_dump(mode="json"), package="_global_"
         )
@@ -263,7 +273,7 @@ def _search_path(source: Source) -> ConfigSearchPathImpl:
 
 def _without_strangers(tree: dict[str, Any], layers: Sequence[Layer], schema: Schema) -> dict[str, Any]:
     """A preset may speak to `train` and `sft` at once; what it says to the other one is left out here."""
-    foreign = {name for other in SCHEMAS.values() for name in other.model_fields} - set(schema.model_fields)
+    foreign = {name for other in schemas().values() for name in other.model_fields} - set(schema.model_fields)
     stated = {name for layer in layers if not layer.preset for name in layer.tree}
     return {name: value for name, value in tree.items() if name not in foreign - stated}
 

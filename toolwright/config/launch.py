@@ -23,7 +23,6 @@ from toolwright.config.origin import Resolved
 from toolwright.config.show import show
 from toolwright.config.validate import listed
 from toolwright.failures import UserError
-from toolwright.registry import short_name
 
 Start = Callable[[Any, list[str]], object]
 Work = Callable[[Resolved, list[str]], object]
@@ -205,10 +204,7 @@ class _Job:
             raise _JobFailed(error) from error
 
     def _made_up(self, composed: DictConfig) -> str:
-        if self.source.primary == "workflow":
-            return f"{composed.search.select}-{self.stamp}"
-        what = composed.algorithm.name if self.source.primary == "train" else self.source.command
-        return f"{short_name(what)}-{short_name(composed.task.name)}-{self.stamp}"
+        return f"{self.source.schema.name_for(composed)}-{self.stamp}"
 
 
 def _ask_hydra(loader: Loader, args: argparse.Namespace) -> None:

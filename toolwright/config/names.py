@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolwright.failures import nearest
+from toolwright.registry import added_to
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -22,7 +23,8 @@ class Registered:
     suffixes: tuple[str, ...] = ("",)
 
     def names(self) -> frozenset[str]:
-        return frozenset(name + suffix for name in _registered_in(self.package) for suffix in self.suffixes)
+        known = {*_registered_in(self.package), *added_to(self.package)}
+        return frozenset(name + suffix for name in known for suffix in self.suffixes)
 
     def problem(self, name: str) -> str | None:
         """What is wrong with the name, if anything. A reference (`path.py:name`) is looked up when used."""

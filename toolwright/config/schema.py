@@ -11,6 +11,7 @@ from toolwright.config.block import Block
 from toolwright.config.learning import Algorithm, Optimizer, Update
 from toolwright.config.names import Registered
 from toolwright.config.places import Runtime
+from toolwright.registry import short_name
 
 
 class Run(Block):
@@ -256,10 +257,20 @@ class Train(Block):
     max_skips: PositiveInt = Field(default=5, description="non-finite updates in a row before the run stops")
 
 
-class Config(Block):
-    """The whole configuration of `train` and `eval`."""
+class RunConfig(Block):
+    """The whole configuration of a command that writes a run folder."""
 
     run: Run = Run()
+
+    @classmethod
+    def name_for(cls, composed: Any) -> str:
+        """What a run of a sweep is called by what it does; `composed` is not yet held to the schema."""
+        raise NotImplementedError
+
+
+class Config(RunConfig):
+    """The whole configuration of `train` and `eval`."""
+
     train: Train = Train()
     task: TaskSet = TaskSet()
     model: Model = Model()
@@ -275,6 +286,10 @@ class Config(Block):
     eval: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
     runtime: Runtime = Runtime()
+
+    @classmethod
+    def name_for(cls, composed: Any) -> str:
+        return f"{short_name(composed.algorithm.name)}-{short_name(composed.task.name)}"
 
     @model_validator(mode="after")
     def _combinations(self) -> Config:
@@ -295,10 +310,9 @@ class Config(Block):
         return self
 
 
-class SupervisedConfig(Block):
+class SupervisedConfig(RunConfig):
     """The whole configuration of `sft`."""
 
-    run: Run = Run()
     task: TaskSet = TaskSet()
     model: Model = Model()
     steps: PositiveInt = 200
@@ -316,3 +330,7 @@ class SupervisedConfig(Block):
     )
     tools: dict[str, Any] = Field(default={}, description="as in `train`: what demonstrations call")
     tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
+
+    @classmethod
+    def name_for(cls, composed: Any) -> str:
+        return f"sft-{short_name(composed.task.name)}"

@@ -16,6 +16,7 @@ from toolwright.observe.attempt import visible
 from toolwright.observe.metrics import Metrics, Row, series
 from toolwright.observe.numbers import compact, duration
 from toolwright.observe.summary import Outcome, outcome
+from toolwright.registry import added_to, load_object
 from toolwright.trajectory import Segment, Trajectory, as_groups
 
 ATTEMPTS = 4  # shown of each step
@@ -51,7 +52,7 @@ def _page(run: Path) -> str:
         _tiles(outcome(rows)),
         _warnings(rows),
         _incidents(run),
-        _searches(run),
+        _added(run),
         _curves(rows),
         _attempts(run),
         _settings(run, config),
@@ -131,14 +132,10 @@ def _incidents(run: Path) -> str:
     return f'<h2>{title}</h2><div class="box scroll"><table><tr>{head}</tr>{lines}</table></div>'
 
 
-def _searches(run: Path) -> str:
-    """What searches for workflows have found, where the run is one of those."""
-    if not (run / "searches").is_dir():
-        return ""
-    from toolwright.workflow.draw import section
-    from toolwright.workflow.record import records
-
-    return "".join(section(name, record) for name, record in records(run).items())
+def _added(run: Path) -> str:
+    """Sections of plugins, each named after the folder in the run folder that it is about."""
+    sections = added_to("toolwright.observe.report").items()
+    return "".join(load_object(reference)(run) for folder, reference in sections if (run / folder).is_dir())
 
 
 def _steps(found: Sequence[int]) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 
-from toolwright.verl.command import main
+from toolwright.registry import added_to, load_object
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(load_object(added_to("toolwright.trainer.main_ppo")["main"])())

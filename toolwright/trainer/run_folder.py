@@ -19,7 +19,6 @@ from pathlib import Path
 
 from toolwright import __version__
 from toolwright.config import schema, stored
-from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError
 from toolwright.observe.metrics import Metrics
 from toolwright.registry import short_name
@@ -70,9 +69,7 @@ class RunFolder:
             raise UserError(f"no run can be kept in {path}: {there} {why}; choose another run.dir")
         return cls(path)
 
-    def begin(
-        self, config: schema.Config | schema.SupervisedConfig | WorkflowConfig, *, command: Sequence[str]
-    ) -> None:
+    def begin(self, config: schema.RunConfig, *, command: Sequence[str]) -> None:
         """Once nothing can be wrong with the configuration any more, say what runs here."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.model_copy(update={"run": config.run.model_copy(update={"resume": False})})

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import Path
 
 from toolwright.observe import svg
 from toolwright.observe.attempt import visible
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.operators import CHOOSE, TASK
 from toolwright.workflow.program import Node, Workflow, refs_of
-from toolwright.workflow.record import Record, Row
+from toolwright.workflow.record import Record, Row, records
 
 BOX, TALL, GAP, ACROSS = 150, 40, 34, 24  # pixels of a node, and between nodes
 STEP, LINE = 58, 11  # pixels between generations of the tree, and between its leaves
 MOST_EDIT = 60  # characters
+
+
+def searches(run: Path) -> str:
+    """The sections of a report that show what the searches of a run have found."""
+    return "".join(section(name, record) for name, record in records(run).items())
 
 
 def section(name: str, record: Record) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from toolwright.config.workflow import Guided
 from toolwright.failures import UserError
+from toolwright.workflow.config import Guided
 from toolwright.workflow.features import Columns, features
 from toolwright.workflow.measure import Measured, measured
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of

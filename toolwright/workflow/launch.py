@@ -16,16 +16,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from toolwright.config import workflow as schema
-from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError
 from toolwright.observe.report import write_report
 from toolwright.trainer.run_folder import RunFolder
+from toolwright.workflow import config as schema
 from toolwright.workflow import sites
 from toolwright.workflow.aflow.folder import Folder, named
 from toolwright.workflow.aflow.journal import Beginning, Journal
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.aflow.write import write
+from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.guided import GuidedSelection
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow, single_call

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from toolwright.config.workflow import Aflow
+from toolwright.workflow.config import Aflow
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from toolwright.config.workflow import WorkflowConfig
 from toolwright.failures import UserError
 from toolwright.providers import Chat, close
 from toolwright.providers.budget import Budgeted
 from toolwright.providers.settings import Price, Settings
 from toolwright.trajectory import Task
+from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.datasets import load
 from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
 from toolwright.workflow.program import Limits

@@ -7,8 +7,8 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolwright.environments.builtin.workflow import expected, legal, started
 from toolwright.failures import UserError
+from toolwright.workflow.environment import expected, legal, started
 from toolwright.workflow.language import fresh
 from toolwright.workflow.pool import Experience, ExperiencePool
 from toolwright.workflow.propose import Editor

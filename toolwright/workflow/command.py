@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from toolwright.failures import UserError
 
 if TYPE_CHECKING:
-    from toolwright.config.workflow import WorkflowConfig
+    from toolwright.workflow.config import WorkflowConfig
 
 
 def main(argv: list[str]) -> int:

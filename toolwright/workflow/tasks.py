@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.environments.builtin.workflow import WorkflowWorld, legal, started
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.trajectory import Task
+from toolwright.workflow.environment import WorkflowWorld, legal, started
 
 WORLDS = 256  # that are trained on, unless train_size says otherwise
 HELD_OUT = 1_000_000  # worlds from here on are none of a run's training, whatever its seed

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from toolwright.config.block import Block
-from toolwright.config.schema import Run
+from toolwright.config.schema import RunConfig
 
 
 class Aflow(Block):
@@ -133,15 +133,18 @@ class Where(Block):
     timeout_s: PositiveFloat = Field(default=3600.0, description="the longest a worker may take for its runs")
 
 
-class WorkflowConfig(Block):
+class WorkflowConfig(RunConfig):
     """The whole configuration of `workflow search`."""
 
-    run: Run = Run()
     data: list[str] = Field(default=["simulated"], description="data sets; one search each, side by side")
     search: Search = Search()
     executor: Executor = Executor()
     proposer: Proposer = Proposer()
     runtime: Where = Where()
+
+    @classmethod
+    def name_for(cls, composed: Any) -> str:
+        return str(composed.search.select)
 
     @model_validator(mode="after")
     def _combinations(self) -> WorkflowConfig:

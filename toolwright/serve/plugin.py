@@ -1,0 +1,3 @@
+"""What serving a model adds to Toolwright."""
+
+ADDS = {"toolwright.cli": {"serve": "toolwright.serve.command:main"}}

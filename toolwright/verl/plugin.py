@@ -1,0 +1,3 @@
+"""What reading verl's command lines adds to Toolwright."""
+
+ADDS = {"toolwright.trainer.main_ppo": {"main": "toolwright.verl.command:main"}}

@@ -1,0 +1,9 @@
+"""What workflow search adds to Toolwright."""
+
+ADDS = {
+    "toolwright.cli": {"workflow": "toolwright.workflow.command:main"},
+    "toolwright.config": {"workflow": "toolwright.workflow.config:WorkflowConfig"},
+    "toolwright.environments.builtin": {"workflow": "toolwright.workflow.environment:WorkflowWorld"},
+    "toolwright.observe.report": {"searches": "toolwright.workflow.draw:searches"},
+    "toolwright.tasks.builtin": {"workflow": "toolwright.workflow.tasks:workflow"},
+}
