@@ -27,9 +27,11 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m toolwright.verl.docs > docs/coming-from-verl.md
+	$(BIN)/python docs/rooms.py
 
 install: $(VENV)/.installed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-PRELOADED = ["toolwright.trainer.loop", "toolwright.trainer.sharded_checkpoints", "tiny"]
+PRELOADED = ["toolwright.trainer.loop", "toolwright.learner.sharded_checkpoints", "tiny"]
 
 
 def forks() -> ForkServerContext:

@@ -13,9 +13,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from toolwright.cli import main
+from toolwright.learner import checkpoints
 from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trainer import checkpoints
 
 
 @pytest.fixture

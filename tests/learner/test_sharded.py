@@ -22,15 +22,15 @@ from torch.distributed.checkpoint import FileSystemWriter
 from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.learner import checkpoints, sharded_checkpoints
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE
+from toolwright.learner.sharded_checkpoints import Saver
 from toolwright.learner.sharding import Group
 from toolwright.learner.shares import plan, shares
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
-from toolwright.trainer import checkpoints, sharded_checkpoints
 from toolwright.trainer.learning import Learner
-from toolwright.trainer.sharded_checkpoints import Saver
 from toolwright.trajectory import Trajectory
 
 STEPS = 5

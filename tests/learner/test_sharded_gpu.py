@@ -12,11 +12,11 @@ import torch
 
 from tests.ports import free_port
 from toolwright.config import schema
+from toolwright.learner import sharded_checkpoints
 from toolwright.learner.ranks import ALONE
+from toolwright.learner.sharded_checkpoints import Saver
 from toolwright.learner.sharding import Group
-from toolwright.trainer import sharded_checkpoints
 from toolwright.trainer.learning import Learner
-from toolwright.trainer.sharded_checkpoints import Saver
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.disk import room_for
 from toolwright.failures import UserError
-from toolwright.trainer import checkpoints
+from toolwright.learner import checkpoints
 from toolwright.trainer.loop import train
 from toolwright.trainer.run_folder import RunFolder
 

@@ -17,8 +17,8 @@ import pytest
 
 from tests.trainer.runs import metrics, rollouts
 from tests.trainer.test_interrupt import waits
+from toolwright.learner import checkpoints
 from toolwright.runtime.undertaker import marked, of_ray
-from toolwright.trainer import checkpoints
 from toolwright.trainer.loop import train
 
 from .clusters import PATIENT, ROOT, configured, told, words

@@ -17,7 +17,7 @@ import pytest
 
 from tests.trainer.runs import metrics, rollouts
 from toolwright.failures import UserError
-from toolwright.trainer import checkpoints
+from toolwright.learner import checkpoints
 from toolwright.trainer.loop import Trainer, train
 
 from .clusters import HERE, PATIENT, configured, told, walked

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from toolwright.cli import main
-from toolwright.trainer import checkpoints, run_folder
+from toolwright.learner import checkpoints
+from toolwright.trainer import run_folder
 
 
 def die() -> None:

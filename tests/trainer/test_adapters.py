@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from toolwright.cli import main
+from toolwright.learner import checkpoints
 from toolwright.models import adapter_folder, huggingface
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trainer import checkpoints
 
 from .conftest import Build
 from .runs import metrics, rollouts, trained, words

@@ -13,7 +13,7 @@ import pytest
 from tests.disk import room_for
 from toolwright.cli import main
 from toolwright.failures import UserError
-from toolwright.trainer import checkpoints
+from toolwright.learner import checkpoints
 from toolwright.trainer.run import Run
 from toolwright.trainer.run_folder import RunFolder
 

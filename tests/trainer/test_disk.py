@@ -12,7 +12,7 @@ import pytest
 
 from tests.disk import permissions_count
 from toolwright.cli import main
-from toolwright.trainer import checkpoints
+from toolwright.learner import checkpoints
 from toolwright.trainer.loop import Trainer
 
 from .runs import metrics, trained, words

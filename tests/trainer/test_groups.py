@@ -11,8 +11,8 @@ import torch
 
 from toolwright.algorithms import selection
 from toolwright.failures import UserError
+from toolwright.learner import checkpoints
 from toolwright.models.attention import PackedAttention
-from toolwright.trainer import checkpoints
 from toolwright.trainer.sampling import Sampled
 from toolwright.trajectory import Trajectory
 

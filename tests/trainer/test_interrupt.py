@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from toolwright.trainer import checkpoints
+from toolwright.learner import checkpoints
 from toolwright.trainer.interrupt import Interrupt, Stopped
 
 from .runs import HERE, metrics, trained, words

@@ -17,8 +17,8 @@ from tests.forks import forks
 from tests.waiting import wait_until
 from toolwright.cli import main
 from toolwright.failures import UserError
+from toolwright.learner import checkpoints
 from toolwright.runtime.crew import LearnerLost
-from toolwright.trainer import checkpoints
 from toolwright.trainer.loop import Trainer
 
 from . import dies

@@ -16,6 +16,7 @@ import numpy as np
 import ray
 
 from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.learner import checkpoints
 from toolwright.runtime import placement, session
 from toolwright.runtime.crew import Incident, LearnerLost
 from toolwright.runtime.dealing import Dealer, Quarantine, Worker, WorkerLost
@@ -27,7 +28,6 @@ from toolwright.runtime.supervision import Supervisor
 from toolwright.runtime.tensors import packed, unpacked
 from toolwright.runtime.timeline import Event
 from toolwright.runtime.transport import Array, Shipment, Shipped
-from toolwright.trainer import checkpoints
 from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolwright.learner import checkpoints
 from toolwright.runtime.crew import Incident
 from toolwright.runtime.timeline import Event, Stages
-from toolwright.trainer import checkpoints
 from toolwright.trajectory import Arrived, Task, Trajectory, save, unheard
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolwright.failures import UserError
+from toolwright.learner import checkpoints
 from toolwright.models import adapter_folder, huggingface
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trainer import checkpoints, roles
+from toolwright.trainer import roles
 
 
 def from_checkpoint(checkpoint: Path, folder: Path, *, like: Path | None = None) -> None:

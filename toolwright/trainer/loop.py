@@ -14,10 +14,10 @@ from toolwright.agents.rollout import most_turns
 from toolwright.algorithms import advantages
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.learner import checkpoints
 from toolwright.runtime.undertaker import attended
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings
-from toolwright.trainer import checkpoints
 from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.run import Run

@@ -37,8 +37,8 @@ from toolwright.trainer.reward_role import RewardRole, build_scorer
 from toolwright.trajectory import Trajectory
 
 if TYPE_CHECKING:
+    from toolwright.learner.sharded_checkpoints import Saver
     from toolwright.learner.sharding import Group
-    from toolwright.trainer.sharded_checkpoints import Saver
 
 ONLY = Rank()
 
@@ -217,7 +217,7 @@ class PolicyRole:
     @cached_property
     def saver(self) -> Saver:
         """Of several ranks."""
-        from toolwright.trainer.sharded_checkpoints import Saver
+        from toolwright.learner.sharded_checkpoints import Saver
 
         return Saver(cast("Group", self.place.ranks))
 
@@ -232,7 +232,7 @@ class PolicyRole:
 
     def restore_from(self, path: str) -> None:
         """Each rank reads its part."""
-        from toolwright.trainer import sharded_checkpoints
+        from toolwright.learner import sharded_checkpoints
 
         sharded_checkpoints.restore(Path(path), self.learner, self.saver.ranks)
 

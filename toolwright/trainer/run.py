@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from toolwright.config import schema
 from toolwright.config.batch import batch_line, checkpoint_line, rate_line
 from toolwright.failures import UserError
+from toolwright.learner import checkpoints
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
@@ -20,7 +21,6 @@ from toolwright.observe.summary import closing_table
 from toolwright.registry import short_name
 from toolwright.runtime.crew import Incident, LearnerLost
 from toolwright.runtime.timeline import use
-from toolwright.trainer import checkpoints
 from toolwright.trainer.doubts import OutOfTokens, SameRewards
 from toolwright.trainer.gap import GapAlarm
 from toolwright.trainer.interrupt import Interrupt, Stopped

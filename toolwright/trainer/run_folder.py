@@ -20,11 +20,11 @@ from pathlib import Path
 from toolwright import __version__
 from toolwright.config import schema, stored
 from toolwright.failures import UserError
+from toolwright.learner import checkpoints
 from toolwright.observe.metrics import Metrics
 from toolwright.registry import short_name
 from toolwright.runtime.crew import Incident
 from toolwright.runtime.timeline import Timeline
-from toolwright.trainer import checkpoints
 from toolwright.trajectory import Trajectory, save
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, the largest file that is allowed

@@ -6,22 +6,18 @@ The folder must be one that all ranks see. What lies in it is torch's distribute
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from toolwright.learner import checkpoints
 from toolwright.learner.sharding import Group
-from toolwright.trainer import checkpoints
-from toolwright.trainer.learning import Learner
+from toolwright.learner.shards import read
 
 SUMS = ".checksums"  # of one rank's files, until the first rank has collected them
 # Of a checkpoint that cannot be written or read; torch collects what the ranks raised in the last of them.
@@ -128,7 +124,11 @@ def _settle(written: Future[Any], folder: Path, step: int, state: dict[str, Any]
     checkpoints.settle(folder, step, keep=keep)
 
 
-def restore(path: Path, learner: Learner, ranks: Group) -> dict[str, Any]:
+class Restorable(Protocol):
+    def restore(self, state: dict[str, Any], tensors: dict[str, Any]) -> None: ...
+
+
+def restore(path: Path, learner: Restorable, ranks: Group) -> dict[str, Any]:
     """The learner as the checkpoint has it, its plain values returned. All ranks call it; they may be more
     or fewer than wrote it, or it may be of a single process."""
     shards = path / checkpoints.SHARDS
@@ -160,30 +160,3 @@ def any_of(ranks: Group, mine: bool) -> bool:
     found = torch.tensor(float(mine))
     dist.all_reduce(found, dist.ReduceOp.MAX, group=ranks.aside)
     return bool(found)
-
-
-def whole(shards: Path) -> dict[str, Any]:
-    """The tree of a checkpoint with every tensor whole, for a process that has no ranks."""
-    return read(shards, lambda size, dtype: torch.empty(size, dtype=dtype), alone=True)
-
-
-def read(
-    shards: Path, blank: Callable[[torch.Size, torch.dtype], Tensor], *, alone: bool = False
-) -> dict[str, Any]:
-    """The tree of a checkpoint; `blank` makes room for a tensor, or for a part of it."""
-    reader = dcp.FileSystemReader(shards)
-    metadata = reader.read_metadata()
-    flat: dict[str, Any] = {
-        name: blank(found.size, found.properties.dtype) if isinstance(found, TensorStorageMetadata) else None
-        for name, found in metadata.state_dict_metadata.items()
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that there are no ranks is meant
-        dcp.load(flat, storage_reader=reader, no_dist=alone)
-    tree: dict[str, Any] = {}
-    for name, path in metadata.planner_data.items():
-        place = tree
-        for key in path[:-1]:
-            place = place.setdefault(key, {})
-        place[path[-1]] = flat[name]
-    return tree

@@ -133,9 +133,9 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     state = plain(path)
     try:
         if (path / SHARDS).is_dir():
-            from toolwright.trainer import sharded_checkpoints
+            from toolwright.learner import shards
 
-            return state, sharded_checkpoints.whole(path / SHARDS)
+            return state, shards.whole(path / SHARDS)
         return state, torch.load(path / TENSORS, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes can make an unpickler raise anything
         raise unreadable(path, error) from error

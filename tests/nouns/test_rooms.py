@@ -1,0 +1,52 @@
+"""The rooms: which may import which, and that the architecture page shows it."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def linted(folder: Path) -> subprocess.CompletedProcess[str]:
+    """import-linter over the package that lies in `folder`."""
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); sys.argv = ['lint-imports', '--no-cache']; "
+    code += "from importlinter.cli import lint_imports_command; lint_imports_command()"
+    line = [sys.executable, "-c", code]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    shutil.copytree(
+        ROOT / "toolwright", tmp_path / "toolwright", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_rooms_import_downwards_only(house: Path) -> None:
+    done = linted(house)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_import_upwards_inside_a_function_is_found(house: Path) -> None:
+    with (house / "toolwright/models/norm.py").open("a") as file:
+        file.write("\n\ndef late() -> None:\n    from toolwright.trainer import loop\n")
+    done = linted(house)
+    assert done.returncode == 1
+    assert "toolwright.models.norm -> toolwright.trainer" in done.stdout
+
+
+def test_the_architecture_page_shows_the_rooms_as_they_are() -> None:
+    spec = importlib.util.spec_from_file_location("rooms", ROOT / "docs/rooms.py")
+    assert spec is not None
+    assert spec.loader is not None
+    rooms = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rooms)
+    assert rooms.PAGE.read_text(encoding="utf-8") == rooms.page(), "run `make docs`"
