@@ -35,7 +35,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from toolwright.algorithms import advantages, aggregate
-from toolwright.config.schema import TaskSet
+from toolwright.config.schema import TaskConfig
 from toolwright.environments.builtin.gridworld import MOVES, GridWorld
 from toolwright.tasks import load
 from toolwright.trajectory import Task
@@ -51,7 +51,7 @@ Attempt = tuple[list[str], list[int], bool]  # the states, what was done in each
 
 @cache
 def level(seed: int) -> Task:
-    config = TaskSet(name="gridworld", params={**SHAPE, "view": "place"}, train_size=1, held_out_size=1)
+    config = TaskConfig(name="gridworld", params={**SHAPE, "view": "place"}, train_size=1, held_out_size=1)
     return load(config, seed=seed).train[0]
 
 

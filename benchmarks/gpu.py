@@ -132,7 +132,7 @@ def engine_of(decoder: Any, slots: int) -> Any:
 
     tokenizer = Tokenizer.characters("0123456789")
     tokenizer.end_tokens = frozenset()  # every sequence is as long as it may be
-    settings = schema.Engine(slots=slots, timeout_s=600)
+    settings = schema.EngineConfig(slots=slots, timeout_s=600)
     return build(settings, decoder=decoder, tokenizer=tokenizer, dtype=torch.bfloat16)
 
 
@@ -228,7 +228,7 @@ def update_of(decoder: Any, sequences: int = 32, length: int = 512) -> Callable[
     from toolwright.learner.policy import Policy
 
     policy = Policy(
-        decoder, schema.Optimizer(lr=1e-6), total_updates=100, temperature=1.0,
+        decoder, schema.OptimizerConfig(lr=1e-6), total_updates=100, temperature=1.0,
         micro_tokens=sequences * length, dtype=torch.bfloat16,
     )  # fmt: skip
     actions = torch.cat([torch.arange(i * length + 1, (i + 1) * length) for i in range(sequences)])

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import orjson
 
-from toolwright.sandbox.load import Connection, Report
+from toolwright.sandbox.load import LoadConnection, Report
 from toolwright.sandbox.local import command
 
 EVERY_S = 0.02
@@ -91,7 +91,7 @@ async def big_batches(url: str) -> None:
     body = orjson.dumps({"runs": [{"code": 5, "nothing": number} for number in range(BAD_ITEMS)]})
 
     async def once() -> None:
-        connection = Connection(url)
+        connection = LoadConnection(url)
         while True:
             await connection.post("/run/batch", body)
 
@@ -99,14 +99,14 @@ async def big_batches(url: str) -> None:
 
 
 async def hoarding_session(url: str) -> None:
-    opening = Connection(url)
+    opening = LoadConnection(url)
     name = orjson.loads((await opening.post("/sessions", b"{}"))[1])["id"]
     cell = orjson.dumps({"code": "import time; time.sleep(500)", "timeout_s": 60})
     turned_away = 0
 
     async def once() -> None:
         nonlocal turned_away
-        connection = Connection(url)
+        connection = LoadConnection(url)
         code, _ = await connection.post(f"/sessions/{name}/run", cell)
         turned_away += code == 429
         if turned_away == CELLS - CELLS_KEPT:

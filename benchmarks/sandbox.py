@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import orjson
 
-from toolwright.sandbox.load import Connection, Report, load, status_of
+from toolwright.sandbox.load import LoadConnection, Report, load, status_of
 from toolwright.sandbox.local import local_server
 
 PRINT = "print(1+1)"
@@ -42,7 +42,7 @@ def show(name: str, report: Report, wanted: str = "") -> None:
 
 async def sessions(url: str, *, count: int, seconds: float) -> Report:
     """Each session is called by one caller, as an agent does."""
-    opening = Connection(url)
+    opening = LoadConnection(url)
     names = [orjson.loads((await opening.post("/sessions", b"{}"))[1])["id"] for _ in range(count)]
     await opening.close()
     body = orjson.dumps({"code": "1+1"})
@@ -121,7 +121,7 @@ def soak(url: str, calls: int) -> None:
     async def batches(count: int) -> None:
         async def caller() -> None:
             nonlocal count
-            connection = Connection(url)
+            connection = LoadConnection(url)
             while count > 0:
                 count -= 64
                 code, _ = await connection.post("/run/batch", body)

@@ -97,7 +97,7 @@ async def in_process(folder: Path) -> AsyncIterator[Ask]:
     from toolwright.engines import Sampling
     from toolwright.providers.local import load
 
-    model = load(schema.Model(path=str(folder), context=512), schema.Engine(slots=32))
+    model = load(schema.Model(path=str(folder), context=512), schema.EngineConfig(slots=32))
     engine = model.engine.engine
 
     async def ask(seed: int) -> int:

@@ -26,13 +26,13 @@ import torch
 from toolwright.agents.attempt import Attempt
 from toolwright.agents.formats import Offered
 from toolwright.agents.formats.tags import Tags
-from toolwright.agents.rollout import Rollout, Wanted
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.agents.tool_use import ToolUse
 from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 from toolwright.trajectory import Task, Trajectory
 
 ALPHABET = "0123456789+-*/=()<>. abcdefghijklmnopqrstuvwxyz"
@@ -53,8 +53,8 @@ class Sleepy(Tags):
         super().__init__()
         self.latencies = list(latencies)
 
-    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
-        return [Call("sleep", {"seconds": self.latencies.pop(0)})] if self.latencies else []
+    def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
+        return [ToolRequest("sleep", {"seconds": self.latencies.pop(0)})] if self.latencies else []
 
 
 class Waiting(ToolUse):
@@ -67,7 +67,7 @@ class Waiting(ToolUse):
 class Sleeper:
     """Tool use in which each attempt has its own latencies."""
 
-    def __init__(self, config: schema.Rollout, tools: object, tokenizer: Tokenizer) -> None:
+    def __init__(self, config: schema.RolloutConfig, tools: object, tokenizer: Tokenizer) -> None:
         self.given = (config, tools, tokenizer)
 
     async def attempt(self, attempt: Attempt) -> None:
@@ -90,8 +90,8 @@ def rollout() -> Rollout:
         vocab=tokenizer.size, layers=3, width=96, heads=4, kv_heads=4, ffn=256, context=512, head_dim=24
     )
     decoder = Decoder(shape).initialise(0)
-    engine = NativeEngine(schema.Engine(), decoder=decoder, tokenizer=tokenizer, dtype=torch.float32)
-    config = schema.Rollout(
+    engine = NativeEngine(schema.EngineConfig(), decoder=decoder, tokenizer=tokenizer, dtype=torch.float32)
+    config = schema.RolloutConfig(
         agent=f"{HERE}:Sleeper", max_tokens=TOKENS_A_TURN, max_turns=16, tool_prompt="", stop=[]
     )
     return Rollout(config, engine, tokenizer, tools={"sleep": {"path": f"{HERE}:sleep"}})
@@ -99,7 +99,9 @@ def rollout() -> Rollout:
 
 async def measure(made: Rollout, latencies: list[list[float]], name: str) -> Measured:
     wanted = [
-        Wanted(Task(str(i), [{"role": "user", "content": "12+3"}], extra_info={"latencies": own}), name, i, i)
+        AttemptRequest(
+            Task(str(i), [{"role": "user", "content": "12+3"}], extra_info={"latencies": own}), name, i, i
+        )
         for i, own in enumerate(latencies)
     ]
     started = time.perf_counter()

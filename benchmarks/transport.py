@@ -69,7 +69,7 @@ class OpensOnly(roles.PolicyRole):
 
 
 def members(names: Sequence[str], brief: Any, colleagues: Any, rank: Any) -> dict[str, Any]:
-    place = roles.Workplace(brief, rank)
+    place = roles.RoleContext(brief, rank)
     kinds = {**roles.ROLES, "policy": OpensOnly}
     return {name: kinds[name](place, colleagues) for name in names}
 
@@ -105,8 +105,8 @@ def measure(trajectories: int, tokens: int, steps: int) -> dict[str, float]:
     from toolwright.trainer.loop import Trainer
     from toolwright.trainer.measures import of_sample
 
-    whole = cluster.ClusterCrew
-    cluster.ClusterCrew = lambda *a, members: whole(*a, members=f"{HERE}:members")  # type: ignore
+    whole = cluster.ClusterRoles
+    cluster.ClusterRoles = lambda *a, members: whole(*a, members=f"{HERE}:members")  # type: ignore
     samples, said = 8, tokens - 64
     words = [
         "runtime=ray",

@@ -69,11 +69,11 @@ def searched(
     """The true scores of the start and of what one search returned."""
     from toolwright.workflow.config import Aflow, Guided
     from toolwright.workflow.guided import GuidedSelection
-    from toolwright.workflow.policy import Policy, configured
+    from toolwright.workflow.policy import EditPolicy, configured
     from toolwright.workflow.program import single_call
     from toolwright.workflow.propose import Editor, Uniform
     from toolwright.workflow.runner import Bench
-    from toolwright.workflow.search import Budget, Proposer, Search
+    from toolwright.workflow.search import Proposer, SearchBudget, WorkflowSearch
     from toolwright.workflow.select import AflowSelection, Selection
     from toolwright.workflow.sites import SimulatedSite
     from toolwright.workflow.tree import schedule
@@ -94,10 +94,10 @@ def searched(
         selection = GuidedSelection(guided, own, len(tasks), prior if experienced else None)
     proposer: Proposer = Uniform(editor)
     if proposing in policies:
-        proposer = Policy(configured(Path(policies[proposing]), ["run.threads=1"]), editor)
+        proposer = EditPolicy(configured(Path(policies[proposing]), ["run.threads=1"]), editor)
 
     async def go() -> tuple[float, float]:
-        search = Search(
+        search = WorkflowSearch(
             name=f"{row} {seed}",
             setting=site.setting,
             kind=site.kind,
@@ -106,7 +106,7 @@ def searched(
             proposer=proposer,
             runner=Bench(site, None),
             pool=None,
-            budget=Budget(round(part * runs)),
+            budget=SearchBudget(round(part * runs)),
             seed=seed,
             converge=False,
         )
@@ -130,7 +130,7 @@ def experience(pool: str, seed: int) -> None:
     from toolwright.workflow.program import single_call
     from toolwright.workflow.propose import Editor, Uniform
     from toolwright.workflow.runner import Bench
-    from toolwright.workflow.search import Budget, Search
+    from toolwright.workflow.search import SearchBudget, WorkflowSearch
     from toolwright.workflow.sites import SimulatedSite
     from toolwright.workflow.tree import schedule
 
@@ -141,7 +141,7 @@ def experience(pool: str, seed: int) -> None:
     async def go() -> None:
         guided = Guided()
         tasks = [task.id for task in site.tasks()]
-        search = Search(
+        search = WorkflowSearch(
             name=f"experience {seed}",
             setting=site.setting,
             kind=site.kind,
@@ -150,7 +150,7 @@ def experience(pool: str, seed: int) -> None:
             proposer=Uniform(Editor(site.operators, site.prompts, site.limits)),
             runner=Bench(site, None),
             pool=own,
-            budget=Budget(800),
+            budget=SearchBudget(800),
             seed=seed,
             converge=False,
         )

@@ -50,14 +50,14 @@ class Ranks:
 def _serve(end: Connection) -> None:
     import torch
 
-    from toolwright.learner.sharding import Group
+    from toolwright.learner.sharding import RankGroup
 
     torch.set_num_threads(1)
     while True:
         work, args, settings = end.recv()
         try:
             joined = {"address": "127.0.0.1", "device": torch.device("cpu"), "timeout_s": 300.0, **settings}
-            group = Group.join(**joined)
+            group = RankGroup.join(**joined)
             try:
                 answer = True, work(group, *args)
             finally:

@@ -12,7 +12,7 @@ from toolwright.agents.tool_use import ToolUse
 from toolwright.config import schema
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 from toolwright.tools.toolbox import Toolbox
 
 
@@ -78,11 +78,11 @@ class Forced(ToolUse):
     """A tool-using agent whose every turn calls a tool, whatever a random model says: takes what it needs by
     name, as agents may."""
 
-    def __init__(self, config: schema.Rollout, tools: Toolbox, tokenizer: Tokenizer) -> None:
+    def __init__(self, config: schema.RolloutConfig, tools: Toolbox, tokenizer: Tokenizer) -> None:
         super().__init__(config, tools, tokenizer)
         self.format = Always()
 
 
 class Always(Tags):
-    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
-        return [Call(next(iter(offered)), {"text": said[:5]})]
+    def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
+        return [ToolRequest(next(iter(offered)), {"text": said[:5]})]

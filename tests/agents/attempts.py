@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toolwright.agents.rollout import Rollout, Wanted
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Task, Trajectory
@@ -33,12 +33,14 @@ def rollout_of(
 ) -> Rollout:
     engine = ScriptedEngine(made, script, context=context)
     given = {"max_tokens": 4_096, "retry_pause_s": 0.0, "retries": 0, "tool_prompt": "", **config}
-    return Rollout(schema.Rollout(**given), engine, made, tools={name: ALL[name] for name in tools})
+    return Rollout(schema.RolloutConfig(**given), engine, made, tools={name: ALL[name] for name in tools})
 
 
 def run(rollout: Rollout, count: int = 1, **extra: Any) -> list[Trajectory]:
     async def attempts() -> list[Trajectory]:
-        wanted = [Wanted(Task(f"t{i}", PROMPT, extra_info=extra), f"g{i}", 0, i) for i in range(count)]
+        wanted = [
+            AttemptRequest(Task(f"t{i}", PROMPT, extra_info=extra), f"g{i}", 0, i) for i in range(count)
+        ]
         try:
             return await rollout.run(wanted)
         finally:

@@ -10,7 +10,7 @@ import pytest
 
 from toolwright.agents import formats
 from toolwright.agents.demonstration import Demonstrator
-from toolwright.agents.rollout import Rollout, Wanted
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.tools.toolbox import Toolbox
@@ -59,16 +59,16 @@ def test_it_is_token_by_token_what_an_attempt_would_be(style: str, name: str, ca
     said: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": CALLS}
     if calls_as == "text":
         offered = formats.offered_by(SCHEMAS)
-        text = call_format.write(formats.Call("echo", {"text": "408"}), offered)
+        text = call_format.write(formats.ToolRequest("echo", {"text": "408"}), offered)
         said = {"role": "assistant", "content": text}
     messages = [ASKED, said, {"role": "tool", "name": "echo", "content": "408"}]
     messages += [{"role": "assistant", "content": "it is 408"}]
     trajectory = Demonstrator(made, call_format, SCHEMAS).trajectory(0, messages)
     assert learned(trajectory)[-1].endswith("it is 408" + end)
     script = saying(made, *learned(trajectory))
-    config = schema.Rollout(call_format=name, max_tokens=999)
+    config = schema.RolloutConfig(call_format=name, max_tokens=999)
     rollout = Rollout(config, ScriptedEngine(made, script), made, tools=ECHO)
-    (attempt,) = asyncio.run(rollout.run([Wanted(Task("t", [ASKED]), "g", 0, 0)]))
+    (attempt,) = asyncio.run(rollout.run([AttemptRequest(Task("t", [ASKED]), "g", 0, 0)]))
     assert everything(made, attempt.tokens) == everything(made, trajectory.tokens)
     assert attempt.tokens == trajectory.tokens
     assert attempt.mask == trajectory.mask

@@ -21,7 +21,7 @@ from toolwright.engines import Completion, Sampling
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.learner.policy import Policy
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 from toolwright.trajectory import Trajectory
 
 from .attempts import ALL, FORMATS, PROMPT, is_the_engines_stream, rollout_of, run
@@ -43,11 +43,12 @@ class TestExactTokens:
         marks = [STYLES[style][1], *STYLES[style][2], *STYLES[style][3]]
         calls = [
             call_format.write(
-                Call("echo", {"text": data.draw(st.sampled_from(["1", *marks, "\0", "é"]))}), offered
+                ToolRequest("echo", {"text": data.draw(st.sampled_from(["1", *marks, "\0", "é"]))}), offered
             ),
-            call_format.write(Call("add", {"a": 1, "b": 2}), offered),
+            call_format.write(ToolRequest("add", {"a": 1, "b": 2}), offered),
             call_format.write(
-                Call("noise", {"kind": data.draw(st.sampled_from(["surrogate", "private", "nul"]))}), offered
+                ToolRequest("noise", {"kind": data.draw(st.sampled_from(["surrogate", "private", "nul"]))}),
+                offered,
             ),
         ]
         word = st.one_of(
@@ -76,7 +77,7 @@ class TestExactTokens:
         made = tokenizer(style)
         end = STYLES[style][1]
         name = "llama3" if style == "llama3" else "hermes"
-        call = formats.build(name, {}, made).write(Call("echo", {"text": "42"}), {})
+        call = formats.build(name, {}, made).write(ToolRequest("echo", {"text": "42"}), {})
         (trajectory,) = run(rollout_of(made, saying(made, call + end, "it is 42" + end), call_format=name))
         conversation = [
             *PROMPT,
@@ -175,8 +176,8 @@ def test_engine_and_learner_agree_over_turns_with_tools() -> None:
     alphabet = '<>/addnow(){}:", 0123456789echo'
     made = Tokenizer.characters(alphabet)
     model = tiny.decoder(vocab=made.size, context=256)
-    engine = NativeEngine(schema.Engine(slots=4), decoder=model, tokenizer=made, dtype=torch.float32)
-    config = schema.Rollout(
+    engine = NativeEngine(schema.EngineConfig(slots=4), decoder=model, tokenizer=made, dtype=torch.float32)
+    config = schema.RolloutConfig(
         agent=f"{Path(__file__).with_name('agents.py')}:Forced",
         max_tokens=12,
         max_turns=3,
@@ -187,7 +188,12 @@ def test_engine_and_learner_agree_over_turns_with_tools() -> None:
     assert all(t.failure is None for t in trajectories)
     assert any(s.source == "tool" for t in trajectories for s in t.segments)
     policy = Policy(
-        model, schema.Optimizer(), total_updates=1, temperature=1.0, micro_tokens=500, dtype=torch.float32
+        model,
+        schema.OptimizerConfig(),
+        total_updates=1,
+        temperature=1.0,
+        micro_tokens=500,
+        dtype=torch.float32,
     )
     batch = Batch.pack(trajectories)
     gap = policy.statistics(batch)["log_prob"] - batch.columns["sampled_log_prob"]

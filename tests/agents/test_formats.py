@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.agents import formats
-from toolwright.agents.formats import FORMATS, Format
+from toolwright.agents.formats import FORMATS, CallFormat
 from toolwright.agents.formats.tags import Tags
 from toolwright.agents.formats.thinking import spoken
 from toolwright.failures import UserError
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 from .templates import tokenizer
 
@@ -31,16 +31,16 @@ SCHEMAS = [schema("python", code="string"), schema("add", a="integer", b="intege
 OFFERED = formats.offered_by(SCHEMAS)
 
 
-def build(name: str, **params: Any) -> Format:
+def build(name: str, **params: Any) -> CallFormat:
     return formats.build(name, params, tokenizer("chatml"))
 
 
-def read(name: str, text: str) -> list[Call | Malformed]:
+def read(name: str, text: str) -> list[ToolRequest | Malformed]:
     return build(name).parse(text, OFFERED)
 
 
-CODE = Call("python", {"code": "print(1)"})
-SUM = Call("add", {"a": 1, "b": 2})
+CODE = ToolRequest("python", {"code": "print(1)"})
+SUM = ToolRequest("add", {"a": 1, "b": 2})
 
 
 class TestWellFormed:
@@ -49,26 +49,26 @@ class TestWellFormed:
         [
             ("tags", "so: <tool>print(1)</tool>", [CODE]),
             ("tags", "<python>print(1)</python> then <add>{'a'", [CODE, Malformed]),
-            ("tags", '<add>{"a": 1, "b": 2}</add><now></now>', [SUM, Call("now")]),
+            ("tags", '<add>{"a": 1, "b": 2}</add><now></now>', [SUM, ToolRequest("now")]),
             ("hermes", '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>', [SUM]),
             (
                 "hermes",
                 '<tool_call>{"name": "add", "arguments": "{\\"a\\": 1, \\"b\\": 2}"}</tool_call>',
                 [SUM],
             ),
-            ("hermes", '<tool_call>{"name": "now"}</tool_call>', [Call("now")]),
+            ("hermes", '<tool_call>{"name": "now"}</tool_call>', [ToolRequest("now")]),
             (
                 "qwen3_coder",
                 "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n2\n</parameter>\n"
                 "</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
-                [SUM, Call("now")],
+                [SUM, ToolRequest("now")],
             ),
             ("qwen3_coder", "<function=python><parameter=code>\nprint(1)\n</parameter></function>", [CODE]),
             ("llama3", '{"name": "add", "parameters": {"a": 1, "b": 2}}', [SUM]),
             (
                 "llama3",
                 '<|python_tag|>{"name": "now"}; {"name": "add", "parameters": {"a": 1, "b": 2}}',
-                [Call("now"), SUM],
+                [ToolRequest("now"), SUM],
             ),
             ("llama3", "<|python_tag|>print(1)", [CODE]),
             ("fenced", "Let us see.\n```python\nprint(1)\n```\n", [CODE]),
@@ -83,8 +83,8 @@ class TestWellFormed:
             assert isinstance(one, Malformed) if other is Malformed else one == other
 
     @pytest.mark.parametrize("name", NAMES)
-    @pytest.mark.parametrize("call", [CODE, SUM, Call("now")])
-    def test_what_is_written_is_read(self, name: str, call: Call) -> None:
+    @pytest.mark.parametrize("call", [CODE, SUM, ToolRequest("now")])
+    def test_what_is_written_is_read(self, name: str, call: ToolRequest) -> None:
         assert read(name, build(name).write(call, OFFERED)) == [call]
 
     @pytest.mark.parametrize("name", NAMES)
@@ -93,8 +93,8 @@ class TestWellFormed:
     def test_any_code_is_read_as_it_was_written(self, name: str, code: str) -> None:
         if name in ("fenced", "qwen3_coder"):
             code = code.strip("\n")  # the line ends belong to the format
-        assert read(name, build(name).write(Call("python", {"code": code}), OFFERED)) == [
-            Call("python", {"code": code})
+        assert read(name, build(name).write(ToolRequest("python", {"code": code}), OFFERED)) == [
+            ToolRequest("python", {"code": code})
         ]
 
     @pytest.mark.parametrize("name", NAMES)
@@ -107,12 +107,12 @@ class TestWellFormed:
 
     def test_an_argument_may_hold_the_closing_tag(self) -> None:
         text = '<tool_call>{"name": "python", "arguments": {"code": "</tool_call>"}}</tool_call>'
-        assert read("hermes", text) == [Call("python", {"code": "</tool_call>"})]
+        assert read("hermes", text) == [ToolRequest("python", {"code": "</tool_call>"})]
 
     def test_search_r1_is_tags_by_other_names(self) -> None:
         tags = Tags(call="search", result="information")
         offered = formats.offered_by([schema("wiki", query="string")])
-        assert tags.parse("<search>who?</search>", offered) == [Call("wiki", {"query": "who?"})]
+        assert tags.parse("<search>who?</search>", offered) == [ToolRequest("wiki", {"query": "who?"})]
         assert tags.result("Ada") == "<information>Ada</information>"
         assert tags.stop(offered) == ("</search>", "</wiki>")
 
@@ -155,15 +155,15 @@ class TestMalformed:
     def test_a_megabyte_of_argument_is_an_argument(self) -> None:
         code = "x" * 1_000_000
         for name in NAMES:
-            assert read(name, build(name).write(Call("python", {"code": code}), OFFERED)) == [
-                Call("python", {"code": code})
+            assert read(name, build(name).write(ToolRequest("python", {"code": code}), OFFERED)) == [
+                ToolRequest("python", {"code": code})
             ]
 
     def test_half_a_surrogate_pair_is_replaced(self) -> None:
         (found,) = read(
             "hermes", '<tool_call>{"name": "python", "arguments": {"code": "\\ud800"}}</tool_call>'
         )
-        assert isinstance(found, Call)
+        assert isinstance(found, ToolRequest)
         assert found.arguments["code"].encode()
 
     @pytest.mark.parametrize("name", NAMES)
@@ -239,8 +239,8 @@ SHARDS = st.one_of(
 @settings(max_examples=1_000, deadline=None)
 def test_nothing_a_policy_writes_breaks_a_parser(name: str, shards: list[str]) -> None:
     for found in read(name, "".join(shards)):
-        assert isinstance(found, Call | Malformed)
-        if isinstance(found, Call):
+        assert isinstance(found, ToolRequest | Malformed)
+        if isinstance(found, ToolRequest):
             json.dumps(found.arguments, allow_nan=False).encode()
             assert isinstance(found.name, str)
             assert found.name

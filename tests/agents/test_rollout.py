@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 
-from toolwright.agents.rollout import Rollout, Wanted, seed_of
+from toolwright.agents.rollout import AttemptRequest, Rollout, seed_of
 from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.failures import UserError
@@ -27,24 +27,27 @@ def rollout_of(agent: str = "single_turn", *, slots: int = 8, ends: bool = False
     """`agent`: a registered one, or the name of a class in this folder's `agents.py`."""
     tokenizer = TOKENIZER if ends else ENDLESS
     engine = NativeEngine(
-        schema.Engine(slots=slots, timeout_s=120), decoder=MODEL, tokenizer=tokenizer, dtype=torch.float32
+        schema.EngineConfig(slots=slots, timeout_s=120),
+        decoder=MODEL,
+        tokenizer=tokenizer,
+        dtype=torch.float32,
     )
     name = agent if agent == "single_turn" else f"{OWN}:{agent}"
     settings = {"max_tokens": 6, "timeout_s": 120.0, "retry_pause_s": 0.01, **config}
-    return Rollout(schema.Rollout(agent=name, **settings), engine, tokenizer)
+    return Rollout(schema.RolloutConfig(agent=name, **settings), engine, tokenizer)
 
 
-def wanted(count: int, **trouble: dict[str, Any]) -> list[Wanted]:
+def wanted(count: int, **trouble: dict[str, Any]) -> list[AttemptRequest]:
     """`t2={"trouble": "hang"}`: what happens to the attempt at the second task."""
     made = []
     for i in range(count):
         prompt = [{"role": "user", "content": f"{i}+{i}="}]
         task = Task(f"t{i}", prompt, extra_info=trouble.get(f"t{i}", {}))
-        made.append(Wanted(task, group=f"g{i}", index=0, seed=seed_of("test", i)))
+        made.append(AttemptRequest(task, group=f"g{i}", index=0, seed=seed_of("test", i)))
     return made
 
 
-def run(rollout: Rollout, asked: list[Wanted], **more: Any) -> list[Trajectory]:
+def run(rollout: Rollout, asked: list[AttemptRequest], **more: Any) -> list[Trajectory]:
     return asyncio.run(rollout.run(asked, **more))
 
 
@@ -81,7 +84,7 @@ class TestSingleTurn:
 
     def test_a_temperature_of_the_callers_goes_before_the_configured(self) -> None:
         rollout = rollout_of(temperature=1.0)
-        other = [Wanted(w.task, w.group, w.index, w.seed + 1) for w in wanted(3)]
+        other = [AttemptRequest(w.task, w.group, w.index, w.seed + 1) for w in wanted(3)]
         greedy = [run(rollout, asked, temperature=0.0) for asked in (wanted(3), other)]
         assert [essence(t) for t in greedy[0]] == [essence(t) for t in greedy[1]]
 
@@ -188,7 +191,7 @@ class TestFailures:
     def test_a_prompt_that_does_not_fit_costs_its_own_attempt(self) -> None:
         asked = wanted(2)
         long = Task("long", [{"role": "user", "content": "1" * 200}])
-        trajectories = run(rollout_of(), [asked[0], Wanted(long, "long", 0, 0), asked[1]])
+        trajectories = run(rollout_of(), [asked[0], AttemptRequest(long, "long", 0, 0), asked[1]])
         assert [kind(t) for t in trajectories] == [None, "task", None]
 
 

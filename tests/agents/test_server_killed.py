@@ -15,7 +15,7 @@ import pytest
 
 from tests.ports import free_port
 from tests.waiting import wait_until
-from toolwright.agents.rollout import Rollout, Wanted
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.sandbox.local import command
 from toolwright.trajectory import Task, Trajectory
@@ -73,7 +73,7 @@ def sandbox() -> Iterator[Sandbox]:
 def attempts(url: str, *meanwhile: Any, takes_s: float, **tool: Any) -> list[Trajectory]:
     """All attempts at once, while the given coroutine functions do harm."""
     made = tokenizer("chatml")
-    config = schema.Rollout(
+    config = schema.RolloutConfig(
         max_tokens=200, retries=0, tool_prompt="", call_format="tags", timeout_s=600, tool_timeout_s=600
     )
     engine = ScriptedEngine(made, saying(made, CALL.format(takes_s), "42<|im_end|>"))
@@ -83,7 +83,7 @@ def attempts(url: str, *meanwhile: Any, takes_s: float, **tool: Any) -> list[Tra
     async def all_of_them() -> list[Trajectory]:
         harm = [asyncio.create_task(one()) for one in meanwhile]
         try:
-            return await rollout.run([Wanted(task, "g", i, i) for i in range(ATTEMPTS)])
+            return await rollout.run([AttemptRequest(task, "g", i, i) for i in range(ATTEMPTS)])
         finally:
             await asyncio.gather(*harm)
             await rollout.close()

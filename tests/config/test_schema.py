@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from toolwright.config.keys import every_key, find, leaves
-from toolwright.config.schema import Config, Rollout, Run, SupervisedConfig
+from toolwright.config.schema import Config, RolloutConfig, RunConfig, SupervisedConfig
 from toolwright.workflow.config import WorkflowConfig
 
 
@@ -38,11 +38,11 @@ def test_every_key_can_say_what_it_takes() -> None:
 @pytest.mark.parametrize("value", [True, "many", 0, 1.5, None, float("inf"), [4]])
 def test_a_number_of_samples_is_a_positive_integer(value: object) -> None:
     with pytest.raises(ValidationError):
-        Rollout(samples=value)  # type: ignore[arg-type]
+        RolloutConfig(samples=value)  # type: ignore[arg-type]
 
 
 def test_a_number_is_good_text() -> None:
-    assert Run(name=2024).name == "2024"  # type: ignore[arg-type]
+    assert RunConfig(name=2024).name == "2024"  # type: ignore[arg-type]
 
 
 def test_a_configuration_cannot_be_changed_once_made() -> None:

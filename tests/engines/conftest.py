@@ -64,7 +64,7 @@ def promised(engine_name: str) -> Promised:
 @pytest.fixture(scope="session")
 def vllm_process() -> Iterator[EngineProcess]:
     """One for all tests: what is started over it has the weights of the test's own model."""
-    config = schema.Engine(name="vllm", slots=64, timeout_s=1200)
+    config = schema.EngineConfig(name="vllm", slots=64, timeout_s=1200)
     process = start(config, MODELS[SERVED], tiny.characters(), torch.float32)
     yield process
     process.close()
@@ -91,11 +91,11 @@ def build(engine_name: str, request: pytest.FixtureRequest) -> Iterator[Build]:
         dtype = settings.pop("dtype")
         if engine_name == "vllm":
             process = request.getfixturevalue("vllm_process")
-            config = schema.Engine(name="vllm", **settings)
+            config = schema.EngineConfig(name="vllm", **settings)
             return VllmEngine(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype, process=process)
         # A limit for a turn is not one for a server to be met within.
         limit, settings["timeout_s"] = settings["timeout_s"], 300.0
-        config = schema.Engine(name="http", url=request.getfixturevalue("http_server").url, **settings)
+        config = schema.EngineConfig(name="http", url=request.getfixturevalue("http_server").url, **settings)
         engine = HttpEngine(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
         engine.timeout_s = limit
         made.append(engine)
@@ -130,7 +130,7 @@ def make(
     timeout_s: float = 300.0,
     dtype: torch.dtype = torch.float32,
 ) -> Any:
-    config = schema.Engine(name=name, slots=slots, timeout_s=timeout_s)
+    config = schema.EngineConfig(name=name, slots=slots, timeout_s=timeout_s)
     return engines.registry.get(name).target(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
 
 

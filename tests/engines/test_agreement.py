@@ -59,7 +59,7 @@ def test_engine_and_learner_agree_while_training_at_a_high_rate(
     engine = make("native", model, TOKENIZER, slots=slots)
     policy = Policy(
         model,
-        schema.Optimizer(lr=0.03, max_grad_norm=10.0),
+        schema.OptimizerConfig(lr=0.03, max_grad_norm=10.0),
         total_updates=10,
         temperature=temperature,
         micro_tokens=200,  # several micro-batches, so that packing is part of what is tested
@@ -102,7 +102,7 @@ def test_long_prompts_and_short_ones_side_by_side_agree(heads: dict[str, int]) -
     answers = asyncio.run(all_of_them())
     policy = Policy(
         model,
-        schema.Optimizer(),
+        schema.OptimizerConfig(),
         total_updates=1,
         temperature=1.0,
         micro_tokens=2000,
@@ -118,7 +118,7 @@ def test_a_stale_cache_would_be_noticed() -> None:
     engine = make("native", model, TOKENIZER)
     policy = Policy(
         model,
-        schema.Optimizer(),
+        schema.OptimizerConfig(),
         total_updates=1,
         temperature=1.0,
         micro_tokens=1000,

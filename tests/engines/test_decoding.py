@@ -7,14 +7,14 @@ import tiny
 import torch
 
 from toolwright.engines.native.decoding import InPlace, PackedWeights
-from toolwright.models.products import Packed
+from toolwright.models.products import PackedMatrix
 
 
 def test_the_next_publication_is_laid_out_in_the_same_memory() -> None:
     pack, model = PackedWeights(), tiny.decoder()
     first, second = pack(model).unembedding, pack(model).unembedding
-    assert isinstance(first, Packed)
-    assert isinstance(second, Packed)
+    assert isinstance(first, PackedMatrix)
+    assert isinstance(second, PackedMatrix)
     assert first.panels.data_ptr() == second.panels.data_ptr()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from toolwright.engines import delivery
-from toolwright.engines.delivery import Parcel, bit_sum, checksum, compare, named_weights, received
+from toolwright.engines.delivery import WeightDelivery, bit_sum, checksum, compare, named_weights, received
 from toolwright.failures import InfrastructureFailure
 from toolwright.models import huggingface, lora
 
@@ -24,7 +24,7 @@ KINDS = [torch.float32, torch.bfloat16]
 @pytest.mark.parametrize("kind", tiny.SHAPES)
 def test_what_arrives_is_what_was_sent(kind: str, dtype: torch.dtype) -> None:
     weights = named_weights(tiny.decoder(**tiny.SHAPES[kind]), dtype)
-    with Parcel(weights) as parcel:
+    with WeightDelivery(weights) as parcel:
         found = received(parcel.note)
         assert found.keys() == weights.keys()
         assert all(torch.equal(found[name], tensor) for name, tensor in weights.items())
@@ -90,5 +90,5 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(delivery, "SHARED_MEMORY", tmp_path)
     shared = torch.zeros(4)
     with pytest.raises(RuntimeError, match="share memory"):
-        Parcel({"a": shared, "b": shared})
+        WeightDelivery({"a": shared, "b": shared})
     assert not list(tmp_path.iterdir())

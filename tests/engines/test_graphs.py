@@ -28,7 +28,7 @@ BF16 = torch.bfloat16
 
 def engine_of(slots: int = 16, *, ends: bool = False, **changes: Any) -> NativeEngine:
     decoder = tiny.decoder(**{"context": 256, "head_dim": 16, **changes}).cuda()
-    config = schema.Engine(slots=slots, timeout_s=60)
+    config = schema.EngineConfig(slots=slots, timeout_s=60)
     return build(config, decoder=decoder, tokenizer=tiny.characters(ends=ends), dtype=BF16)
 
 

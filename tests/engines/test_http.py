@@ -37,7 +37,7 @@ def meet() -> Iterator[Meet]:
     made = []
 
     def one(url: str | None, **settings: Any) -> HttpEngine:
-        config = schema.Engine(name="http", url=url, **{"timeout_s": 120.0, **settings})
+        config = schema.EngineConfig(name="http", url=url, **{"timeout_s": 120.0, **settings})
         made.append(HttpEngine(config, decoder=MODEL, tokenizer=ENDLESS, dtype=torch.float32))
         return made[-1]
 

@@ -16,7 +16,7 @@ import torch
 from tests.waiting import wait_until
 from toolwright.config import schema
 from toolwright.engines import Sampling
-from toolwright.engines.delivery import Parcel
+from toolwright.engines.delivery import WeightDelivery
 from toolwright.engines.http import HttpEngine
 from toolwright.engines.vllm import VllmEngine
 from toolwright.failures import InfrastructureFailure, UserError
@@ -34,12 +34,14 @@ LONG = Sampling(max_tokens=100_000, seed=1)
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
 def test_without_the_package_it_is_said_where_to_find_it() -> None:
     with pytest.raises(UserError, match=r"vllm is not installed; docs/engines\.md"):
-        VllmEngine(schema.Engine(name="vllm"), decoder=tiny.decoder(), tokenizer=ENDLESS, dtype=torch.float32)
+        VllmEngine(
+            schema.EngineConfig(name="vllm"), decoder=tiny.decoder(), tokenizer=ENDLESS, dtype=torch.float32
+        )
 
 
 @pytest.mark.vllm
 def test_an_argument_that_vllm_does_not_have_is_refused_at_the_start() -> None:
-    config = schema.Engine(name="vllm", params={"max_num_seq": 3})
+    config = schema.EngineConfig(name="vllm", params={"max_num_seq": 3})
     with pytest.raises(UserError, match=r"engine\.params\.max_num_seq: vLLM has no such .* 'max_num_seqs'"):
         VllmEngine(config, decoder=tiny.decoder(), tokenizer=ENDLESS, dtype=torch.float32)
 
@@ -52,7 +54,9 @@ def model() -> Decoder:
 
 @pytest.fixture(scope="module")
 def engine(model: Decoder) -> Iterator[VllmEngine]:
-    config = schema.Engine(name="vllm", slots=8, timeout_s=1200, params={"max_num_batched_tokens": 2048})
+    config = schema.EngineConfig(
+        name="vllm", slots=8, timeout_s=1200, params={"max_num_batched_tokens": 2048}
+    )
     made = VllmEngine(config, decoder=model, tokenizer=ENDLESS, dtype=torch.float32)
     yield made
     asyncio.run(made.close())
@@ -89,16 +93,16 @@ class TestItsProcess:
     def test_weights_that_were_damaged_on_the_way_are_not_taken_for_new(
         self, engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        written = Parcel._written
+        written = WeightDelivery._written
 
-        def damaged(parcel: Parcel) -> Path:
+        def damaged(parcel: WeightDelivery) -> Path:
             path = written(parcel)
             content = bytearray(path.read_bytes())
             content[-1] ^= 1
             path.write_bytes(content)
             return path
 
-        monkeypatch.setattr(Parcel, "_written", damaged)
+        monkeypatch.setattr(WeightDelivery, "_written", damaged)
         with pytest.raises(InfrastructureFailure, match="version 7 arrived damaged in worker 0 of the vllm"):
             engine.publish(7)
         assert engine.weights_version != 7
@@ -107,7 +111,7 @@ class TestItsProcess:
         assert ask_one(engine, PROMPT, Sampling()).weights_version == 8
 
     def test_a_publication_leaves_no_file(self, engine: VllmEngine) -> None:
-        with Parcel({"a": torch.ones(3)}) as parcel:
+        with WeightDelivery({"a": torch.ones(3)}) as parcel:
             assert parcel.folder is not None
             assert parcel.folder.is_dir()
         assert not parcel.folder.exists()
@@ -163,13 +167,13 @@ class TestAnotherArchitecture:
         return made
 
     def test_in_a_process(self, decoder: Decoder) -> None:
-        config = schema.Engine(name="vllm", slots=4, timeout_s=1200)
+        config = schema.EngineConfig(name="vllm", slots=4, timeout_s=1200)
         self.agrees(VllmEngine(config, decoder=decoder, tokenizer=ENDLESS, dtype=torch.float32), decoder)
 
     def test_behind_a_server(self, decoder: Decoder, tmp_path: Path) -> None:
         with Server(tmp_path / "served", decoder, tiny.characters()) as server:
             move(decoder)  # what is served is not what is learned, until it is published
-            config = schema.Engine(name="http", url=server.url, timeout_s=300)
+            config = schema.EngineConfig(name="http", url=server.url, timeout_s=300)
             self.agrees(HttpEngine(config, decoder=decoder, tokenizer=ENDLESS, dtype=torch.float32), decoder)
 
     @staticmethod

@@ -41,7 +41,7 @@ def model() -> Decoder:
 @pytest.fixture(scope="module")
 def engine(model: Decoder) -> Iterator[VllmEngine]:
     params = {"gpu_memory_utilization": 0.2, "enforce_eager": True}
-    config = schema.Engine(name="vllm", slots=64, timeout_s=500, params=params)
+    config = schema.EngineConfig(name="vllm", slots=64, timeout_s=500, params=params)
     made = VllmEngine(config, decoder=model, tokenizer=ENDLESS, dtype=torch.bfloat16)
     yield made
     asyncio.run(made.close())

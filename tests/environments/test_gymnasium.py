@@ -87,7 +87,7 @@ def test_names_that_do_not_fit_are_an_error() -> None:
 
 
 def test_tasks_are_seeds_and_never_the_same() -> None:
-    tasks = load(schema.TaskSet(name="gymnasium", train_size=16, held_out_size=16), seed=0)
+    tasks = load(schema.TaskConfig(name="gymnasium", train_size=16, held_out_size=16), seed=0)
     seeds = [task.extra_info["environment"]["seed"] for task in [*tasks.train, *tasks.held_out]]
     assert len(set(seeds)) == 32
     assert tasks.demonstrate is None

@@ -13,7 +13,7 @@ from toolwright.environments import ENVIRONMENTS
 from toolwright.environments.builtin.gridworld import GridWorld
 from toolwright.environments.builtin.shop import Shop
 from toolwright.environments.builtin.sokoban import Sokoban
-from toolwright.environments.catalogue import Product, Wish
+from toolwright.environments.catalogue import Product, ShoppingGoal
 from toolwright.failures import UserError
 from toolwright.tasks import TaskSet, load
 from toolwright.trajectory import Task
@@ -23,7 +23,9 @@ TASK = Task("t", [])
 
 
 def built(name: str, *, seed: int = 0, size: int = 32, held_out: int = 16, **params: Any) -> TaskSet:
-    return load(schema.TaskSet(name=name, params=params, train_size=size, held_out_size=held_out), seed=seed)
+    return load(
+        schema.TaskConfig(name=name, params=params, train_size=size, held_out_size=held_out), seed=seed
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -88,7 +90,7 @@ def test_grid_levels_are_of_the_size_and_the_length_asked_for() -> None:
 )
 def test_levels_that_cannot_be_are_told(name: str, params: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        load(schema.TaskSet(name=name, params=params), seed=0)
+        load(schema.TaskConfig(name=name, params=params), seed=0)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "gymnasium"])
@@ -129,7 +131,7 @@ def test_a_box_is_pushed_but_not_through_walls_or_boxes() -> None:
     assert blocked.step("right").anchor == blocked.reset(TASK).anchor
 
 
-WISH = Wish(kind="mug", attributes=["light", "soft"], options={"colour": "red"}, most=20)
+WISH = ShoppingGoal(kind="mug", attributes=["light", "soft"], options={"colour": "red"}, most=20)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import tiny
 import torch
 
 from toolwright.agents.environment import read_action
-from toolwright.agents.rollout import Rollout, Wanted
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.environments import InvalidAction
@@ -29,13 +29,15 @@ def run(
 ) -> list[Trajectory]:
     """Attempts at one task in an environment of this folder's `worlds.py`, or a built-in one."""
     tokenizer = tiny.characters()
-    engine = NativeEngine(schema.Engine(slots=8), decoder=MODEL, tokenizer=tokenizer, dtype=torch.float32)
-    config = schema.Rollout(**{"max_tokens": 2, "retries": 0, "max_turns": 5, **(rollout or {})})
+    engine = NativeEngine(
+        schema.EngineConfig(slots=8), decoder=MODEL, tokenizer=tokenizer, dtype=torch.float32
+    )
+    config = schema.RolloutConfig(**{"max_tokens": 2, "retries": 0, "max_turns": 5, **(rollout or {})})
     where = f"{WORLDS}:{name}" if name[0].isupper() else name
     task = Task(
         "t", [{"role": "system", "content": ""}], extra_info={"environment": {"name": where, **settings}}
     )
-    wanted = [Wanted(task, "g", number, seed=number) for number in range(count)]
+    wanted = [AttemptRequest(task, "g", number, seed=number) for number in range(count)]
     return asyncio.run(Rollout(config, engine, tokenizer).run(wanted))
 
 

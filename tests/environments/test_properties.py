@@ -32,7 +32,7 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def one(kind: str, seed: int) -> Task:
     name, params = SETTINGS[kind]
-    config = schema.TaskSet(name=name, params=params, train_size=1, held_out_size=1)
+    config = schema.TaskConfig(name=name, params=params, train_size=1, held_out_size=1)
     return load(config, seed=seed).train[0]
 
 
@@ -142,7 +142,7 @@ def test_every_level_is_solved_by_its_own_solution(kind: str, seed: int) -> None
 def test_an_alphabet_has_all_that_is_ever_shown_or_said(kind: str) -> None:
     name, params = SETTINGS[kind]
     tasks = load(
-        schema.TaskSet(name=name, params={**params, "noise": 0.5}, train_size=20, held_out_size=2), seed=0
+        schema.TaskConfig(name=name, params={**params, "noise": 0.5}, train_size=20, held_out_size=2), seed=0
     )
     assert tasks.demonstrate is not None
     for task in tasks.train:

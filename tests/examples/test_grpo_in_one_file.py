@@ -56,16 +56,16 @@ def test_the_readable_loop_gives_the_trainers_losses(example: ModuleType, tmp_pa
 
     epochs, settings = 4, example.make_optimizer(torch.nn.Linear(1, 1)).param_groups[0]
     config = schema.Config(
-        run=schema.Run(threads=1),
-        task=schema.TaskSet(
+        run=schema.RunConfig(threads=1),
+        task=schema.TaskConfig(
             name="sort", params={"alphabet": "abc", "min_length": 2, "max_length": 3}, held_out_size=4
         ),
         model=schema.Model(layers=2, width=32, heads=2, kv_heads=2, ffn=64, context=32),
-        rollout=schema.Rollout(prompts=6, samples=8, max_tokens=4),
+        rollout=schema.RolloutConfig(prompts=6, samples=8, max_tokens=4),
         algorithm=schema.Algorithm(aggregate="seq-mean-token-mean"),
         update=schema.Update(
             epochs=epochs,
-            policy=schema.Optimizer(lr=5 * settings["lr"], betas=settings["betas"]),
+            policy=schema.OptimizerConfig(lr=5 * settings["lr"], betas=settings["betas"]),
         ),
     )
     trainer = Trainer(config)

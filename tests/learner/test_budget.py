@@ -20,7 +20,7 @@ from toolwright.learner.policy import Policy
 def policy_of(micro_tokens: int | None) -> Policy:
     return Policy(
         tiny.decoder(),
-        schema.Optimizer(lr=0.01),
+        schema.OptimizerConfig(lr=0.01),
         total_updates=10,
         temperature=1.0,
         micro_tokens=micro_tokens,
@@ -97,7 +97,7 @@ def test_so_is_every_pass_wherever_memory_ends(
     asked = 2 * max(batch.lengths)
     made = Critic(
         tiny.decoder(),
-        schema.Optimizer(lr=0.01),
+        schema.OptimizerConfig(lr=0.01),
         total_updates=10,
         micro_tokens=asked,
         clip=1.0,

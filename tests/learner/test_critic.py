@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:this machine announces AMX")
 def critic_of(*, lr: float = 0.01, clip: float = 10.0, **settings: Any) -> Critic:
     return Critic(
         tiny.decoder(**settings.pop("shape", {})),
-        schema.Optimizer(lr=lr),
+        schema.OptimizerConfig(lr=lr),
         total_updates=100,
         micro_tokens=150,
         clip=clip,
@@ -51,7 +51,7 @@ def test_learning_values_leaves_the_policy_as_it_is() -> None:
     policy = tiny.decoder()
     before = [parameter.detach().clone() for parameter in policy.parameters()]
     critic = Critic(
-        policy, schema.Optimizer(), total_updates=1, micro_tokens=1000, clip=0.2, dtype=torch.float32
+        policy, schema.OptimizerConfig(), total_updates=1, micro_tokens=1000, clip=0.2, dtype=torch.float32
     )
     critic.update(tiny.batch(4))
     assert all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))

@@ -39,7 +39,7 @@ PRECISIONS = pytest.mark.parametrize(
 def policy_of(dtype: torch.dtype) -> Policy:
     return Policy(
         tiny.decoder(kv_heads=2, context=128).cuda(),
-        schema.Optimizer(lr=0.01),
+        schema.OptimizerConfig(lr=0.01),
         total_updates=10,
         temperature=1.0,
         micro_tokens=200,
@@ -72,7 +72,7 @@ def sample(engine: NativeEngine, count: int) -> Batch:
 def test_what_the_engine_recorded_is_about_what_the_learner_finds(dtype: torch.dtype, gap: float) -> None:
     policy = policy_of(dtype)
     engine = build(
-        schema.Engine(slots=8, timeout_s=60),
+        schema.EngineConfig(slots=8, timeout_s=60),
         decoder=policy.decoder,
         tokenizer=tiny.characters(),
         dtype=dtype,
@@ -93,7 +93,7 @@ def test_policy_reference_and_critic_learn_there(dtype: torch.dtype, gap: float)
     reference = Frozen.copy_of(policy)
     critic = Critic(
         policy.decoder,
-        schema.Optimizer(lr=0.01),
+        schema.OptimizerConfig(lr=0.01),
         total_updates=20,
         micro_tokens=200,
         clip=10.0,
@@ -216,7 +216,7 @@ def test_what_memory_has_no_room_for_is_done_in_parts_or_refused(leave: Callable
 
     def fresh() -> Policy:
         return Policy(
-            copy.deepcopy(decoder).cuda(), schema.Optimizer(lr=1e-5), total_updates=10, temperature=1.0,
+            copy.deepcopy(decoder).cuda(), schema.OptimizerConfig(lr=1e-5), total_updates=10, temperature=1.0,
             micro_tokens=65_536, dtype=torch.bfloat16,
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ SELECTIVE = {
 def policy_of(micro_tokens: int) -> Policy:
     return Policy(
         tiny.decoder(kv_heads=2, qk_norm=True, family="qwen3"),
-        schema.Optimizer(),
+        schema.OptimizerConfig(),
         total_updates=1,
         temperature=0.8,
         micro_tokens=micro_tokens,
@@ -113,7 +113,7 @@ def test_the_critics_gradient_is_that_of_the_whole(parts: int) -> None:
     def gradient(micro_tokens: int) -> dict[str, Tensor]:
         critic = Critic(
             tiny.decoder(),
-            schema.Optimizer(),
+            schema.OptimizerConfig(),
             total_updates=1,
             micro_tokens=micro_tokens,
             clip=0.2,

@@ -17,7 +17,7 @@ from toolwright.learner.optimizer import Optimizer, schedule
 
 quick = settings(max_examples=50, deadline=None, derandomize=True)
 configs = st.builds(
-    schema.Optimizer,
+    schema.OptimizerConfig,
     warmup_steps=st.integers(0, 20),
     decay=st.sampled_from(["constant", "linear", "cosine"]),
     min_lr_ratio=st.floats(0, 1),
@@ -27,7 +27,7 @@ configs = st.builds(
 class TestTheSchedule:
     @given(configs, st.integers(1, 100))
     @quick
-    def test_rises_while_warming_up_and_never_after(self, config: schema.Optimizer, total: int) -> None:
+    def test_rises_while_warming_up_and_never_after(self, config: schema.OptimizerConfig, total: int) -> None:
         curve = [schedule(update, total, config) for update in range(total + 30)]
         warm = min(config.warmup_steps, len(curve))
         assert all(a < b for a, b in pairwise(curve[:warm]))
@@ -37,13 +37,13 @@ class TestTheSchedule:
 
     @given(configs, st.integers(1, 100))
     @quick
-    def test_ends_where_it_should(self, config: schema.Optimizer, total: int) -> None:
+    def test_ends_where_it_should(self, config: schema.OptimizerConfig, total: int) -> None:
         end = schedule(total + config.warmup_steps + 1, total + config.warmup_steps, config)
         assert end == pytest.approx(1.0 if config.decay == "constant" else config.min_lr_ratio)
 
     def test_by_example(self) -> None:
         def curve(**changes: Any) -> list[float]:
-            config = schema.Optimizer(**changes)
+            config = schema.OptimizerConfig(**changes)
             return [round(schedule(update, 8, config), 4) for update in range(9)]
 
         assert curve(warmup_steps=4) == [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1]
@@ -58,7 +58,7 @@ class TestTheSchedule:
     def test_is_what_the_optimiser_uses(self) -> None:
         layer = nn.Linear(2, 2)
         optimizer = Optimizer(
-            layer, schema.Optimizer(lr=0.1, warmup_steps=2, decay="linear"), total_updates=4
+            layer, schema.OptimizerConfig(lr=0.1, warmup_steps=2, decay="linear"), total_updates=4
         )
         used = []
         for _ in range(5):
@@ -74,7 +74,7 @@ class TestTheSchedule:
 
 def test_a_gradient_longer_than_the_limit_is_shortened() -> None:
     layer = nn.Linear(3, 3)
-    optimizer = Optimizer(layer, schema.Optimizer(max_grad_norm=0.5), total_updates=1)
+    optimizer = Optimizer(layer, schema.OptimizerConfig(max_grad_norm=0.5), total_updates=1)
     for parameter in layer.parameters():
         parameter.grad = torch.full_like(parameter, 10.0)
     metrics = optimizer.step()
@@ -87,7 +87,7 @@ def test_a_gradient_longer_than_the_limit_is_shortened() -> None:
 
 def test_a_gradient_within_the_limit_is_used_as_it_is() -> None:
     layer = nn.Linear(3, 3, bias=False)
-    optimizer = Optimizer(layer, schema.Optimizer(max_grad_norm=0.5), total_updates=1)
+    optimizer = Optimizer(layer, schema.OptimizerConfig(max_grad_norm=0.5), total_updates=1)
     gradient = torch.full_like(layer.weight, 0.1)
     layer.weight.grad = gradient.clone()
     assert optimizer.step()["grad_norm"] == pytest.approx(0.3)
@@ -99,7 +99,7 @@ def test_only_matrices_decay() -> None:
     layer = nn.Linear(3, 3)
     nn.init.ones_(layer.weight)
     nn.init.ones_(layer.bias)
-    optimizer = Optimizer(layer, schema.Optimizer(lr=0.1, weight_decay=0.5), total_updates=1)
+    optimizer = Optimizer(layer, schema.OptimizerConfig(lr=0.1, weight_decay=0.5), total_updates=1)
     for parameter in layer.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -111,7 +111,7 @@ def test_what_is_frozen_stays() -> None:
     layer = nn.Linear(3, 3)
     layer.bias.requires_grad_(False)
     before = layer.bias.clone()
-    optimizer = Optimizer(layer, schema.Optimizer(), total_updates=1)
+    optimizer = Optimizer(layer, schema.OptimizerConfig(), total_updates=1)
     layer(torch.ones(1, 3)).sum().backward()
     optimizer.step()
     assert torch.equal(layer.bias, before)
@@ -120,7 +120,7 @@ def test_what_is_frozen_stays() -> None:
 def test_it_is_the_adamw_of_torch() -> None:
     mine, theirs = nn.Linear(4, 3), nn.Linear(4, 3)
     theirs.load_state_dict(mine.state_dict())
-    config = schema.Optimizer(lr=0.01, weight_decay=0.1, max_grad_norm=1e9)
+    config = schema.OptimizerConfig(lr=0.01, weight_decay=0.1, max_grad_norm=1e9)
     optimizer = Optimizer(mine, config, total_updates=100)
     reference = torch.optim.AdamW(
         [{"params": [theirs.weight]}, {"params": [theirs.bias], "weight_decay": 0.0}],

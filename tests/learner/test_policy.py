@@ -25,7 +25,7 @@ PLAIN = Objective(schema.Algorithm(), norm_tokens=16)
 def policy_of(*, dtype: torch.dtype = torch.float32, **optimizer: Any) -> Policy:
     return Policy(
         tiny.decoder(),
-        schema.Optimizer(**{"lr": 0.01, **optimizer}),
+        schema.OptimizerConfig(**{"lr": 0.01, **optimizer}),
         total_updates=20,
         temperature=1.0,
         micro_tokens=200,

@@ -26,7 +26,7 @@ from toolwright.learner import checkpoints, sharded_checkpoints
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE
 from toolwright.learner.sharded_checkpoints import Saver
-from toolwright.learner.sharding import Group
+from toolwright.learner.sharding import RankGroup
 from toolwright.learner.shares import plan, shares
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
@@ -121,7 +121,7 @@ def test_losses_and_gradients_are_those_of_one_process(ranks: Ranks, size: int, 
     assert [other["weights"] for other in others[1:]] == [{}] * (size - 1)
 
 
-def until_saved(group: Group, folder: Path) -> list[dict[str, float]]:
+def until_saved(group: RankGroup, folder: Path) -> list[dict[str, float]]:
     """Saves after step 2, but is not let write before the weights have changed; the metrics from then on."""
     learner, saver, let = learner_of("ppo", group), Saver(group), threading.Event()
     write = FileSystemWriter.write_data
@@ -142,13 +142,13 @@ def until_saved(group: Group, folder: Path) -> list[dict[str, float]]:
     return metrics
 
 
-def gone_on(group: Group, path: Path) -> list[dict[str, float]]:
+def gone_on(group: RankGroup, path: Path) -> list[dict[str, float]]:
     learner = learner_of("ppo", group)
     assert sharded_checkpoints.restore(path, learner, group)["step"] == 2
     return learn(learner, range(3, STEPS + 1))
 
 
-def refused(group: Group, path: Path) -> str:
+def refused(group: RankGroup, path: Path) -> str:
     other = Learner(config_of("ppo"), tiny.decoder(), max_turns=3, ranks=group)
     with pytest.raises(UserError) as said:
         sharded_checkpoints.restore(path, other, group)
@@ -217,7 +217,7 @@ def test_a_checkpoint_of_one_process_goes_on_over_ranks(ranks: Ranks, tmp_path: 
     assert_same(ranks(2, gone_on, path)[0], learn(learner, range(3, STEPS + 1)))
 
 
-def saves_where_it_cannot(group: Group, folder: Path) -> list[str]:
+def saves_where_it_cannot(group: RankGroup, folder: Path) -> list[str]:
     """Three checkpoints, the second without room on one rank: what it says, and which ones are there."""
     learner, saver = learner_of("grpo", group), Saver(group)
     said = []
@@ -245,7 +245,7 @@ def test_a_checkpoint_that_one_rank_cannot_write_is_not_there(ranks: Ranks, tmp_
         assert there == ["step_1", "step_3"]
 
 
-def saves_nowhere(group: Group, folder: Path) -> str:
+def saves_nowhere(group: RankGroup, folder: Path) -> str:
     saver = Saver(group)
     with pytest.raises(UserError) as said:
         saver.save(folder, 1, {"step": 1}, learner_of("grpo", group).state()[1], keep=1)
@@ -259,7 +259,7 @@ def test_no_rank_waits_for_a_checkpoint_that_cannot_be_begun(ranks: Ranks, tmp_p
         assert said == f"could not write checkpoint {gone}/step_1: its folder is gone"
 
 
-def stays_fresh(group: Group) -> bool:
+def stays_fresh(group: RankGroup) -> bool:
     """Whether a learner that is saved before its first update takes that as if it had not been."""
     saved, restored, neither = (learner_of("grpo", group) for _ in range(3))
     saved.state()
@@ -272,7 +272,7 @@ def test_saving_before_the_first_update_changes_nothing(ranks: Ranks) -> None:
     assert ranks(2, stays_fresh) == [True, True]
 
 
-def with_a_hole(group: Group) -> list[list[float]]:
+def with_a_hole(group: RankGroup) -> list[list[float]]:
     """The middle one of three updates has an advantage that is no number, in one rank's sequences only."""
     learner = learner_of("grpo", group)
     found = []
@@ -293,7 +293,7 @@ def test_all_ranks_skip_an_update_that_is_not_finite_on_one(ranks: Ranks) -> Non
     assert [skipped for skipped, *_ in one] == [0.0, 1.0, 0.0]
 
 
-def exported(group: Group, folder: Path) -> dict[str, Tensor]:
+def exported(group: RankGroup, folder: Path) -> dict[str, Tensor]:
     learner = learner_of("grpo", group)
     learn(learner, range(1, 2))
     learner.policy.export(folder)

@@ -15,7 +15,7 @@ from toolwright.config import schema
 from toolwright.learner import sharded_checkpoints
 from toolwright.learner.ranks import ALONE
 from toolwright.learner.sharded_checkpoints import Saver
-from toolwright.learner.sharding import Group
+from toolwright.learner.sharding import RankGroup
 from toolwright.trainer.learning import Learner
 
 pytestmark = [
@@ -26,8 +26,8 @@ DEVICE = torch.device("cuda", 0)
 
 
 @pytest.fixture(params=[False, True], ids=["", "offload"])
-def group(request: pytest.FixtureRequest) -> Iterator[Group]:
-    made = Group.join(
+def group(request: pytest.FixtureRequest) -> Iterator[RankGroup]:
+    made = RankGroup.join(
         rank=0, size=1, address="127.0.0.1", port=free_port(), device=DEVICE, offload=request.param
     )
     yield made
@@ -58,14 +58,14 @@ def learn(learner: Learner, steps: range) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize(("dtype", "near"), [("float32", 1e-3), ("bfloat16", 0.1)])
-def test_losses_are_those_of_a_process_without_ranks(group: Group, dtype: str, near: float) -> None:
+def test_losses_are_those_of_a_process_without_ranks(group: RankGroup, dtype: str, near: float) -> None:
     sharded, alone = (learn(learner_of(ranks, dtype), range(1, 4)) for ranks in (group, ALONE))
     for found, wanted in zip(sharded, alone, strict=True):
         for name in ("policy/loss", "critic/loss", "policy/entropy"):
             assert found[name] == pytest.approx(wanted[name], abs=near, rel=near), name
 
 
-def test_a_checkpoint_goes_on(group: Group, tmp_path: Path) -> None:
+def test_a_checkpoint_goes_on(group: RankGroup, tmp_path: Path) -> None:
     first, second, saver = learner_of(group, "float32"), learner_of(group, "float32"), Saver(group)
     learn(first, range(2))
     plain, tensors = first.state()

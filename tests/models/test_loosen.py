@@ -55,9 +55,13 @@ def test_others_stay_as_they_are() -> None:
 def gained(decoder: Decoder, dtype: torch.dtype, *, stiff: bool = False) -> tuple[float, Tensor]:
     """By how much five small updates made the better actions likelier, and what the first pass said."""
     policy = Policy(
-        tiny.decoder(), schema.Optimizer(lr=1e-5), total_updates=100, temperature=1.0, micro_tokens=5000,
+        tiny.decoder(),
+        schema.OptimizerConfig(lr=1e-5),
+        total_updates=100,
+        temperature=1.0,
+        micro_tokens=5000,
         dtype=dtype,
-    )  # fmt: skip
+    )
     policy.decoder.load_state_dict(decoder.state_dict())
     if not stiff:
         loosen(policy.decoder, dtype)

@@ -101,7 +101,7 @@ def test_packed_sequences_do_not_see_each_other(kind: str, folder: Path) -> None
 
 def sampled(decoder: Decoder, prompts: list[list[int]], *, turns: int = 2) -> list[Trajectory]:
     """Attempts of several turns, a tool's answer in between, through the native engine."""
-    config = schema.Engine(name="native", slots=4)
+    config = schema.EngineConfig(name="native", slots=4)
     engine = engines.registry.get("native").target(
         config, decoder=decoder, tokenizer=TOKENIZER, dtype=torch.float32
     )
@@ -128,7 +128,7 @@ def sampled(decoder: Decoder, prompts: list[list[int]], *, turns: int = 2) -> li
 def policy_of(decoder: Decoder) -> Policy:
     return Policy(
         decoder,
-        schema.Optimizer(lr=0.01),
+        schema.OptimizerConfig(lr=0.01),
         total_updates=3,
         temperature=1.0,
         micro_tokens=120,

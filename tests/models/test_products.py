@@ -14,7 +14,7 @@ from torch import Tensor
 
 from toolwright.models import product_kernel, products
 from toolwright.models.product_kernel import BLOCK, Vectors, compiled, kernel, vectors_of
-from toolwright.models.products import Packed, batched, linear
+from toolwright.models.products import PackedMatrix, batched, linear
 
 # Rows around a tile's and a chunk's, sums around a block's, columns around a panel's.
 sizes = st.tuples(st.integers(1, 140), st.integers(1, 2 * BLOCK + 3), st.integers(1, 100))
@@ -79,7 +79,7 @@ def test_a_row_is_the_same_alone_and_among_others(size: tuple[int, int, int], wa
     whole = linear(x, weight.t(), added)
     row = rows // 2
     alone = slice(row, row + 1)
-    matrix = Packed.of(weight) if way < 2 else weight.t()
+    matrix = PackedMatrix.of(weight) if way < 2 else weight.t()
     assert torch.equal(linear(x[alone], matrix, None if added is None else added[alone]), whole[alone])
     if added is None:
         pair = batched(torch.stack([x, x + 1])[:, alone], weight.t().contiguous().expand(2, -1, -1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import shutil
 import subprocess
@@ -50,3 +51,12 @@ def test_the_architecture_page_shows_the_rooms_as_they_are() -> None:
     rooms = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(rooms)
     assert rooms.PAGE.read_text(encoding="utf-8") == rooms.page(), "run `make docs`"
+
+
+def test_a_public_class_name_exists_once() -> None:
+    found: dict[str, list[str]] = {}
+    for file in sorted((ROOT / "toolwright").rglob("*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from toolwright.observe import svg
-from toolwright.observe.svg import Line, line_chart, nice_ticks, smooth, sparkline, stacked_bars, thin
+from toolwright.observe.svg import ChartLine, line_chart, nice_ticks, smooth, sparkline, stacked_bars, thin
 
 
 def parse(picture: str) -> ElementTree.Element:
@@ -48,28 +48,28 @@ def test_ticks_surround_any_range() -> None:
 
 
 def test_a_chart_is_well_formed_and_labels_are_escaped() -> None:
-    picture = line_chart([Line("<b>&", [(0, 0.0), (10, 1.0)], tone=1)])
+    picture = line_chart([ChartLine("<b>&", [(0, 0.0), (10, 1.0)], tone=1)])
     notes = [title.text for title in parse(picture).iter("title")]
     assert notes == ["step 0: <b>& 0", "step 10: <b>& 1"]
 
 
 def test_axes_have_round_labels() -> None:
-    picture = line_chart([Line("reward", [(step, step / 100) for step in range(101)], tone=1)])
+    picture = line_chart([ChartLine("reward", [(step, step / 100) for step in range(101)], tone=1)])
     assert texts(picture, "y")[:6] == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
     assert texts(picture, "x") == ["0", "20", "40", "60", "80", "100"]
 
 
 def test_shares_are_in_per_cent() -> None:
-    picture = line_chart([Line("clipped", [(1, 0.01), (2, 0.03)], tone=1)], share=True)
+    picture = line_chart([ChartLine("clipped", [(1, 0.01), (2, 0.03)], tone=1)], share=True)
     assert texts(picture, "y")[:4] == ["0 %", "1 %", "2 %", "3 %"]
     assert "clipped 3.0 %" in picture
 
 
 def test_values_far_apart_take_a_log_axis_where_it_may() -> None:
     points = [(step, 1e-4) for step in range(1, 20)] + [(20, 5.0)]
-    assert texts(line_chart([Line("kl", points, tone=1)], log=True), "y")[-1] == "log"
-    assert "log" not in texts(line_chart([Line("kl", points, tone=1)]), "y")
-    assert "log" not in texts(line_chart([Line("kl", [*points, (21, 0.0)], tone=1)], log=True), "y")
+    assert texts(line_chart([ChartLine("kl", points, tone=1)], log=True), "y")[-1] == "log"
+    assert "log" not in texts(line_chart([ChartLine("kl", points, tone=1)]), "y")
+    assert "log" not in texts(line_chart([ChartLine("kl", [*points, (21, 0.0)], tone=1)], log=True), "y")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_values_far_apart_take_a_log_axis_where_it_may() -> None:
 )
 def test_few_equal_negative_or_huge_values_can_be_drawn(points: list[tuple[int, float]]) -> None:
     for zero in (True, False):
-        picture = line_chart([Line("a", points, tone=1)], zero=zero, log=True)
+        picture = line_chart([ChartLine("a", points, tone=1)], zero=zero, log=True)
         assert "nan" not in picture
         parse(picture)
 
@@ -85,7 +85,7 @@ def test_few_equal_negative_or_huge_values_can_be_drawn(points: list[tuple[int, 
 def test_everything_is_drawn_inside_the_picture() -> None:
     chance = random.Random(1)
     points = [(step, chance.gauss(0, 1)) for step in range(200)]
-    picture = parse(line_chart([Line("a", points, tone=1)], span=(0, 250)))
+    picture = parse(line_chart([ChartLine("a", points, tone=1)], span=(0, 250)))
     for line in picture.iter("polyline"):
         for pair in line.get("points", "").split():
             x, y = map(float, pair.split(","))
@@ -96,8 +96,11 @@ def test_everything_is_drawn_inside_the_picture() -> None:
 def test_a_long_run_makes_no_larger_a_picture() -> None:
     points = [(step, math.sin(step / 1000)) for step in range(50_000)]
     evaluations = points[::100]
-    assert len(line_chart([Line("a", points, tone=1), Line("b", evaluations, tone=2, marks=True)])) < 60_000
-    assert len(stacked_bars([Line("a", points, tone=1)])) < 60_000
+    assert (
+        len(line_chart([ChartLine("a", points, tone=1), ChartLine("b", evaluations, tone=2, marks=True)]))
+        < 60_000
+    )
+    assert len(stacked_bars([ChartLine("a", points, tone=1)])) < 60_000
 
 
 def test_thinning_keeps_ends_and_spikes() -> None:
@@ -117,7 +120,8 @@ def test_smoothing_keeps_the_steps_and_the_level() -> None:
 
 def test_bars_are_stacked_and_say_their_parts() -> None:
     picture = stacked_bars(
-        [Line("sample", [(1, 2.0), (2, 2.0)], tone=1), Line("evaluate", [(2, 1.0)], tone=2)], unit=" s"
+        [ChartLine("sample", [(1, 2.0), (2, 2.0)], tone=1), ChartLine("evaluate", [(2, 1.0)], tone=2)],
+        unit=" s",
     )
     notes = [title.text for title in parse(picture).iter("title")]
     assert notes == ["step 1: 2 s (sample 2 s)", "step 2: 3 s (sample 2 s, evaluate 1 s)"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from toolwright.providers import Asked, Reply
+from toolwright.providers import ChatReply, CompletionOptions
 
 ASK: dict[str, Any] = {"temperature": 1.0, "max_tokens": 10}
 
@@ -20,14 +20,14 @@ def said(text: str) -> list[dict[str, Any]]:
 class Simulated:
     """Counts how often it is asked; an exception among its answers is raised."""
 
-    answers: Callable[[int], Reply | Exception] = lambda n: Reply(f"answer {n}", (), 5, 7)
+    answers: Callable[[int], ChatReply | Exception] = lambda n: ChatReply(f"answer {n}", (), 5, 7)
     name: str = "simulated"
     pause_s: float = 0.0
     asked: list[Any] = field(default_factory=list)
     side_by_side: int = 0
     most: int = 0
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
         number = len(self.asked)
         self.asked.append((messages, how))
         self.side_by_side += 1

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure
-from toolwright.providers import Reply
-from toolwright.providers.budget import Amount, Budget, Budgeted, BudgetSpent
+from toolwright.providers import ChatReply
+from toolwright.providers.budget import Amount, Budgeted, BudgetSpent, SpendingBudget
 from toolwright.providers.settings import Price
 from toolwright.providers.size import tokens_at_most
 
@@ -27,7 +27,7 @@ from .chats import ASK, Simulated, said
 FREE, DEAR = Price(input=0, output=0), Price(input=1000, output=5000)  # a dollar for 1000 tokens read
 
 
-def held(budget: Budget) -> Amount:
+def held(budget: SpendingBudget) -> Amount:
     found: list[Amount] = []
 
     def look(_: Amount, now: Amount) -> bool:
@@ -39,14 +39,14 @@ def held(budget: Budget) -> Amount:
 
 
 def test_a_call_settles_at_what_it_took() -> None:
-    budget = Budget(dollars=10)
+    budget = SpendingBudget(dollars=10)
     asyncio.run(Budgeted(Simulated(), budget, price=DEAR).complete(said("x"), **ASK))
     assert budget.spent == Amount(dollars=0.005 + 0.035, tokens=12, calls=1)
 
 
 def test_what_could_pass_a_limit_is_not_asked() -> None:
     inner = Simulated()
-    for budget in (Budget(dollars=0.05), Budget(tokens=20), Budget(calls=0)):
+    for budget in (SpendingBudget(dollars=0.05), SpendingBudget(tokens=20), SpendingBudget(calls=0)):
         with pytest.raises(BudgetSpent, match="the budget is spent"):
             asyncio.run(Budgeted(inner, budget, price=DEAR).complete(said("x"), **ASK))
     assert inner.asked == []
@@ -55,17 +55,17 @@ def test_what_could_pass_a_limit_is_not_asked() -> None:
 def test_calls_side_by_side_wait_for_each_other_near_the_end_and_use_the_whole_budget() -> None:
     """The bound of a call is far above what it takes: refusing at once would leave most of it unspent."""
     most = tokens_at_most(said("x"), None) + ASK["max_tokens"]
-    budget = Budget(tokens=12 * 10 + most)
+    budget = SpendingBudget(tokens=12 * 10 + most)
     chat = Budgeted(Simulated(pause_s=0.001), budget, price=FREE)
 
-    async def many() -> list[Reply | BaseException]:
+    async def many() -> list[ChatReply | BaseException]:
         return await asyncio.gather(
             *(chat.complete(said("x"), **ASK) for _ in range(40)), return_exceptions=True
         )
 
     answers = asyncio.run(many())
-    done = [answer for answer in answers if isinstance(answer, Reply)]
-    assert all(isinstance(answer, Reply | BudgetSpent) for answer in answers)
+    done = [answer for answer in answers if isinstance(answer, ChatReply)]
+    assert all(isinstance(answer, ChatReply | BudgetSpent) for answer in answers)
     assert len(done) == 11
     assert budget.spent.tokens == 12 * 11
 
@@ -76,8 +76,8 @@ def test_calls_side_by_side_wait_for_each_other_near_the_end_and_use_the_whole_b
     took=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 10)), min_size=1, max_size=12),
 )
 def test_spending_never_passes_the_limit(limit: int, took: list[tuple[int, int]]) -> None:
-    answers = [Reply("", (), read, written) for read, written in took]
-    budget = Budget(tokens=limit)
+    answers = [ChatReply("", (), read, written) for read, written in took]
+    budget = SpendingBudget(tokens=limit)
     chat = Budgeted(Simulated(lambda n: answers[n % len(answers)]), budget, price=FREE)
 
     async def many() -> None:
@@ -89,7 +89,7 @@ def test_spending_never_passes_the_limit(limit: int, took: list[tuple[int, int]]
 
 
 def test_threads_share_a_budget() -> None:
-    budget = Budget(calls=50)
+    budget = SpendingBudget(calls=50)
     inner = Simulated()
 
     def spend() -> None:
@@ -110,7 +110,7 @@ def test_threads_share_a_budget() -> None:
 
 
 def test_a_failed_call_counts_as_a_call_and_gives_its_room_back() -> None:
-    budget = Budget(calls=5, tokens=1000)
+    budget = SpendingBudget(calls=5, tokens=1000)
     chat = Budgeted(Simulated(lambda n: InfrastructureFailure("gone")), budget, price=FREE)
     with pytest.raises(InfrastructureFailure):
         asyncio.run(chat.complete(said("x"), **ASK))
@@ -119,7 +119,7 @@ def test_a_failed_call_counts_as_a_call_and_gives_its_room_back() -> None:
 
 
 def test_a_cancelled_call_gives_its_room_back() -> None:
-    budget = Budget(tokens=1000)
+    budget = SpendingBudget(tokens=1000)
     chat = Budgeted(Simulated(pause_s=30), budget, price=FREE)
 
     async def give_up() -> None:
@@ -131,7 +131,7 @@ def test_a_cancelled_call_gives_its_room_back() -> None:
 
 
 def test_what_was_spent_before_counts() -> None:
-    budget = Budget(calls=3, spent=Amount(calls=2))
+    budget = SpendingBudget(calls=3, spent=Amount(calls=2))
     chat = Budgeted(Simulated(), budget, price=FREE)
     asyncio.run(chat.complete(said("x"), **ASK))
     with pytest.raises(BudgetSpent, match="all 3 calls"):
@@ -142,11 +142,11 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from tests.providers.chats import ASK, Simulated, said
-from toolwright.providers.budget import Budget, Budgeted, BudgetSpent
+from toolwright.providers.budget import SpendingBudget, Budgeted, BudgetSpent
 from toolwright.providers.settings import Price
 
 async def main(path, pause_s):
-    budget = Budget(calls=100, file=Path(path))
+    budget = SpendingBudget(calls=100, file=Path(path))
     chat = Budgeted(Simulated(pause_s=float(pause_s)), budget, price=Price(input=0, output=0))
     made = 0
     print("ready", flush=True)
@@ -170,22 +170,22 @@ def test_processes_share_a_budget_in_a_file_also_with_one_that_was_killed(tmp_pa
     killed = child(path, 600)
     assert killed.stdout is not None
     killed.stdout.readline()
-    wait_until(lambda: held(Budget(file=path)).calls == 4, "four calls are under way")
+    wait_until(lambda: held(SpendingBudget(file=path)).calls == 4, "four calls are under way")
     killed.kill()
     killed.communicate()
     others = [child(path, 0.001) for _ in range(2)]
     asked = [int(running.communicate(timeout=400)[0].split()[-1]) for running in others]
     assert sum(asked) == 96  # the four of the killed one count: nobody knows what became of them
-    assert Budget(file=path).spent.calls == 100
+    assert SpendingBudget(file=path).spent.calls == 100
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="nothing here tells when a process began")
 def test_what_a_killed_process_held_is_not_taken_for_that_of_the_next_with_its_number(tmp_path: Path) -> None:
     """In a container that is started again, numbers begin again as well."""
     path = tmp_path / "budget"
-    asyncio.run(Budget(calls=2, file=path).reserve(Amount(calls=1)))
+    asyncio.run(SpendingBudget(calls=2, file=path).reserve(Amount(calls=1)))
     with sqlite3.connect(path) as books:  # as one who began at another time has left it
         books.execute("UPDATE amounts SET process = ?", (f"{os.getpid()} 1",))
-    budget = Budget(calls=2, file=path)
+    budget = SpendingBudget(calls=2, file=path)
     asyncio.run(budget.reserve(Amount(calls=1)))
     assert budget.spent.calls == 1

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.providers import Chat, Reply, close
+from toolwright.providers import ChatModel, ChatReply, close
 from toolwright.providers.cache import Cached
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 from .chats import ASK, Simulated, said
 
 WHO = {"provider": "simulated", "model": "m"}
 
 
-def asked(path: Path, inner: Chat, work: Callable[[Cached], Awaitable[Any]]) -> Any:
+def asked(path: Path, inner: ChatModel, work: Callable[[Cached], Awaitable[Any]]) -> Any:
     async def whole() -> Any:
         chat = Cached(inner, path, identity=WHO)
         try:
@@ -34,19 +34,19 @@ def asked(path: Path, inner: Chat, work: Callable[[Cached], Awaitable[Any]]) -> 
     return asyncio.run(whole())
 
 
-def once(text: str = "x", **how: Any) -> Callable[[Cached], Awaitable[Reply]]:
+def once(text: str = "x", **how: Any) -> Callable[[Cached], Awaitable[ChatReply]]:
     return lambda chat: chat.complete(said(text), **{**ASK, **how})
 
 
 def test_the_same_question_is_asked_once(tmp_path: Path) -> None:
     inner = Simulated(
-        lambda n: Reply("yes", (Call("f", {"a": [1]}, id="i"), Malformed("no")), 5, 7, 0.25, 1.5)
+        lambda n: ChatReply("yes", (ToolRequest("f", {"a": [1]}, id="i"), Malformed("no")), 5, 7, 0.25, 1.5)
     )
     first = asked(tmp_path / "c", inner, once(seed=1))
     again = asked(tmp_path / "c", inner, once(seed=1))
     assert len(inner.asked) == 1
     assert (first.cached, again.cached) == (False, True)
-    assert again == Reply(**{**vars(first), "cached": True})  # its cost is what it cost then
+    assert again == ChatReply(**{**vars(first), "cached": True})  # its cost is what it cost then
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_greedy_question_has_one_answer(tmp_path: Path) -> None:
 def test_at_the_same_time_it_is_asked_once(tmp_path: Path) -> None:
     inner = Simulated(pause_s=0.02)
 
-    async def together(chat: Cached) -> list[Reply]:
+    async def together(chat: Cached) -> list[ChatReply]:
         return await asyncio.gather(*(once(seed=1)(chat) for _ in range(8)))
 
     answers = asked(tmp_path / "c", inner, together)
@@ -108,7 +108,7 @@ def test_at_the_same_time_it_is_asked_once(tmp_path: Path) -> None:
 def test_who_gives_up_does_not_lose_what_is_paid_for(tmp_path: Path) -> None:
     inner = Simulated(pause_s=0.05)
 
-    async def give_up_and_ask_again(chat: Cached) -> Reply:
+    async def give_up_and_ask_again(chat: Cached) -> ChatReply:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(once(seed=1)(chat), 0.01)
         return await once(seed=1)(chat)
@@ -118,7 +118,7 @@ def test_who_gives_up_does_not_lose_what_is_paid_for(tmp_path: Path) -> None:
 
 
 def test_a_failure_is_not_kept(tmp_path: Path) -> None:
-    inner = Simulated(lambda n: InfrastructureFailure("gone") if n == 0 else Reply("yes"))
+    inner = Simulated(lambda n: InfrastructureFailure("gone") if n == 0 else ChatReply("yes"))
     with pytest.raises(InfrastructureFailure):
         asked(tmp_path / "c", inner, once(seed=1))
     assert asked(tmp_path / "c", inner, once(seed=1)).text == "yes"
@@ -128,11 +128,11 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from tests.providers.chats import ASK, Simulated, said
-from toolwright.providers import Reply
+from toolwright.providers import ChatReply
 from toolwright.providers.cache import Cached
 
 async def main(path, who):
-    chat = Cached(Simulated(lambda n: Reply(f"{who} {n}")), Path(path), identity={"model": "m"})
+    chat = Cached(Simulated(lambda n: ChatReply(f"{who} {n}")), Path(path), identity={"model": "m"})
     for seed in range(100_000 if who == "killed" else 60):
         reply = await chat.complete(said("x"), seed=seed, **ASK)
         print(seed, reply.text, flush=True)

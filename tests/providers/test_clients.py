@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.providers import Reply, close, open_chat
+from toolwright.providers import ChatReply, close, open_chat
 from toolwright.providers.accounts import Amount
 from toolwright.providers.blocks import from_messages, from_tools, to_messages, to_tools
-from toolwright.providers.budget import Budget
+from toolwright.providers.budget import SpendingBudget
 from toolwright.providers.ledger import total
-from toolwright.providers.settings import Settings
-from toolwright.tools.call import Call, Malformed
+from toolwright.providers.settings import ChatSettings
+from toolwright.tools.call import Malformed, ToolRequest
 
 from .chats import said
 from .flaky import Flaky, flaky
@@ -52,12 +52,12 @@ def asked(
     fields: dict[str, Any] | None = None,
     kept: dict[str, Any] | None = None,
     **how: Any,
-) -> tuple[Reply | BaseException, Flaky]:
+) -> tuple[ChatReply | BaseException, Flaky]:
     """`kept`: budget, cache and ledger, where there are any."""
 
-    async def once() -> tuple[Reply | BaseException, Flaky]:
+    async def once() -> tuple[ChatReply | BaseException, Flaky]:
         async with flaky(*answers) as server:
-            settings = Settings(
+            settings = ChatSettings(
                 provider=provider,
                 model="m",
                 base_url=server.url,
@@ -78,8 +78,8 @@ def asked(
 @PROVIDERS
 def test_a_reply_is_read_and_priced(provider: str) -> None:
     reply, _ = asked(provider, (200, GOOD[provider], {}))
-    assert isinstance(reply, Reply)
-    assert (reply.text, reply.calls[0], reply.finish) == ("hm", Call("add", {"a": 1}, id="1"), "tools")
+    assert isinstance(reply, ChatReply)
+    assert (reply.text, reply.calls[0], reply.finish) == ("hm", ToolRequest("add", {"a": 1}, id="1"), "tools")
     assert (reply.prompt_tokens, reply.completion_tokens) == (100, 50)
     assert reply.cost == pytest.approx((100 * 10 + 50 * 100) / 1e6)
     if provider == "openai":
@@ -116,7 +116,7 @@ def test_fields_are_added_and_left_out(provider: str) -> None:
 def test_rate_limits_and_server_errors_and_lost_connections_are_tried_again(provider: str) -> None:
     busy = (429, {"error": {"message": "slow down"}}, {"retry-after": "0.01"})
     reply, server = asked(provider, busy, (500, {}, {}), None, (200, GOOD[provider], {}), retries=3)
-    assert isinstance(reply, Reply), reply
+    assert isinstance(reply, ChatReply), reply
     assert len(server.bodies) == 4
 
 
@@ -148,7 +148,7 @@ def test_what_the_caller_got_wrong_is_not(provider: str, status: int, kind: type
 def test_what_is_no_answer_is_tried_again_and_named(provider: str, body: Any, kind: str) -> None:
     strange = (200, body, {"content-type": kind})
     reply, _ = asked(provider, strange, (200, GOOD[provider], {}), retries=1)
-    assert isinstance(reply, Reply), reply
+    assert isinstance(reply, ChatReply), reply
     error, server = asked(provider, strange)
     assert isinstance(error, InfrastructureFailure)
     assert f"m at {server.url} sent what" in str(error)
@@ -161,10 +161,10 @@ def unreadable(provider: str) -> tuple[int, Any, dict[str, str]]:
 
 @PROVIDERS
 def test_a_try_that_was_paid_for_in_vain_is_counted_with_the_next(provider: str, tmp_path: Path) -> None:
-    budget, ledger = Budget(), tmp_path / "ledger.jsonl"
+    budget, ledger = SpendingBudget(), tmp_path / "ledger.jsonl"
     answers = (unreadable(provider), (500, {}, {}), (200, GOOD[provider], {}))
     reply, _ = asked(provider, *answers, retries=2, kept={"budget": budget, "ledger": ledger})
-    assert isinstance(reply, Reply), reply
+    assert isinstance(reply, ChatReply), reply
     assert (reply.prompt_tokens, reply.completion_tokens) == (200, 100)
     assert reply.cost == pytest.approx(2 * (100 * 10 + 50 * 100) / 1e6)
     assert budget.spent == Amount(pytest.approx(reply.cost), 300, 3)  # every try is asked for
@@ -174,7 +174,7 @@ def test_a_try_that_was_paid_for_in_vain_is_counted_with_the_next(provider: str,
 
 @PROVIDERS
 def test_a_call_that_fails_in_the_end_costs_what_is_known_of_it(provider: str, tmp_path: Path) -> None:
-    budget, ledger = Budget(), tmp_path / "ledger.jsonl"
+    budget, ledger = SpendingBudget(), tmp_path / "ledger.jsonl"
     kept = {"budget": budget, "ledger": ledger}
     error, _ = asked(provider, unreadable(provider), None, retries=1, kept=kept)
     assert isinstance(error, InfrastructureFailure)
@@ -186,7 +186,7 @@ def test_a_call_that_fails_in_the_end_costs_what_is_known_of_it(provider: str, t
 @PROVIDERS
 def test_tries_in_vain_do_not_pass_a_budget(provider: str, tmp_path: Path) -> None:
     """The next one is not made, and the failure says why."""
-    budget, ledger = Budget(tokens=600), tmp_path / "ledger.jsonl"
+    budget, ledger = SpendingBudget(tokens=600), tmp_path / "ledger.jsonl"
     kept = {"budget": budget, "ledger": ledger}
     error, server = asked(provider, unreadable(provider), retries=20, kept=kept, max_tokens=100)
     assert isinstance(error, InfrastructureFailure), error
@@ -210,7 +210,7 @@ def test_a_call_that_cannot_be_written_is_the_callers() -> None:
 def test_a_server_that_is_not_there_is_named(provider: str) -> None:
     async def nobody() -> None:
         chat = open_chat(
-            Settings(provider=provider, model="m", base_url="http://127.0.0.1:9", price=0, retries=0)  # type: ignore[arg-type]
+            ChatSettings(provider=provider, model="m", base_url="http://127.0.0.1:9", price=0, retries=0)  # type: ignore[arg-type]
         )
         with pytest.raises(InfrastructureFailure, match=r"m at http://127.0.0.1:9: .*1 tries"):
             await chat.complete(said("hi"), temperature=0, max_tokens=1)
@@ -221,11 +221,11 @@ def test_a_server_that_is_not_there_is_named(provider: str) -> None:
 
 def test_all_wrappers_together(tmp_path: Path) -> None:
     """Twice the same question: one request, two lines, one of them paid for."""
-    budget = Budget(dollars=1.0)
+    budget = SpendingBudget(dollars=1.0)
 
     async def twice() -> int:
         async with flaky((200, OPENAI, {})) as server:
-            settings = Settings(model="m", base_url=server.url, price={"input": 10, "output": 100})  # type: ignore[arg-type]
+            settings = ChatSettings(model="m", base_url=server.url, price={"input": 10, "output": 100})  # type: ignore[arg-type]
             for _ in range(2):
                 chat = open_chat(settings, budget=budget, cache=tmp_path / "c", ledger=tmp_path / "l.jsonl")
                 await chat.complete(said("hi"), temperature=1, max_tokens=60, seed=1)

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from toolwright.failures import TaskFailure, UserError
-from toolwright.providers import Reply, close
-from toolwright.providers.budget import Amount, Budget, Budgeted, BudgetSpent
+from toolwright.providers import ChatReply, close
+from toolwright.providers.budget import Amount, Budgeted, BudgetSpent, SpendingBudget
 from toolwright.providers.ledger import Recorded, Sum, read, total
 from toolwright.providers.settings import Price
 
 from .chats import ASK, Simulated, said
 
 
-def answers(n: int) -> Reply | Exception:
+def answers(n: int) -> ChatReply | Exception:
     if n == 1:
         return TaskFailure("too long")
-    return Reply("a", (), 10, 5, cost=0.25, cached=n == 2)
+    return ChatReply("a", (), 10, 5, cost=0.25, cached=n == 2)
 
 
 def test_calls_are_summed_by_model(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_processes_write_whole_lines(tmp_path: Path) -> None:
 def test_what_the_budget_refused_was_no_call(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     chat = Recorded(
-        Budgeted(Simulated(), Budget(calls=1), price=Price(input=0, output=0)), path, provider="p"
+        Budgeted(Simulated(), SpendingBudget(calls=1), price=Price(input=0, output=0)), path, provider="p"
     )
 
     async def twice() -> None:

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.providers import Reply
+from toolwright.providers import ChatReply
 from toolwright.providers.failures import Passing
-from toolwright.providers.rates import MINUTE_S, Allowance, Limited
+from toolwright.providers.rates import MINUTE_S, Limited, RateLimit
 from toolwright.providers.retries import Retrying
-from toolwright.providers.settings import Limits
+from toolwright.providers.settings import ProviderLimits
 
 from .chats import ASK, Simulated, said
 
@@ -25,7 +25,7 @@ from .chats import ASK, Simulated, said
 )
 def test_no_minute_takes_more_than_its_limit(limit: int, steps: list[tuple[int, int]]) -> None:
     now = 0.0
-    allowance = Allowance(limit, clock=lambda: now)
+    allowance = RateLimit(limit, clock=lambda: now)
     taken: list[tuple[float, int]] = []
     for pause, amount in steps:
         now += pause
@@ -40,7 +40,7 @@ def test_no_minute_takes_more_than_its_limit(limit: int, steps: list[tuple[int, 
 
 def test_no_more_calls_side_by_side_than_allowed() -> None:
     inner = Simulated(pause_s=0.005)
-    chat = Limited(inner, Limits(concurrency=3))
+    chat = Limited(inner, ProviderLimits(concurrency=3))
 
     async def many() -> None:
         await asyncio.gather(*(chat.complete(said("x"), **ASK) for _ in range(12)))
@@ -51,7 +51,7 @@ def test_no_more_calls_side_by_side_than_allowed() -> None:
 
 def test_the_third_of_two_a_minute_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwright.providers.rates.MINUTE_S", 0.3)
-    chat = Limited(Simulated(), Limits(requests_a_minute=2))
+    chat = Limited(Simulated(), ProviderLimits(requests_a_minute=2))
 
     async def three() -> list[float]:
         started = time.monotonic()
@@ -66,14 +66,14 @@ def test_the_third_of_two_a_minute_waits(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_tokens_are_settled_at_what_was_used() -> None:
-    chat = Limited(Simulated(), Limits(tokens_a_minute=100))
+    chat = Limited(Simulated(), ProviderLimits(tokens_a_minute=100))
     asyncio.run(chat.complete(said("x" * 300), **ASK))  # is thought to take more than it does
     assert chat._tokens.wait_s(88) == 0
     assert chat._tokens.wait_s(89) > 0
 
 
 def test_a_passing_trouble_is_tried_again() -> None:
-    inner = Simulated(lambda n: Passing("busy") if n < 2 else Reply("yes"))
+    inner = Simulated(lambda n: Passing("busy") if n < 2 else ChatReply("yes"))
     chat = Retrying(inner, retries=3, first_s=0.001)
     assert asyncio.run(chat.complete(said("x"), **ASK)).text == "yes"
     assert len(inner.asked) == 3

@@ -11,36 +11,36 @@ from pydantic import ValidationError
 
 from toolwright.failures import UserError
 from toolwright.providers import check, open_chat, prices
-from toolwright.providers.settings import Price, Settings
+from toolwright.providers.settings import ChatSettings, Price
 
 
 @pytest.mark.parametrize("look", [open_chat, check])
-def test_a_missing_key_is_named(look: Callable[[Settings], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_named(look: Callable[[ChatSettings], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for provider, variable, model in (
         ("openai", "OPENAI_API_KEY", "gpt-4o-mini"),
         ("anthropic", "ANTHROPIC_API_KEY", "claude-haiku-4-5"),
     ):
         monkeypatch.delenv(variable, raising=False)
         with pytest.raises(UserError, match=f"the environment has no {variable}"):
-            look(Settings(provider=provider, model=model))
+            look(ChatSettings(provider=provider, model=model))
         with pytest.raises(UserError, match="the environment has no MINE"):
-            look(Settings(provider=provider, model=model, api_key_env="MINE"))
+            look(ChatSettings(provider=provider, model=model, api_key_env="MINE"))
 
 
 def test_the_providers_key_is_not_shown_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "dear")
-    assert Settings(model="m").key("OPENAI_API_KEY") == "dear"
-    elsewhere = Settings(model="m", base_url="http://localhost:1")
+    assert ChatSettings(model="m").key("OPENAI_API_KEY") == "dear"
+    elsewhere = ChatSettings(model="m", base_url="http://localhost:1")
     assert elsewhere.key("OPENAI_API_KEY") == "none"
-    named = Settings(model="m", base_url="http://localhost:1", api_key_env="OPENAI_API_KEY")
+    named = ChatSettings(model="m", base_url="http://localhost:1", api_key_env="OPENAI_API_KEY")
     assert named.key("OPENAI_API_KEY") == "dear"
 
 
 def test_an_unknown_price_is_refused_with_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     for settings in (
-        Settings(model="gpt-17"),
-        Settings(model="gpt-4o-mini", base_url="http://localhost:1"),
+        ChatSettings(model="gpt-17"),
+        ChatSettings(model="gpt-4o-mini", base_url="http://localhost:1"),
     ):
         with pytest.raises(UserError, match=r"price: \{input: 2.5, output: 10\}.*or `price: 0`"):
             open_chat(settings)
@@ -49,10 +49,10 @@ def test_an_unknown_price_is_refused_with_what_to_write(monkeypatch: pytest.Monk
 
 
 def test_a_price_may_be_given_and_nothing_must_be_said() -> None:
-    assert Settings(model="m", price=0).price_of_tokens() == Price(input=0, output=0)  # type: ignore[arg-type]
-    given = Settings(model="gpt-4o", price={"input": 1, "output": 2})  # type: ignore[arg-type]
+    assert ChatSettings(model="m", price=0).price_of_tokens() == Price(input=0, output=0)  # type: ignore[arg-type]
+    given = ChatSettings(model="gpt-4o", price={"input": 1, "output": 2})  # type: ignore[arg-type]
     assert given.price_of_tokens() == Price(input=1, output=2)
-    assert Settings(provider="engine", model="folder").price_of_tokens() == Price(input=0, output=0)
+    assert ChatSettings(provider="engine", model="folder").price_of_tokens() == Price(input=0, output=0)
 
 
 def test_a_dated_model_costs_what_its_name_costs_and_another_does_not() -> None:
@@ -66,14 +66,14 @@ def test_a_dated_model_costs_what_its_name_costs_and_another_does_not() -> None:
 def test_words_that_mean_nothing_are_refused() -> None:
     for wrong in ({"modle": "x"}, {"model": "x", "retries": -1}, {"model": "x", "price": -1}, {}):
         with pytest.raises(ValidationError):
-            Settings.model_validate(wrong)
+            ChatSettings.model_validate(wrong)
 
 
 def test_an_unknown_provider_is_named() -> None:
     with pytest.raises(UserError, match="unknown provider 'opnai'; known: anthropic, engine, openai"):
-        open_chat(Settings(provider="opnai", model="x", price=0))  # type: ignore[arg-type]
+        open_chat(ChatSettings(provider="opnai", model="x", price=0))  # type: ignore[arg-type]
 
 
 def test_a_folder_that_is_no_model_is_said_without_loading_anything(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is not a model folder: it has no config.json"):
-        check(Settings(provider="engine", model=str(tmp_path)))
+        check(ChatSettings(provider="engine", model=str(tmp_path)))

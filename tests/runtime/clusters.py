@@ -52,13 +52,13 @@ def walked() -> Iterator[None]:
     results: one that is told something else ends the run."""
     from toolwright.runtime import cluster
 
-    whole = cluster.ClusterCrew
+    whole = cluster.ClusterRoles
 
     def watched(*args: Any, members: str) -> Any:
         return whole(*args, members="tests.runtime.watched:members")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "ClusterCrew", watched)
+        patch.setattr(cluster, "ClusterRoles", watched)
         yield
 
 

@@ -15,7 +15,7 @@ from toolwright.agents.attempt import Attempt
 from toolwright.failures import InfrastructureFailure
 from toolwright.rewards import SCORERS
 from toolwright.tasks import TaskSet
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task
 
@@ -39,7 +39,7 @@ class Caller:
         attempt.prompt(attempt.task.prompt)
         said = await attempt.act(anchor="before")
         with attempt.waiting("the tools (echo)"):
-            answer = await self.tools.call(Call("echo", {"text": said.text}), attempt=attempt.id)
+            answer = await self.tools.call(ToolRequest("echo", {"text": said.text}), attempt=attempt.id)
         attempt.count("tool_calls")
         attempt.observe(answer.text, source="tool")
         await attempt.act(anchor="after")
@@ -88,7 +88,7 @@ class Coder(Caller):
         attempt.prompt(attempt.task.prompt)
         said = await attempt.act(anchor="before")
         with attempt.waiting("the tools (python)"):
-            call = Call("python", {"code": f"print({said.text!r})"})
+            call = ToolRequest("python", {"code": f"print({said.text!r})"})
             answer = await self.tools.call(call, attempt=attempt.id)
         if answer.trouble:
             raise InfrastructureFailure(answer.text)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.trainer.runs import metrics, rollouts
 from toolwright.trainer.loop import train
-from toolwright.trainer.run import Run
+from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 
 from .clusters import HERE, configured, told
@@ -86,7 +86,7 @@ def test_a_run_through_ten_deaths_ends_as_one_without(build: Build, tmp_path: Pa
     trainer = build("runtime.placement.rollout.workers=2", *named, *OWN)
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
     killer = Killer(trainer)
-    Run(trainer.config, trainer, folder).go(["toolwright"])
+    TrainingRun(trainer.config, trainer, folder).go(["toolwright"])
     there = folder.path
     assert len(killer.killed) >= 10
     assert [row["step"] for row in metrics(there)] == list(range(STEPS + 1))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from toolwright.agents.rollout import Wanted
+from toolwright.agents.rollout import AttemptRequest
 from toolwright.failures import InfrastructureFailure
-from toolwright.runtime.dealing import Dealer, Quarantine, Worker, WorkerLost
+from toolwright.runtime.dealing import AttemptWorker, Dealer, Quarantine, WorkerLost
 from toolwright.trajectory import Task, Trajectory
 
 
@@ -21,7 +21,7 @@ class Fake:
         self.had: list[list[str]] = []
         self.deaths = 0
 
-    async def attempt(self, wanted: Sequence[Wanted], temperature: float | None) -> list[Trajectory]:
+    async def attempt(self, wanted: Sequence[AttemptRequest], temperature: float | None) -> list[Trajectory]:
         self.had.append([one.task.id for one in wanted])
         await asyncio.sleep(0.001)
         if self.dies > self.deaths or any(one.task.id in self.poison for one in wanted):
@@ -30,18 +30,24 @@ class Fake:
         return [Trajectory(one.task, one.group, index=one.index, seed=one.seed) for one in wanted]
 
 
-def wanted(groups: int, samples: int = 2) -> list[Wanted]:
+def wanted(groups: int, samples: int = 2) -> list[AttemptRequest]:
     return [
-        Wanted(Task(f"t{g}", []), f"g{g}", i, seed=100 * g + i) for g in range(groups) for i in range(samples)
+        AttemptRequest(Task(f"t{g}", []), f"g{g}", i, seed=100 * g + i)
+        for g in range(groups)
+        for i in range(samples)
     ]
 
 
 def deal(
-    workers: Sequence[Fake], asked: list[Wanted], *, room: int = 8, quarantine: Quarantine | None = None
+    workers: Sequence[Fake],
+    asked: list[AttemptRequest],
+    *,
+    room: int = 8,
+    quarantine: Quarantine | None = None,
 ) -> tuple[list[Trajectory], list[tuple[str, int]]]:
     lost: list[tuple[str, int]] = []
 
-    def note(worker: Worker, count: int, reason: str) -> None:
+    def note(worker: AttemptWorker, count: int, reason: str) -> None:
         lost.append((worker.name, count))
 
     quarantine = quarantine or Quarantine()

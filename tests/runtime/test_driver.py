@@ -18,7 +18,7 @@ import pytest
 from tests.trainer.runs import metrics, rollouts
 from tests.trainer.test_interrupt import waits
 from toolwright.learner import checkpoints
-from toolwright.runtime.undertaker import marked, of_ray
+from toolwright.runtime.reaper import marked, of_ray
 from toolwright.trainer.loop import train
 
 from .clusters import PATIENT, ROOT, configured, told, words

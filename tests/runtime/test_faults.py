@@ -21,10 +21,10 @@ import pytest
 from tests.trainer.runs import metrics
 from tests.waiting import alive, wait_until
 from toolwright.failures import UserError
-from toolwright.runtime.crew import Incident
-from toolwright.runtime.seats import Seat
+from toolwright.runtime.actors import ActorSlot
+from toolwright.runtime.roles import Incident
 from toolwright.trainer.loop import Trainer
-from toolwright.trainer.run import Run
+from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 
 from .clusters import HERE, PATIENT, configured
@@ -48,8 +48,8 @@ class Patient:
         self.steps = count(1)
 
     @property
-    def seats(self) -> dict[str, Seat]:
-        found: dict[str, Seat] = self.crew.seats
+    def seats(self) -> dict[str, ActorSlot]:
+        found: dict[str, ActorSlot] = self.crew.seats
         return found
 
     def pid(self, name: str) -> int:
@@ -216,7 +216,7 @@ def test_a_policy_that_dies_again_and_again_is_given_up(patient: Patient, tmp_pa
     trainer.learn = dying  # type: ignore[method-assign]
     folder = RunFolder.claim(config.run, made_of=["x"])
     with pytest.raises(UserError, match=r"policy was lost in .*learner_restarts=1 times; go on with: toolw"):
-        Run(config, trainer, folder).go(["toolwright"])
+        TrainingRun(config, trainer, folder).go(["toolwright"])
     assert [row["step"] for row in metrics(folder.path)] == [0, 1, 2]
     noted = [json.loads(line) for line in (folder.path / "incidents.jsonl").read_text().splitlines()]
     died = [(row["role"], row["done"]) for row in noted if row["died"]]

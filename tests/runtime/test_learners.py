@@ -11,10 +11,10 @@ import ray
 
 from toolwright.config.schema import Runtime
 from toolwright.failures import UserError
-from toolwright.runtime.crew import LearnerLost
+from toolwright.runtime.actors import ActorSlot
 from toolwright.runtime.learners import Learners
-from toolwright.runtime.placement import Post
-from toolwright.runtime.seats import Seat
+from toolwright.runtime.placement import ActorSpec
+from toolwright.runtime.roles import LearnerLost
 
 pytestmark = pytest.mark.xdist_group("ray deaths")
 
@@ -25,14 +25,14 @@ class Group:
     def __init__(self) -> None:
         node = ray.get_runtime_context().get_node_id()
         how: dict[str, Any] = {"members": "tests.runtime.pretenders:members", "brief": None, "moved": {}}
-        posts = [Post(f"policy-{i}", ("policy",), cpus=0.1) for i in range(2)]
-        self.seats = [Seat("pretend", post, Runtime(), **how, node=node) for post in posts]
+        posts = [ActorSpec(f"policy-{i}", ("policy",), cpus=0.1) for i in range(2)]
+        self.seats = [ActorSlot("pretend", post, Runtime(), **how, node=node) for post in posts]
         self.named: list[str] = []
         self.learners = Learners(self.seats, patience_s=60, replace=self._replace)
         self.pool = ThreadPoolExecutor(4)
         self.learners.renew(self.pool)
 
-    def _replace(self, seat: Seat, incarnation: int, what: str) -> None:
+    def _replace(self, seat: ActorSlot, incarnation: int, what: str) -> None:
         if seat.give_up(incarnation):
             self.named.append(f"{seat.name} {what}")
             seat.end()

@@ -15,7 +15,7 @@ import pytest
 from tests.trainer.runs import metrics, rollouts
 from toolwright.runtime.session import alive_nodes
 from toolwright.trainer.loop import train
-from toolwright.trainer.run import Run
+from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 
 from .clusters import HERE, PATIENT, configured, told
@@ -67,7 +67,7 @@ def test_a_node_that_joins_is_used_and_one_that_goes_is_survived(
 
     trainer.sample, trainer.learn = sampling, learning  # type: ignore[method-assign]
     folder = RunFolder.claim(config.run, made_of=["x"])
-    Run(config, trainer, folder).go(["toolwright"])
+    TrainingRun(config, trainer, folder).go(["toolwright"])
     there = folder.path
     assert [row["step"] for row in metrics(there)] == list(range(7))
     for mine, theirs in zip(told(metrics(here)), told(metrics(there)), strict=True):

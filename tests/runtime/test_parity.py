@@ -14,7 +14,7 @@ from tests.trainer.runs import metrics, rollouts
 from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer.loop import Trainer, train
-from toolwright.trainer.run import Run
+from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Trajectory
 
@@ -64,7 +64,7 @@ def test_the_same_numbers_as_in_one_process(algorithm: str, build: Build, tmp_pa
         trainer = build(f"run.dir={tmp_path}", "run.name=there", *own)
     assert_apart(trainer, ROLES[algorithm])
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
-    Run(trainer.config, trainer, folder).go(["toolwright"])
+    TrainingRun(trainer.config, trainer, folder).go(["toolwright"])
     there = folder.path
     for mine, theirs in zip(told(metrics(here)), told(metrics(there)), strict=True):
         assert mine.keys() == theirs.keys()

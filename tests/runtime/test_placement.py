@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import ceil
 
-from toolwright.config.places import Placement, Ranks, Workers
-from toolwright.runtime.placement import Plan, Post, fitting, plan
+from toolwright.config.places import Placement, RanksConfig, WorkersConfig
+from toolwright.runtime.placement import ActorSpec, PlacementPlan, fitting, plan
 
 PPO = ["policy", "reference", "critic", "reward", "rollout"]
 
 
-def names(posts: list[Post]) -> list[str]:
+def names(posts: list[ActorSpec]) -> list[str]:
     return [post.name for post in posts]
 
 
@@ -46,7 +46,7 @@ def test_every_node_of_many_gets_a_worker() -> None:
     assert made.fixed[0].cpus == 1
 
 
-def filled(nodes: int, made: Plan) -> list[tuple[int, int]]:
+def filled(nodes: int, made: PlacementPlan) -> list[tuple[int, int]]:
     """Of each node of eight GPUs: those that ranks have, packed, and the rollout workers on the others."""
     ranks, found = sum(post.gpus for post in made.fixed), []
     for _ in range(nodes):
@@ -67,7 +67,7 @@ def test_gpus_of_one_node_and_of_two() -> None:
         (2, 8, [(8, 0), (0, 8)]),
         (2, 12, [(8, 0), (4, 4)]),
     ]:
-        made = plan(Placement(policy=Ranks(ranks=ranks)), PPO, [node] * nodes)
+        made = plan(Placement(policy=RanksConfig(ranks=ranks)), PPO, [node] * nodes)
         assert not made.colocated
         learns = [post for post in made.fixed if post.name != "reward"]
         if ranks == 1:
@@ -91,15 +91,15 @@ def test_one_gpu_is_shared_by_whole_processes_that_stay_within_it() -> None:
 
 def test_one_gpu_and_two_ranks_are_more_than_there_is() -> None:
     """Ray is asked for two, so that the run says what it lacks and does not start on half of it."""
-    made = plan(Placement(policy=Ranks(ranks=2)), PPO, [{"CPU": 8.0, "GPU": 1.0}])
+    made = plan(Placement(policy=RanksConfig(ranks=2)), PPO, [{"CPU": 8.0, "GPU": 1.0}])
     assert [post.gpus for post in made.fixed] == [1.0, 1.0, 0.0]
     assert not made.colocated
 
 
 def test_what_is_said_wins() -> None:
     said = Placement(
-        policy=Ranks(ranks=2, gpus=1, labels={"gpu": "h200"}),
-        rollout=Workers(workers=3, cpus=2, gpus=0.5),
+        policy=RanksConfig(ranks=2, gpus=1, labels={"gpu": "h200"}),
+        rollout=WorkersConfig(workers=3, cpus=2, gpus=0.5),
         colocate="no",
     )
     made = plan(said, ["policy", "reference", "reward", "rollout"], [{"CPU": 32.0, "GPU": 8.0}])

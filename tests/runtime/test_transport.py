@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.runtime import recording
-from toolwright.runtime.transport import SOURCES, Parcel, Shipment, Shipped, Told, pack, unpack
+from toolwright.runtime.transport import (
+    SOURCES,
+    AttemptSummary,
+    RemoteTrajectory,
+    TrajectoryRef,
+    TrajectoryTable,
+    pack,
+    unpack,
+)
 from toolwright.trajectory import Failure, Segment, Task, Trajectory, load, save
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -70,21 +78,27 @@ def attempts(count: int = 6, length: int = 40) -> list[Trajectory]:
     return made
 
 
-def shipped(made: list[Trajectory], shipment: Shipment) -> list[Shipped]:
+def shipped(made: list[Trajectory], shipment: TrajectoryRef) -> list[RemoteTrajectory]:
     return [
-        Shipped(
-            t.task, group=t.group, index=t.index, seed=t.seed, told=Told.of(t), shipment=shipment, row=row
+        RemoteTrajectory(
+            t.task,
+            group=t.group,
+            index=t.index,
+            seed=t.seed,
+            told=AttemptSummary.of(t),
+            shipment=shipment,
+            row=row,
         )
         for row, t in enumerate(made)
     ]
 
 
 def test_the_driver_counts_and_selects_without_fetching() -> None:
-    def never(ref: Any) -> Parcel:
+    def never(ref: Any) -> TrajectoryTable:
         raise AssertionError("fetched")
 
     made = attempts()
-    for mine, seen in zip(made, shipped(made, Shipment("ref", never)), strict=True):
+    for mine, seen in zip(made, shipped(made, TrajectoryRef("ref", never)), strict=True):
         for name in ("sampled_tokens", "turns", "stop", "counts", "timings", "failure", "weights_version"):
             assert getattr(seen, name) == getattr(mine, name)
 
@@ -92,7 +106,7 @@ def test_the_driver_counts_and_selects_without_fetching() -> None:
 def test_segments_are_fetched_when_they_are_read() -> None:
     made = attempts()
     parcel = pack(made)
-    seen = shipped(made, Shipment("ref", lambda ref: parcel))
+    seen = shipped(made, TrajectoryRef("ref", lambda ref: parcel))
     assert [t.segments for t in seen] == [t.segments for t in made]
     assert seen[0].response == made[0].response
 
@@ -102,7 +116,7 @@ def test_a_step_is_recorded_as_a_process_alone_would(tmp_path: Path) -> None:
     parcels = [pack(made[:4]), pack(made[4:])]
     seen: list[Trajectory] = []
     for part, parcel in zip((made[:4], made[4:]), parcels, strict=True):
-        seen += shipped(part, Shipment("ref", lambda ref, parcel=parcel: parcel))
+        seen += shipped(part, TrajectoryRef("ref", lambda ref, parcel=parcel: parcel))
     lost = Trajectory(Task("x", []), "g9", failure=Failure("task", "in quarantine"))
     for t in (made, seen):
         t[0].reward, t[0].reward_parts, t[1].failure = 1.0, {"acc": 1.0}, Failure("task", "no")

@@ -14,11 +14,11 @@ import pytest
 
 from tests.workflow.searches import searched, told
 from toolwright.providers.accounts import Amount
-from toolwright.providers.budget import Budget
+from toolwright.providers.budget import SpendingBudget
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.purse import Purse
-from toolwright.workflow.runner import Workers
+from toolwright.workflow.runner import RayBench
 from toolwright.workflow.sites import SimulatedSite
 from toolwright.workflow.tree import Run, schedule
 
@@ -29,7 +29,7 @@ class Counted:
     """Workers that are closed when the search is over."""
 
     def __init__(self, site: SimulatedSite, pool: ExperiencePool, count: int) -> None:
-        self.workers = Workers(site, pool, count=count)
+        self.workers = RayBench(site, pool, count=count)
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
         return await self.workers.run(workflow, runs)
@@ -54,10 +54,10 @@ def test_four_workers_wait_for_a_remote_model_side_by_side(cluster: Any, tmp_pat
     for count in (1, 4):
         pool = ExperiencePool(tmp_path / f"{count}.db")
         site = SimulatedSite(seed=3, count=20, latency_s=2.0, parallel=2)
-        workers = Workers(site, pool, count=count)
+        workers = RayBench(site, pool, count=count)
         runs = schedule([task.id for task in site.tasks()], 1)
 
-        async def made(workers: Workers, runs: Sequence[Run]) -> float:
+        async def made(workers: RayBench, runs: Sequence[Run]) -> float:
             await asyncio.gather(*(workers.run(single_call(), [run]) for run in runs[:4]))  # all have started
             started = time.monotonic()
             await workers.run(single_call(), runs[4:12])
@@ -73,7 +73,7 @@ def test_a_worker_that_dies_is_made_again_and_pays_for_nothing_twice(cluster: An
 
     pool = ExperiencePool(tmp_path / "pool.db")
     site = SimulatedSite(seed=3, count=24, latency_s=0.2, parallel=2)
-    workers = Workers(site, pool, count=1)
+    workers = RayBench(site, pool, count=1)
     runs = schedule([task.id for task in site.tasks()], 1)
 
     async def made() -> dict[Run, Payment]:
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_is_made_again_and_pays_for_nothing_twice(cluster: An
 def test_workers_spend_from_one_purse_and_do_not_pass_it_together(cluster: Any, tmp_path: Path) -> None:
     purse = Purse(0.02, str(tmp_path / "cost.db"))
     site = SimulatedSite(seed=3, count=60, latency_s=0.01, purse=purse.serve())
-    workers = Workers(site, ExperiencePool(tmp_path / "pool.db"), count=2)
+    workers = RayBench(site, ExperiencePool(tmp_path / "pool.db"), count=2)
     runs = schedule([task.id for task in site.tasks()], 2)
 
     async def made() -> dict[Run, Payment]:
@@ -104,7 +104,7 @@ def test_workers_spend_from_one_purse_and_do_not_pass_it_together(cluster: Any, 
     done = asyncio.run(made())
     assert 0 < len(done) < len(runs)
     assert 0.01 < sum(payment.cost for payment in done.values()) <= 0.02
-    assert Budget(file=tmp_path / "cost.db").spent.dollars <= 0.02
+    assert SpendingBudget(file=tmp_path / "cost.db").spent.dollars <= 0.02
 
 
 def test_nothing_is_asked_of_the_purse_before_it_knows_who_asks(cluster: Any) -> None:

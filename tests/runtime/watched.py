@@ -10,19 +10,19 @@ import numpy as np
 from pydantic import BaseModel
 
 from toolwright.runtime.host import Rank
-from toolwright.trainer.brief import Brief, Colleagues
+from toolwright.trainer.role_config import Colleagues, RoleConfig
 from toolwright.trainer.staffing import staffed
 
 PLAIN = (str, bytes, int, float, bool, type(None))
 # By name: an actor that needs no torch is not to import it for those that need it.
 NOUNS = {
-    "toolwright.agents.rollout.Wanted",
+    "toolwright.agents.rollout.AttemptRequest",
     "toolwright.runtime.host.Rank",
-    "toolwright.runtime.tensors.Packed",
-    "toolwright.runtime.tensors.Weights",
-    "toolwright.runtime.transport.Parcel",
-    "toolwright.runtime.transport.Told",
-    "toolwright.trainer.brief.Brief",
+    "toolwright.runtime.tensors.PackedTensor",
+    "toolwright.runtime.tensors.PublishedWeights",
+    "toolwright.runtime.transport.TrajectoryTable",
+    "toolwright.runtime.transport.AttemptSummary",
+    "toolwright.trainer.role_config.RoleConfig",
     "toolwright.trajectory.Task",
 }
 
@@ -93,7 +93,7 @@ class Asked:
         return result
 
 
-def members(names: Sequence[str], brief: Brief, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
+def members(names: Sequence[str], brief: RoleConfig, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
     check([brief, rank], "brief")
     asked: Callable[[str], Any] = lambda name: Asked(name, colleagues(name))  # noqa: E731
     made = staffed(names, brief, asked, rank)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from toolwright.sandbox import layers
-from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.limits import RunLimits
 from toolwright.sandbox.once import run_once
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.settings import SandboxSettings
 
 from .attack import Weakened, served_without
 from .served import Server
@@ -41,7 +41,7 @@ def weakened() -> Iterator[Weakened]:
 
 
 def run_alone(
-    code: str, isolation: str = "full", limits: Limits | None = None, **wishes: Any
+    code: str, isolation: str = "full", limits: RunLimits | None = None, **wishes: Any
 ) -> dict[str, Any]:
     """One run without a server, with the layers of one's choice.
 
@@ -49,7 +49,7 @@ def run_alone(
     """
     if "-user" in isolation.split(",") and os.geteuid() != 0:
         isolation = ",".join({*isolation.split(","), *(f"-{name}" for name in layers.NAMESPACES)})
-    settings = Settings(
-        isolation=isolation, workers=1, runs_per_worker=1, preload=(), limits=limits or Limits()
+    settings = SandboxSettings(
+        isolation=isolation, workers=1, runs_per_worker=1, preload=(), limits=limits or RunLimits()
     )
     return asyncio.run(run_once(settings, code, **wishes))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.waiting import wait_until
-from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.limits import RunLimits
 
 from .attack import ONLY_ROOT, Attack, proofs
 from .conftest import needs_isolation, run_alone
@@ -273,4 +273,4 @@ for _ in range(4):
 
 def test_limits_given_to_the_server_are_the_ones_in_force() -> None:
     attack = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
-    assert run_alone(attack, limits=Limits(open_files=77))["stdout"] == "77\n"
+    assert run_alone(attack, limits=RunLimits(open_files=77))["stdout"] == "77\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolwright.sandbox import cgroup
-from toolwright.sandbox.cgroup import Group
+from toolwright.sandbox.cgroup import ControlGroup
 
 MADE = {"memory_bytes": 1 << 30, "processes": 50}
 
@@ -38,7 +38,7 @@ def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_version_2_passes_on_what_is_lacking_and_writes_its_limits(second: Path) -> None:
     parent = second / "system" / "ours"
-    group = Group("worker", second)
+    group = ControlGroup("worker", second)
     assert group.make(**MADE)
     assert (parent / "cgroup.subtree_control").read_text() == "+memory +pids"
     assert (parent / "worker" / "memory.max").read_text() == str(1 << 30)
@@ -53,12 +53,12 @@ def test_version_2_does_not_ask_again_for_what_it_has(second: Path) -> None:
     """A group with processes in it may not change what it passes on; it may have passed it on before."""
     control = second / "system" / "ours" / "cgroup.subtree_control"
     control.write_text("cpu memory pids\n")
-    assert Group("worker", second).make(**MADE)
+    assert ControlGroup("worker", second).make(**MADE)
     assert control.read_text() == "cpu memory pids\n"
 
 
 def test_version_1_has_a_folder_for_each_controller(first: Path) -> None:
-    group = Group("worker", first)
+    group = ControlGroup("worker", first)
     assert group.make(**MADE)
     assert (first / "memory/a/worker/memory.limit_in_bytes").read_text() == str(1 << 30)
     assert (first / "pids/b/worker/pids.max").read_text() == "50"
@@ -78,7 +78,7 @@ def test_a_run_has_a_ceiling_of_its_own_in_a_group_that_serves_again(
     version: str, place: str, limit: str, events: str, request: pytest.FixtureRequest
 ) -> None:
     root: Path = request.getfixturevalue(version)
-    group = Group("worker", root)
+    group = ControlGroup("worker", root)
     assert group.make(**MADE)
     folder = root / place / "run-1"
     folder.mkdir()
@@ -101,13 +101,13 @@ def test_what_cannot_be_made_is_said_and_leaves_nothing(version: str, request: p
     root = request.getfixturevalue(version)
     blocked = root / ("memory/a" if version == "first" else "system/ours") / "blocked"
     blocked.write_text("in the way")
-    assert not Group("blocked", root).make(**MADE)
+    assert not ControlGroup("blocked", root).make(**MADE)
 
 
 @pytest.mark.parametrize("version", ["first", "second"])
 def test_removing_ends_whoever_is_in_it(version: str, request: pytest.FixtureRequest) -> None:
     root = request.getfixturevalue(version)
-    group = Group("worker", root)
+    group = ControlGroup("worker", root)
     group.make(**MADE)
     stray = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(500)"])
     group.add(stray.pid)
@@ -118,7 +118,7 @@ def test_removing_ends_whoever_is_in_it(version: str, request: pytest.FixtureReq
 def test_a_real_group_is_made_and_removed_where_this_user_may() -> None:
     if not cgroup.available():
         pytest.skip("this user may not make control groups here")
-    group = Group(f"toolwright-test-{os.getpid()}")
+    group = ControlGroup(f"toolwright-test-{os.getpid()}")
     assert group.make(memory_bytes=100 << 20, processes=10)
     held = {*group._folders.values(), group.for_a_run()._folder}
     assert all(folder.is_dir() for folder in held)

@@ -439,6 +439,9 @@ def test_output_is_compared_without_trailing_blanks(lines: list[str]) -> None:
 
 
 def test_results_survive_the_wire() -> None:
-    from toolwright.sandbox.client import Result
+    from toolwright.sandbox.client import ExecutionResult
 
-    assert Result.of(orjson.loads(orjson.dumps({**OK, "exit_code": None, "extra": 1}))).exit_code is None
+    assert (
+        ExecutionResult.of(orjson.loads(orjson.dumps({**OK, "exit_code": None, "extra": 1}))).exit_code
+        is None
+    )

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from toolwright.sandbox.service import Service
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.service import SandboxService
+from toolwright.sandbox.settings import SandboxSettings
 
 from .conftest import needs_isolation
 from .served import Server
@@ -70,10 +70,10 @@ def test_code_judge_compares_mathematics(server: Server) -> None:
 @needs_isolation
 def test_expressions_that_never_end_cost_their_time_and_no_more() -> None:
     pytest.importorskip("math_verify")
-    settings = Settings(workers=1, preload=("sympy",))
+    settings = SandboxSettings(workers=1, preload=("sympy",))
 
     async def compare() -> list[dict[str, Any]]:
-        service = Service(settings)
+        service = SandboxService(settings)
         await service.start()
         try:
             ask = partial(service.expressions.compare, timeout_s=1.0)

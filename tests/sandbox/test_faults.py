@@ -16,10 +16,10 @@ from tests.waiting import wait_until
 from toolwright.failures import UserError
 from toolwright.sandbox.clock import Clock
 from toolwright.sandbox.execution import Execution
-from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.limits import RunLimits
 from toolwright.sandbox.output import Output
 from toolwright.sandbox.servers import Servers
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.settings import SandboxSettings
 
 from .attack import served_without
 from .conftest import needs_isolation
@@ -114,9 +114,9 @@ def test_a_body_too_large_without_a_length_is_cut_off(server: Server) -> None:
 )
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
-        Settings(**wrong)  # type: ignore[arg-type]
+        SandboxSettings(**wrong)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="memory_mb"):
-        Settings(limits=Limits(memory_mb=0))
+        SandboxSettings(limits=RunLimits(memory_mb=0))
 
 
 @needs_isolation

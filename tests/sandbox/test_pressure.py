@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 from toolwright.sandbox.client import Client
 from toolwright.sandbox.local import command, local_server
 from toolwright.sandbox.pool import Pool
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.settings import SandboxSettings
 
 from .attack import Piece, served_without
 from .conftest import needs_isolation
@@ -81,7 +81,7 @@ class Own:
 
 
 def test_servers_of_one_machine_do_not_all_begin_with_its_first_core() -> None:
-    pools = [Pool(Settings(workers=1), frozenset(), []) for _ in range(64)]
+    pools = [Pool(SandboxSettings(workers=1), frozenset(), []) for _ in range(64)]
     assert {pool.instructions["first_core"] % 2 for pool in pools} == {0, 1}
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox.client import Client
-from toolwright.sandbox.queue import CALLER, Call, FairQueue, Flow, QueueFull, Seat
+from toolwright.sandbox.queue import CALLER, FairQueue, Flow, QueuedRun, QueueFull, SessionSlot
 
 from .attack import served_without
 from .conftest import needs_isolation
@@ -25,8 +25,8 @@ EVERYTHING: frozenset[str] = frozenset()
 T = TypeVar("T")
 
 
-def call(name: str, *, deadline: float = 100.0, seat: Seat | None = None) -> Call:
-    return Call({"name": name}, asyncio.new_event_loop().create_future(), 0.0, deadline, seat)
+def call(name: str, *, deadline: float = 100.0, seat: SessionSlot | None = None) -> QueuedRun:
+    return QueuedRun({"name": name}, asyncio.new_event_loop().create_future(), 0.0, deadline, seat)
 
 
 def taken(queue: FairQueue, *free: object) -> list[str]:
@@ -78,7 +78,7 @@ def test_a_caller_who_fills_the_queue_leaves_others_their_share() -> None:
 
 
 def test_cells_of_a_busy_session_are_passed_in_one_step() -> None:
-    class Counted(Seat):
+    class Counted(SessionSlot):
         looks = 0
 
         def __getattribute__(self, name: str) -> object:
@@ -97,7 +97,7 @@ def test_cells_of_a_busy_session_are_passed_in_one_step() -> None:
 
 
 def test_a_cell_waits_for_its_worker_and_lets_others_pass() -> None:
-    queue, seat = FairQueue(10), Seat("a", 1)
+    queue, seat = FairQueue(10), SessionSlot("a", 1)
     for name, where in (("cell", seat), ("run", None), ("second cell", seat)):
         queue.add(Flow(), call(name, seat=where))
     assert taken(queue, "b") == ["run"]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwright.sandbox.values import LARGEST, Broken, Line, decoded, encoded
+from toolwright.sandbox.values import LARGEST, Broken, MessageStream, decoded, encoded
 
 scalars = (
     st.none()
@@ -107,8 +107,8 @@ def test_what_is_no_value_is_refused(text: str) -> None:
 
 def test_a_message_is_cut_off_by_its_length_or_by_its_end() -> None:
     reading, writing = os.pipe()
-    line = Line(reading)
-    Line(writing).send('"whole"')
+    line = MessageStream(reading)
+    MessageStream(writing).send('"whole"')
     assert line.receive() == '"whole"'
     os.write(writing, (LARGEST + 1).to_bytes(4, "little"))
     with pytest.raises(Broken, match="too long"):
@@ -121,5 +121,5 @@ def test_a_message_is_cut_off_by_its_length_or_by_its_end() -> None:
     with pytest.raises(Broken, match="gone"):
         line.receive()
     with pytest.raises(OverflowError):
-        Line(reading).send("x" * (LARGEST + 1))
+        MessageStream(reading).send("x" * (LARGEST + 1))
     os.close(reading)

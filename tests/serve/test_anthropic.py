@@ -13,7 +13,7 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.providers.blocks import from_tools
 from toolwright.providers.local import Said
 from toolwright.serve.anthropic import _blocks
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 
 from .conftest import Served
 from .taught import ADD, ASKED
@@ -110,6 +110,6 @@ def test_errors_are_the_sdks(client: anthropic.Anthropic, served: Served) -> Non
 
 
 def test_a_number_of_any_length_in_a_call_is_written() -> None:
-    said = Said("", (Call("add", {"a": 10**30, "b": 3}),), "tools")
+    said = Said("", (ToolRequest("add", {"a": 10**30, "b": 3}),), "tools")
     (block,) = json.loads(orjson.dumps(_blocks(said)))
     assert block["input"] == {"a": 10**30, "b": 3}

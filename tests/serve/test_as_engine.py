@@ -23,9 +23,14 @@ pytestmark = pytest.mark.xdist_group("serve")
 def test_what_is_served_can_be_sampled_from(served: Served, taught: Path) -> None:
     decoder, tokenizer = huggingface.load(taught), Tokenizer.load(taught)
     far = HttpEngine(
-        schema.Engine(name="http", url=served.url), decoder=decoder, tokenizer=tokenizer, dtype=torch.float32
+        schema.EngineConfig(name="http", url=served.url),
+        decoder=decoder,
+        tokenizer=tokenizer,
+        dtype=torch.float32,
     )
-    near = NativeEngine(schema.Engine(slots=2), decoder=decoder, tokenizer=tokenizer, dtype=torch.float32)
+    near = NativeEngine(
+        schema.EngineConfig(slots=2), decoder=decoder, tokenizer=tokenizer, dtype=torch.float32
+    )
 
     async def both() -> list[Completion]:
         prompt = tokenizer.encode("<|user|>hello<|end|><|assistant|>")

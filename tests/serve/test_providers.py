@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from toolwright.failures import TaskFailure, UserError
-from toolwright.providers import Chat, Reply, close, open_chat
-from toolwright.providers.settings import Settings
-from toolwright.tools.call import Call
+from toolwright.providers import ChatModel, ChatReply, close, open_chat
+from toolwright.providers.settings import ChatSettings
+from toolwright.tools.call import ToolRequest
 
 from .conftest import Served
 from .taught import ADD, ASKED
@@ -19,15 +19,15 @@ pytestmark = pytest.mark.xdist_group("serve")
 GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 80}
 
 
-def opened(provider: str, served: Served) -> Chat:
+def opened(provider: str, served: Served) -> ChatModel:
     if provider == "engine":
-        return open_chat(Settings(provider="engine", model=str(served.folder), slots=4))
+        return open_chat(ChatSettings(provider="engine", model=str(served.folder), slots=4))
     url = served.url + ("/v1" if provider == "openai" else "")
-    return open_chat(Settings(provider=provider, model=served.name, base_url=url, price=0))  # type: ignore[arg-type]
+    return open_chat(ChatSettings(provider=provider, model=served.name, base_url=url, price=0))  # type: ignore[arg-type]
 
 
-def answers(provider: str, served: Served, *questions: tuple[list[Any], dict[str, Any]]) -> list[Reply]:
-    async def all_of_them() -> list[Reply]:
+def answers(provider: str, served: Served, *questions: tuple[list[Any], dict[str, Any]]) -> list[ChatReply]:
+    async def all_of_them() -> list[ChatReply]:
         chat = opened(provider, served)
         try:
             return await asyncio.gather(*(chat.complete(messages, **how) for messages, how in questions))
@@ -41,7 +41,7 @@ def answers(provider: str, served: Served, *questions: tuple[list[Any], dict[str
 def test_a_tool_round_trip(served: Served, provider: str) -> None:
     first = answers(provider, served, ([ASKED], {**GREEDY, "tools": [ADD]}))[0]
     call = first.calls[0]
-    assert isinstance(call, Call)
+    assert isinstance(call, ToolRequest)
     assert (first.text, first.finish, call.name, call.arguments) == (
         "I add.",
         "tools",
@@ -79,7 +79,7 @@ def test_what_is_too_long_is_of_this_task(served: Served, provider: str) -> None
 
 def test_a_model_that_is_not_served_is_the_users(served: Served) -> None:
     async def ask() -> None:
-        chat = open_chat(Settings(model="other", base_url=served.url + "/v1", price=0))  # type: ignore[arg-type]
+        chat = open_chat(ChatSettings(model="other", base_url=served.url + "/v1", price=0))  # type: ignore[arg-type]
         try:
             await chat.complete([ASKED], **GREEDY)
         finally:

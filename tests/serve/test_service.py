@@ -17,8 +17,8 @@ from toolwright.engines.native.engine import NativeEngine
 from toolwright.engines.thread import InThread
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.providers.local import LocalModel
-from toolwright.serve.problems import Problem
-from toolwright.serve.service import Service, Wish
+from toolwright.serve.problems import HttpProblem
+from toolwright.serve.service import GenerationRequest, ModelService
 
 
 class Silent(NativeEngine):
@@ -49,15 +49,17 @@ def test_what_an_engine_cannot_do_is_said_and_whether_another_try_would_help(
     kind: type[NativeEngine], status: int, told: str
 ) -> None:
     tokenizer = tiny.characters()
-    engine = kind(schema.Engine(slots=2), decoder=tiny.decoder(), tokenizer=tokenizer, dtype=torch.float32)
+    engine = kind(
+        schema.EngineConfig(slots=2), decoder=tiny.decoder(), tokenizer=tokenizer, dtype=torch.float32
+    )
     model = LocalModel("m", InThread(engine), tokenizer, Tags())
-    service = Service(model, queue_limit=4)
+    service = ModelService(model, queue_limit=4)
     sampling = service.sampling(temperature=None, top_p=None, top_k=None, max_tokens=3, stop=(), top=2)
 
-    async def asked() -> Problem:
+    async def asked() -> HttpProblem:
         try:
-            with pytest.raises(Problem) as caught:
-                await service.answers(Wish([service.prompt("1+1")], sampling))
+            with pytest.raises(HttpProblem) as caught:
+                await service.answers(GenerationRequest([service.prompt("1+1")], sampling))
             return caught.value
         finally:
             await model.close()

@@ -24,7 +24,9 @@ PLAYED = ["gridworld", "gymnasium", "shop", "sokoban"]  # tested with their envi
 
 
 def built(name: str, *, seed: int = 0, size: int = 64, held_out: int = 32, **params: object) -> TaskSet:
-    return load(schema.TaskSet(name=name, params=params, train_size=size, held_out_size=held_out), seed=seed)
+    return load(
+        schema.TaskConfig(name=name, params=params, train_size=size, held_out_size=held_out), seed=seed
+    )
 
 
 def prompts(tasks: object) -> list[str]:
@@ -43,7 +45,7 @@ def scores(tasks: TaskSet, *, answers: random.Random) -> list[float | None]:
 
 @pytest.mark.parametrize("name", GENERATED)
 def test_every_built_in_works_with_its_defaults(name: str) -> None:
-    tasks = load(schema.TaskSet(name=name), seed=0)
+    tasks = load(schema.TaskConfig(name=name), seed=0)
     assert len(tasks.held_out) == 128
     assert len(tasks.train) > 500
     assert set(scores(tasks, answers=random.Random(0))) == {1.0}
@@ -101,14 +103,14 @@ def test_task_ids_are_unique_and_the_same_in_every_process(name: str) -> None:
 
 
 def test_a_small_space_is_split_to_the_last_task() -> None:
-    tasks = load(schema.TaskSet(params={"max_operand": 3}, held_out_size=15), seed=0)
+    tasks = load(schema.TaskConfig(params={"max_operand": 3}, held_out_size=15), seed=0)
     assert (len(tasks.train), len(tasks.held_out)) == (1, 15)
     assert len(set(prompts([*tasks.train, *tasks.held_out]))) == 16
 
 
 def test_holding_out_more_than_there_is_says_how_many_there_are() -> None:
     with pytest.raises(UserError, match=r"held_out_size=128 .* 100 tasks"):
-        load(schema.TaskSet(params={"max_operand": 9}), seed=0)
+        load(schema.TaskConfig(params={"max_operand": 9}), seed=0)
     with pytest.raises(UserError, match=r"train_size=80 .* 100 tasks .* 50 are held out"):
         built("arithmetic", size=80, held_out=50, max_operand=9)
 
@@ -126,7 +128,7 @@ def test_strings_are_split_without_overlap_whatever_the_space(
     shortest, longest = lengths[0], lengths[0] + lengths[1]
     size = sum(len(alphabet) ** length for length in range(shortest, longest + 1))
     params = {"alphabet": "".join(sorted(alphabet)), "min_length": shortest, "max_length": longest}
-    config = schema.TaskSet(name="reverse", params=params, held_out_size=held_out)
+    config = schema.TaskConfig(name="reverse", params=params, held_out_size=held_out)
     if held_out >= size:
         with pytest.raises(UserError, match=f"there are {size:,} tasks"):
             load(config, seed=seed)
@@ -220,14 +222,14 @@ def test_countdown_is_always_solvable_by_its_demonstration(
 )
 def test_a_wrong_setting_is_told_in_words(name: str, params: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        load(schema.TaskSet(name=name, params=params), seed=0)
+        load(schema.TaskConfig(name=name, params=params), seed=0)
 
 
 def test_an_unknown_task_and_a_file_for_a_generated_one_are_errors() -> None:
     with pytest.raises(UserError, match="unknown task 'sudoku'; known: arithmetic"):
-        load(schema.TaskSet(name="sudoku"), seed=0)
+        load(schema.TaskConfig(name="sudoku"), seed=0)
     with pytest.raises(UserError, match=r"task.train names a file"):
-        load(schema.TaskSet(train="tasks.jsonl"), seed=0)
+        load(schema.TaskConfig(train="tasks.jsonl"), seed=0)
 
 
 def test_the_registry_is_one_file_a_task() -> None:
@@ -253,16 +255,16 @@ def nothing():
 def test_a_users_builder_is_named_by_its_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(USERS_TASK)
-    config = schema.TaskSet(name=f"{file}:parity", params={"largest": 12}, train_size=3)
+    config = schema.TaskConfig(name=f"{file}:parity", params={"largest": 12}, train_size=3)
     tasks = load(config, seed=0)
     assert prompts(tasks.train) == ["2", "3", "4"]
     assert isinstance(tasks.held_out[0], Task)
     with pytest.raises(UserError, match=r"needs task.params.largest"):
-        load(schema.TaskSet(name=f"{file}:parity"), seed=0)
+        load(schema.TaskConfig(name=f"{file}:parity"), seed=0)
     with pytest.raises(UserError, match="largest='x' does not work"):
-        load(schema.TaskSet(name=f"{file}:parity", params={"largest": "x"}), seed=0)
+        load(schema.TaskConfig(name=f"{file}:parity", params={"largest": "x"}), seed=0)
     with pytest.raises(UserError, match="built a list, not a"):
-        load(schema.TaskSet(name=f"{file}:nothing"), seed=0)
+        load(schema.TaskConfig(name=f"{file}:nothing"), seed=0)
 
 
 def test_tasks_and_rewards_import_without_torch() -> None:

@@ -32,7 +32,7 @@ FILES = [
 def prepared(name: str, file: str, target: str, out: Path) -> list[Task]:
     assert main(["prepare", name, "--from", str(RAW / file), "--out", str(out)]) == 0
     path = str(out / f"{target}.parquet")
-    return list(load(schema.TaskSet(name="file", train=path, held_out=path), seed=0).train)
+    return list(load(schema.TaskConfig(name="file", train=path, held_out=path), seed=0).train)
 
 
 @pytest.mark.parametrize(("name", "file", "target", "count"), FILES)

@@ -38,7 +38,9 @@ def lines(path: Path, found: list[Any]) -> str:
 def from_file(
     train: str | list[str], held_out: str | list[str] | None = None, *, held_out_size: int = 2, **keys: Any
 ) -> TaskSet:
-    config = schema.TaskSet(name="file", train=train, held_out=held_out, held_out_size=held_out_size, **keys)
+    config = schema.TaskConfig(
+        name="file", train=train, held_out=held_out, held_out_size=held_out_size, **keys
+    )
     return load(config, seed=0)
 
 
@@ -192,7 +194,7 @@ def test_a_file_that_is_missing_or_of_another_kind_is_told_as_such(tmp_path: Pat
     with pytest.raises(UserError, match="has no rows"):
         from_file(str(empty))
     with pytest.raises(UserError, match=r"needs task.train"):
-        load(schema.TaskSet(name="file"), seed=0)
+        load(schema.TaskConfig(name="file"), seed=0)
 
 
 def nested(depth: int) -> str:

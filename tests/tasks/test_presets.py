@@ -19,7 +19,7 @@ def test_a_preset_names_its_task_and_leaves_room_for_its_answers(name: str) -> N
     text = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
     assert text.startswith("# @package _global_\n")
     preset = yaml.safe_load(text)
-    config = schema.TaskSet(**preset["task"])
+    config = schema.TaskConfig(**preset["task"])
     assert config.name == name
     assert name in TASKS.names()
     if name != "file":

@@ -14,7 +14,7 @@ from toolwright.tasks import TaskSet, load
 
 
 def built(**params: Any) -> TaskSet:
-    config = schema.TaskSet(name="sums", params=params, train_size=300, held_out_size=50)
+    config = schema.TaskConfig(name="sums", params=params, train_size=300, held_out_size=50)
     return load(config, seed=0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from toolwright.sandbox import layers
 from toolwright.sandbox.local import local_server
-from toolwright.tools.call import Answer, Call
+from toolwright.tools.call import ToolRequest, ToolResult
 from toolwright.tools.toolbox import Toolbox
 
 
@@ -29,8 +29,8 @@ class Box:
         self.runner = asyncio.Runner()
         self.toolbox = Toolbox(settings, **options)
 
-    def call(self, tool: str, *, attempt: str = "a", **arguments: Any) -> Answer:
-        return self.runner.run(self.toolbox.call(Call(tool, arguments), attempt=attempt))
+    def call(self, tool: str, *, attempt: str = "a", **arguments: Any) -> ToolResult:
+        return self.runner.run(self.toolbox.call(ToolRequest(tool, arguments), attempt=attempt))
 
     def schemas(self) -> dict[str, dict[str, Any]]:
         found = self.runner.run(self.toolbox.schemas())

@@ -15,7 +15,7 @@ import pytest
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox.client import SessionLost
 from toolwright.sandbox.local import command
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 from toolwright.tools.settings import served
 from toolwright.tools.toolbox import Toolbox
 
@@ -47,7 +47,7 @@ def test_calls_of_many_attempts_share_batches(sandbox: str) -> None:
     box = Toolbox({"python": {"url": sandbox}})
 
     async def many() -> list[str]:
-        calls = [box.call(Call("python", {"code": f"print({i})"}), attempt=str(i)) for i in range(40)]
+        calls = [box.call(ToolRequest("python", {"code": f"print({i})"}), attempt=str(i)) for i in range(40)]
         try:
             return [answer.text for answer in await asyncio.gather(*calls)]
         finally:
@@ -81,7 +81,7 @@ def test_two_calls_of_one_turn_share_a_session(sandbox: str) -> None:
 
     async def both() -> str:
         codes = ["x = 1", "y = 2", "x + y"]
-        calls = [box.call(Call("python_session", {"code": code}), attempt="a") for code in codes]
+        calls = [box.call(ToolRequest("python_session", {"code": code}), attempt="a") for code in codes]
         answers = await asyncio.gather(*calls)
         await box.close()
         return answers[-1].text
@@ -114,7 +114,7 @@ def test_a_sandbox_is_started_where_none_is_named(sandbox: str) -> None:
         url = settings["python"]["url"]
         assert settings["python_session"]["url"] == sandbox
         assert "url" not in settings["calculator"]
-        answer = asyncio.run(Toolbox(settings).call(Call("python", {"code": "print(1)"}), attempt="a"))
+        answer = asyncio.run(Toolbox(settings).call(ToolRequest("python", {"code": "print(1)"}), attempt="a"))
         assert answer.text == "1"
     with socket.socket() as door:
         assert door.connect_ex(("127.0.0.1", int(url.rpartition(":")[2]))) != 0

@@ -21,13 +21,16 @@ TREE = {"tools": {"weather": {"path": "my_tools.py:Weather", "unit": "fahrenheit
 
 def work(settings: dict[str, Any]) -> dict[str, Any]:
     """What runs in the worker."""
-    from toolwright.tools.call import Call
+    from toolwright.tools.call import ToolRequest
     from toolwright.tools.toolbox import Toolbox
 
     async def use() -> list[str]:
         box = Toolbox(settings)
         try:
-            calls = [Call("weather", {"city": "Rome"}), Call("calculator", {"expression": "6*7"})]
+            calls = [
+                ToolRequest("weather", {"city": "Rome"}),
+                ToolRequest("calculator", {"expression": "6*7"}),
+            ]
             answers = await asyncio.gather(*(box.call(call, attempt="g/0") for call in calls))
             await box.end("g/0")
             return [answer.text for answer in answers]

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from tests.ports import free_port
 from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 from toolwright.tools.toolbox import Toolbox
 
 from .conftest import Box
@@ -141,7 +141,7 @@ def test_queries_of_many_attempts_travel_together(server: Server) -> None:
     box = Toolbox({"search": {"url": f"{server.url}/retrieve", "topk": 2}})
 
     async def many() -> list[str]:
-        calls = [box.call(Call("search", {"query": f"q{i}"}), attempt=str(i)) for i in range(20)]
+        calls = [box.call(ToolRequest("search", {"query": f"q{i}"}), attempt=str(i)) for i in range(20)]
         answers = await asyncio.gather(*calls)
         await box.close()
         return [answer.text for answer in answers]

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.failures import UserError
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 from toolwright.tools.toolbox import Toolbox
 
 from .conftest import Box
@@ -81,7 +81,7 @@ def test_arguments_are_taken_leniently_and_the_attempt_filled_in(box: Make) -> N
 )
 def test_wrong_arguments_are_told(box: Make, arguments: dict[str, Any], told: str) -> None:
     made = box(mine("forecast"))
-    answer = made.runner.run(made.toolbox.call(Call("forecast", arguments), attempt="a"))
+    answer = made.runner.run(made.toolbox.call(ToolRequest("forecast", arguments), attempt="a"))
     assert answer.trouble == "arguments"
     assert told in answer.text
 
@@ -125,10 +125,12 @@ def test_hung_tools_cost_one_timeout_and_keep_no_one_waiting() -> None:
     box = Toolbox({**mine("hang", "hang_async", timeout_s=2), **mine("quick")}, timeout_s=120)
 
     async def many() -> list[Any]:
-        hung = [box.call(Call(name), attempt=str(i)) for i in range(20) for name in ("hang", "hang_async")]
+        hung = [
+            box.call(ToolRequest(name), attempt=str(i)) for i in range(20) for name in ("hang", "hang_async")
+        ]
         tasks = [asyncio.create_task(call) for call in hung]
         await asyncio.sleep(0.1)
-        assert (await box.call(Call("quick"), attempt="q")).text == "here"
+        assert (await box.call(ToolRequest("quick"), attempt="q")).text == "here"
         assert not any(task.done() for task in tasks)
         return await asyncio.gather(*tasks)
 
@@ -180,7 +182,7 @@ def test_a_class_may_offer_several_tools(box: Make) -> None:
 def test_a_toolbox_serves_the_next_loop_when_its_own_is_gone() -> None:
     box = Toolbox(mine("Weather"))
     for _ in range(2):
-        answer = asyncio.run(box.call(Call("Weather", {"city": "Rome"}), attempt="a"))
+        answer = asyncio.run(box.call(ToolRequest("Weather", {"city": "Rome"}), attempt="a"))
         assert answer.text == "Rome: 20 celsius, for a"
 
 
@@ -230,7 +232,7 @@ NAMES = st.sampled_from(["calculator", "quick", "forecast"]) | st.text()
 @given(name=NAMES, arguments=st.dictionaries(st.sampled_from(["expression", "city"]) | st.text(), JSON))
 @settings(max_examples=200, deadline=None)
 def test_whatever_is_asked_is_answered(name: str, arguments: dict[str, Any]) -> None:
-    answer = LOOP.run(ANYTHING.call(Call(name, arguments), attempt="a"))
+    answer = LOOP.run(ANYTHING.call(ToolRequest(name, arguments), attempt="a"))
     answer.text.encode()
 
 

@@ -12,10 +12,10 @@ import pytest
 from toolwright.agents.rollout import Rollout
 from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure
-from toolwright.runtime.local import LocalCrew
+from toolwright.runtime.local import LocalRoles
 from toolwright.trainer.assembly import prepare
 from toolwright.trainer.loop import Trainer
-from toolwright.trainer.members import RolloutRole, Workplace
+from toolwright.trainer.members import RoleContext, RolloutRole
 
 from .runs import configured, trained
 
@@ -25,7 +25,7 @@ class Stubborn(Rollout):
         raise RuntimeError("its tools would not go")
 
 
-class Place(Workplace):
+class Place(RoleContext):
     def rollout(self, stack: ExitStack) -> Rollout:
         """Beside it a server, which the stack ends."""
         self.served = True
@@ -44,7 +44,7 @@ def endless(engine: Engine) -> asyncio.Task[object]:
 
 
 def test_a_crew_in_one_process(place: Place) -> None:
-    crew = LocalCrew(place)
+    crew = LocalRoles(place)
 
     async def begun() -> asyncio.Task[object]:
         return endless(crew.engine)

@@ -141,12 +141,12 @@ class TestContext:
             defaults.decide(of(model, rollout={"max_tokens": 5000}), prompt=10, turns=1)
 
     def test_a_server_has_all_that_the_model_has(self, model: Path) -> None:
-        made, line = defaults.served(schema.Model(path=str(model)), schema.Engine(slots=4))
+        made, line = defaults.served(schema.Model(path=str(model)), schema.EngineConfig(slots=4))
         assert (made.context, made.dtype) == (4096, "float32")
         assert line == "context 4,096 tokens (--context), float32 on cpu (--dtype)"
 
     def test_a_server_has_less_where_memory_is_short(self, model: Path) -> None:
-        made, _ = defaults.served(schema.Model(path=str(model)), schema.Engine(slots=10**8))
+        made, _ = defaults.served(schema.Model(path=str(model)), schema.EngineConfig(slots=10**8))
         assert isinstance(made.context, int)
         assert made.context < 4096
 

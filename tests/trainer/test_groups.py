@@ -13,7 +13,7 @@ from toolwright.algorithms import selection
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.models.attention import PackedAttention
-from toolwright.trainer.sampling import Sampled
+from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Trajectory
 
 from .conftest import Build
@@ -22,7 +22,7 @@ from .runs import HERE, configured, metrics, rollouts, trained
 FRAGILE = f"{HERE}/fragile.py"
 
 
-def sizes(sampled: Sampled) -> list[int]:
+def sizes(sampled: SampledStep) -> list[int]:
     return [len(group.trajectories) for group in sampled.groups]
 
 

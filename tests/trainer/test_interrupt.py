@@ -21,7 +21,7 @@ import pytest
 
 from tests.waiting import wait_until
 from toolwright.learner import checkpoints
-from toolwright.trainer.interrupt import Interrupt, Stopped
+from toolwright.trainer.interrupt import Interrupt, StopRequested
 
 from .runs import HERE, metrics, trained, words
 
@@ -262,7 +262,7 @@ def test_a_request_is_answered_at_the_next_safe_place() -> None:
     cancelled: list[bool] = []
     with Interrupt() as interrupt:
         os.kill(os.getpid(), signal.SIGTERM)
-        with pytest.raises(Stopped), interrupt.safe(lambda: cancelled.append(True)):
+        with pytest.raises(StopRequested), interrupt.safe(lambda: cancelled.append(True)):
             pytest.fail("nothing begins once the run is to stop")
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)

@@ -18,7 +18,7 @@ from tests.waiting import wait_until
 from toolwright.cli import main
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
-from toolwright.runtime.crew import LearnerLost
+from toolwright.runtime.roles import LearnerLost
 from toolwright.trainer.loop import Trainer
 
 from . import dies

@@ -147,7 +147,7 @@ def test_sampled_evaluations_are_repeatable_too(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_run_without_a_name_gets_a_plain_one() -> None:
-    run = schema.Run(dir="runs")
+    run = schema.RunConfig(dir="runs")
     names = {
         ("grpo", "arithmetic"): "grpo-arithmetic",
         ("grpo", "/some/where/letters.py:tasks"): "grpo-letters",
@@ -160,13 +160,13 @@ def test_a_run_without_a_name_gets_a_plain_one() -> None:
 
 
 def test_claiming_a_folder_writes_nothing(tmp_path: Path) -> None:
-    RunFolder.claim(schema.Run(dir=str(tmp_path / "runs"), name="x"), made_of=["y"])
+    RunFolder.claim(schema.RunConfig(dir=str(tmp_path / "runs"), name="x"), made_of=["y"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_two_runs_begun_in_the_same_second_have_folders_of_their_own(tmp_path: Path) -> None:
     """As far as one of them has begun."""
-    run = schema.Run(dir=str(tmp_path))
+    run = schema.RunConfig(dir=str(tmp_path))
     names = set()
     for _ in range(3):
         path = RunFolder.claim(run, made_of=["x"]).path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from toolwright.runtime.local import LocalCrew
+from toolwright.runtime.local import LocalRoles
 from toolwright.tools.settings import sandbox_in
 from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trajectory import Segment, Task, Trajectory
@@ -36,7 +36,7 @@ def test_the_scorer_uses_the_tools_server() -> None:
     before = sandboxes()
     room = ("rollout.agent=auto", "model.context=2048", "task.max_prompt_tokens=2000")
     crew = assembled(prepare(configured(*own, *room)).brief)
-    assert isinstance(crew, LocalCrew)
+    assert isinstance(crew, LocalRoles)
     try:
         right, wrong = attempt("def double(x):\n    return 2 * x"), attempt("def double(x):\n    return x")
         crew.loop.run(crew.score([right, wrong]))

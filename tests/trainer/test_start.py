@@ -13,7 +13,7 @@ import tiny
 from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.models import huggingface
-from toolwright.models.products import Packed
+from toolwright.models.products import PackedMatrix
 from toolwright.trainer import memory, roles
 
 from .runs import words
@@ -62,7 +62,7 @@ def test_what_the_engine_keeps_is_counted_as_it_is(
     weights = engine._laid_out()
     matrices = [m for one in weights.layers for m in (one.qkv, one.out, one.gate_up, one.down)]
     owned = {parameter.untyped_storage().data_ptr() for parameter in decoder.parameters()}
-    laid = [m.panels if isinstance(m, Packed) else m for m in (*matrices, weights.unembedding)]
+    laid = [m.panels if isinstance(m, PackedMatrix) else m for m in (*matrices, weights.unembedding)]
     every = [*laid, *engine._packed.rooms]
     kept = {m.untyped_storage().data_ptr(): m.nbytes for m in every}
     found = sum(size for place, size in kept.items() if place not in owned)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.web import body
-from toolwright.web.body import TooLarge, parse_json
+from toolwright.web.body import BodyTooLarge, parse_json
 
 
 def parsed(raw: bytes) -> object:
@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("item", ["[]", "{}", "1", '"a"', '{"a":1}', "[[]]", '"\\""', '"\\\\"'])
 def test_too_many_values_are_refused_before_they_are_parsed(item: str) -> None:
     assert parsed(f"[{','.join([item] * 4)}]".encode()) == json.loads(f"[{','.join([item] * 4)}]")
-    with pytest.raises(TooLarge, match="more than 20 values"):
+    with pytest.raises(BodyTooLarge, match="more than 20 values"):
         parsed(f"[{','.join([item] * 50)}]".encode())
 
 
@@ -52,5 +52,5 @@ def test_strings_of_any_kind_are_counted_as_what_they_are(texts: list[str]) -> N
 
 def test_what_is_no_json_is_said_to_be_none() -> None:
     for raw in (b"", b"[" * 2_000, b'"' * 3_000_000, b"\xff" * 2_000_000):
-        with pytest.raises((orjson.JSONDecodeError, TooLarge)):
+        with pytest.raises((orjson.JSONDecodeError, BodyTooLarge)):
             parsed(raw)

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from toolwright.web.asgi import Reply, send_reply
-from toolwright.web.callers import Callers, Refused
+from toolwright.web.asgi import HttpReply, send_reply
+from toolwright.web.callers import Callers, RequestRefused
 from toolwright.web.serving import hosted
 
 HERE = "127.0.0.1:8010"
@@ -24,7 +24,7 @@ def status(callers: Callers, *, method: str = "GET", path: str = "/run", **heade
     raw = [(name.encode(), value.encode()) for name, value in given.items()]
     try:
         callers.check({"method": method, "path": path, "headers": raw})
-    except Refused as error:
+    except RequestRefused as error:
         return error.status
     return 200
 
@@ -108,9 +108,9 @@ class Echo:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            reply = self._callers.check(scope) or Reply(b"{}")
-        except Refused as error:
-            reply = Reply(str(error).encode(), error.status)
+            reply = self._callers.check(scope) or HttpReply(b"{}")
+        except RequestRefused as error:
+            reply = HttpReply(str(error).encode(), error.status)
         await send_reply(self._callers.shared(scope, send), reply)
 
 

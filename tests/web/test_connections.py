@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from toolwright.web import connections
-from toolwright.web.asgi import Reply, send_reply
+from toolwright.web.asgi import HttpReply, send_reply
 from toolwright.web.body import read_body
 from toolwright.web.connections import ConnectionLimits
 from toolwright.web.serving import hosted
@@ -38,7 +38,7 @@ class Slow:
         if scope["path"] == "/wait":
             self.waiting += 1
             await self.go.wait()
-        await send_reply(send, Reply(str(len(body)).encode()))
+        await send_reply(send, HttpReply(str(len(body)).encode()))
 
 
 class Callers:

@@ -11,8 +11,8 @@ from toolwright.rewards import Scorer
 from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
 from toolwright.workflow.evaluate import TaskEvaluator
-from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow, single_call
-from toolwright.workflow.run import Interpreter
+from toolwright.workflow.program import PROBLEM, Node, Ref, Workflow, WorkflowLimits, single_call
+from toolwright.workflow.run import WorkflowInterpreter
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
 
 
@@ -44,10 +44,10 @@ DIVERSE = (
 
 
 def simulated(
-    seed: int, *, latency_s: float = 0.0, limits: Limits | None = None
+    seed: int, *, latency_s: float = 0.0, limits: WorkflowLimits | None = None
 ) -> tuple[World, TaskEvaluator]:
     world = World.drawn(seed)
-    interpreter = Interpreter(
+    interpreter = WorkflowInterpreter(
         SimulatedChat(world, latency_s=latency_s), runner=SimulatedRunner(), limits=limits
     )
     return world, TaskEvaluator(interpreter, Scorer(Reward(), default="numeric"))

@@ -13,7 +13,7 @@ from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
 from toolwright.workflow.propose import Editor, Uniform
 from toolwright.workflow.runner import Bench
-from toolwright.workflow.search import Budget, Found, Proposer, Runner, Search
+from toolwright.workflow.search import Found, Proposer, Runner, SearchBudget, WorkflowSearch
 from toolwright.workflow.select import AflowSelection, Selection
 from toolwright.workflow.sites import SimulatedSite
 from toolwright.workflow.tree import schedule
@@ -42,7 +42,7 @@ def searched(
         selection = GuidedSelection(Guided(first=6, repeats=2), schedule(tasks, 2), len(tasks), None)
 
     async def go() -> Found:
-        search = Search(
+        search = WorkflowSearch(
             name="test",
             setting=site.setting,
             kind=site.kind,
@@ -51,7 +51,7 @@ def searched(
             proposer=proposer or Uniform(Editor(OPERATORS)),
             runner=runner or Bench(site, pool),
             pool=pool,
-            budget=Budget(runs),
+            budget=SearchBudget(runs),
             seed=seed,
         )
         return await search.go()

@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from tests.workflow.programs import ensemble, walks
 from tests.workflow.test_program import walked
 from toolwright.failures import UserError
-from toolwright.providers import Reply
+from toolwright.providers import ChatReply
 from toolwright.tasks.datasets import task_rows
 from toolwright.tasks.rows import read as rows_of
 from toolwright.trajectory import Task
-from toolwright.workflow.aflow.folder import Experience, Folder, Round
+from toolwright.workflow.aflow.folder import Folder, FolderRound, RoundExperience
 from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.code import Sandbox
 from toolwright.workflow.datasets import adapted
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.meaning import snake
-from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow, single_call
-from toolwright.workflow.run import Interpreter, Trace
+from toolwright.workflow.program import PROBLEM, Node, Ref, Workflow, WorkflowLimits, single_call
+from toolwright.workflow.run import Trace, WorkflowInterpreter
 
 HERE = Path(__file__).parent
 PUBLISHED = {name: HERE / "aflow" / name for name in ("GSM8K", "HumanEval")}
@@ -126,10 +126,10 @@ class Pupil:
     def __init__(self, task: Task) -> None:
         self.task, self.asked = task, 0
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Any) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Any) -> ChatReply:
         prompt = messages[-1]["content"]
         self.asked += 1
-        return Reply(self._said(prompt), (), len(prompt) // 4, 20, 0.001)
+        return ChatReply(self._said(prompt), (), len(prompt) // 4, 20, 0.001)
 
     def _said(self, prompt: str) -> str:
         info = self.task.extra_info
@@ -148,7 +148,7 @@ class Pupil:
 async def ran(flow: Workflow, task: Task) -> Trace:
     sandbox = Sandbox()
     try:
-        return await Interpreter(Pupil(task), runner=sandbox).run(flow, task)
+        return await WorkflowInterpreter(Pupil(task), runner=sandbox).run(flow, task)
     finally:
         await sandbox.close()
 
@@ -327,9 +327,9 @@ def test_a_search_of_aflows_is_read_and_continued(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "GSM8K", data_set="GSM8K")
     first, second = published("GSM8K"), ensemble()
     folder.path.mkdir()
-    folder.write(Round(1, second, (0.5, 0.6), 0.002, log=[{"question": "q", "right_answer": "1"}]))
-    folder.write(Round(2, first, (0.7,), 0.004, Experience(1, "add Programmer", 0.55, 0.7)))
-    folder.write(Round(3, first, (0.4,), 0.004, Experience(1, "remove it", 0.55, 0.4)))
+    folder.write(FolderRound(1, second, (0.5, 0.6), 0.002, log=[{"question": "q", "right_answer": "1"}]))
+    folder.write(FolderRound(2, first, (0.7,), 0.004, RoundExperience(1, "add Programmer", 0.55, 0.7)))
+    folder.write(FolderRound(3, first, (0.4,), 0.004, RoundExperience(1, "remove it", 0.55, 0.4)))
 
     told = json.loads((folder.path / "processed_experience.json").read_text())
     assert told == {
@@ -349,13 +349,13 @@ def test_a_search_of_aflows_is_read_and_continued(tmp_path: Path) -> None:
     assert rounds[0].log == [{"question": "q", "right_answer": "1"}]
     assert rounds[1].workflow is not None
     assert rounds[1].workflow.meaning == first.meaning
-    assert rounds[1].experience == Experience(1, "add Programmer", 0.55, 0.7)
+    assert rounds[1].experience == RoundExperience(1, "add Programmer", 0.55, 0.7)
 
 
 def test_a_round_that_cannot_be_expressed_does_not_hide_the_others(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "workflows")
     folder.path.mkdir()
-    folder.write(Round(1, ensemble(), (0.5,)))
+    folder.write(FolderRound(1, ensemble(), (0.5,)))
     (folder.path / "round_2").mkdir()
     (folder.path / "round_2" / "graph.py").write_text("import os\n")
     one, two = folder.rounds()
@@ -376,5 +376,5 @@ def test_a_workflow_read_is_held_to_limits_as_any_other() -> None:
         """
     )
     flow = read(source)
-    assert any("30 calls" in said for said in flow.problems(Limits(nodes=100, depth=100)))
+    assert any("30 calls" in said for said in flow.problems(WorkflowLimits(nodes=100, depth=100)))
     assert Ref("task", "problem") in flow.output

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from tests.workflow.programs import walks
 from tests.workflow.test_aflow import COST, PUBLISHED, graph, published
 from tests.workflow.test_program import walked
-from toolwright.providers import Reply
+from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
 from toolwright.workflow.aflow.read import prompts_of, read
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.operators import operator
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.run import CodeRun, Interpreter, seed_of
+from toolwright.workflow.run import CodeRun, WorkflowInterpreter, seed_of
 
 INFO = {"entry_point": "f", "public_tests": ["x"]}
 TASK = Task("t", [{"role": "user", "content": "What?"}], "1", "numeric", INFO)
@@ -55,8 +55,8 @@ class Chat:
     name = "follows"
     waits = False
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Any) -> Reply:
-        return Reply(answer(messages[-1]["content"]))
+    async def complete(self, messages: list[dict[str, Any]], **how: Any) -> ChatReply:
+        return ChatReply(answer(messages[-1]["content"]))
 
 
 def aflow_operator(kind: str) -> Any:
@@ -105,7 +105,7 @@ def run_as_python(written: str, prompts: dict[str, str], problem: str = "What?")
 
 def run_here(workflow: Workflow, problem: str = "What?") -> str:
     task = Task("t", [{"role": "user", "content": problem}], "1", "numeric", INFO)
-    trace = asyncio.run(Interpreter(Chat(), runner=Runner()).run(workflow, task))
+    trace = asyncio.run(WorkflowInterpreter(Chat(), runner=Runner()).run(workflow, task))
     assert not trace.failure
     return trace.answer or ""
 

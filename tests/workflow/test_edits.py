@@ -9,8 +9,8 @@ from tests.workflow.programs import DIVERSE, built, ensemble, walks
 from toolwright.failures import UserError
 from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
-from toolwright.workflow.edits import Accept, Add, Prompt, parse
-from toolwright.workflow.program import Limits, single_call
+from toolwright.workflow.edits import Accept, Add, NamedPrompt, parse
+from toolwright.workflow.program import WorkflowLimits, single_call
 from toolwright.workflow.simulate import OPERATORS, PROMPTS
 
 TWO = dict(list(PROMPTS.items())[:2])
@@ -20,7 +20,7 @@ TWO = dict(list(PROMPTS.items())[:2])
 @given(walks)
 def test_what_is_legal_reads_back_runs_and_changes_something(places: list[int]) -> None:
     workflow = single_call()
-    limits = Limits(calls=12)
+    limits = WorkflowLimits(calls=12)
     for place in places:
         found = legal(workflow, OPERATORS, prompts=TWO, limits=limits)
         meanings = [after.meaning for after in found.values()]
@@ -95,7 +95,7 @@ def test_a_new_prompt_comes_with_its_text() -> None:
     after = applied(single_call(), edit)
     assert after.prompts == {"MINE": 'Say "yes"\nand why.'}
     assert parse(str(edit)) == edit
-    again = applied(after, Add("Custom", "solve", prompt=Prompt("MINE", "Other words.")))
+    again = applied(after, Add("Custom", "solve", prompt=NamedPrompt("MINE", "Other words.")))
     assert set(again.prompts.values()) == {'Say "yes"\nand why.', "Other words."}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from toolwright.workflow.edits import parse
 from toolwright.workflow.language import fresh, tokenizer, vocabulary
-from toolwright.workflow.policy import Policy, configured
+from toolwright.workflow.policy import EditPolicy, configured
 from toolwright.workflow.pool import Experience
 from toolwright.workflow.program import single_call
 from toolwright.workflow.propose import Editor
@@ -28,9 +28,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fresh(tmp_path_factory.mktemp("policy"), seed=0, prompts=PROMPTS, layers=1, width=32)
 
 
-def build(folder: Path, *, every: int = 8, lr: float = 3e-3, relative: bool = False) -> Policy:
+def build(folder: Path, *, every: int = 8, lr: float = 3e-3, relative: bool = False) -> EditPolicy:
     config = configured(folder, [f"update.policy.lr={lr}", "run.threads=1"])
-    return Policy(config, EDITOR, every=every, relative=relative)
+    return EditPolicy(config, EDITOR, every=every, relative=relative)
 
 
 def gained(edit: str, gain: float, number: int) -> Experience:

@@ -13,7 +13,7 @@ from toolwright.failures import UserError
 from toolwright.workflow.apply import legal
 from toolwright.workflow.diagram import as_changes, as_mermaid, as_text
 from toolwright.workflow.meaning import renamed_nodes
-from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow, single_call
+from toolwright.workflow.program import PROBLEM, Node, Ref, Workflow, WorkflowLimits, single_call
 from toolwright.workflow.simulate import OPERATORS, PROMPTS
 
 
@@ -137,8 +137,8 @@ def test_what_is_wrong_is_said_before_any_call(workflow: Workflow, said: str) ->
 
 
 def test_limits_and_needs_are_held_to() -> None:
-    assert "up to 4 calls" in ensemble().problems(Limits(calls=3))[0]
-    assert "2 nodes in a row" in ensemble().problems(Limits(depth=1))[0]
+    assert "up to 4 calls" in ensemble().problems(WorkflowLimits(calls=3))[0]
+    assert "2 nodes in a row" in ensemble().problems(WorkflowLimits(depth=1))[0]
     needs = built("add Programmer after solve").problems(offers=frozenset())
     assert "needs a sandbox to run code in, and there is none" in needs[0]
 

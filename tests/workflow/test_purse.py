@@ -11,7 +11,7 @@ import pytest
 from toolwright.cli import main
 from toolwright.failures import UserError
 from toolwright.providers.accounts import Amount
-from toolwright.providers.budget import Budget
+from toolwright.providers.budget import SpendingBudget
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Node, Ref, Workflow, single_call
 from toolwright.workflow.propose import Editor, Uniform
@@ -29,7 +29,7 @@ SMALL = ["search.guided.first=6", "proposer.name=uniform", "executor.latency_s=0
 
 
 def spent(run: Path) -> Amount:
-    return Budget(file=run / "cost/simulated.db").spent
+    return SpendingBudget(file=run / "cost/simulated.db").spent
 
 
 def test_the_cost_is_kept_to_the_call_and_remembered_by_a_search_that_goes_on(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_calls_side_by_side_do_not_pass_it_together(tmp_path: Path) -> None:
         return len(done)
 
     assert asyncio.run(made()) < 4
-    paid = Budget(file=tmp_path / "cost.db").spent
+    paid = SpendingBudget(file=tmp_path / "cost.db").spent
     assert 0 < paid.dollars <= 0.004
     assert pool.spent()[0] < 4
 
@@ -70,7 +70,7 @@ def test_a_cost_that_pays_for_nothing_is_said(tmp_path: Path) -> None:
     site = SimulatedSite(seed=3, count=12, purse=Purse(1e-7, str(tmp_path / "cost.db")))
     with pytest.raises(UserError, match="pays for no run of the start"):
         searched(None, runner=Bench(site, None))
-    assert Budget(file=tmp_path / "cost.db").spent.calls == 0
+    assert SpendingBudget(file=tmp_path / "cost.db").spent.calls == 0
 
 
 class Dear(Uniform):
@@ -78,7 +78,7 @@ class Dear(Uniform):
 
     async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
         if state.workflow.meaning != single_call().meaning:
-            await Budget(dollars=0.0).reserve(Amount(1.0))
+            await SpendingBudget(dollars=0.0).reserve(Amount(1.0))
         return (await super().propose(state, again))[:3]
 
 

@@ -11,16 +11,16 @@ import pytest
 from tests.workflow.programs import built, ensemble, simulated
 from toolwright.config.schema import Reward
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.providers import Reply
+from toolwright.providers import ChatReply
 from toolwright.providers.budget import BudgetSpent
 from toolwright.rewards import Scorer
 from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task
-from toolwright.workflow.evaluate import Outcome, TaskEvaluator
+from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
 from toolwright.workflow.operators import Operator, Port
 from toolwright.workflow.operators.review import Review
-from toolwright.workflow.program import PROBLEM, Limits, Node, Ref, Workflow, single_call
-from toolwright.workflow.run import Allowance, Interpreter, Step, Trace
+from toolwright.workflow.program import PROBLEM, Node, Ref, Workflow, WorkflowLimits, single_call
+from toolwright.workflow.run import Step, Trace, WorkflowAllowance, WorkflowInterpreter
 
 TASK = Task("t1", [{"role": "user", "content": "What is 6 times 7?"}], "42", "numeric")
 
@@ -35,17 +35,17 @@ class Says:
         self.asked: list[tuple[str, int | None]] = []
         self.under_way = self.most = 0
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Any) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Any) -> ChatReply:
         self.asked.append((messages[-1]["content"], how.get("seed")))
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await asyncio.sleep(self.wait_s)
         self.under_way -= 1
-        return Reply(self.answer(messages[-1]["content"]), (), 10, 5, self.cost)
+        return ChatReply(self.answer(messages[-1]["content"]), (), 10, 5, self.cost)
 
 
 def ran(workflow: Workflow, chat: Says, **how: Any) -> Trace:
-    return asyncio.run(Interpreter(chat, **how).run(workflow, TASK))
+    return asyncio.run(WorkflowInterpreter(chat, **how).run(workflow, TASK))
 
 
 def test_a_prompt_stands_before_the_problem() -> None:
@@ -95,12 +95,12 @@ def test_an_unreadable_choice_is_counted_by_hand_and_noted() -> None:
 @pytest.mark.parametrize(
     ("limits", "said", "calls"),
     [
-        (Limits(calls=2), "more than 2 calls", 2),
-        (Limits(tokens=20), "more than 20 tokens", 2),
-        (Limits(money=0.015), "more than $0.015", 2),
+        (WorkflowLimits(calls=2), "more than 2 calls", 2),
+        (WorkflowLimits(tokens=20), "more than 20 tokens", 2),
+        (WorkflowLimits(money=0.015), "more than $0.015", 2),
     ],
 )
-def test_a_limit_stops_the_workflow_and_charges_it(limits: Limits, said: str, calls: int) -> None:
+def test_a_limit_stops_the_workflow_and_charges_it(limits: WorkflowLimits, said: str, calls: int) -> None:
     chat = Says(lambda prompt: "42")
     chat.waits = False  # type: ignore[attr-defined]
     trace = ran(ensemble(count=5), chat, limits=limits)
@@ -113,7 +113,9 @@ def test_a_limit_stops_the_workflow_and_charges_it(limits: Limits, said: str, ca
 
 def test_time_is_a_limit_and_nothing_is_left_running() -> None:
     async def main() -> tuple[Trace, int]:
-        trace = await Interpreter(Says(str, wait_s=30), limits=Limits(seconds=0.1)).run(ensemble(), TASK)
+        trace = await WorkflowInterpreter(Says(str, wait_s=30), limits=WorkflowLimits(seconds=0.1)).run(
+            ensemble(), TASK
+        )
         return trace, len(asyncio.all_tasks())
 
     trace, tasks = asyncio.run(main())
@@ -154,8 +156,8 @@ def test_a_spent_budget_ends_all_tasks_and_is_raised_as_it_is() -> None:
         evaluated(single_call(), raising(BudgetSpent("all of it")), tasks)
 
 
-def evaluated(workflow: Workflow, chat: Says, tasks: list[Task], **how: Any) -> list[Outcome]:
-    evaluator = TaskEvaluator(Interpreter(chat), Scorer(Reward(), default="numeric"), **how)
+def evaluated(workflow: Workflow, chat: Says, tasks: list[Task], **how: Any) -> list[WorkflowOutcome]:
+    evaluator = TaskEvaluator(WorkflowInterpreter(chat), Scorer(Reward(), default="numeric"), **how)
     return asyncio.run(evaluator.evaluate(workflow, tasks))
 
 
@@ -178,7 +180,7 @@ def test_answers_are_scored_and_what_cannot_be_scored_counts_for_nobody() -> Non
 def test_an_allowance_is_shared_by_all_tasks_of_a_workflow() -> None:
     tasks = [Task(f"t{i}", TASK.prompt, "42", "numeric") for i in range(5)]
     found = evaluated(
-        single_call(), Says(lambda prompt: "42"), tasks, allowance=Allowance(calls=3), parallel=1
+        single_call(), Says(lambda prompt: "42"), tasks, allowance=WorkflowAllowance(calls=3), parallel=1
     )
     assert [outcome.score for outcome in found] == [1, 1, 1, 0, 0]
     assert "calls that the workflow may use" in found[-1].failure
@@ -192,7 +194,7 @@ def test_a_registered_tool_is_an_operator() -> None:
     async def main() -> Trace:
         tools = Toolbox({"calculator": {}})
         try:
-            return await Interpreter(chat, tools=tools).run(flow, TASK)
+            return await WorkflowInterpreter(chat, tools=tools).run(flow, TASK)
         finally:
             await tools.close()
 
@@ -247,6 +249,6 @@ def test_a_review_is_read_with_doubt(said: str, right: bool) -> None:
 
 
 def test_simulated_worlds_run_through_the_same_interpreter() -> None:
-    world, evaluator = simulated(1, limits=Limits(calls=1))
+    world, evaluator = simulated(1, limits=WorkflowLimits(calls=1))
     outcomes = asyncio.run(evaluator.evaluate(ensemble(), world.tasks(2)))
     assert all("refused" in outcome.failure for outcome in outcomes)

@@ -12,7 +12,7 @@ import torch
 
 from toolwright.models.attention import PackedAttention
 from toolwright.workflow.language import fresh
-from toolwright.workflow.policy import Policy, configured
+from toolwright.workflow.policy import EditPolicy, configured
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.served import ServedPolicy, chances, served
 from toolwright.workflow.simulate import PROMPTS
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that knows one state by heart: every legal edit of it, one as likely as another."""
     place = tmp_path_factory.mktemp("served")
     blank = fresh(place / "fresh", seed=0, prompts=PROMPTS, layers=1, width=32)
-    policy = Policy(configured(blank, ["run.threads=1"]), EDITOR)
+    policy = EditPolicy(configured(blank, ["run.threads=1"]), EDITOR)
     decoder = policy.learner.policy.decoder
     optimiser = torch.optim.AdamW(decoder.parameters(), lr=1e-2)
     lessons = [policy._trajectory(STATE.text, edit, number=n) for n, edit in enumerate(EDITS)]
@@ -49,12 +49,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "model"
 
 
-def build(folder: Path, *, every: int = 0) -> Policy:
-    return Policy(configured(folder, ["update.policy.lr=3e-3", "run.threads=1"]), EDITOR, every=every)
+def build(folder: Path, *, every: int = 0) -> EditPolicy:
+    return EditPolicy(configured(folder, ["update.policy.lr=3e-3", "run.threads=1"]), EDITOR, every=every)
 
 
 def asked(
-    policy: Policy, pool: ExperiencePool | None = None, *, samples: int = 24
+    policy: EditPolicy, pool: ExperiencePool | None = None, *, samples: int = 24
 ) -> tuple[list[Proposal], list[tuple[str, float]]]:
     async def go() -> tuple[list[Proposal], list[tuple[str, float]]]:
         async with served(policy, pool=pool, search="s", samples=samples) as proposer:

@@ -12,9 +12,9 @@ from toolwright.failures import UserError
 from toolwright.workflow.apply import applied
 from toolwright.workflow.code import Sandbox
 from toolwright.workflow.edits import parse
-from toolwright.workflow.evaluate import Outcome, TaskEvaluator
+from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
 from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.run import Interpreter
+from toolwright.workflow.run import WorkflowInterpreter
 from toolwright.workflow.simulate import SimulatedChat, SimulatedRunner, World
 
 FLOWS = {
@@ -26,13 +26,13 @@ FLOWS = {
 }
 
 
-def outcomes(workflow: Workflow, seed: int, count: int, **how: float) -> list[Outcome]:
+def outcomes(workflow: Workflow, seed: int, count: int, **how: float) -> list[WorkflowOutcome]:
     world, evaluator = simulated(seed, **how)  # type: ignore[arg-type]
     return asyncio.run(evaluator.evaluate(workflow, world.tasks(count)))
 
 
-def same(one: list[Outcome], other: list[Outcome]) -> bool:
-    def told(all: list[Outcome]) -> list[tuple[object, ...]]:
+def same(one: list[WorkflowOutcome], other: list[WorkflowOutcome]) -> bool:
+    def told(all: list[WorkflowOutcome]) -> list[tuple[object, ...]]:
         return [(o.task_id, o.score, round(o.cost, 12), o.calls, o.failure) for o in all]
 
     return told(one) == told(other)
@@ -45,7 +45,7 @@ def test_neither_order_nor_company_changes_an_outcome(name: str) -> None:
     assert same(alone, outcomes(flow, 3, 12, latency_s=0.001))  # side by side, ends in any order
     world, evaluator = simulated(3)
 
-    async def backwards() -> list[Outcome]:
+    async def backwards() -> list[WorkflowOutcome]:
         found = [await evaluator.evaluate(flow, [task]) for task in reversed(world.tasks(12))]
         return [one for (one,) in reversed(found)]
 
@@ -57,7 +57,7 @@ def test_a_step_draws_the_same_in_every_workflow_that_takes_it() -> None:
     world = World.drawn(5)
     traces = {}
     for name in ("single", "ensemble", "program"):
-        interpreter = Interpreter(SimulatedChat(world), runner=SimulatedRunner())
+        interpreter = WorkflowInterpreter(SimulatedChat(world), runner=SimulatedRunner())
         traces[name] = asyncio.run(interpreter.run(FLOWS[name], world.tasks(1)[0]))
     first = traces["single"].calls[0]
     assert traces["program"].calls[0].reply == first.reply
@@ -109,9 +109,9 @@ TESTED = applied(single_call("CustomCodeGenerate"), parse("add Test after solve"
 )
 def test_the_simulated_sandbox_says_what_the_real_one_does(world: World, flow: Workflow) -> None:
 
-    async def with_runner(runner: SimulatedRunner | Sandbox) -> list[Outcome]:
+    async def with_runner(runner: SimulatedRunner | Sandbox) -> list[WorkflowOutcome]:
         _, template = simulated(4)
-        evaluator = TaskEvaluator(Interpreter(SimulatedChat(world), runner=runner), template.scorer)
+        evaluator = TaskEvaluator(WorkflowInterpreter(SimulatedChat(world), runner=runner), template.scorer)
         try:
             return await evaluator.evaluate(flow, world.tasks(6))
         finally:
@@ -129,7 +129,7 @@ def test_tests_find_most_of_what_is_wrong_with_code() -> None:
         world = World.drawn(seed, code=True)
         _, template = simulated(seed)
         evaluator = TaskEvaluator(
-            Interpreter(SimulatedChat(world), runner=SimulatedRunner()), template.scorer
+            WorkflowInterpreter(SimulatedChat(world), runner=SimulatedRunner()), template.scorer
         )
         first, tested = (
             asyncio.run(evaluator.evaluate(flow, world.tasks(80)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwright.providers.settings import Settings
+from toolwright.providers.settings import ChatSettings
 from toolwright.trajectory import Task
 from toolwright.workflow.program import single_call
 from toolwright.workflow.runner import Bench
@@ -17,7 +17,7 @@ from toolwright.workflow.tree import schedule
 CHAT = """\
 from pathlib import Path
 
-from toolwright.providers import Reply
+from toolwright.providers import ChatReply
 
 
 class Chat:
@@ -26,7 +26,7 @@ class Chat:
 
     async def complete(self, messages, **how):
         self._say("asked")
-        return Reply("2", prompt_tokens=1, completion_tokens=1)
+        return ChatReply("2", prompt_tokens=1, completion_tokens=1)
 
     async def close(self):
         self._say("closed")
@@ -47,7 +47,7 @@ def site(tmp_path: Path) -> DataSite:
         scorer="numeric",
         found=frozenset(),
         split="test",
-        chat=Settings(provider=f"{tmp_path}/own.py:Chat", model="m", price=0).model_dump_json(),  # type: ignore[arg-type]
+        chat=ChatSettings(provider=f"{tmp_path}/own.py:Chat", model="m", price=0).model_dump_json(),  # type: ignore[arg-type]
         temperature=0.0,
         max_tokens=8,
     )

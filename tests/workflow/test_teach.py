@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from toolwright.cli import main
-from toolwright.workflow.policy import Policy, configured
+from toolwright.workflow.policy import EditPolicy, configured
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.propose import Editor
 from toolwright.workflow.sites import SimulatedSite
@@ -44,7 +44,7 @@ def test_a_policy_is_taught_as_a_user_would_and_is_asked_by_a_search(
     tried = kept.of_setting(kept.settings()[0])
     state, edits = tried[0].state, [one.edit for one in tried if one.state == tried[0].state]
     taught, spoken = (
-        Policy(configured(place / name, ["run.threads=1"]), editor).chances(state, edits)
+        EditPolicy(configured(place / name, ["run.threads=1"]), editor).chances(state, edits)
         for name in ("model", "warm/model")
     )
     gains = np.array([one.gain for one in tried if one.state == state])

@@ -17,7 +17,7 @@ from toolwright.trajectory import Segment, Source, Task, Trajectory
 CHARACTERS_A_TOKEN = 64
 
 
-class Over(Exception):
+class AttemptEnded(Exception):
     """There is no token left to go on with: an end like any other. Agents need not catch it."""
 
 
@@ -152,4 +152,4 @@ class Attempt:
                 f"{self._most} that an attempt may have; raise rollout.max_total_tokens or model.context"
             )
         self.finish("tokens")
-        raise Over
+        raise AttemptEnded

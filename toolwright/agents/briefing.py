@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolwright.agents.formats import Format, Schemas
+from toolwright.agents.formats import CallFormat, Schemas
 from toolwright.models.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
@@ -19,7 +19,11 @@ class Briefing:
 
 
 def brief(
-    prompt: Sequence[Message], schemas: Schemas, call_format: Format, tokenizer: Tokenizer, said: str | None
+    prompt: Sequence[Message],
+    schemas: Schemas,
+    call_format: CallFormat,
+    tokenizer: Tokenizer,
+    said: str | None,
 ) -> Briefing:
     """The prompt with the tools in it. `said` goes before the format's own words; "" says nothing."""
     messages = list(prompt)

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolwright.agents.briefing import brief
-from toolwright.agents.formats import Format, Schemas, offered_by
+from toolwright.agents.formats import CallFormat, Schemas, offered_by
 from toolwright.agents.formats.tags import Tags
 from toolwright.failures import UserError
 from toolwright.models.chat import ASKED
 from toolwright.models.tokenizer import Tokenizer, Written
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 from toolwright.trajectory import Segment, Source, Task, Trajectory
 
 Message = Mapping[str, Any]
@@ -29,7 +29,7 @@ class Demonstrator:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        call_format: Format | None = None,
+        call_format: CallFormat | None = None,
         schemas: Schemas = (),
         *,
         tool_prompt: str | None = None,
@@ -107,10 +107,10 @@ class Demonstrator:
             return self._said(message)
         return text[: text.rindex(closing)] if closing and closing in text else text
 
-    def _reads(self, text: str, calls: Sequence[Call]) -> bool:
+    def _reads(self, text: str, calls: Sequence[ToolRequest]) -> bool:
         """Whether the template writes these calls in the format that the loop will read."""
         found = self.format.parse(text.removesuffix("\n").removesuffix(self._closing), self.offered)
-        made = [(one.name, one.arguments) for one in found if isinstance(one, Call)]
+        made = [(one.name, one.arguments) for one in found if isinstance(one, ToolRequest)]
         return not calls or made == [(one.name, one.arguments) for one in calls]
 
     def _said(self, message: Message) -> str:
@@ -119,7 +119,7 @@ class Demonstrator:
         return "\n".join(filter(None, [content if isinstance(content, str) else str(content), *calls]))
 
 
-def _call(one: Mapping[str, Any]) -> Call:
+def _call(one: Mapping[str, Any]) -> ToolRequest:
     """OpenAI's way of writing one, whether its arguments are an object or text."""
     function = one.get("function", one)
     arguments = function.get("arguments") or {}
@@ -128,7 +128,7 @@ def _call(one: Mapping[str, Any]) -> Call:
             arguments = json.loads(arguments)
         except ValueError as error:
             raise UserError(f"a demonstrated call of {function.get('name')!r}: {error}") from None
-    return Call(
+    return ToolRequest(
         function["name"], {k: v for k, v in arguments.items() if v is not None}, id=one.get("id") or ""
     )
 

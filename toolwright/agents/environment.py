@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 from toolwright.agents import registry
-from toolwright.agents.attempt import Attempt, Over
+from toolwright.agents.attempt import Attempt, AttemptEnded
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.environments import InvalidAction, Outcome
-from toolwright.environments.host import MOST_TEXT, Host, checked
+from toolwright.environments.host import MOST_TEXT, EnvironmentHost, checked
 from toolwright.failures import UserError
 from toolwright.trajectory import Segment, Task
 
@@ -19,7 +19,7 @@ from toolwright.trajectory import Segment, Task
 class EnvironmentLoop:
     """The whole history stays in view. A step has its own reward, and the state it was taken in as anchor."""
 
-    def __init__(self, config: schema.Rollout) -> None:
+    def __init__(self, config: schema.RolloutConfig) -> None:
         self.config = config
 
     def check(self, task: Task) -> None:
@@ -31,14 +31,14 @@ class EnvironmentLoop:
     async def attempt(self, attempt: Attempt) -> None:
         settings = settings_of(attempt.task)
         tag = settings.pop("action_tag", None)
-        host = Host(settings, limit_s=self.config.environment_timeout_s)
+        host = EnvironmentHost(settings, limit_s=self.config.environment_timeout_s)
         attempt.count("success", 0)
         try:
             await self._play(attempt, host, tag)
         finally:
             await host.close()
 
-    async def _play(self, attempt: Attempt, host: Host, tag: str | None) -> None:
+    async def _play(self, attempt: Attempt, host: EnvironmentHost, tag: str | None) -> None:
         with attempt.waiting(f"environment {host.name}"):
             seen = await host.reset(attempt.task)
         attempt.prompt([*attempt.task.prompt, {"role": "user", "content": seen.text}])
@@ -53,12 +53,12 @@ class EnvironmentLoop:
                 return attempt.finish("done" if outcome.done else "turns")
             try:
                 attempt.reply([{"role": "user", "content": outcome.text}], source="environment")
-            except Over:
+            except AttemptEnded:
                 _last_words(attempt, outcome)
                 raise
             anchor = outcome.text if outcome.anchor is None else outcome.anchor
 
-    async def _step(self, attempt: Attempt, host: Host, tag: str | None, step: Segment) -> Outcome:
+    async def _step(self, attempt: Attempt, host: EnvironmentHost, tag: str | None, step: Segment) -> Outcome:
         """An action that cannot be read, or is none here, is told and counted; the state is what it was."""
         try:
             action = read_action(step.text, tag)

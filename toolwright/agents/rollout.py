@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolwright.agents.attempt import Attempt, Over
+from toolwright.agents.agent_set import AgentSet
+from toolwright.agents.attempt import Attempt, AttemptEnded
 from toolwright.agents.auto import choice
-from toolwright.agents.cast import Cast
 from toolwright.agents.tool_use import TOOLS
 from toolwright.config import schema
 from toolwright.engines import Engine, Sampling
@@ -25,7 +25,7 @@ MESSAGE_KEPT = 10_000  # characters of what a failure says; an exception may car
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AttemptRequest:
     """One attempt to make."""
 
     task: Task
@@ -39,14 +39,14 @@ class Rollout:
 
     def __init__(
         self,
-        config: schema.Rollout,
+        config: schema.RolloutConfig,
         engine: Engine,
         tokenizer: Tokenizer,
         *,
         tools: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.config, self.engine, self.tokenizer = config, engine, tokenizer
-        self.cast = Cast(config, tokenizer, tools=tools)
+        self.cast = AgentSet(config, tokenizer, tools=tools)
         self.agent = self.cast.agent(config.agent)
         self._under_way: set[Attempt] = set()
         self.sampling = Sampling(
@@ -70,7 +70,11 @@ class Rollout:
         await self.cast.tools.close()
 
     async def run(
-        self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
+        self,
+        wanted: Sequence[AttemptRequest],
+        *,
+        temperature: float | None = None,
+        arrived: Arrived = unheard,
     ) -> list[Trajectory]:
         """Every attempt, in order. One that cannot be used says so in its `failure`; a bug is raised.
         `arrived` hears of each group when it is whole."""
@@ -88,7 +92,7 @@ class Rollout:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _persist(self, wanted: Wanted, sampling: Sampling) -> Trajectory:
+    async def _persist(self, wanted: AttemptRequest, sampling: Sampling) -> Trajectory:
         """What infrastructure lost is sampled again, from the same seed."""
         for again in range(self.config.retries):
             trajectory = await self._try(wanted, sampling)
@@ -97,7 +101,7 @@ class Rollout:
             await asyncio.sleep(self.config.retry_pause_s * 2**again)
         return await self._try(wanted, sampling)
 
-    async def _try(self, wanted: Wanted, sampling: Sampling) -> Trajectory:
+    async def _try(self, wanted: AttemptRequest, sampling: Sampling) -> Trajectory:
         trajectory = Trajectory(wanted.task, wanted.group, index=wanted.index, seed=wanted.seed)
         own = replace(sampling, seed=wanted.seed)
         attempt = Attempt(
@@ -113,7 +117,7 @@ class Rollout:
         self._under_way.add(attempt)
         try:
             async with asyncio.timeout(self.config.timeout_s) as limit:
-                with suppress(Over):
+                with suppress(AttemptEnded):
                     await self.agent.attempt(attempt)
             if not trajectory.sampled_tokens:
                 raise TaskFailure(f"agent {self.config.agent!r} ended without asking the policy for anything")
@@ -155,7 +159,9 @@ def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: Arrived) -> None:
         task.add_done_callback(ended)
 
 
-def most_turns(config: schema.Rollout, tools: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task]) -> int:
+def most_turns(
+    config: schema.RolloutConfig, tools: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task]
+) -> int:
     """The most turns that an attempt at any of these may take."""
     names = {choice(task, tools) for task in tasks} if config.agent == "auto" else {config.agent}
     return 1 if names <= {"single_turn"} else config.max_turns

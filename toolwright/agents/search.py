@@ -7,7 +7,7 @@ from typing import Any
 
 from toolwright.agents import registry
 from toolwright.agents.auto import searches
-from toolwright.agents.formats import Format, Schemas
+from toolwright.agents.formats import CallFormat, Schemas
 from toolwright.agents.formats.tags import Tags
 from toolwright.agents.tool_use import ToolUse
 from toolwright.config import schema
@@ -16,12 +16,12 @@ from toolwright.tools.toolbox import Toolbox
 
 
 @registry.register("search")
-class Search(ToolUse):
+class SearchAgent(ToolUse):
     """Tool use with these tags, unless another format is asked for."""
 
     def __init__(
         self,
-        config: schema.Rollout,
+        config: schema.RolloutConfig,
         tools: Toolbox,
         tokenizer: Tokenizer,
         tool_settings: Mapping[str, Mapping[str, Any]],
@@ -34,7 +34,7 @@ class Search(ToolUse):
     def ordered(self, schemas: Schemas) -> Schemas:
         return sorted(schemas, key=lambda schema: schema["function"]["name"] not in self.engines)
 
-    def _format(self) -> Format:
+    def _format(self) -> CallFormat:
         if self.config.call_format != "auto":
             return super()._format()
         return Tags(

@@ -11,13 +11,13 @@ from typing import Any
 from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt
 from toolwright.agents.briefing import Briefing, brief
-from toolwright.agents.formats import Format, Offered, Schemas
+from toolwright.agents.formats import CallFormat, Offered, Schemas
 from toolwright.agents.formats.arguments import to_json
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.failures import TaskFailure, nearest
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.tools.call import Answer, Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest, ToolResult
 from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task
 
@@ -27,7 +27,7 @@ ARGUMENTS_SHOWN = 500  # characters of a call's arguments in its record; the tur
 
 
 @dataclass(frozen=True)
-class Answered:
+class CompletedCall:
     """A call and what came of it."""
 
     name: str
@@ -37,11 +37,11 @@ class Answered:
 
 @registry.register("tool_use")
 class ToolUse:
-    def __init__(self, config: schema.Rollout, tools: Toolbox, tokenizer: Tokenizer) -> None:
+    def __init__(self, config: schema.RolloutConfig, tools: Toolbox, tokenizer: Tokenizer) -> None:
         self.config, self.tools, self.tokenizer = config, tools, tokenizer
         self.format = self._format()
 
-    def _format(self) -> Format:
+    def _format(self) -> CallFormat:
         return formats.build(self.config.call_format, self.config.call_params, self.tokenizer)
 
     async def attempt(self, attempt: Attempt) -> None:
@@ -73,19 +73,19 @@ class ToolUse:
         return bool(calls) or trajectory.stop == "stop"
 
     async def _run(
-        self, attempt: Attempt, calls: Sequence[Call | Malformed], offered: Offered
-    ) -> list[Answered]:
+        self, attempt: Attempt, calls: Sequence[ToolRequest | Malformed], offered: Offered
+    ) -> list[CompletedCall]:
         """All at the same time. A server that lets us down ends the attempt once the others are done."""
         most, started = self.config.max_calls, time.perf_counter()
         names = ", ".join(
-            dict.fromkeys(one.name[:NAME_SHOWN] for one in calls[:most] if isinstance(one, Call))
+            dict.fromkeys(one.name[:NAME_SHOWN] for one in calls[:most] if isinstance(one, ToolRequest))
         )
         with attempt.waiting(f"{TOOLS}{names}"):
             answers = await asyncio.gather(
                 *(self._answer(attempt, one, offered) for one in calls[:most]), return_exceptions=True
             )
         attempt.spend("tool_s", time.perf_counter() - started)
-        given: list[Answered] = []
+        given: list[CompletedCall] = []
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -94,21 +94,23 @@ class ToolUse:
         if left > 0:
             attempt.count("calls_refused", left)
             text = f"at most {most} calls are run in one turn; the {left} after them were not"
-            given.append(Answered("", text, {"name": "", "trouble": "refused"}))
+            given.append(CompletedCall("", text, {"name": "", "trouble": "refused"}))
         return given
 
-    async def _answer(self, attempt: Attempt, one: Call | Malformed, offered: Offered) -> Answered:
+    async def _answer(
+        self, attempt: Attempt, one: ToolRequest | Malformed, offered: Offered
+    ) -> CompletedCall:
         started = time.perf_counter()
         if isinstance(one, Malformed):
             attempt.count("format_faults")
-            return Answered("", self._fit(one.reason), {"name": "", "trouble": "malformed"})
+            return CompletedCall("", self._fit(one.reason), {"name": "", "trouble": "malformed"})
         name = one.name[:NAME_SHOWN]
         attempt.count("tool_calls")
         attempt.count(f"tool_calls/{name if one.name in offered else 'unknown'}")
         if one.name in offered:
             answer = await self.tools.call(one, attempt=attempt.id)
         else:  # known to the toolbox perhaps, but not for this task
-            answer = Answer(f"there is no tool {name!r}; {nearest(name, offered)}", "unknown_tool")
+            answer = ToolResult(f"there is no tool {name!r}; {nearest(name, offered)}", "unknown_tool")
         attempt.count("tool_errors", bool(answer.trouble))
         attempt.count("tool_timeouts", answer.trouble == "timeout")
         record = {
@@ -117,7 +119,7 @@ class ToolUse:
             "seconds": time.perf_counter() - started,
             "trouble": answer.trouble,
         }
-        return Answered(name, self._fit(answer.text), record)
+        return CompletedCall(name, self._fit(answer.text), record)
 
     def _fit(self, text: str) -> str:
         return self.tokenizer.clip(text, self.config.tool_tokens)
@@ -134,7 +136,7 @@ class ToolUse:
         """The first one is what a format without names calls."""
         return schemas
 
-    def _tell(self, attempt: Attempt, answers: Sequence[Answered]) -> None:
+    def _tell(self, attempt: Attempt, answers: Sequence[CompletedCall]) -> None:
         if self.format.inline and not attempt.ended:
             for one in answers:
                 attempt.observe(one.text, source="tool", write=self.format.result).calls = [one.record]

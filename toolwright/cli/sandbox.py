@@ -9,8 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from toolwright.failures import UserError
-from toolwright.sandbox.limits import Limits
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.limits import RunLimits
+from toolwright.sandbox.settings import SandboxSettings
 from toolwright.web import callers
 
 # The limits that are options, with what they say of themselves.
@@ -40,16 +40,18 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, default=8010, help="0 takes a free one")
     serve.add_argument("--token", help="what callers must show; or the variable TOOLWRIGHT_SANDBOX_TOKEN")
     serve.add_argument("--workers", type=int, default=0, help="0: one a core")
-    serve.add_argument("--runs-per-worker", type=int, default=Settings.runs_per_worker)
+    serve.add_argument("--runs-per-worker", type=int, default=SandboxSettings.runs_per_worker)
     serve.add_argument(
-        "--preload", default=",".join(Settings.preload), help="packages kept warm, if installed"
+        "--preload", default=",".join(SandboxSettings.preload), help="packages kept warm, if installed"
     )
-    serve.add_argument("--queue-limit", type=int, default=Settings.queue_limit, help="runs that may wait")
-    serve.add_argument("--queue-timeout-s", type=float, default=Settings.queue_timeout_s)
-    serve.add_argument("--sessions-max", type=int, default=Settings.sessions_max)
-    serve.add_argument("--session-idle-s", type=float, default=Settings.session_idle_s)
     serve.add_argument(
-        "--drain-s", type=float, default=Settings.drain_s, help="seconds to finish after SIGTERM"
+        "--queue-limit", type=int, default=SandboxSettings.queue_limit, help="runs that may wait"
+    )
+    serve.add_argument("--queue-timeout-s", type=float, default=SandboxSettings.queue_timeout_s)
+    serve.add_argument("--sessions-max", type=int, default=SandboxSettings.sessions_max)
+    serve.add_argument("--session-idle-s", type=float, default=SandboxSettings.session_idle_s)
+    serve.add_argument(
+        "--drain-s", type=float, default=SandboxSettings.drain_s, help="seconds to finish after SIGTERM"
     )
     callers.add_options(serve)
     _add_isolation(serve)
@@ -77,15 +79,15 @@ def _add_isolation(parser: argparse.ArgumentParser) -> None:
         "--isolation", default="full",
         help="full, available, none, or layers: `-network` is all but one, `pid,mount` only those",
     )  # fmt: skip
-    for field in fields(Limits):
+    for field in fields(RunLimits):
         if field.name in _LIMITS:
             kind = float if isinstance(field.default, float) else int
             option = "--" + field.name.replace("_", "-")
             parser.add_argument(option, type=kind, default=field.default, help=_LIMITS[field.name])
 
 
-def _limits(arguments: argparse.Namespace) -> Limits:
-    return Limits(**{name: getattr(arguments, name) for name in _LIMITS})
+def _limits(arguments: argparse.Namespace) -> RunLimits:
+    return RunLimits(**{name: getattr(arguments, name) for name in _LIMITS})
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -96,7 +98,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     token = arguments.token or os.environ.get(server.TOKEN_VARIABLE) or None
     address.check_who_may_call(arguments.host, token, server.TOKEN_VARIABLE)
-    settings = Settings(
+    settings = SandboxSettings(
         isolation=arguments.isolation,
         workers=arguments.workers,
         runs_per_worker=arguments.runs_per_worker,
@@ -130,7 +132,7 @@ def _run(arguments: argparse.Namespace) -> int:
     stdin = Path(arguments.stdin).read_text() if arguments.stdin else ""
     endings = {".cpp": "cpp", ".cc": "cpp", ".sh": "bash", ".js": "javascript"}
     language = arguments.language or endings.get(Path(arguments.file).suffix, "python")
-    settings = Settings(
+    settings = SandboxSettings(
         isolation=arguments.isolation, workers=1, runs_per_worker=1, limits=_limits(arguments)
     )
     result = asyncio.run(run_once(settings, code, language, stdin))

@@ -27,9 +27,9 @@ from pydantic import ValidationError
 
 from toolwright.config.complaints import explained, shown
 from toolwright.config.keys import Schema
-from toolwright.config.origin import Layer, Resolved, origin_of, origins_of
+from toolwright.config.origin import ConfigLayer, Resolved, origin_of, origins_of
 from toolwright.config.overrides import Given, Vocabulary, read
-from toolwright.config.schema import Config, Run, RunConfig, SupervisedConfig
+from toolwright.config.schema import CommandConfig, Config, RunConfig, SupervisedConfig
 from toolwright.config.stored import read_tree
 from toolwright.config.validate import validated
 from toolwright.failures import UserError, nearest
@@ -40,7 +40,7 @@ RESUMED = "resumed"
 
 
 @functools.cache
-def schemas() -> dict[str, type[RunConfig]]:
+def schemas() -> dict[str, type[CommandConfig]]:
     """The schema of every primary config, those that plugins add among them."""
     added = {name: load_object(reference) for name, reference in added_to("toolwright.config").items()}
     return {"train": Config, "sft": SupervisedConfig, **added}
@@ -64,7 +64,7 @@ class Source:
         return "train" if self.command == "eval" else self.command
 
     @property
-    def schema(self) -> type[RunConfig]:
+    def schema(self) -> type[CommandConfig]:
         return schemas()[self.primary]
 
     @property
@@ -88,7 +88,7 @@ class Loader(ConfigLoaderImpl):
         setup_globals()
         _store_schemas()
         self.source = source
-        self._layers: list[Layer] = []
+        self._layers: list[ConfigLayer] = []
         self._composed: dict[tuple[str, ...], DictConfig] = {}
         self._judged: set[tuple[str, ...]] = set()
         super().__init__(config_search_path=_search_path(source))
@@ -132,7 +132,7 @@ class Loader(ConfigLoaderImpl):
         )
         return Resolved(config, origins)
 
-    def compose(self, given: Given, config_name: str = "") -> tuple[dict[str, Any], list[Layer]]:
+    def compose(self, given: Given, config_name: str = "") -> tuple[dict[str, Any], list[ConfigLayer]]:
         """The merged tree, not yet held to the schema, and the layers it was merged from."""
         name = config_name or self.config_name
         self._layers = []
@@ -152,7 +152,7 @@ class Loader(ConfigLoaderImpl):
             return made
         return super().load_configuration(config_name, overrides, run_mode, *rest, **how)
 
-    def resume(self, folder: Path, given: Given) -> tuple[dict[str, Any], list[Layer]]:
+    def resume(self, folder: Path, given: Given) -> tuple[dict[str, Any], list[ConfigLayer]]:
         """The run's own configuration in place of the presets; a preset named again goes on top of it."""
         file = folder / "config.yaml"
         kept = read_tree(file)
@@ -176,7 +176,7 @@ class Loader(ConfigLoaderImpl):
                 "lora": {**tree["model"].get("lora", {}), "path": None},
             }
             tree["model"] = {**tree["model"], **learned}
-            layers.append(Layer(RESUMED, f"run {shown(folder)}", {"model": {"path": learned["path"]}}))
+            layers.append(ConfigLayer(RESUMED, f"run {shown(folder)}", {"model": {"path": learned["path"]}}))
         return tree, layers
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
@@ -197,7 +197,7 @@ class Loader(ConfigLoaderImpl):
         path = (default.config_path or "").removesuffix(".yaml")
         if not path.startswith("hydra/"):
             label = self._label(path, loaded.provider, loaded.path)
-            self._layers.append(Layer(path, label, _stated(loaded.config)))
+            self._layers.append(ConfigLayer(path, label, _stated(loaded.config)))
         return loaded
 
     def _check_base(self, config_name: str) -> None:
@@ -271,7 +271,7 @@ def _search_path(source: Source) -> ConfigSearchPathImpl:
     return path
 
 
-def _without_strangers(tree: dict[str, Any], layers: Sequence[Layer], schema: Schema) -> dict[str, Any]:
+def _without_strangers(tree: dict[str, Any], layers: Sequence[ConfigLayer], schema: Schema) -> dict[str, Any]:
     """A preset may speak to `train` and `sft` at once; what it says to the other one is left out here."""
     foreign = {name for other in schemas().values() for name in other.model_fields} - set(schema.model_fields)
     stated = {name for layer in layers if not layer.preset for name in layer.tree}
@@ -281,7 +281,7 @@ def _without_strangers(tree: dict[str, Any], layers: Sequence[Layer], schema: Sc
 def _resumed_folder(tree: Mapping[str, Any]) -> Path | None:
     """The run to go on with, if the configuration asks for that."""
     try:
-        run = Run.model_validate(tree.get("run", {}))
+        run = RunConfig.model_validate(tree.get("run", {}))
     except ValidationError:
         return None  # said properly when the whole tree is held to the schema
     if not run.resume:

@@ -44,7 +44,7 @@ All keys with their values, origins and descriptions:
 """
 
 
-class Parser(argparse.ArgumentParser):
+class LaunchParser(argparse.ArgumentParser):
     """Hydra's arguments and ours, with errors that are the user's to read."""
 
     def __init__(self, command: str) -> None:
@@ -104,7 +104,7 @@ def launch(
 ) -> int:
     """Resolve what the command line asks for, then `start(config, command)`; None: only show it. `foresee`
     tells with --explain what a run would decide."""
-    args = Parser(usage or command).parse(argv)
+    args = LaunchParser(usage or command).parse(argv)
     source = source_of(command, args)
     if args.help:
         print(help_text(usage or command, about, source))

@@ -32,7 +32,7 @@ class KL(Block):
         return self
 
 
-class Selection(Block):
+class SelectionConfig(Block):
     """Which groups and trajectories are learned from."""
 
     dynamic_sampling: bool = Field(
@@ -101,11 +101,11 @@ class Algorithm(Block):
         default={}, description="further arguments by function: params.gigpo.step_weight=0.5"
     )
     kl: KL = KL()
-    selection: Selection = Selection()
+    selection: SelectionConfig = SelectionConfig()
     correction: Correction = Correction()
 
 
-class Optimizer(Block):
+class OptimizerConfig(Block):
     lr: PositiveFloat = 1e-3
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = Field(default=0.0, ge=0)
@@ -128,6 +128,6 @@ class Update(Block):
     offload: bool = Field(
         default=False, description="sharded: weights and optimiser state rest in main memory between uses"
     )
-    policy: Optimizer = Optimizer(lr=1e-4)  # ten times as much undoes a warm start
-    critic: Optimizer = Optimizer(lr=3e-3)
+    policy: OptimizerConfig = OptimizerConfig(lr=1e-4)  # ten times as much undoes a warm start
+    critic: OptimizerConfig = OptimizerConfig(lr=3e-3)
     critic_warmup: int = Field(default=0, ge=0, description="first steps in which only the critic learns")

@@ -13,7 +13,7 @@ from toolwright.config.keys import flatten
 
 
 @dataclass(frozen=True)
-class Layer:
+class ConfigLayer:
     """One config of the defaults list: what it states, and what its values' origin is called."""
 
     config: str
@@ -37,7 +37,7 @@ class Resolved:
         return origin_of(self.origins, key)
 
 
-def origins_of(layers: Sequence[Layer], overrides: Sequence[Override]) -> dict[str, str]:
+def origins_of(layers: Sequence[ConfigLayer], overrides: Sequence[Override]) -> dict[str, str]:
     """Each stated key with who stated it last."""
     origins: dict[str, str] = {}
     for layer in layers:

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from toolwright.config.block import Block
 
 
-class Ranks(Block):
+class RanksConfig(Block):
     """The policy's place; reference and critic are placed alike."""
 
     ranks: PositiveInt = Field(
@@ -20,7 +20,7 @@ class Ranks(Block):
     labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
 
 
-class Workers(Block):
+class WorkersConfig(Block):
     """The rollout workers' place."""
 
     workers: PositiveInt | None = Field(
@@ -34,8 +34,8 @@ class Workers(Block):
 class Placement(Block):
     """`ray`: how many of each role, on what, and how close together."""
 
-    policy: Ranks = Ranks()
-    rollout: Workers = Workers()
+    policy: RanksConfig = RanksConfig()
+    rollout: WorkersConfig = WorkersConfig()
     colocate: Literal["auto", "yes", "no"] = Field(
         default="auto",
         description="policy and engine in one process over one set of weights; auto: where there is one GPU",

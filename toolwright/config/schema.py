@@ -8,13 +8,13 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from toolwright.config.auto import Auto
 from toolwright.config.block import Block
-from toolwright.config.learning import Algorithm, Optimizer, Update
+from toolwright.config.learning import Algorithm, OptimizerConfig, Update
 from toolwright.config.names import Registered
 from toolwright.config.places import Runtime
 from toolwright.registry import short_name
 
 
-class Run(Block):
+class RunConfig(Block):
     """Where a run lives and what makes it reproducible."""
 
     name: str | None = Field(
@@ -32,7 +32,7 @@ class Run(Block):
     )
 
 
-class TaskSet(Block):
+class TaskConfig(Block):
     """What is attempted: a built-in task by name, or files of tasks."""
 
     name: Annotated[str, Registered("task", "toolwright.tasks.builtin")] = Field(
@@ -118,7 +118,7 @@ class Model(Block):
         return self
 
 
-class Engine(Block):
+class EngineConfig(Block):
     """What generates tokens."""
 
     name: Annotated[str, Registered("engine", "toolwright.engines")] = Field(
@@ -135,7 +135,7 @@ class Engine(Block):
     )
 
 
-class Rollout(Block):
+class RolloutConfig(Block):
     """How a step's trajectories are sampled: prompts × samples of them."""
 
     prompts: PositiveInt = Field(default=16, description="tasks a step")
@@ -257,10 +257,10 @@ class Train(Block):
     max_skips: PositiveInt = Field(default=5, description="non-finite updates in a row before the run stops")
 
 
-class RunConfig(Block):
+class CommandConfig(Block):
     """The whole configuration of a command that writes a run folder."""
 
-    run: Run = Run()
+    run: RunConfig = RunConfig()
 
     @classmethod
     def name_for(cls, composed: Any) -> str:
@@ -268,14 +268,14 @@ class RunConfig(Block):
         raise NotImplementedError
 
 
-class Config(RunConfig):
+class Config(CommandConfig):
     """The whole configuration of `train` and `eval`."""
 
     train: Train = Train()
-    task: TaskSet = TaskSet()
+    task: TaskConfig = TaskConfig()
     model: Model = Model()
-    engine: Engine = Engine()
-    rollout: Rollout = Rollout()
+    engine: EngineConfig = EngineConfig()
+    rollout: RolloutConfig = RolloutConfig()
     tools: dict[str, Any] = Field(
         default={}, description="what the policy can call: each tool by name, with its settings"
     )
@@ -310,10 +310,10 @@ class Config(RunConfig):
         return self
 
 
-class SupervisedConfig(RunConfig):
+class SupervisedConfig(CommandConfig):
     """The whole configuration of `sft`."""
 
-    task: TaskSet = TaskSet()
+    task: TaskConfig = TaskConfig()
     model: Model = Model()
     steps: PositiveInt = 200
     batch: PositiveInt = Field(default=32, description="conversations a step")
@@ -321,12 +321,12 @@ class SupervisedConfig(RunConfig):
         default=None,
         description="tokens in one forward pass, padding counted; null: as update.micro_tokens of `train`",
     )
-    optimizer: Optimizer = Optimizer(lr=3e-3, warmup_steps=10, decay="cosine", weight_decay=0.01)
+    optimizer: OptimizerConfig = OptimizerConfig(lr=3e-3, warmup_steps=10, decay="cosine", weight_decay=0.01)
     demonstrations: str | None = Field(
         default=None, description="Parquet or JSON lines with `messages`; null: the task's own demonstrations"
     )
-    rollout: Rollout = Field(
-        default=Rollout(), description="how calls are written, and how held-out tasks are tried"
+    rollout: RolloutConfig = Field(
+        default=RolloutConfig(), description="how calls are written, and how held-out tasks are tried"
     )
     tools: dict[str, Any] = Field(default={}, description="as in `train`: what demonstrations call")
     tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")

@@ -20,7 +20,7 @@ COLUMN = 44
 
 
 @dataclass(frozen=True)
-class Line:
+class YamlLine:
     """`text` is YAML, `comment` what follows it."""
 
     text: str
@@ -45,7 +45,7 @@ def show(
     if as_json:
         print(json.dumps(by_key(resolved), indent=2, ensure_ascii=False))
         return
-    lines = [*_lines(resolved, explain), *(Line("", line) for line in told)]
+    lines = [*_lines(resolved, explain), *(YamlLine("", line) for line in told)]
     if sys.stdout.isatty():
         _in_colour(lines)
     else:
@@ -71,7 +71,7 @@ def _values(tree: dict[str, Any], schema: type[Block], prefix: str = "") -> Iter
             yield path, value
 
 
-def _lines(resolved: Resolved, explain: bool) -> Iterator[Line]:
+def _lines(resolved: Resolved, explain: bool) -> Iterator[YamlLine]:
     described = {key.path: key for key in every_key(type(resolved.config))} if explain else {}
     shown: list[str] = []
     for path, value in _values(resolved.config.model_dump(mode="json"), type(resolved.config)):
@@ -79,14 +79,14 @@ def _lines(resolved: Resolved, explain: bool) -> Iterator[Line]:
         for depth in range(len(blocks)):
             if shown[: depth + 1] != blocks[: depth + 1]:
                 shown = blocks[: depth + 1]
-                yield Line(f"{'  ' * depth}{blocks[depth]}:")
+                yield YamlLine(f"{'  ' * depth}{blocks[depth]}:")
                 yield from _description(described.get(".".join(shown)), depth + 1)
         shown = blocks
         indent = "  " * len(blocks)
-        yield Line(f"{indent}{_entry(name, value)}", resolved.origin(path))
+        yield YamlLine(f"{indent}{_entry(name, value)}", resolved.origin(path))
         yield from _description(described.get(path), len(blocks) + 1)
     if isinstance(resolved.config, Config):
-        yield Line("", batch_line(resolved.config))
+        yield YamlLine("", batch_line(resolved.config))
 
 
 def _entry(name: str, value: Any) -> str:
@@ -97,7 +97,7 @@ def _entry(name: str, value: Any) -> str:
     return text.strip()[1:-1]
 
 
-def _description(key: Key | None, depth: int) -> Iterator[Line]:
+def _description(key: Key | None, depth: int) -> Iterator[YamlLine]:
     if key is None:
         return
     if key.block:
@@ -106,10 +106,10 @@ def _description(key: Key | None, depth: int) -> Iterator[Line]:
     else:
         said = f"{key.description} ({key.expected})" if key.description else key.expected
     if said:
-        yield Line("  " * depth, said.strip().splitlines()[0])
+        yield YamlLine("  " * depth, said.strip().splitlines()[0])
 
 
-def _in_colour(lines: list[Line]) -> None:
+def _in_colour(lines: list[YamlLine]) -> None:
     from rich.console import Console
     from rich.text import Text
 

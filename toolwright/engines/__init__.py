@@ -56,7 +56,7 @@ class Completion:
 
 # Told of each token as it is drawn. An engine whose `generate` takes `heard` can be listened to; of another
 # one, everything is heard when it has finished.
-Heard = Callable[[Drawn], None]
+TokenCallback = Callable[[Drawn], None]
 
 
 class Engine(Protocol):
@@ -86,12 +86,12 @@ class Engine(Protocol):
     async def close(self) -> None: ...
 
 
-class Builder(Protocol):
+class EngineBuilder(Protocol):
     """How an engine is made beside a learner: `decoder` holds the learner's own weights."""
 
     def __call__(
-        self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+        self, config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> Engine: ...
 
 
-registry: Registry[Builder] = Registry("engine", "toolwright.engines")
+registry: Registry[EngineBuilder] = Registry("engine", "toolwright.engines")

@@ -31,7 +31,7 @@ def named_weights(decoder: Decoder, dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: tensor.detach().to(dtype).contiguous() for name, tensor in found.items()}
 
 
-class Parcel:
+class WeightDelivery:
     """One publication on its way: `note` tells a process where to find it, until the parcel is closed."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
@@ -59,7 +59,7 @@ class Parcel:
             raise
         return self.folder / "weights.safetensors"
 
-    def __enter__(self) -> Parcel:
+    def __enter__(self) -> WeightDelivery:
         return self
 
     def __exit__(self, *error: object) -> None:

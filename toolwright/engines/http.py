@@ -14,7 +14,7 @@ import torch
 
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling, registry
-from toolwright.engines.delivery import Parcel, checksum, compare, named_weights
+from toolwright.engines.delivery import WeightDelivery, checksum, compare, named_weights
 from toolwright.engines.stopping import check_prompt, ending, seed_at
 from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure, UserError, nearest
@@ -31,7 +31,7 @@ NO_WEIGHTS = (
 )
 
 
-class Refused(Exception):
+class ServerRefusal(Exception):
     """The server has understood, and will not."""
 
     def __init__(self, status: int, said: str) -> None:
@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Answered:
+class CompletionInfo:
     """What a completion says of itself."""
 
     tokens: list[int]
@@ -55,7 +55,7 @@ class HttpEngine:
     exact = False
 
     def __init__(
-        self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+        self, config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> None:
         if config.url is None:
             raise UserError("engine.name=http: engine.url must say where the server is, http://host:port")
@@ -102,7 +102,7 @@ class HttpEngine:
         work = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._complete(body), self._loop))
         try:
             answered = await turn_of(attempt, work, who=self.url, limit_s=self.timeout_s)
-        except Refused as error:
+        except ServerRefusal as error:
             raise UserError(f"{self.url} refuses a turn of {attempt}: {error}") from None
         # Its own words for where a stop string ends need not be ours: what came after is not kept.
         count, stop = ending(
@@ -121,7 +121,7 @@ class HttpEngine:
         if not self.takes_weights:
             raise UserError(f"engine.url={self.url}: {NO_WEIGHTS}")
         weights = named_weights(self.decoder, self.dtype)
-        with Parcel({name: tensor.cpu() for name, tensor in weights.items()}) as parcel:
+        with WeightDelivery({name: tensor.cpu() for name, tensor in weights.items()}) as parcel:
             sent = checksum(parcel.weights)
             call = {"method": "toolwright_load", "args": [parcel.note]}
             answers = self._asked("/collective_rpc", call, limit_s=self.timeout_s)["results"]
@@ -169,7 +169,7 @@ class HttpEngine:
             body = {"prompt": prompt, "max_tokens": 1, "temperature": temperature, "logprobs": 1, "seed": 1}
             try:
                 likeliest.append(self._run(self._complete(body), ASKED_AT_START_S).likeliest)
-            except Refused as error:
+            except ServerRefusal as error:
                 raise UserError(f"{self.url} is no server for this engine: it answers {error}") from None
         return abs(likeliest[0] - likeliest[1]) > 1e-4
 
@@ -194,7 +194,7 @@ class HttpEngine:
 
     # How it is asked.
 
-    async def _complete(self, body: dict[str, Any]) -> Answered:
+    async def _complete(self, body: dict[str, Any]) -> CompletionInfo:
         whole = {
             "model": self.model,
             "logprobs": 0,
@@ -234,10 +234,10 @@ class HttpEngine:
                 try:
                     return json.loads(said) if said else {}
                 except ValueError:
-                    raise Refused(response.status, f"what is no JSON: {said[:300]}") from None
+                    raise ServerRefusal(response.status, f"what is no JSON: {said[:300]}") from None
             trouble = f"{response.status}: {said[:300]}"
             if response.status < 500 and response.status not in (408, 429):
-                raise Refused(response.status, said[:300])
+                raise ServerRefusal(response.status, said[:300])
         raise InfrastructureFailure(
             f"{self.url} was asked {self.retries + 1} times in vain for {path}: {trouble}"
         )
@@ -245,7 +245,7 @@ class HttpEngine:
     def _asked(self, path: str, body: dict[str, Any] | None = None, limit_s: float = ASKED_AT_START_S) -> Any:
         try:
             return self._run(self._post(path, body), limit_s)
-        except Refused as error:
+        except ServerRefusal as error:
             raise UserError(f"{self.url}{path}: {error}") from None
 
     def _run(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
@@ -275,7 +275,7 @@ class HttpEngine:
             await self._session.close()
 
 
-def _answered(url: str, answer: Any) -> Answered:
+def _answered(url: str, answer: Any) -> CompletionInfo:
     """The tokens as ids: in a field of their own, or as `token_id:17` among the log-probabilities."""
     try:
         choice = dict(answer["choices"][0])
@@ -292,7 +292,9 @@ def _answered(url: str, answer: Any) -> Answered:
             "not what was sampled. A server must honour return_token_ids, as vLLM's does"
         )
     first = (told.get("top_logprobs") or [None])[0] or {}
-    return Answered(list(tokens), [float(p) for p in log_probs], max(first.values(), default=log_probs[0]))
+    return CompletionInfo(
+        list(tokens), [float(p) for p in log_probs], max(first.values(), default=log_probs[0])
+    )
 
 
 def _params(params: dict[str, Any]) -> tuple[dict[str, str], str | None, int]:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from toolwright.engines import Completion, Engine, Heard, Sampling
+from toolwright.engines import Completion, Engine, Sampling, TokenCallback
 
 
 class InThread:
@@ -27,7 +27,7 @@ class InThread:
         return self.engine.weights_version
 
     async def generate(
-        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None
+        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: TokenCallback | None = None
     ) -> Completion:
         """Cancelled here, it is cancelled there. An engine that cannot be listened to is heard at the end."""
         own = asyncio.get_running_loop()

@@ -15,7 +15,7 @@ import torch
 
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling, registry
-from toolwright.engines.delivery import Parcel, checksum, compare, named_weights
+from toolwright.engines.delivery import WeightDelivery, checksum, compare, named_weights
 from toolwright.engines.process import EngineProcess
 from toolwright.engines.stopping import check_prompt
 from toolwright.engines.vllm_worker import EXTENSION
@@ -43,7 +43,7 @@ class VllmEngine:
 
     def __init__(
         self,
-        config: schema.Engine,
+        config: schema.EngineConfig,
         *,
         decoder: Decoder,
         tokenizer: Tokenizer,
@@ -90,7 +90,7 @@ class VllmEngine:
 
     def publish(self, version: int) -> None:
         weights = named_weights(self.decoder, self.dtype)
-        with Parcel(weights) as parcel:
+        with WeightDelivery(weights) as parcel:
             sent = checksum(weights)
             answers = self.process.result("load", parcel.note, version)
         compare(self.process.who, version, sent=sent, answers=answers)
@@ -119,7 +119,9 @@ class VllmEngine:
             )
 
 
-def start(config: schema.Engine, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype) -> EngineProcess:
+def start(
+    config: schema.EngineConfig, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+) -> EngineProcess:
     """A process that has the model's shape, and waits for its weights."""
     if importlib.util.find_spec("vllm") is None:
         raise UserError(
@@ -151,7 +153,7 @@ def start(config: schema.Engine, decoder: Decoder, tokenizer: Tokenizer, dtype: 
         raise UserError(f"engine.name=vllm: {error}") from None
 
 
-def _of_device(config: schema.Engine, decoder: Decoder, dtype: torch.dtype) -> dict[str, Any]:
+def _of_device(config: schema.EngineConfig, decoder: Decoder, dtype: torch.dtype) -> dict[str, Any]:
     if decoder.device.type == "cuda":
         return {"enable_sleep_mode": True, "gpu_memory_utilization": SHARED_GPU}
     # Compiling would take longer than most runs on a CPU.

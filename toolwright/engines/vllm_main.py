@@ -17,7 +17,7 @@ from toolwright.models.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
-class Turn:
+class PendingTurn:
     """What was asked for, until it is answered."""
 
     number: int
@@ -34,7 +34,7 @@ class Loop:
         self.engine = build(settings["arguments"])
         self.engine.collective_rpc("toolwright_whole_distribution")
         self.tokenizer = Tokenizer.load(Path(settings["arguments"]["model"]))
-        self.turns: dict[str, Turn] = {}
+        self.turns: dict[str, PendingTurn] = {}
         self.version = 0
 
     def run(self) -> None:
@@ -76,7 +76,7 @@ class Loop:
             output_kind=RequestOutputKind.CUMULATIVE if sampling.stop else RequestOutputKind.FINAL_ONLY,
         )
         self.engine.add_request(str(number), {"prompt_token_ids": prompt}, params)
-        self.turns[str(number)] = Turn(number, sampling, frozenset(ends))
+        self.turns[str(number)] = PendingTurn(number, sampling, frozenset(ends))
 
     def abort(self, number: int) -> None:
         if self.turns.pop(str(number), None) is not None:

@@ -38,7 +38,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ShoppingGoal:
     """A kind of thing with attributes and options, for no more than a price."""
 
     kind: str
@@ -87,9 +87,9 @@ def catalogue(seed: int, size: int) -> tuple[Product, ...]:
     return tuple(product(number) for number in range(size))
 
 
-def wish_of(product: Product, rng: random.Random, *, attributes: int) -> Wish:
+def wish_of(product: Product, rng: random.Random, *, attributes: int) -> ShoppingGoal:
     """One that this product fulfils, perhaps among others."""
-    return Wish(
+    return ShoppingGoal(
         kind=product.kind,
         attributes=sorted(rng.sample(product.attributes, attributes)),
         options={name: rng.choice(values) for name, values in product.options.items()},

@@ -20,7 +20,7 @@ MOST_TEXT = 1 << 20  # characters that an environment may show at once; no polic
 log = logging.getLogger(__name__)
 
 
-class Host:
+class EnvironmentHost:
     """One environment of one attempt. `settings`: its `name`, and what it is to be built with."""
 
     def __init__(self, settings: dict[str, Any], *, limit_s: float) -> None:

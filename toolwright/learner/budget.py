@@ -22,7 +22,7 @@ SHARE = 0.6  # of the memory that is free once optimiser and gradients have thei
 HEAD_BYTES = 12 * GIB  # logits of a chunk, and what becomes of them
 
 
-class Budget:
+class TokenBudget:
     """Of one model: found at its first pass, when everybody else has taken their memory, and halved where
     that was not all that they take."""
 

@@ -12,7 +12,7 @@ from toolwright.algorithms import value_loss
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import Budget, padded
+from toolwright.learner.budget import TokenBudget, padded
 from toolwright.learner.forward import precision, states
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
@@ -44,7 +44,7 @@ class Critic:
     def __init__(
         self,
         policy: Decoder,
-        optimizer: schema.Optimizer,
+        optimizer: schema.OptimizerConfig,
         *,
         total_updates: int,
         micro_tokens: int | None,
@@ -57,7 +57,7 @@ class Critic:
         loosen(self.model.body, dtype)
         ranks.shard(self.model, self.model.body, dtype=dtype)
         self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
-        self.budget = Budget(micro_tokens, self.model.body, alone=ranks.size == 1)
+        self.budget = TokenBudget(micro_tokens, self.model.body, alone=ranks.size == 1)
         self.clip, self.dtype = clip, dtype
         self.padded = padded(self.model.body, dtype)
 

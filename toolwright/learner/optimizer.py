@@ -12,7 +12,7 @@ from toolwright.learner.adamw import AdamW
 
 
 class Optimizer:
-    def __init__(self, module: nn.Module, config: schema.Optimizer, *, total_updates: int) -> None:
+    def __init__(self, module: nn.Module, config: schema.OptimizerConfig, *, total_updates: int) -> None:
         self.config, self.total_updates = config, total_updates
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         self.parameters = [p for _, p in named]
@@ -60,7 +60,7 @@ class Optimizer:
         self.updates = state["updates"]
 
 
-def schedule(update: int, total: int, config: schema.Optimizer) -> float:
+def schedule(update: int, total: int, config: schema.OptimizerConfig) -> float:
     """The part of the full learning rate at this update."""
     if update < config.warmup_steps:
         return (update + 1) / config.warmup_steps

@@ -13,7 +13,7 @@ from torch import Tensor
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.learner.budget import Budget, padded
+from toolwright.learner.budget import TokenBudget, padded
 from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
@@ -37,7 +37,7 @@ class Frozen:
     ) -> None:
         self.decoder, self.ranks = decoder, ranks
         self.temperature, self.dtype = temperature, dtype
-        self.budget = Budget(micro_tokens, decoder, alone=ranks.size == 1)
+        self.budget = TokenBudget(micro_tokens, decoder, alone=ranks.size == 1)
         self.padded = padded(decoder, dtype)
         ranks.shard(decoder, decoder, dtype=dtype)
 
@@ -88,7 +88,7 @@ class Policy(Frozen):
     def __init__(
         self,
         decoder: Decoder,
-        optimizer: schema.Optimizer,
+        optimizer: schema.OptimizerConfig,
         *,
         total_updates: int,
         temperature: float,

@@ -13,7 +13,7 @@ from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
 
 
-class Part(NamedTuple):
+class MicroBatch(NamedTuple):
     """A micro-batch. One of weight 0 stands in where this rank has nothing left to do and others have."""
 
     batch: Batch
@@ -32,9 +32,9 @@ class Ranks:
     def shard(self, module: nn.Module, body: Decoder, *, dtype: torch.dtype) -> None:
         """Keep a part of the parameters on each rank; `body` is the decoder in `module`, or it itself."""
 
-    def parts(self, batch: Batch, token_budget: int, *, padded: bool) -> list[Part]:
+    def parts(self, batch: Batch, token_budget: int, *, padded: bool) -> list[MicroBatch]:
         """This rank's micro-batches, as many as every other's."""
-        return [Part(part, 1.0) for part in batch.split(token_budget, padded=padded)]
+        return [MicroBatch(part, 1.0) for part in batch.split(token_budget, padded=padded)]
 
     def ask(
         self,

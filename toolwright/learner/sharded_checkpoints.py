@@ -16,7 +16,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
 from toolwright.learner import checkpoints
-from toolwright.learner.sharding import Group
+from toolwright.learner.sharding import RankGroup
 from toolwright.learner.shards import read
 
 SUMS = ".checksums"  # of one rank's files, until the first rank has collected them
@@ -53,7 +53,7 @@ def collected(shards: Path) -> checkpoints.Checksums:
 class Saver:
     """All ranks call its methods, with the same arguments. One checkpoint is under way at the most."""
 
-    def __init__(self, ranks: Group) -> None:
+    def __init__(self, ranks: RankGroup) -> None:
         self.ranks = ranks
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._under_way: tuple[Path, int, Future[Any]] | None = None
@@ -128,7 +128,7 @@ class Restorable(Protocol):
     def restore(self, state: dict[str, Any], tensors: dict[str, Any]) -> None: ...
 
 
-def restore(path: Path, learner: Restorable, ranks: Group) -> dict[str, Any]:
+def restore(path: Path, learner: Restorable, ranks: RankGroup) -> dict[str, Any]:
     """The learner as the checkpoint has it, its plain values returned. All ranks call it; they may be more
     or fewer than wrote it, or it may be of a single process."""
     shards = path / checkpoints.SHARDS
@@ -144,7 +144,7 @@ def restore(path: Path, learner: Restorable, ranks: Group) -> dict[str, Any]:
     return state
 
 
-def _verify_together(path: Path, ranks: Group) -> None:
+def _verify_together(path: Path, ranks: RankGroup) -> None:
     """Each rank checks a share of the files; all go on, or none."""
     broken: checkpoints.BrokenCheckpoint | None = None
     try:
@@ -155,7 +155,7 @@ def _verify_together(path: Path, ranks: Group) -> None:
         raise broken or checkpoints.BrokenCheckpoint(path, "another rank found it damaged")
 
 
-def any_of(ranks: Group, mine: bool) -> bool:
+def any_of(ranks: RankGroup, mine: bool) -> bool:
     """Whether it is so on any rank."""
     found = torch.tensor(float(mine))
     dist.all_reduce(found, dist.ReduceOp.MAX, group=ranks.aside)

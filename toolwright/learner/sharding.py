@@ -26,12 +26,12 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from toolwright.batch import Batch
 from toolwright.learner.optimizer import Optimizer
-from toolwright.learner.ranks import Part, Ranks, learned
+from toolwright.learner.ranks import MicroBatch, Ranks, learned
 from toolwright.learner.shares import plan
 from toolwright.models.decoder import Decoder
 
 
-class Group(Ranks):
+class RankGroup(Ranks):
     """This process as one of several. `join` makes it; `leave` ends it."""
 
     def __init__(self, mesh: DeviceMesh, *, device: torch.device, offload: bool = False) -> None:
@@ -51,7 +51,7 @@ class Group(Ranks):
         device: torch.device,
         timeout_s: float = 600.0,
         offload: bool = False,
-    ) -> Group:
+    ) -> RankGroup:
         """Returns once all `size` ranks are there. `address` and `port` are rank 0's, on which it listens.
         `timeout_s` is the longest that any rank waits for another, now or later. `offload`: parameters and
         optimiser state rest in main memory."""
@@ -87,10 +87,10 @@ class Group(Ranks):
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
 
-    def parts(self, batch: Batch, token_budget: int, *, padded: bool) -> list[Part]:
+    def parts(self, batch: Batch, token_budget: int, *, padded: bool) -> list[MicroBatch]:
         stand_in = min(_acting(batch), key=lambda row: (batch.lengths[row], row))
         return [
-            Part(batch.select(rows or [stand_in]), 1.0 if rows else 0.0)
+            MicroBatch(batch.select(rows or [stand_in]), 1.0 if rows else 0.0)
             for rows in self._rows(batch, token_budget, padded)
         ]
 

@@ -16,7 +16,7 @@ from toolwright.models import lora, weight_files
 from toolwright.models.decoder import Decoder
 from toolwright.models.folder import read_json
 from toolwright.models.huggingface import halved, paired
-from toolwright.models.lora import Adapter, LowRank, Piece
+from toolwright.models.lora import Adapter, LowRank, MatrixRows
 from toolwright.models.weight_files import read_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -185,7 +185,7 @@ def _fill(
             target.copy_(_rows(tensor, piece, decoder) if matrix == "lora_B" else tensor)
 
 
-def _rows(tensor: Tensor, piece: Piece, decoder: Decoder) -> Tensor:
+def _rows(tensor: Tensor, piece: MatrixRows, decoder: Decoder) -> Tensor:
     return paired(tensor, decoder.shape) if piece.turned else tensor
 
 

@@ -20,7 +20,7 @@ from toolwright.models import kernels
 from toolwright.models.blocks import LONGEST, BlockAttention, Span, aligned, attended
 
 if TYPE_CHECKING:
-    from toolwright.models.kernels.flash import Packed
+    from toolwright.models.kernels.flash import FlashAttention
 
 QUERIES_AT_ONCE = 128  # of a long sequence: bounds the memory of its scores
 
@@ -177,13 +177,13 @@ class PackedAttention:
         return out if self.even else out.index_select(0, self.scatter)
 
     @cached_property
-    def packed(self) -> Packed:
+    def packed(self) -> FlashAttention:
         """For the flash kernel, where nothing is padded. What a row shares with another stands before its own
         keys, and its queries are the last of it."""
-        from toolwright.models.kernels.flash import Layout, Packed
+        from toolwright.models.kernels.flash import FlashAttention, Layout
 
         layout = Layout.of(self.queries, self.keys, self.device)
-        return Packed(layout, None if sum(self.keys) == len(self.kept) else self.read)
+        return FlashAttention(layout, None if sum(self.keys) == len(self.kept) else self.read)
 
     def _spread(self, x: Tensor) -> Tensor:
         wide = x if self.even else x.index_select(0, self.gather)

@@ -55,7 +55,7 @@ def pieces(span: Span) -> list[Span]:
     return found
 
 
-class Block:
+class AttentionBlock:
     """A span's rows side by side. Query heads that share a key-value head stand in one matrix."""
 
     def __init__(self, span: Span, where: Tensor, heads: int, kv_heads: int) -> None:
@@ -90,7 +90,7 @@ class BlockAttention:
 
     def __init__(self, spans: Sequence[Span], where: Tensor, heads: int, kv_heads: int) -> None:
         parts = [part for span in spans for part in pieces(span)]
-        self.blocks = [Block(part, where, heads, kv_heads) for part in parts]
+        self.blocks = [AttentionBlock(part, where, heads, kv_heads) for part in parts]
         queries = torch.cat([block.queries for block in self.blocks])
         there = (~torch.cat([block.absent for block in self.blocks])).nonzero()[:, 0]
         self.place = torch.empty_like(there)  # of each token and head among the blocks' queries

@@ -32,7 +32,7 @@ A_TOOL = {
 }
 
 
-class Chat:
+class ChatTemplates:
     """`templates` by name: `default`, and maybe `tool_use`; `specials` as the templates call them."""
 
     def __init__(self, templates: Mapping[str, str], specials: Mapping[str, str], *, ends: Sequence[str]):

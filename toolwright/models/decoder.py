@@ -15,7 +15,7 @@ from toolwright.models import kernels, lora
 from toolwright.models.attention import PackedAttention
 from toolwright.models.layer import Attend, LayerWeights, Split, layer, split_heads
 from toolwright.models.norm import rms_norm
-from toolwright.models.products import Packed, linear
+from toolwright.models.products import PackedMatrix, linear
 from toolwright.models.rope import turns
 
 # Our fused matrices, and what the hub calls the pieces of each.
@@ -52,13 +52,13 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Weights:
+class DecoderWeights:
     """All that a pass over the decoder reads, as it reads it."""
 
     embedding: Tensor
     layers: list[LayerWeights]
     norm: Tensor
-    unembedding: Tensor | Packed  # [width, vocab]
+    unembedding: Tensor | PackedMatrix  # [width, vocab]
 
 
 class BlankMatrix(nn.Linear):
@@ -128,7 +128,7 @@ class Layer(nn.Module):
         counts = (s.heads, s.kv_heads)
         return fused.layer(x, turn, attend.packed, parameters, counts=counts, eps=s.norm_eps)
 
-    def weights(self, arrange: Callable[[Tensor], Tensor | Packed]) -> LayerWeights:
+    def weights(self, arrange: Callable[[Tensor], Tensor | PackedMatrix]) -> LayerWeights:
         s = self.shape
         qk_norm = None
         if s.qk_norm:
@@ -213,10 +213,10 @@ class Decoder(nn.Module):
                 parameter.normal_(0.0, std, generator=generator)
         return self
 
-    def weights(self, arrange: Callable[[Tensor], Tensor | Packed] = torch.t) -> Weights:
+    def weights(self, arrange: Callable[[Tensor], Tensor | PackedMatrix] = torch.t) -> DecoderWeights:
         """The parameters as a pass reads them; `arrange` makes a matrix of [in, out] of one of [out, in]."""
         layers = [layer.weights(arrange) for layer in self.layers if isinstance(layer, Layer)]
-        return Weights(self.embedding.weight, layers, self.norm, arrange(self.unembedding.weight))
+        return DecoderWeights(self.embedding.weight, layers, self.norm, arrange(self.unembedding.weight))
 
     def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """The learner's pass: layer by layer as modules, so that whoever holds their parameters elsewhere
@@ -234,7 +234,7 @@ class Decoder(nn.Module):
         positions: Tensor,
         attend: Attend,
         *,
-        weights: Weights | None = None,
+        weights: DecoderWeights | None = None,
         split: Split = split_heads,
     ) -> Tensor:
         """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`: the engine's pass."""
@@ -248,10 +248,10 @@ class Decoder(nn.Module):
         """What every pass begins with: the tokens' states, and how far each turns."""
         return torch.embedding(embedding, tokens), self.turns.index_select(0, positions).unsqueeze(1)
 
-    def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
+    def head(self, hidden: Tensor, *, weights: DecoderWeights | None = None) -> Tensor:
         """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""
         unembedding = weights.unembedding if weights else self.unembedding.weight.t()
-        if isinstance(unembedding, Packed):
+        if isinstance(unembedding, PackedMatrix):
             return linear(hidden, unembedding)
         if hidden.is_cuda and not torch.is_grad_enabled():
             return kernels.wide(hidden, unembedding.to(hidden.dtype))
@@ -268,7 +268,7 @@ class Decoder(nn.Module):
                 start, pieces = 0, []
                 for name, rows in one.pieces(matrix):
                     turned = name.endswith(("q_proj", "k_proj"))
-                    pieces.append(lora.Piece(name, start, rows, name in wanted, turned))
+                    pieces.append(lora.MatrixRows(name, start, rows, name in wanted, turned))
                     start += rows
                 if any(piece.adapted for piece in pieces):
                     like = getattr(one, matrix).weight

@@ -11,7 +11,7 @@ from torch import Tensor
 from toolwright.models import kernels
 from toolwright.models.gated import swiglu
 from toolwright.models.norm import rms_norm
-from toolwright.models.products import Packed, linear
+from toolwright.models.products import PackedMatrix, linear
 from toolwright.models.rotary import rotated
 
 # (layer, q [tokens, heads, dim], k [tokens, kv_heads, dim], v) -> [tokens, heads, dim]
@@ -22,13 +22,13 @@ class LayerWeights(NamedTuple):
     """Matrices as [in, out]: views of the parameters, or laid out once for many passes."""
 
     attention_norm: Tensor
-    qkv: Tensor | Packed
+    qkv: Tensor | PackedMatrix
     qkv_bias: Tensor | None
     qk_norm: Tensor | None  # [heads + kv_heads, head_dim]: applied to queries and keys in one go
-    out: Tensor | Packed
+    out: Tensor | PackedMatrix
     ffn_norm: Tensor
-    gate_up: Tensor | Packed
-    down: Tensor | Packed
+    gate_up: Tensor | PackedMatrix
+    down: Tensor | PackedMatrix
     heads: int
     kv_heads: int
     norm_eps: float
@@ -64,7 +64,7 @@ def layer(
     return _added(x, swiglu(linear(h, w.gate_up)), w.down)
 
 
-def _added(x: Tensor, y: Tensor, weight: Tensor | Packed) -> Tensor:
+def _added(x: Tensor, y: Tensor, weight: Tensor | PackedMatrix) -> Tensor:
     """x + y · weight, into x where that is the engine's own: a copy takes as long as a small product."""
     if (
         isinstance(weight, Tensor)

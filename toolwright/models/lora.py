@@ -43,7 +43,7 @@ class Adapter:
 
 
 @dataclass(frozen=True)
-class Piece:
+class MatrixRows:
     """Some rows of a matrix that are a matrix of their own on the hub."""
 
     module: str  # its name there
@@ -56,7 +56,9 @@ class Piece:
 class LowRank(nn.Module):
     """One matrix's share of an adapter: A and B for each of its pieces that is adapted."""
 
-    def __init__(self, adapter: Adapter, pieces: Sequence[Piece], like: Tensor, *, transposed: bool) -> None:
+    def __init__(
+        self, adapter: Adapter, pieces: Sequence[MatrixRows], like: Tensor, *, transposed: bool
+    ) -> None:
         """`like` is the matrix, [out, in], or [in, out] where it is `transposed`."""
         super().__init__()
         self.adapter, self.pieces, self.transposed = adapter, pieces, transposed

@@ -24,10 +24,10 @@ from torch.utils.checkpoint import checkpoint
 from toolwright.failures import UserError
 from toolwright.models import lora, weight_files
 from toolwright.models.attention import PackedAttention
-from toolwright.models.decoder import Decoder, Shape, Weights
+from toolwright.models.decoder import Decoder, DecoderWeights, Shape
 from toolwright.models.folder import read_json
 from toolwright.models.layer import Attend, Split, split_heads
-from toolwright.models.products import Packed, fixed, linear
+from toolwright.models.products import PackedMatrix, fixed, linear
 
 HANDED = "toolwright"  # our attention's name among those of `transformers`
 PROBE = (13, 7)  # tokens of the sequences on which a model is tried
@@ -117,10 +117,10 @@ class OwnForward(Decoder):
     def initialise(self, seed: int) -> OwnForward:
         raise NotImplementedError("a model with a forward of its own is initialised by `model init`")
 
-    def weights(self, arrange: Callable[[Tensor], Tensor | Packed] = torch.t) -> Weights:
+    def weights(self, arrange: Callable[[Tensor], Tensor | PackedMatrix] = torch.t) -> DecoderWeights:
         """It reads them where they are."""
         nothing = torch.empty(0)
-        return Weights(nothing, [], nothing, nothing)
+        return DecoderWeights(nothing, [], nothing, nothing)
 
     def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         if self.handed is None:
@@ -136,12 +136,12 @@ class OwnForward(Decoder):
         positions: Tensor,
         attend: Attend,
         *,
-        weights: Weights | None = None,
+        weights: DecoderWeights | None = None,
         split: Split = split_heads,
     ) -> Tensor:
         return self(tokens, positions, attend)
 
-    def head(self, hidden: Tensor, *, weights: Weights | None = None) -> Tensor:
+    def head(self, hidden: Tensor, *, weights: DecoderWeights | None = None) -> Tensor:
         """By the model's own forward around a body that gives back what it is handed: some scale or cap."""
         with _standing_in(_body(self.model), hidden[None]):
             one = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
@@ -193,7 +193,7 @@ class OwnForward(Decoder):
             inner = self.model.get_submodule(name)
             transposed = not isinstance(inner, nn.Linear)
             rows = inner.weight.shape[1 if transposed else 0]
-            low = lora.LowRank(adapter, [lora.Piece(name, 0, rows)], inner.weight, transposed=transposed)
+            low = lora.LowRank(adapter, [lora.MatrixRows(name, 0, rows)], inner.weight, transposed=transposed)
             parent, _, last = name.rpartition(".")
             setattr(self.model.get_submodule(parent), last, lora.Adapted(inner, low))
             yield low

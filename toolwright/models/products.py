@@ -31,7 +31,7 @@ def fixed(x: Tensor) -> bool:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedMatrix:
     """A matrix [inner, columns] laid out for products: panels of neighbouring columns, each read from end to
     end, [panels, inner, columns of a panel]. What stands beyond the last column is never used."""
 
@@ -43,7 +43,7 @@ class Packed:
         return self.panels.shape[1]
 
     @classmethod
-    def of(cls, weight: Tensor, room: Tensor | None = None) -> Packed:
+    def of(cls, weight: Tensor, room: Tensor | None = None) -> PackedMatrix:
         """Of [columns, inner], as a parameter is stored; into `room` if that is given."""
         columns, inner = weight.shape
         wide = _wide()
@@ -57,12 +57,12 @@ class Packed:
         return cls(panels, columns)
 
 
-class Product:
+class PreparedProduct:
     """A product with its places in memory filled in, to be computed again and again.
 
     out = x · matrix, or out += x · matrix: [rows, inner] by [inner, columns]."""
 
-    def __init__(self, x: Tensor, matrix: Packed, out: Tensor, *, add: bool = False) -> None:
+    def __init__(self, x: Tensor, matrix: PackedMatrix, out: Tensor, *, add: bool = False) -> None:
         panels = matrix.panels
         rows, (_, inner, wide) = len(x), panels.shape
         jobs = len(panels) * -(-rows // CHUNK)
@@ -137,9 +137,9 @@ def batched(x: Tensor, matrices: Tensor) -> Tensor:
     return BatchedProduct(x, matrices, x.new_empty(*x.shape[:2], matrices.shape[2]))()
 
 
-def linear(x: Tensor, matrix: Tensor | Packed, plus: Tensor | None = None) -> Tensor:
+def linear(x: Tensor, matrix: Tensor | PackedMatrix, plus: Tensor | None = None) -> Tensor:
     """x · matrix + plus: [rows, inner] by [inner, columns], a parameter's view or laid out."""
-    if isinstance(matrix, Packed):
+    if isinstance(matrix, PackedMatrix):
         return _multiplied(x, matrix, plus)
     if not fixed(x):
         return torch.mm(x, matrix) if plus is None else torch.addmm(plus, x, matrix)
@@ -149,24 +149,24 @@ def linear(x: Tensor, matrix: Tensor | Packed, plus: Tensor | None = None) -> Te
     return _multiplied(x, matrix.t(), plus)
 
 
-def _multiplied(x: Tensor, weight: Tensor | Packed, plus: Tensor | None) -> Tensor:
+def _multiplied(x: Tensor, weight: Tensor | PackedMatrix, plus: Tensor | None) -> Tensor:
     """By a matrix that is laid out, or by [columns, inner], laid out for this some panels at a time."""
     x = x if x.stride(1) == 1 else x.contiguous()
-    columns = weight.columns if isinstance(weight, Packed) else len(weight)
+    columns = weight.columns if isinstance(weight, PackedMatrix) else len(weight)
     out = x.new_empty(len(x), columns)
     if plus is not None:
         out.copy_(plus)
     if not len(x):
         return out
-    if isinstance(weight, Packed):
-        return Product(x, weight, out, add=plus is not None)()
+    if isinstance(weight, PackedMatrix):
+        return PreparedProduct(x, weight, out, add=plus is not None)()
     weight = weight if weight.stride(1) == 1 else weight.contiguous()
     wide = _wide()
     at_once = max(1, PACKED_AT_ONCE // (wide * weight.shape[1])) * wide
     room = torch.empty(-(-min(at_once, columns) // wide), weight.shape[1], wide)
     for start in range(0, columns, at_once):
-        part = Packed.of(weight[start : start + at_once], room)
-        Product(x, part, out[:, start : start + at_once], add=plus is not None)()
+        part = PackedMatrix.of(weight[start : start + at_once], room)
+        PreparedProduct(x, part, out[:, start : start + at_once], add=plus is not None)()
     return out
 
 

@@ -22,7 +22,7 @@ from toolwright.failures import UserError
 from toolwright.models.folder import read_json
 
 if TYPE_CHECKING:
-    from toolwright.models.chat import Chat, Messages, Tools
+    from toolwright.models.chat import ChatTemplates, Messages, Tools
 
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unk|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
@@ -341,8 +341,8 @@ class Tokenizer:
         return {ord(t.content): REPLACEMENT for t in added if t.special and len(t.content) == 1}
 
     @cached_property
-    def chat(self) -> Chat:
-        from toolwright.models.chat import Chat
+    def chat(self) -> ChatTemplates:
+        from toolwright.models.chat import ChatTemplates
 
         source = self.config.get("chat_template")
         if not source:
@@ -356,7 +356,7 @@ class Tokenizer:
         named.setdefault("default", next(iter(named.values())))
         known = {key: self.config.get(key) for key in SPECIALS}
         specials = {k: str(v["content"] if isinstance(v, dict) else v) for k, v in known.items() if v}
-        return Chat(named, specials, ends=self.end_marks)
+        return ChatTemplates(named, specials, ends=self.end_marks)
 
 
 def _templates(folder: Path) -> str | list[dict[str, str]] | None:

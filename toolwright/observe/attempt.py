@@ -48,7 +48,7 @@ def segment_text(segment: Segment) -> str:
 
 
 @dataclass(frozen=True)
-class Called:
+class ShownCall:
     """A call of a tool as it is told: what was asked, and how long the answer took or what went wrong."""
 
     name: str
@@ -69,14 +69,16 @@ class Called:
         return ", ".join(part for part in (self.name, self.took, self.trouble) if part)
 
 
-def calls(segment: Segment) -> list[Called]:
+def calls(segment: Segment) -> list[ShownCall]:
     """The calls that this segment answers; one that could not be read has no name."""
     found = []
     for call in segment.calls:
         seconds, trouble = call.get("seconds"), visible(str(call.get("trouble") or ""))
         took = duration(seconds) if isinstance(seconds, int | float) else ""
         name = visible(str(call.get("name") or ""))
-        found.append(Called(name, visible(str(call.get("arguments") or "")), took, trouble.replace("_", " ")))
+        found.append(
+            ShownCall(name, visible(str(call.get("arguments") or "")), took, trouble.replace("_", " "))
+        )
     return found
 
 

@@ -82,12 +82,12 @@ def drawn_keys(rows: Sequence[Row]) -> set[str]:
 def _figure(chart: Chart, rows: Sequence[Row]) -> str:
     known = [(key, label, series(rows, key)) for key, label in chart.keys]
     known = [(key, label, points) for key, label, points in known if points]
-    distinct: list[svg.Line] = []
+    distinct: list[svg.ChartLine] = []
     for key, label, points in known:
         # Held-out reward is accuracy itself for most tasks: the same curve twice says nothing more.
         if any(line.points == points for line in distinct if key in MARKED):
             continue
-        distinct.append(svg.Line(label, points, tone=len(distinct) + 1, marks=key in MARKED))
+        distinct.append(svg.ChartLine(label, points, tone=len(distinct) + 1, marks=key in MARKED))
     if not distinct:
         return ""
     every = [int(row.get("step", 0)) for row in rows]
@@ -100,7 +100,7 @@ def _stages(rows: Sequence[Row]) -> str:
     layers = []
     for number, name in enumerate(_names(rows)):
         points = series(rows, f"time/{name}_s")
-        layers.append(svg.Line(name.replace("_", " "), points, tone=number % TONES + 1))
+        layers.append(svg.ChartLine(name.replace("_", " "), points, tone=number % TONES + 1))
     if not any(value > 0 for layer in layers for _, value in layer.points):
         return ""
     named: dict[int, float] = {}
@@ -112,7 +112,7 @@ def _stages(rows: Sequence[Row]) -> str:
         (step, total[step] - named.get(step, 0.0)) for step in total if total[step] > named.get(step, 0.0)
     ]
     if sum(value for _, value in rest) > 0.02 * sum(total.values()):
-        layers.append(svg.Line("rest", rest, tone=REST_TONE))
+        layers.append(svg.ChartLine("rest", rest, tone=REST_TONE))
     return _card("Time by stage", "seconds a step", layers, svg.stacked_bars(layers, unit=" s"))
 
 
@@ -123,7 +123,7 @@ def _names(rows: Iterable[Row]) -> list[str]:
     return [name for name in STAGES if name in timed] + [name for name in timed if name not in STAGES]
 
 
-def _card(title: str, note: str, legend: Sequence[svg.Line], picture: str) -> str:
+def _card(title: str, note: str, legend: Sequence[svg.ChartLine], picture: str) -> str:
     keys = "".join(f'<li><i class="key c{line.tone}"></i>{escape(line.label)}</li>' for line in legend)
     aside = f" <small>{escape(note)}</small>" if note else ""
     listing = f'<ul class="legend">{keys}</ul>' if keys else ""

@@ -15,7 +15,7 @@ from toolwright.observe import attempt, curves, rollouts, svg
 from toolwright.observe.attempt import visible
 from toolwright.observe.metrics import Metrics, Row, series
 from toolwright.observe.numbers import compact, duration
-from toolwright.observe.summary import Outcome, outcome
+from toolwright.observe.summary import RunSummary, outcome
 from toolwright.registry import added_to, load_object
 from toolwright.trajectory import Segment, Trajectory, as_groups
 
@@ -74,7 +74,7 @@ def _subtitle(config: Mapping[str, Any]) -> str:
     return f'<p class="soft">{escape(line)}</p>' if line else ""
 
 
-def _tiles(end: Outcome) -> str:
+def _tiles(end: RunSummary) -> str:
     tiles = []
     if end.before is not None:
         step, value = end.before
@@ -232,7 +232,7 @@ def _segment(segment: Segment) -> str:
     return _block(segment.source, segment.source, attempt.segment_text(segment), given, head)
 
 
-def _call(call: attempt.Called) -> str:
+def _call(call: attempt.ShownCall) -> str:
     trouble = f' <b class="trouble">{escape(call.trouble)}</b>' if call.trouble else ""
     return f"<li><code>{escape(call.asked)}</code> <small>{escape(call.took)}</small>{trouble}</li>"
 

@@ -11,7 +11,7 @@ from toolwright.observe.numbers import compact, duration, percent
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunSummary:
     """The figures of the closing table; None where a run has no evaluation."""
 
     measure: str  # what the held-out figures are: accuracy or reward
@@ -39,11 +39,11 @@ class Outcome:
         return f"{duration(self.seconds / self.steps)} a step" if self.steps else ""
 
 
-def outcome(rows: Sequence[Row]) -> Outcome:
+def outcome(rows: Sequence[Row]) -> RunSummary:
     measure = "accuracy" if series(rows, "held_out/accuracy") else "reward"
     points = series(rows, f"held_out/{measure}")
     trained = {row["step"] for row in rows if row.get("step", 0) > 0}
-    return Outcome(
+    return RunSummary(
         measure=measure,
         before=points[0] if points else None,
         after=points[-1] if len(points) > 1 else None,

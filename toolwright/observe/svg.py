@@ -22,7 +22,7 @@ SMOOTH_FROM = 40  # points; fewer are read better as they are
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     label: str
     points: Sequence[Point]
     tone: int  # which of the page's colours
@@ -67,7 +67,7 @@ class Steps:
 
 
 def line_chart(
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     *,
     span: tuple[int, int] | None = None,
     zero: bool = True,
@@ -87,7 +87,7 @@ def line_chart(
     )
 
 
-def stacked_bars(layers: Sequence[Line], *, unit: str = "") -> str:
+def stacked_bars(layers: Sequence[ChartLine], *, unit: str = "") -> str:
     """A bar a step, or the mean over several where there are many."""
     steps_all = sorted({step for layer in layers for step, _ in layer.points})
     values = [dict(layer.points) for layer in layers]
@@ -192,7 +192,7 @@ def _axis(values: Sequence[float], *, zero: bool, share: bool, log: bool) -> Axi
     return Axis(nice_ticks(low, high), share=share)
 
 
-def _line(line: Line, steps: Steps, axis: Axis) -> str:
+def _line(line: ChartLine, steps: Steps, axis: Axis) -> str:
     tone = f"c{line.tone}"
     if len(line.points) == 1:
         return _dots(line.points, steps, axis, tone)
@@ -216,7 +216,7 @@ def _dots(points: Sequence[Point], steps: Steps, axis: Axis, tone: str) -> str:
     )
 
 
-def _hovers(lines: Sequence[Line], steps: Steps, axis: Axis) -> list[str]:
+def _hovers(lines: Sequence[ChartLine], steps: Steps, axis: Axis) -> list[str]:
     """Bands over the plot: each shows its step's values while the pointer is in it. No script is needed."""
     values = [dict(line.points) for line in lines]
     every = sorted({step for line in lines for step, _ in line.points})

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict, Unpack
 
 from toolwright.registry import Registry
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 if TYPE_CHECKING:
     from toolwright.providers.budget import Spending
-    from toolwright.providers.settings import Settings
+    from toolwright.providers.settings import ChatSettings
 
 # As OpenAI has them, calls and answers of tools included; a provider of other habits translates.
 Messages = Sequence[Mapping[str, Any]]
@@ -20,11 +20,11 @@ Tools = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Reply:
+class ChatReply:
     """What a chat model answered, and what that took."""
 
     text: str
-    calls: tuple[Call | Malformed, ...] = ()
+    calls: tuple[ToolRequest | Malformed, ...] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = None  # in dollars, when it was paid for; None where nobody has put a price on it
@@ -33,7 +33,7 @@ class Reply:
     finish: str = "stop"  # stop, length, tools or refused
     log_prob: float | None = None  # of the whole answer, where `fields` ask for it: logprobs
 
-    def after(self, lost: Reply) -> Reply:
+    def after(self, lost: ChatReply) -> ChatReply:
         """This one, with what an earlier try took counted in."""
         return replace(
             self,
@@ -43,7 +43,7 @@ class Reply:
         )
 
 
-class Chat(Protocol):
+class ChatModel(Protocol):
     """Whoever answers a conversation. `name` is the model's, for people and for the ledger."""
 
     name: str
@@ -57,13 +57,13 @@ class Chat(Protocol):
         seed: int | None = None,
         stop: Sequence[str] = (),
         tools: Tools | None = None,
-    ) -> Reply:
+    ) -> ChatReply:
         """One more turn. `seed` tells repeated samples of one question apart, also where a provider cannot
         be seeded: the cache keeps an answer for each."""
         ...
 
 
-class Asked(TypedDict):
+class CompletionOptions(TypedDict):
     """How `complete` is asked, for those who pass a question on."""
 
     temperature: float
@@ -76,11 +76,11 @@ class Asked(TypedDict):
 class Wrapper:
     """A chat in front of another one: what it does not change it passes on."""
 
-    def __init__(self, inner: Chat) -> None:
+    def __init__(self, inner: ChatModel) -> None:
         self.inner = inner
         self.name = inner.name
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
         return await self.inner.complete(messages, **how)
 
     async def close(self) -> None:
@@ -88,16 +88,16 @@ class Wrapper:
 
 
 # A provider is called with its `Settings`; what cannot work is a UserError, before anything is asked.
-PROVIDERS: Registry[Callable[..., Chat]] = Registry("provider", "toolwright.providers.builtin")
+PROVIDERS: Registry[Callable[..., ChatModel]] = Registry("provider", "toolwright.providers.builtin")
 
 
 def open_chat(
-    settings: Settings,
+    settings: ChatSettings,
     *,
     budget: Spending | None = None,
     cache: Path | None = None,
     ledger: Path | None = None,
-) -> Chat:
+) -> ChatModel:
     """The model of these settings, with its price, its limits, its retries, and whatever else is given here.
 
     What is missing is said at once, as `check` says it. It belongs to the event loop in which it is first
@@ -107,7 +107,7 @@ def open_chat(
     from toolwright.providers.rates import Limited
     from toolwright.providers.retries import Retrying
 
-    chat: Chat = PROVIDERS.get(settings.provider).target(settings)
+    chat: ChatModel = PROVIDERS.get(settings.provider).target(settings)
     chat = Priced(chat, settings.price_of_tokens())
     chat = Limited(chat, settings.limits)
     if budget is not None:  # asked before every try: one that failed may have been paid for
@@ -126,7 +126,7 @@ def open_chat(
     return chat
 
 
-def check(settings: Settings) -> None:
+def check(settings: ChatSettings) -> None:
     """Raises what `open_chat` would: a missing package, key, price or folder. Nothing is opened or loaded."""
     provider = PROVIDERS.get(settings.provider).target
     settings.price_of_tokens()
@@ -135,7 +135,7 @@ def check(settings: Settings) -> None:
         own(settings)
 
 
-async def close(chat: Chat) -> None:
+async def close(chat: ChatModel) -> None:
     """End what a chat holds open, if it holds anything."""
     end = getattr(chat, "close", None)
     if end is not None:

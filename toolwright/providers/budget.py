@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
-from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers import ChatModel, ChatReply, CompletionOptions, Wrapper
 from toolwright.providers.accounts import Account, Amount, InFile, InMemory
 from toolwright.providers.failures import Passing
 from toolwright.providers.prices import cost_of
@@ -34,7 +34,7 @@ class Spending(Protocol):
         ...
 
 
-class Budget:
+class SpendingBudget:
     """Shared by every chat that spends from it: in this process, or, with a `file`, in all that name it.
 
     A call is let in if what it can cost at most still fits beside what was spent and what others may be
@@ -110,11 +110,11 @@ class Budget:
 class Budgeted(Wrapper):
     """Asks only what the budget has room for. A call that fails counts as a call, and costs what is known."""
 
-    def __init__(self, inner: Chat, budget: Spending, *, price: Price) -> None:
+    def __init__(self, inner: ChatModel, budget: Spending, *, price: Price) -> None:
         super().__init__(inner)
         self.budget, self.price = budget, price
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
         prompt = tokens_at_most(messages, how.get("tools"))
         most = self._amount(prompt, how["max_tokens"])
         number = await self.budget.reserve(most)

@@ -13,9 +13,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
-from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers import ChatModel, ChatReply, CompletionOptions, Wrapper
 from toolwright.providers.shared_file import opened
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 T = TypeVar("T")
 
@@ -72,14 +72,14 @@ class Cached(Wrapper):
     again finds its first sample, its second, and so on, and none of them twice.
     """
 
-    def __init__(self, inner: Chat, path: Path, *, identity: Mapping[str, Any]) -> None:
+    def __init__(self, inner: ChatModel, path: Path, *, identity: Mapping[str, Any]) -> None:
         """`identity` tells the models apart that share the file."""
         super().__init__(inner)
         self.answers, self.identity = Answers(path), dict(identity)
         self._asked: Counter[str] = Counter()
-        self._under_way: dict[str, asyncio.Task[Reply]] = {}
+        self._under_way: dict[str, asyncio.Task[ChatReply]] = {}
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
         key = self._key(messages, how)
         under_way = self._under_way.get(key)
         if under_way is not None:
@@ -102,14 +102,14 @@ class Cached(Wrapper):
         if not task.cancelled():
             task.exception()  # heard by those who wait; asyncio complains where nobody does
 
-    async def _answered(self, key: str, messages: list[dict[str, Any]], how: Asked) -> Reply:
+    async def _answered(self, key: str, messages: list[dict[str, Any]], how: CompletionOptions) -> ChatReply:
         found = await self.answers.get(key)
         if found is not None:
             return replace(_read(found), cached=True)
         reply = await self.inner.complete(messages, **how)
         return _read(await self.answers.keep(key, _written(reply)))
 
-    def _key(self, messages: list[dict[str, Any]], how: Asked) -> str:
+    def _key(self, messages: list[dict[str, Any]], how: CompletionOptions) -> str:
         question = {
             **self.identity,
             "messages": messages,
@@ -131,13 +131,13 @@ def _digest(question: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _written(reply: Reply) -> str:
+def _written(reply: ChatReply) -> str:
     calls = [{"kind": type(one).__name__, **asdict(one)} for one in reply.calls]
     return json.dumps({**asdict(reply), "calls": calls})
 
 
-def _read(text: str) -> Reply:
+def _read(text: str) -> ChatReply:
     fields = json.loads(text)
-    kinds = {"Call": Call, "Malformed": Malformed}
+    kinds = {"Call": ToolRequest, "Malformed": Malformed}
     calls = tuple(kinds[one.pop("kind")](**one) for one in fields.pop("calls"))
-    return Reply(**fields, calls=calls)
+    return ChatReply(**fields, calls=calls)

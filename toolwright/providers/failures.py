@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.providers import Reply
+from toolwright.providers import ChatReply
 
 PASSING = (408, 409, 425, 429)  # and every 5xx
 OF_THIS_CALL = (400, 413, 422)
@@ -16,11 +16,11 @@ class Passing(InfrastructureFailure):
     that it tells of all the same: of an answer that was written, and is none."""
 
     def __init__(
-        self, message: str, retry_after_s: float | None = None, *, took: Reply | None = None
+        self, message: str, retry_after_s: float | None = None, *, took: ChatReply | None = None
     ) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-        self.took = took or Reply("")
+        self.took = took or ChatReply("")
 
 
 def sorted_out(error: Exception, sdk: Any, who: str) -> Exception:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from toolwright.failures import UserError
-from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers import ChatModel, ChatReply, CompletionOptions, Wrapper
 from toolwright.providers.accounts import Amount
 from toolwright.providers.budget import BudgetSpent
 from toolwright.providers.failures import Passing
@@ -30,12 +30,12 @@ class Sum:
 class Recorded(Wrapper):
     """Writes each call down when it is over. Many processes may write into one file: a line is one write."""
 
-    def __init__(self, inner: Chat, path: Path, *, provider: str) -> None:
+    def __init__(self, inner: ChatModel, path: Path, *, provider: str) -> None:
         super().__init__(inner)
         self.path, self.provider = path, provider
         self._file: int | None = None
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
         file, started = self._opened(), time.monotonic()  # before anything is paid for
         try:
             reply = await self.inner.complete(messages, **how)
@@ -71,7 +71,7 @@ class Recorded(Wrapper):
         os.write(file, json.dumps({**line, "seconds": round(seconds, 4)}).encode() + b"\n")
 
 
-def _taken(reply: Reply) -> dict[str, Any]:
+def _taken(reply: ChatReply) -> dict[str, Any]:
     return {
         "prompt_tokens": reply.prompt_tokens,
         "completion_tokens": reply.completion_tokens,

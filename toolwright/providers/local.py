@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from toolwright.agents import formats
 from toolwright.agents.briefing import brief
 from toolwright.agents.demonstration import Demonstrator
-from toolwright.agents.formats import Format, Offered
+from toolwright.agents.formats import CallFormat, Offered
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.engines import Completion
 from toolwright.providers import Messages, Tools
 from toolwright.providers.blocks import arguments_of, plain_text
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 
 if TYPE_CHECKING:
     from toolwright.engines.thread import InThread
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PromptTokens:
     """What the model goes on from."""
 
     tokens: list[int]
@@ -37,7 +37,7 @@ class Said:
     """A completion as its caller wants it: no calls in the text, and nothing from a stop string on."""
 
     text: str
-    calls: tuple[Call, ...]
+    calls: tuple[ToolRequest, ...]
     finish: str  # stop, length or tools
     stopped_by: str | None = None  # the caller's own stop string, if one ended it
 
@@ -45,14 +45,14 @@ class Said:
 class LocalModel:
     """An engine, its tokenizer, and the format in which the model writes calls."""
 
-    def __init__(self, name: str, engine: InThread, tokenizer: Tokenizer, call_format: Format) -> None:
+    def __init__(self, name: str, engine: InThread, tokenizer: Tokenizer, call_format: CallFormat) -> None:
         self.name, self.engine, self.tokenizer, self.format = name, engine, tokenizer, call_format
 
     @property
     def vocabulary(self) -> int:
         return self.tokenizer.size
 
-    def opening(self, messages: Messages, tools: Tools | None = None) -> Prompt:
+    def opening(self, messages: Messages, tools: Tools | None = None) -> PromptTokens:
         """A conversation up to where the model's next turn begins, or goes on: a last message of the
         assistant's own is the beginning of that turn."""
         said = [_plain(message) for message in messages]
@@ -73,25 +73,25 @@ class LocalModel:
             opened = self.tokenizer.opening(told.messages, tools=told.tools)
             tokens, text = opened.tokens, opened.text
         offered = formats.offered_by(schemas)
-        return Prompt(tokens, offered, thinking=text.rstrip().endswith("<think>"))
+        return PromptTokens(tokens, offered, thinking=text.rstrip().endswith("<think>"))
 
-    def stops(self, prompt: Prompt, asked: Sequence[str]) -> tuple[str, ...]:
+    def stops(self, prompt: PromptTokens, asked: Sequence[str]) -> tuple[str, ...]:
         """Strings that end the turn: the caller's, and those that end a call."""
         return (*asked, *(self.format.stop(prompt.offered) if prompt.offered else ()))
 
-    def read(self, prompt: Prompt, completion: Completion, asked: Sequence[str]) -> Said:
+    def read(self, prompt: PromptTokens, completion: Completion, asked: Sequence[str]) -> Said:
         """What was said in a completion that stops at `asked` and at the ends of calls."""
         text, stopped_by = cut(completion.text, asked)
         if prompt.offered:
             heard, _ = spoken(text, thinking=prompt.thinking)
             found = self.format.read(heard, prompt.offered)
-            calls = tuple(one for one in found if isinstance(one, Call))
+            calls = tuple(one for one in found if isinstance(one, ToolRequest))
             if calls:
                 return Said(self._words(text, prompt), calls, "tools")
         finish = "length" if completion.stop == "length" and stopped_by is None else "stop"
         return Said(text, (), finish, stopped_by)
 
-    def _words(self, text: str, prompt: Prompt) -> str:
+    def _words(self, text: str, prompt: PromptTokens) -> str:
         """What stands before the first call."""
         start = 0 if not prompt.thinking and "<think>" not in text else max(text.rfind("</think>"), 0)
         places = [text.find(mark, start) for mark in self.format.opens(prompt.offered)]
@@ -112,7 +112,7 @@ def cut(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
 
 def load(
     model: schema.Model,
-    engine: schema.Engine,
+    engine: schema.EngineConfig,
     *,
     name: str | None = None,
     call_format: str = "auto",
@@ -128,7 +128,7 @@ def load(
     model, line = defaults.served(model, engine)
     said(line)
     decoder, tokenizer = roles.build_model(model, "", seed=0)
-    roles.use_processor(schema.Run(threads=threads), decoder)
+    roles.use_processor(schema.RunConfig(threads=threads), decoder)
     build = engines.registry.get(engine.name).target
     running = build(engine, decoder=decoder, tokenizer=tokenizer, dtype=roles.dtype_of(model))
     known_as = name or Path(model.path or "").expanduser().resolve().name

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers import ChatModel, ChatReply, CompletionOptions, Wrapper
 from toolwright.providers.failures import Passing
 
 if TYPE_CHECKING:
@@ -54,17 +54,17 @@ def cost_of(price: Price, *, prompt_tokens: int, completion_tokens: int) -> floa
 class Priced(Wrapper):
     """Every reply with what it cost, and every failure that tells what it took."""
 
-    def __init__(self, inner: Chat, price: Price) -> None:
+    def __init__(self, inner: ChatModel, price: Price) -> None:
         super().__init__(inner)
         self.price = price
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
         try:
             return self._priced(await self.inner.complete(messages, **how))
         except Passing as trouble:
             trouble.took = self._priced(trouble.took)
             raise
 
-    def _priced(self, reply: Reply) -> Reply:
+    def _priced(self, reply: ChatReply) -> ChatReply:
         read, written = reply.prompt_tokens, reply.completion_tokens
         return replace(reply, cost=cost_of(self.price, prompt_tokens=read, completion_tokens=written))

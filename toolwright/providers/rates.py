@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers import ChatModel, ChatReply, CompletionOptions, Wrapper
 from toolwright.providers.size import tokens_at_most
 
 if TYPE_CHECKING:
-    from toolwright.providers.settings import Limits
+    from toolwright.providers.settings import ProviderLimits
 
 MINUTE_S = 60.0
 BYTES_A_TOKEN = 4  # of an ordinary text; what was really used is settled when it is known
@@ -25,7 +25,7 @@ class Taken:
     amount: float
 
 
-class Allowance:
+class RateLimit:
     """So much in any minute. What is larger than that by itself gets its turn when nothing else was taken."""
 
     def __init__(self, a_minute: float | None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,14 +56,14 @@ class Allowance:
 
 
 class Limited(Wrapper):
-    def __init__(self, inner: Chat, limits: Limits) -> None:
+    def __init__(self, inner: ChatModel, limits: ProviderLimits) -> None:
         super().__init__(inner)
         self._places = asyncio.Semaphore(limits.concurrency)
-        self._requests = Allowance(limits.requests_a_minute)
-        self._tokens = Allowance(limits.tokens_a_minute)
+        self._requests = RateLimit(limits.requests_a_minute)
+        self._tokens = RateLimit(limits.tokens_a_minute)
         self._turn = asyncio.Lock()  # first come, first served
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
         prompt = tokens_at_most(messages, how.get("tools")) / BYTES_A_TOKEN
         async with self._places:
             taken = await self._admitted(prompt + how["max_tokens"])

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import Any, Unpack
 
-from toolwright.providers import Asked, Chat, Reply, Wrapper
+from toolwright.providers import ChatModel, ChatReply, CompletionOptions, Wrapper
 from toolwright.providers.budget import BudgetSpent
 from toolwright.providers.failures import Passing
 
@@ -17,12 +17,12 @@ class Retrying(Wrapper):
     """Rate limits, server errors, timeouts and lost connections; nothing that the caller got wrong. A reply,
     or the failure in the end, tells what all tries took, as far as is known."""
 
-    def __init__(self, inner: Chat, *, retries: int, first_s: float = FIRST_S) -> None:
+    def __init__(self, inner: ChatModel, *, retries: int, first_s: float = FIRST_S) -> None:
         super().__init__(inner)
         self.retries, self.first_s = retries, first_s
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
-        took = Reply("", cost=0.0)
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
+        took = ChatReply("", cost=0.0)
         for attempt in range(self.retries + 1):
             try:
                 reply = await self.inner.complete(messages, **how)

@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any, ClassVar, Unpack
 
 from toolwright.failures import UserError
-from toolwright.providers import Asked, Reply
+from toolwright.providers import ChatReply, CompletionOptions
 from toolwright.providers.failures import Passing, sorted_out
-from toolwright.providers.settings import Settings
+from toolwright.providers.settings import ChatSettings
 
 
 class SdkChat:
@@ -21,7 +21,7 @@ class SdkChat:
     brand: ClassVar[str]
     own_url: ClassVar[str]
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ChatSettings) -> None:
         self.name, self.fields = settings.model, settings.fields
         self._sdk = self._imported()
         # The SDK would take another address from the environment without a word.
@@ -32,11 +32,11 @@ class SdkChat:
         )
 
     @classmethod
-    def check(cls, settings: Settings) -> None:
+    def check(cls, settings: ChatSettings) -> None:
         cls._imported()
         settings.key(cls._key())
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[Asked]) -> Reply:
+    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
         question, started = self._question(messages, how), time.monotonic()
         try:
             answer = await self._create(model=self.name, **question)
@@ -61,10 +61,10 @@ class SdkChat:
         """What of the client is asked."""
         raise NotImplementedError
 
-    def _question(self, messages: list[dict[str, Any]], how: Asked) -> dict[str, Any]:
+    def _question(self, messages: list[dict[str, Any]], how: CompletionOptions) -> dict[str, Any]:
         raise NotImplementedError
 
-    def _reply(self, answer: Any) -> Reply:
+    def _reply(self, answer: Any) -> ChatReply:
         """May raise whatever reading an answer raises that lacks something."""
         raise NotImplementedError
 
@@ -72,13 +72,13 @@ class SdkChat:
         """Tokens read and written; may raise as well."""
         raise NotImplementedError
 
-    def _known(self, answer: Any) -> Reply:
+    def _known(self, answer: Any) -> ChatReply:
         """What an answer that cannot be read tells of what it took."""
         try:
             read, written = self._usage(answer)
         except (AttributeError, TypeError, ValueError):
             read, written = 0, 0
-        return Reply("", prompt_tokens=read, completion_tokens=written)
+        return ChatReply("", prompt_tokens=read, completion_tokens=written)
 
     def _body(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """What is set of these, and the user's own: the SDKs' versions differ in what they have a parameter

@@ -20,7 +20,7 @@ class Price(Block):
     output: NonNegativeFloat
 
 
-class Limits(Block):
+class ProviderLimits(Block):
     """What a provider lets one ask of it; beyond that, calls wait."""
 
     concurrency: PositiveInt = Field(default=16, description="calls under way at the same time")
@@ -30,7 +30,7 @@ class Limits(Block):
     )
 
 
-class Settings(Block):
+class ChatSettings(Block):
     """A chat model, as a configuration names it."""
 
     provider: Annotated[str, Registered("provider", "toolwright.providers.builtin")] = Field(
@@ -45,7 +45,7 @@ class Settings(Block):
     price: Price | None = Field(
         default=None, description="dollars for a million tokens, or 0; null: as in the table of prices"
     )
-    limits: Limits = Limits()
+    limits: ProviderLimits = ProviderLimits()
     timeout_s: PositiveFloat = Field(default=120.0, description="the longest one try of a call may take")
     retries: NonNegativeInt = Field(
         default=5, description="tries after the first, where a passing trouble of the server's ended it"

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from toolwright.rewards.builder import OWN, SCORERS, Builder
+from toolwright.rewards.builder import OWN, SCORERS, ScorerBuilder
 from toolwright.rewards.function import Verdict
 from toolwright.rewards.item import of_attempt, of_task
-from toolwright.rewards.part import Part
+from toolwright.rewards.part import RewardPart
 from toolwright.trajectory import Failure, Task, Trajectory
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ class Scorer:
     def __init__(self, config: schema.Reward, *, default: str, sandbox_url: str | None = None) -> None:
         """`default` is the tasks' own scorer; `sandbox_url` the run's own server, if it has one."""
         self._weights = dict(config.parts)
-        self._parts: list[Part] = []
-        builder = Builder(config, default=default, sandbox_url=sandbox_url)
+        self._parts: list[RewardPart] = []
+        builder = ScorerBuilder(config, default=default, sandbox_url=sandbox_url)
         try:
             for name in config.parts or [config.function or OWN]:
                 self._parts.append(builder.named(name) if config.parts else builder.part(name))

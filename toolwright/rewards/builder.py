@@ -10,7 +10,7 @@ from toolwright.failures import UserError, nearest
 from toolwright.registry import Registry
 from toolwright.rewards.function import ScoringFunction, Verdict
 from toolwright.rewards.item import Item, final_turn
-from toolwright.rewards.part import Here, InProcesses, OverNetwork, Part
+from toolwright.rewards.part import Here, InProcesses, OverNetwork, RewardPart
 from toolwright.rewards.pool import ProcessPool
 from toolwright.rewards.settings import checked
 
@@ -28,18 +28,18 @@ OWN = "task"  # in reward.parts: the task's own scorer
 MOST_WORKERS = 8
 
 
-class Builder:
+class ScorerBuilder:
     def __init__(self, config: schema.Reward, *, default: str, sandbox_url: str | None = None) -> None:
         self.config, self.default = config, default
         self.sandbox_url = config.sandbox_url or sandbox_url
         self.unused = set(config.params)
 
-    def named(self, name: str) -> Part:
+    def named(self, name: str) -> RewardPart:
         """A part of a sum: by its scorer's name, or by its own where the settings name the function."""
         function = self.config.params.get(name, {}).get("function")
         return self.part(name) if function is None else self.part(function, called=name)
 
-    def own(self) -> Part:
+    def own(self) -> RewardPart:
         """The part for the scorer that the tasks name themselves."""
         known = SCORERS.names()
         if self.default not in known and ":" not in self.default:
@@ -52,7 +52,7 @@ class Builder:
             )
         return self.part(self.default)
 
-    def part(self, name: str, called: str = "") -> Part:
+    def part(self, name: str, called: str = "") -> RewardPart:
         """`called`: the name in the configuration, where it is not the scorer's."""
         if name == OWN:
             return self.own()
@@ -63,11 +63,11 @@ class Builder:
             return InProcesses(pool, users_own=True)
         entry = SCORERS.get(name)
         target = entry.target
-        if isinstance(target, type) and issubclass(target, Part):
+        if isinstance(target, type) and issubclass(target, RewardPart):
             return target.of(self)
         canonical = target.__name__.lower() if isinstance(target, type) else target.__name__
         settings = self._settings(called) if called else self._settings(canonical, name)
-        part: Part
+        part: RewardPart
         if isinstance(target, type):
             given = entry.accepted(limit_s=self.config.timeout_s, sandbox_url=self.sandbox_url)
             part = OverNetwork(
@@ -107,10 +107,10 @@ class Builder:
         )
 
 
-class Final(Part):
+class Final(RewardPart):
     """A part that is shown the policy's last turn alone: what a tool printed is not the policy's answer."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: RewardPart) -> None:
         self._part = part
         self.reads_truth = part.reads_truth
 

@@ -15,10 +15,10 @@ from toolwright.rewards.item import Item
 from toolwright.rewards.pool import ProcessPool
 
 if TYPE_CHECKING:
-    from toolwright.rewards.builder import Builder
+    from toolwright.rewards.builder import ScorerBuilder
 
 
-class Part(ABC):
+class RewardPart(ABC):
     reads_truth: bool  # whether its score speaks about right and wrong, as `acc` does
 
     @abstractmethod
@@ -34,7 +34,7 @@ class Part(ABC):
         """Ends what it started."""
 
     @classmethod
-    def of(cls, builder: Builder) -> Part:
+    def of(cls, builder: ScorerBuilder) -> RewardPart:
         """For a part that is registered itself, and not made for a scorer that is."""
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ class RemoteScorer(Protocol):
     async def close(self) -> None: ...
 
 
-class Here(Part):
+class Here(RewardPart):
     """Pure and quick: called right here."""
 
     def __init__(self, function: ScoringFunction) -> None:
@@ -75,7 +75,7 @@ class Here(Part):
         """Nothing was started."""
 
 
-class InProcesses(Part):
+class InProcesses(RewardPart):
     """What may hang, or is not ours: called where it can be killed."""
 
     def __init__(self, pool: ProcessPool, *, users_own: bool) -> None:
@@ -102,7 +102,7 @@ class InProcesses(Part):
         self._pool.close()
 
 
-class OverNetwork(Part):
+class OverNetwork(RewardPart):
     """What waits for a server: every item at once, on an event loop that outlives the caller's."""
 
     reads_truth = True

@@ -18,20 +18,20 @@ import ray
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.learner import checkpoints
 from toolwright.runtime import placement, session
-from toolwright.runtime.crew import Incident, LearnerLost
-from toolwright.runtime.dealing import Dealer, Quarantine, Worker, WorkerLost
+from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all
+from toolwright.runtime.dealing import AttemptWorker, Dealer, Quarantine, WorkerLost
 from toolwright.runtime.learners import ROLES, Learners
-from toolwright.runtime.placement import Post
+from toolwright.runtime.placement import ActorSpec
 from toolwright.runtime.publication import Publication
-from toolwright.runtime.seats import Lost, LostData, Seat, open_all
+from toolwright.runtime.roles import Incident, LearnerLost
 from toolwright.runtime.supervision import Supervisor
 from toolwright.runtime.tensors import packed, unpacked
 from toolwright.runtime.timeline import Event
-from toolwright.runtime.transport import Array, Shipment, Shipped
+from toolwright.runtime.transport import Array, RemoteTrajectory, TrajectoryRef
 from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
 
 if TYPE_CHECKING:
-    from toolwright.agents.rollout import Wanted
+    from toolwright.agents.rollout import AttemptRequest
     from toolwright.config import schema
 
 log = logging.getLogger(__name__)
@@ -45,14 +45,14 @@ MOST_THREADS = 1024  # made as they are needed: all ranks have to be started at 
 class RolloutWorker:
     """A rollout role at its seat, as the dealer gives work to it."""
 
-    def __init__(self, crew: ClusterCrew, seat: Seat) -> None:
+    def __init__(self, crew: ClusterRoles, seat: ActorSlot) -> None:
         self.crew, self.seat = crew, seat
 
     @property
     def name(self) -> str:
         return self.seat.name
 
-    async def attempt(self, wanted: Sequence[Wanted], temperature: float | None) -> list[Trajectory]:
+    async def attempt(self, wanted: Sequence[AttemptRequest], temperature: float | None) -> list[Trajectory]:
         seat, incarnation = self.seat, self.seat.incarnation
         told_ref, body = seat.send("rollout", "run", list(wanted), temperature, returns=2)
         try:
@@ -66,16 +66,16 @@ class RolloutWorker:
         except asyncio.CancelledError:
             ray.cancel(told_ref)
             raise
-        shipment = Shipment(body, ray.get, asked=(wanted, temperature))
+        shipment = TrajectoryRef(body, ray.get, asked=(wanted, temperature))
         return [
-            Shipped(
+            RemoteTrajectory(
                 one.task, group=one.group, index=one.index, seed=one.seed, told=t, shipment=shipment, row=row
             )
             for row, (one, t) in enumerate(zip(wanted, told, strict=True))
         ]
 
 
-class ClusterCrew:
+class ClusterRoles:
     """`members` names the function that builds roles in a process; `brief` is what it builds them from."""
 
     def __init__(self, brief: Any, config: schema.Config, roles: Sequence[str], *, members: str) -> None:
@@ -84,7 +84,7 @@ class ClusterCrew:
         self.loop = asyncio.Runner()
         self.roles, self.step = list(roles), 0
         self.quarantine = Quarantine()
-        self.seats: dict[str, Seat] = {}
+        self.seats: dict[str, ActorSlot] = {}
         self.workers: dict[str, RolloutWorker] = {}
         self._found: list[Incident] = []
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class ClusterCrew:
         self.publication = Publication(self.runtime, self._replace)
         self._numbers = self._parameters = 0
         self.supervisor: Supervisor | None = None
-        self.session = session.Session(self.runtime, brief)
+        self.session = session.RaySession(self.runtime, brief)
         try:
             self._open(members)
         except BaseException:
@@ -169,7 +169,7 @@ class ClusterCrew:
             ray.util.remove_placement_group(group)
         self._groups.clear()
 
-    def _no_room(self, posts: Sequence[Post]) -> NoReturn:
+    def _no_room(self, posts: Sequence[ActorSpec]) -> NoReturn:
         wanted = ", ".join(f"{post.name} {post.bundle}" for post in posts)
         raise UserError(
             f"the cluster has no room for {wanted} within "
@@ -177,24 +177,26 @@ class ClusterCrew:
             f"{ray.available_resources()} free: lower runtime.placement, or add nodes"
         )
 
-    def _seat(self, posts: Sequence[Post], group: Any = None, node: str | None = None) -> list[Seat]:
+    def _seat(
+        self, posts: Sequence[ActorSpec], group: Any = None, node: str | None = None
+    ) -> list[ActorSlot]:
         made = []
         for index, post in enumerate(posts):
             where = {"group": group, "bundle": index} if group is not None else {"node": node}
-            seat = Seat(self.run, post, self.runtime, **self._how, **where)
+            seat = ActorSlot(self.run, post, self.runtime, **self._how, **where)
             self.seats[post.name] = seat
             made.append(seat)
             if "rollout" in post.roles:
                 self.workers[post.name] = RolloutWorker(self, seat)
         return made
 
-    def _use_new_nodes(self) -> list[Seat]:
+    def _use_new_nodes(self) -> list[ActorSlot]:
         """Without a fixed number of workers, every node with room for one gets what fits."""
         post = self.plan.a_node
         if post is None:
             return []
         served = {seat.node for seat in self.seats.values() if "rollout" in seat.post.roles}
-        made: list[Seat] = []
+        made: list[ActorSlot] = []
         for node, free in session.free_by_node(post.labels).items():
             if node in served:
                 continue
@@ -226,14 +228,14 @@ class ClusterCrew:
             self._note(seat, "joined with a new node", "it samples from now on", died=False)
             self._pool.submit(self._join, seat)
 
-    def _join(self, seat: Seat) -> None:
+    def _join(self, seat: ActorSlot) -> None:
         try:
             seat.open(then=self.publication.tell, guard=self.publication.lock)
         except Exception as error:
             seat.leave()
             self._note(seat, f"could not start: {error}", "the others go on without it", died=False)
 
-    def ready_workers(self) -> list[Worker]:
+    def ready_workers(self) -> list[AttemptWorker]:
         if self.plan.colocated and not self.learners.ranks[0].ready:
             raise LearnerLost("the policy was lost, and the engine with it")
         return [worker for worker in self.workers.values() if worker.seat.ready]
@@ -244,7 +246,11 @@ class ClusterCrew:
         self.seats["reward"].ask("reward", "check", list(tasks))
 
     async def attempt(
-        self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
+        self,
+        wanted: Sequence[AttemptRequest],
+        *,
+        temperature: float | None = None,
+        arrived: Arrived = unheard,
     ) -> list[Trajectory]:
         dealer = Dealer(
             self.ready_workers,
@@ -258,20 +264,20 @@ class ClusterCrew:
         except InfrastructureFailure as error:
             raise UserError(str(error)) from error
 
-    def _lost_attempts(self, worker: Worker, count: int, reason: str) -> None:
+    def _lost_attempts(self, worker: AttemptWorker, count: int, reason: str) -> None:
         seat = self.seats.get(worker.name)
         done = f"{count} attempts are sampled again" if count else "its attempts are dropped"
         if seat is not None:
             self._note(seat, f"was lost with attempts at hand: {reason}", done, resampled=count, died=False)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
-        by_parcel: dict[int, tuple[Shipment, list[Shipped]]] = {}
+        by_parcel: dict[int, tuple[TrajectoryRef, list[RemoteTrajectory]]] = {}
         for t in trajectories:
-            if isinstance(t, Shipped) and t.failure is None:
+            if isinstance(t, RemoteTrajectory) and t.failure is None:
                 by_parcel.setdefault(id(t.shipment), (t.shipment, []))[1].append(t)
         await asyncio.gather(*(self._score(*one) for one in by_parcel.values()))
 
-    async def _score(self, shipment: Shipment, mine: Sequence[Shipped]) -> None:
+    async def _score(self, shipment: TrajectoryRef, mine: Sequence[RemoteTrajectory]) -> None:
         seat = self.seats["reward"]
         while True:
             incarnation = seat.incarnation
@@ -290,13 +296,13 @@ class ClusterCrew:
             t.reward, t.reward_parts, failure = verdicts[t.row]
             t.failure = Failure(*failure) if failure else None
 
-    async def _sample_again(self, shipment: Shipment) -> None:
+    async def _sample_again(self, shipment: TrajectoryRef) -> None:
         """A parcel went down with its node: the same seeds and weights give the same attempts."""
         wanted, temperature = shipment.asked
         found = await self.attempt(wanted, temperature=temperature)
         for old in shipment.rows:
             new = found[old.row]
-            if isinstance(new, Shipped):
+            if isinstance(new, RemoteTrajectory):
                 old.moved_to(new)
             else:
                 old.failure = new.failure
@@ -311,7 +317,7 @@ class ClusterCrew:
         with self._lock:
             self._found.append(incident)
 
-    def _await_again(self, seat: Seat) -> None:
+    def _await_again(self, seat: ActorSlot) -> None:
         seat.await_ready(self.runtime.start_timeout_s)
 
     def learn(
@@ -413,7 +419,7 @@ class ClusterCrew:
         return found
 
     def _note(
-        self, seat: Seat, what: str, done: str, *, resampled: int = 0, died: bool = True, stack: str = ""
+        self, seat: ActorSlot, what: str, done: str, *, resampled: int = 0, died: bool = True, stack: str = ""
     ) -> None:
         incident = Incident(
             who=seat.described,
@@ -428,7 +434,7 @@ class ClusterCrew:
             self._found.append(incident)
         log.warning("%s", incident.line)
 
-    def _replace(self, seat: Seat, incarnation: int, what: str, stack: str = "") -> None:
+    def _replace(self, seat: ActorSlot, incarnation: int, what: str, stack: str = "") -> None:
         """A new process in place of one that died or has to; whoever notices first sees to it."""
         if not seat.give_up(incarnation):
             return
@@ -441,7 +447,7 @@ class ClusterCrew:
             return
         self._pool.submit(self._revive, seat)
 
-    def _revive(self, seat: Seat) -> None:
+    def _revive(self, seat: ActorSlot) -> None:
         after = self.publication.tell if "rollout" in seat.post.roles else None
         for _ in range(3):
             try:
@@ -471,14 +477,14 @@ class ClusterCrew:
         self.session.close()
 
 
-def _picked(trajectories: Sequence[Trajectory]) -> tuple[list[Shipment], Array, Array]:
+def _picked(trajectories: Sequence[Trajectory]) -> tuple[list[TrajectoryRef], Array, Array]:
     """The parcels that these lie in; which parcel and row each is, in order; and their rewards."""
     parcels: dict[int, int] = {}
-    shipments: list[Shipment] = []
+    shipments: list[TrajectoryRef] = []
     picks = np.empty((len(trajectories), 2), dtype=np.int32)
     rewards = np.empty(len(trajectories), dtype=np.float64)
     for place, t in enumerate(trajectories):
-        if not isinstance(t, Shipped):
+        if not isinstance(t, RemoteTrajectory):
             raise TypeError("a crew learns from attempts of its own workers")
         if id(t.shipment) not in parcels:
             parcels[id(t.shipment)] = len(shipments)

@@ -17,7 +17,7 @@ from toolwright.failures import InfrastructureFailure
 from toolwright.trajectory import Arrived, Failure, Trajectory, unheard
 
 if TYPE_CHECKING:
-    from toolwright.agents.rollout import Wanted
+    from toolwright.agents.rollout import AttemptRequest
 
 CHUNKS_EACH = 4  # for every worker at first, so that the quick take over from the slow
 LOOK_AGAIN_S = 0.2  # for workers that have come back
@@ -27,15 +27,17 @@ class WorkerLost(Exception):
     """Its process is gone, and the attempts that it had with it."""
 
 
-class Worker(Protocol):
+class AttemptWorker(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def attempt(self, wanted: Sequence[Wanted], temperature: float | None) -> list[Trajectory]: ...
+    async def attempt(
+        self, wanted: Sequence[AttemptRequest], temperature: float | None
+    ) -> list[Trajectory]: ...
 
 
 @dataclass(eq=False)
-class Chunk:
+class AttemptChunk:
     places: list[int]  # of its attempts among all that were wanted
     suspect: bool = False  # was at hand when a worker died: is dealt alone
 
@@ -53,18 +55,18 @@ class Dealer:
 
     def __init__(
         self,
-        workers: Callable[[], Sequence[Worker]],
+        workers: Callable[[], Sequence[AttemptWorker]],
         quarantine: Quarantine,
         *,
         room: int,
-        lost: Callable[[Worker, int, str], None],
+        lost: Callable[[AttemptWorker, int, str], None],
         patience_s: float,
     ) -> None:
         self.workers, self.quarantine, self.room = workers, quarantine, room
         self.lost, self.patience_s = lost, patience_s
 
     async def deal(
-        self, wanted: Sequence[Wanted], temperature: float | None, arrived: Arrived = unheard
+        self, wanted: Sequence[AttemptRequest], temperature: float | None, arrived: Arrived = unheard
     ) -> list[Trajectory]:
         """Every attempt, in order. `arrived` hears of whole groups as workers bring them."""
         table = _Table(self, wanted, temperature, arrived)
@@ -78,12 +80,12 @@ class _Table:
     """One round of dealing."""
 
     def __init__(
-        self, dealer: Dealer, wanted: Sequence[Wanted], temperature: float | None, arrived: Arrived
+        self, dealer: Dealer, wanted: Sequence[AttemptRequest], temperature: float | None, arrived: Arrived
     ) -> None:
         self.dealer, self.wanted, self.temperature, self.arrived = dealer, wanted, temperature, arrived
         self.results: list[Trajectory | None] = [None] * len(wanted)
-        self.waiting: deque[Chunk] = deque()
-        self.flying: dict[asyncio.Task[list[Trajectory]], tuple[Chunk, Worker]] = {}
+        self.waiting: deque[AttemptChunk] = deque()
+        self.flying: dict[asyncio.Task[list[Trajectory]], tuple[AttemptChunk, AttemptWorker]] = {}
 
     async def play(self) -> list[Trajectory]:
         self._cut()
@@ -124,7 +126,7 @@ class _Table:
         parts = list(groups.values())
         size = max(1, -(-len(parts) // (CHUNKS_EACH * max(1, len(self.dealer.workers())))))
         for start in range(0, len(parts), size):
-            self.waiting.append(Chunk([p for part in parts[start : start + size] for p in part]))
+            self.waiting.append(AttemptChunk([p for part in parts[start : start + size] for p in part]))
 
     def _give_out(self) -> None:
         while self.waiting:
@@ -160,7 +162,7 @@ class _Table:
             self.results[place] = trajectory
         self.arrived(found)
 
-    def _again(self, chunk: Chunk, worker: Worker, reason: str) -> None:
+    def _again(self, chunk: AttemptChunk, worker: AttemptWorker, reason: str) -> None:
         groups: dict[str, list[int]] = {}
         for place in chunk.places:
             groups.setdefault(self.wanted[place].group, []).append(place)
@@ -173,7 +175,7 @@ class _Table:
             self.dealer.lost(worker, 0, message)
             return
         self.dealer.lost(worker, len(chunk.places), reason)
-        self.waiting.extendleft(Chunk(places, suspect=True) for places in reversed(groups.values()))
+        self.waiting.extendleft(AttemptChunk(places, suspect=True) for places in reversed(groups.values()))
 
     def _fail(self, place: int, reason: str) -> None:
         one = self.wanted[place]

@@ -47,7 +47,7 @@ class Pulse:
     awaits: str
 
 
-class Host:
+class RoleHost:
     """Knows nothing of Ray: `colleagues` reaches a role of another process by its name."""
 
     def __init__(self, who: str) -> None:

@@ -16,21 +16,21 @@ from typing import Any
 import ray
 
 from toolwright.failures import InfrastructureFailure
-from toolwright.runtime.crew import LearnerLost
+from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all
 from toolwright.runtime.host import Rank
-from toolwright.runtime.seats import Lost, LostData, Seat, open_all
+from toolwright.runtime.roles import LearnerLost
 
 ROLES = {"policy", "critic"}  # what is lost with them cannot be asked of anybody else
 
 PULSE_S = 5.0  # for one that lives to say so
 
-Replace = Callable[[Seat, int, str], None]
+Replace = Callable[[ActorSlot, int, str], None]
 
 
 class Learners:
     """`replace` is told of each that was lost; it ends the process and makes it known."""
 
-    def __init__(self, seats: Sequence[Seat], *, patience_s: float, replace: Replace) -> None:
+    def __init__(self, seats: Sequence[ActorSlot], *, patience_s: float, replace: Replace) -> None:
         self.seats = [seat for seat in seats if ROLES & set(seat.post.roles)]
         self.ranks = [seat for seat in self.seats if "policy" in seat.post.roles]
         self.patience_s, self.replace = patience_s, replace

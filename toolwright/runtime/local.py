@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwright.learner import checkpoints
-from toolwright.runtime.crew import Incident
+from toolwright.runtime.roles import Incident
 from toolwright.runtime.timeline import Event, Stages
 from toolwright.trajectory import Arrived, Task, Trajectory, save, unheard
 
 if TYPE_CHECKING:
-    from toolwright.agents.rollout import Wanted
-    from toolwright.trainer.members import Workplace
+    from toolwright.agents.rollout import AttemptRequest
+    from toolwright.trainer.members import RoleContext
 
 
-class LocalCrew:
+class LocalRoles:
     """The roles over one model: policy and engine use the very same tensors."""
 
-    def __init__(self, place: Workplace, *, learns: bool = True) -> None:
+    def __init__(self, place: RoleContext, *, learns: bool = True) -> None:
         self.stages = Stages("local")
         self.place, self.stack = place, ExitStack()
         self.loop = asyncio.Runner()
@@ -63,7 +63,11 @@ class LocalCrew:
         """Nothing changes between steps: there is only this process."""
 
     async def attempt(
-        self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
+        self,
+        wanted: Sequence[AttemptRequest],
+        *,
+        temperature: float | None = None,
+        arrived: Arrived = unheard,
     ) -> list[Trajectory]:
         with self.stages.stage("rollout.run"):
             return await self.rollout.run(wanted, temperature=temperature, arrived=arrived)

@@ -14,7 +14,7 @@ ROOM = 0.9  # of the processors; the rest is the driver's and Ray's own
 
 
 @dataclass(frozen=True)
-class Post:
+class ActorSpec:
     """One actor to be: the roles it holds and what it reserves."""
 
     name: str
@@ -29,19 +29,19 @@ class Post:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlacementPlan:
     """`fixed` stay as they are; where `a_node` is given, every node that has room gets rollout workers."""
 
-    fixed: list[Post]
-    workers: list[Post]
-    a_node: Post | None
+    fixed: list[ActorSpec]
+    workers: list[ActorSpec]
+    a_node: ActorSpec | None
 
     @property
     def colocated(self) -> bool:
         return any({"policy", "rollout"} <= set(post.roles) for post in self.fixed)
 
 
-def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, float]]) -> Plan:
+def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, float]]) -> PlacementPlan:
     """`nodes`: the resources of each. The defaults:
 
     - no GPU: every role an actor, one rollout worker a node, processors shared where they are few;
@@ -66,29 +66,31 @@ def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, f
     fixed = []
     for rank in range(ranks):
         held = ("policy", "rollout") if together else ("policy",)
-        fixed.append(Post(_numbered("policy", rank, ranks), held, policy_cpu, share, config.policy.labels))
-    fixed += [Post(name, (name,), policy_cpu, share, config.policy.labels) for name in frozen]
-    fixed.append(Post("reward", ("reward",), cpu))
+        fixed.append(
+            ActorSpec(_numbered("policy", rank, ranks), held, policy_cpu, share, config.policy.labels)
+        )
+    fixed += [ActorSpec(name, (name,), policy_cpu, share, config.policy.labels) for name in frozen]
+    fixed.append(ActorSpec("reward", ("reward",), cpu))
     if together or "rollout" not in roles:
-        return Plan(fixed, [], None)
+        return PlacementPlan(fixed, [], None)
     worker_gpus = config.rollout.gpus
     if worker_gpus is None:
         worker_gpus = 1.0 if gpus > 1 else 0.0
-    worker = Post("rollout", ("rollout",), rollout_cpu, worker_gpus, config.rollout.labels)
+    worker = ActorSpec("rollout", ("rollout",), rollout_cpu, worker_gpus, config.rollout.labels)
     if config.rollout.workers is None:
-        return Plan(fixed, [], worker)
+        return PlacementPlan(fixed, [], worker)
     many = config.rollout.workers
-    return Plan(fixed, [_named(worker, f"rollout-{i}") for i in range(many)], None)
+    return PlacementPlan(fixed, [_named(worker, f"rollout-{i}") for i in range(many)], None)
 
 
-def fitting(post: Post, free: Mapping[str, float]) -> int:
+def fitting(post: ActorSpec, free: Mapping[str, float]) -> int:
     """How many rollout workers a node of these free resources gets: one for each GPU, or a single one."""
     if post.gpus:
         return floor(free.get("GPU", 0.0) / post.gpus + 1e-6)
     return int(free.get("CPU", 0.0) + 1e-6 >= post.cpus)
 
 
-def named(post: Post, number: int) -> Post:
+def named(post: ActorSpec, number: int) -> ActorSpec:
     return _named(post, f"rollout-{number}")
 
 
@@ -99,15 +101,15 @@ def _processors(nodes: Sequence[Mapping[str, float]], actors: int) -> float:
     return max(0.01, min(1.0, floor(ROOM * there / actors * 100) / 100, floor(ROOM * least * 100) / 100))
 
 
-def _named(post: Post, name: str) -> Post:
-    return Post(name, post.roles, post.cpus, post.gpus, post.labels)
+def _named(post: ActorSpec, name: str) -> ActorSpec:
+    return ActorSpec(name, post.roles, post.cpus, post.gpus, post.labels)
 
 
 def _numbered(name: str, index: int, count: int) -> str:
     return name if count == 1 else f"{name}-{index}"
 
 
-def bundles(posts: Sequence[Post]) -> dict[str, Any]:
+def bundles(posts: Sequence[ActorSpec]) -> dict[str, Any]:
     """The arguments of Ray's placement group for these."""
     arguments: dict[str, Any] = {"bundles": [post.bundle for post in posts]}
     if any(post.labels for post in posts):

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError
+from toolwright.runtime.actors import ActorSlot, Lost
 from toolwright.runtime.learners import Learners
-from toolwright.runtime.seats import Lost, Seat
 
 if TYPE_CHECKING:
     from toolwright.config import schema
 
-Replace = Callable[[Seat, int, str], None]
+Replace = Callable[[ActorSlot, int, str], None]
 
 
 class Publication:
@@ -30,7 +30,7 @@ class Publication:
         self.lock = threading.Lock()
         self._weights: Any = None
 
-    def publish(self, version: int, learners: Learners, workers: Sequence[Seat]) -> None:
+    def publish(self, version: int, learners: Learners, workers: Sequence[ActorSlot]) -> None:
         """To all that are at work; the others are told when they come back."""
         with self.lock:
             self.checksum, self._weights = learners.ask("weights", version, returns=2, limit_s=self.limit_s)
@@ -51,7 +51,7 @@ class Publication:
         learners.ask("publish", version, role="rollout", limit_s=self.limit_s)
         self.version = version
 
-    def tell(self, seat: Seat) -> None:
+    def tell(self, seat: ActorSlot) -> None:
         """What a rollout worker has to know before it samples."""
         if self._weights is None:
             return
@@ -71,7 +71,7 @@ class Publication:
             f"runtime.publish_timeout_s={self.limit_s:g} s"
         )
 
-    def _compare(self, seat: Seat, found: int) -> None:
+    def _compare(self, seat: ActorSlot, found: int) -> None:
         if found != self.checksum:
             raise UserError(
                 f"weights of version {self.version} arrived damaged in {seat.name}: their checksum is "

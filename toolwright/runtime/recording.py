@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from toolwright.runtime.transport import SOURCES, Parcel, Shipment, Shipped
+from toolwright.runtime.transport import SOURCES, RemoteTrajectory, TrajectoryRef, TrajectoryTable
 from toolwright.trajectory import JSON_COLUMNS, Trajectory, parquet_schema, to_row, told_of, write_table
 
 
 def write(path: Path, trajectories: Sequence[Trajectory]) -> None:
     """As `trajectory.save` would, of trajectories that mostly lie in parcels."""
-    shipments: dict[int, Shipment] = {}
+    shipments: dict[int, TrajectoryRef] = {}
     places: dict[tuple[int, int], int] = {}
     tables, start = [], 0
     order: list[tuple[int, int]] = []
-    mine: dict[int, dict[int, Shipped]] = {}
+    mine: dict[int, dict[int, RemoteTrajectory]] = {}
     others: list[Trajectory] = []
     for t in trajectories:
-        if isinstance(t, Shipped):
+        if isinstance(t, RemoteTrajectory):
             shipments[id(t.shipment)] = t.shipment
             mine.setdefault(id(t.shipment), {})[t.row] = t
             order.append((id(t.shipment), t.row))
@@ -44,7 +44,7 @@ def write(path: Path, trajectories: Sequence[Trajectory]) -> None:
     write_table(path, whole if wanted == list(range(len(wanted))) else whole.take(wanted))
 
 
-def _of_parcel(parcel: Parcel, rows: dict[int, Shipped]) -> pa.Table:
+def _of_parcel(parcel: TrajectoryTable, rows: dict[int, RemoteTrajectory]) -> pa.Table:
     """The chosen rows, in the parcel's order, with what the driver has learned of them since."""
     facts = json.loads(parcel.facts.tobytes())
     counts = np.array([fact["segments"] for fact in facts["attempts"]], dtype=np.int32)
@@ -72,7 +72,7 @@ def _of_parcel(parcel: Parcel, rows: dict[int, Shipped]) -> pa.Table:
     return pa.Table.from_arrays([a.cast(f.type) for a, f in zip(arrays, schema, strict=True)], schema=schema)
 
 
-def _plain(t: Shipped, response: str, tasks: dict[int, dict[str, str]]) -> dict[str, Any]:
+def _plain(t: RemoteTrajectory, response: str, tasks: dict[int, dict[str, str]]) -> dict[str, Any]:
     """Everything but the segments; what is the same for all attempts at a task is written once."""
     if id(t.task) not in tasks:
         values = {"prompt": t.task.prompt, "ground_truth": t.task.ground_truth}
@@ -89,7 +89,9 @@ def _plain(t: Shipped, response: str, tasks: dict[int, dict[str, str]]) -> dict[
     return told
 
 
-def _segments(parcel: Parcel, sources: Any, lengths: Any, text: list[str], extras: dict[str, Any]) -> Any:
+def _segments(
+    parcel: TrajectoryTable, sources: Any, lengths: Any, text: list[str], extras: dict[str, Any]
+) -> Any:
     sampled = np.where(sources == SOURCES.index("policy"), lengths, 0)
     rewards: list[float | None] = [None] * len(lengths)
     anchors: list[str | None] = [None] * len(lengths)
@@ -115,7 +117,7 @@ def _lists(lengths: Any, values: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values)
 
 
-def _texts(parcel: Parcel, sizes: Any) -> list[str]:
+def _texts(parcel: TrajectoryTable, sizes: Any) -> list[str]:
     ends, whole = np.cumsum(sizes), parcel.text.data
     starts = ends - sizes
     return [

@@ -18,14 +18,14 @@ from ray._private.state import available_resources_per_node
 
 from toolwright.failures import UserError
 from toolwright.runtime import user_code
-from toolwright.runtime.seats import NAMESPACE
-from toolwright.runtime.undertaker import MARK, Undertaker
+from toolwright.runtime.actors import NAMESPACE
+from toolwright.runtime.reaper import MARK, Reaper
 
 if TYPE_CHECKING:
     from toolwright.config import schema
 
 
-class Session:
+class RaySession:
     """Opened before any actor and closed after the last; closes only what it opened."""
 
     def __init__(self, config: schema.Runtime, brief: Any) -> None:
@@ -41,7 +41,7 @@ class Session:
         self.mine = False
         self.dashboard: str | None = None
         self._staged: Path | None = None
-        self._undertaker: Undertaker | None = None
+        self._undertaker: Reaper | None = None
 
     def open(self) -> None:
         if ray.is_initialized():
@@ -55,7 +55,7 @@ class Session:
         }
         if address is None:
             mark = uuid.uuid4().hex
-            self._undertaker = Undertaker(mark)
+            self._undertaker = Reaper(mark)
             with _environment({**self._local_environment(), MARK: mark}):
                 try:
                     context = ray.init(address="local", include_dashboard=False, **common)
@@ -107,11 +107,11 @@ def joined(address: str | None) -> Iterator[None]:
         return
     address = address or os.environ.get("RAY_ADDRESS")
     common: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
-    undertaker = None
+    reaper = None
     try:
         if address is None:
             mark = uuid.uuid4().hex
-            undertaker = Undertaker(mark)
+            reaper = Reaper(mark)
             paths = os.pathsep.join([*user_code.python_path(), os.environ.get("PYTHONPATH", "")])
             with _environment({"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0", MARK: mark}):
                 ray.init(address="local", include_dashboard=False, **common)
@@ -129,8 +129,8 @@ def joined(address: str | None) -> Iterator[None]:
     finally:
         if ray.is_initialized():
             ray.shutdown()
-        if undertaker is not None:
-            undertaker.close()
+        if reaper is not None:
+            reaper.close()
 
 
 def alive_nodes() -> set[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from toolwright.runtime.seats import Seat
+from toolwright.runtime.actors import ActorSlot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +28,9 @@ class Supervisor(threading.Thread):
 
     def __init__(
         self,
-        seats: Mapping[str, Seat],
+        seats: Mapping[str, ActorSlot],
         config: schema.Runtime,
-        replace: Callable[[Seat, int, str, str], None],
+        replace: Callable[[ActorSlot, int, str, str], None],
     ) -> None:
         super().__init__(name="supervisor", daemon=True)
         self.seats, self.config, self.replace = seats, config, replace
@@ -54,7 +54,7 @@ class Supervisor(threading.Thread):
             self._wake.wait(self.every_s)
             self._wake.clear()
 
-    def _look(self, seat: Seat) -> None:
+    def _look(self, seat: ActorSlot) -> None:
         key = (seat.name, seat.incarnation)
         now = time.monotonic()
         if key not in self._asked:
@@ -80,7 +80,7 @@ class Supervisor(threading.Thread):
                 return
         self._asked[key] = (seat.pulse(), now)
 
-    def _frozen(self, seat: Seat, incarnation: int) -> None:
+    def _frozen(self, seat: ActorSlot, incarnation: int) -> None:
         stage, awaits = _last_known(seat)
         asked = f" while {', '.join(seat.waits)} is awaited of it" if seat.waits else ""
         what = (
@@ -89,7 +89,7 @@ class Supervisor(threading.Thread):
         )
         self.replace(seat, incarnation, what, "")
 
-    def _stuck(self, seat: Seat, incarnation: int, stage: str, seconds: float, awaits: str) -> None:
+    def _stuck(self, seat: ActorSlot, incarnation: int, stage: str, seconds: float, awaits: str) -> None:
         stack = seat.stacks(STACK_S)
         awaited = f", waiting for {awaits}" if awaits else ""
         what = (
@@ -99,7 +99,7 @@ class Supervisor(threading.Thread):
         self.replace(seat, incarnation, what, stack)
 
 
-def _last_known(seat: Seat) -> tuple[str, str]:
+def _last_known(seat: ActorSlot) -> tuple[str, str]:
     if seat.last is None:
         return "no stage yet", ""
     _, pulse = seat.last
@@ -108,6 +108,6 @@ def _last_known(seat: Seat) -> tuple[str, str]:
 
 
 def _reason(error: BaseException) -> str:
-    from toolwright.runtime.seats import _first_line
+    from toolwright.runtime.actors import _first_line
 
     return _first_line(error)

@@ -19,7 +19,7 @@ CHECKED_AT_ONCE = 1 << 22  # numbers; bounds the memory that a checksum takes
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedTensor:
     """A tensor as an array of its bytes, which Ray sends and receives without a copy."""
 
     array: Array
@@ -27,7 +27,7 @@ class Packed:
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Packed:
+    def of(cls, tensor: Tensor) -> PackedTensor:
         return cls(_bytes(tensor), str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
 
     def tensor(self) -> Tensor:
@@ -38,7 +38,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Weights:
+class PublishedWeights:
     """One publication: every tensor of a model end to end, in the order of its state."""
 
     version: int
@@ -49,7 +49,7 @@ class Weights:
 def packed(tree: Any) -> Any:
     """A tree of dicts, lists and plain values with its tensors packed."""
     if isinstance(tree, Tensor):
-        return Packed.of(tree)
+        return PackedTensor.of(tree)
     if isinstance(tree, Mapping):
         return {key: packed(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -58,7 +58,7 @@ def packed(tree: Any) -> Any:
 
 
 def unpacked(tree: Any) -> Any:
-    if isinstance(tree, Packed):
+    if isinstance(tree, PackedTensor):
         return tree.tensor()
     if isinstance(tree, Mapping):
         return {key: unpacked(value) for key, value in tree.items()}
@@ -75,14 +75,14 @@ def to_batch(data: Mapping[str, Any]) -> Batch:
     return Batch(**unpacked(data))
 
 
-def publication(state: Mapping[str, Tensor], version: int) -> Weights:
+def publication(state: Mapping[str, Tensor], version: int) -> PublishedWeights:
     tensors = list(_distinct(state))
     flat = np.concatenate([_bytes(tensor) for tensor in tensors])
-    return Weights(version, checksum(tensors), flat)
+    return PublishedWeights(version, checksum(tensors), flat)
 
 
 @torch.no_grad()
-def load(state: Mapping[str, Tensor], weights: Weights) -> int:
+def load(state: Mapping[str, Tensor], weights: PublishedWeights) -> int:
     """Into the tensors themselves; the checksum is of what lies in them afterwards."""
     tensors = list(_distinct(state))
     expected = sum(tensor.nbytes for tensor in tensors)

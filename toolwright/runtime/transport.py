@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Parcel:
+class TrajectoryTable:
     """Many trajectories. `facts` is JSON: the tasks, and of each attempt all that is not a column."""
 
     tokens: Array  # [tokens] int32
@@ -38,7 +38,7 @@ class Parcel:
 
 
 @dataclass(frozen=True)
-class Told:
+class AttemptSummary:
     """What the driver is told of one attempt: enough to select, count and measure by."""
 
     stop: str
@@ -50,29 +50,37 @@ class Told:
     turns: int
 
     @classmethod
-    def of(cls, t: Trajectory) -> Told:
+    def of(cls, t: Trajectory) -> AttemptSummary:
         failure = (t.failure.kind, t.failure.message) if t.failure else None
         return cls(t.stop, t.counts, t.timings, t.weights_version, failure, t.sampled_tokens, t.turns)
 
 
-class Shipment:
+class TrajectoryRef:
     """A parcel that lies elsewhere. `ref` is what the runtime calls it; it is fetched when first opened."""
 
-    def __init__(self, ref: Any, fetch: Callable[[Any], Parcel], *, asked: Any = None) -> None:
+    def __init__(self, ref: Any, fetch: Callable[[Any], TrajectoryTable], *, asked: Any = None) -> None:
         """`asked` is what it answers, so that it can be asked for again if it is lost."""
         self.ref, self._fetch, self.asked = ref, fetch, asked
-        self.rows: list[Shipped] = []
+        self.rows: list[RemoteTrajectory] = []
 
     @cached_property
-    def parcel(self) -> Parcel:
+    def parcel(self) -> TrajectoryTable:
         return self._fetch(self.ref)
 
 
-class Shipped(Trajectory):
+class RemoteTrajectory(Trajectory):
     """A trajectory whose tokens stayed in its parcel; whoever reads its segments has them fetched."""
 
     def __init__(
-        self, task: Task, *, group: str, index: int, seed: int, told: Told, shipment: Shipment, row: int
+        self,
+        task: Task,
+        *,
+        group: str,
+        index: int,
+        seed: int,
+        told: AttemptSummary,
+        shipment: TrajectoryRef,
+        row: int,
     ) -> None:
         self.task, self.group, self.index, self.seed = task, group, index, seed
         self.reward, self.reward_parts = None, {}
@@ -82,7 +90,7 @@ class Shipped(Trajectory):
         self.shipment, self.row, self._told = shipment, row, told
         shipment.rows.append(self)
 
-    def moved_to(self, other: Shipped) -> None:
+    def moved_to(self, other: RemoteTrajectory) -> None:
         """The same attempt lies in another parcel now: its first was lost."""
         self.shipment, self.row, self._told = other.shipment, other.row, other._told
 
@@ -99,7 +107,7 @@ class Shipped(Trajectory):
         return self._told.turns
 
 
-def pack(trajectories: Sequence[Trajectory]) -> Parcel:
+def pack(trajectories: Sequence[Trajectory]) -> TrajectoryTable:
     tasks: dict[int, int] = {}
     distinct: list[Task] = []
     rows, extras = [], {}
@@ -121,7 +129,7 @@ def pack(trajectories: Sequence[Trajectory]) -> Parcel:
             texts.append(text)
         rows.append(_facts(t, task=tasks[id(t.task)]))
     facts = {"tasks": [vars(task) for task in distinct], "attempts": rows, "extras": extras}
-    return Parcel(
+    return TrajectoryTable(
         tokens=np.array(tokens, dtype=np.int32),
         log_probs=_narrow(np.array(log_probs, dtype=np.float64)),
         text=np.frombuffer(b"".join(texts), dtype=np.uint8),
@@ -130,7 +138,7 @@ def pack(trajectories: Sequence[Trajectory]) -> Parcel:
     )
 
 
-def unpack(parcel: Parcel, rows: Iterable[int] | None = None) -> list[Trajectory]:
+def unpack(parcel: TrajectoryTable, rows: Iterable[int] | None = None) -> list[Trajectory]:
     """The trajectories, or those of these rows in this order, as they were packed."""
     facts = json.loads(parcel.facts.tobytes())
     tasks = [Task(**task) for task in facts["tasks"]]

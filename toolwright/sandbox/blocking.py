@@ -7,7 +7,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from toolwright.sandbox.client import Client, Result, Session
+from toolwright.sandbox.client import Client, ExecutionResult, SandboxSession
 
 T = TypeVar("T")
 
@@ -29,14 +29,14 @@ class BlockingClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, code: str, **wishes: Any) -> Result:
+    def run(self, code: str, **wishes: Any) -> ExecutionResult:
         return self._wait(self._started().run(code, **wishes))
 
-    def run_many(self, codes: list[str], **wishes: Any) -> list[Result]:
+    def run_many(self, codes: list[str], **wishes: Any) -> list[ExecutionResult]:
         """Results in the order of the codes."""
         client = self._started()
 
-        async def all_of_them() -> list[Result]:
+        async def all_of_them() -> list[ExecutionResult]:
             return await asyncio.gather(*(client.run(code, **wishes) for code in codes))
 
         return self._wait(all_of_them())
@@ -85,7 +85,7 @@ async def _cancel_the_others() -> None:
 class BlockingSession:
     """A session of a blocking client."""
 
-    def __init__(self, client: BlockingClient, session: Session) -> None:
+    def __init__(self, client: BlockingClient, session: SandboxSession) -> None:
         self._client = client
         self._session = session
         self.name = session.name
@@ -96,7 +96,7 @@ class BlockingSession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, code: str, **wishes: Any) -> Result:
+    def run(self, code: str, **wishes: Any) -> ExecutionResult:
         return self._client._wait(self._session.run(code, **wishes))
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ def _own_paths() -> dict[str, str]:
     return paths
 
 
-class Group:
+class ControlGroup:
     """The group of one worker, in whichever version has the two controllers."""
 
     def __init__(self, name: str, root: Path = _ROOT) -> None:
@@ -144,7 +144,7 @@ def _pass_on(parent: Path) -> None:
 
 def available() -> bool:
     """Found out by making one."""
-    group = Group(f"toolwright-probe-{os.getpid()}")
+    group = ControlGroup(f"toolwright-probe-{os.getpid()}")
     made = group.make(memory_bytes=1 << 30, processes=100)
     group.remove()
     return made

@@ -43,7 +43,7 @@ def check(setup: str, checks: list[str], entry_point: str, link: int) -> NoRetur
         tell(outcome, why)
         os._exit(0)
 
-    _check_all(_Solution(values.Line(link), give_up), setup, checks, entry_point, tell)
+    _check_all(_Solution(values.MessageStream(link), give_up), setup, checks, entry_point, tell)
     with contextlib.suppress(BaseException):
         sys.stdout.flush()
     os._exit(0)
@@ -59,8 +59,10 @@ def rehearse() -> None:
 
     for reading, writing in values.rehearsal():
         for message in told:
-            values.Line(writing).send(json.dumps(message))
-        _check_all(_Solution(values.Line(reading), give_up), "", checks, "", lambda outcome, why="": None)
+            values.MessageStream(writing).send(json.dumps(message))
+        _check_all(
+            _Solution(values.MessageStream(reading), give_up), "", checks, "", lambda outcome, why="": None
+        )
 
 
 def _check_all(
@@ -114,7 +116,7 @@ class _Namespace(dict[str, Any]):
 class _Solution:
     """The process at the other end of the line."""
 
-    def __init__(self, line: values.Line, give_up: Callable[[str, str], NoReturn]) -> None:
+    def __init__(self, line: values.MessageStream, give_up: Callable[[str, str], NoReturn]) -> None:
         self._line = line
         self._give_up = give_up
         self._lent: list[Any] = []  # functions and iterators of the test's that the solution knows by number

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox.balance import Server
-from toolwright.sandbox.servers import Servers, SessionLost, TooLarge, TryAgain
+from toolwright.sandbox.servers import RequestTooLarge, Servers, SessionLost, TryAgain
 
 _BACKOFF_S = 0.1
 _BACKOFF_MOST_S = 10.0
@@ -28,7 +28,7 @@ class DeadlinePassed(InfrastructureFailure):
 
 
 @dataclass(frozen=True)
-class Result:
+class ExecutionResult:
     """How a run went; `status` is ok, error, timeout, memory or killed."""
 
     status: str
@@ -47,9 +47,11 @@ class Result:
         return self.status == "ok"
 
     @staticmethod
-    def of(told: Mapping[str, Any]) -> Result:
-        known = {name: told[name] for name in Result.__dataclass_fields__ if told.get(name) is not None}
-        return Result(**{"exit_code": None, **known})
+    def of(told: Mapping[str, Any]) -> ExecutionResult:
+        known = {
+            name: told[name] for name in ExecutionResult.__dataclass_fields__ if told.get(name) is not None
+        }
+        return ExecutionResult(**{"exit_code": None, **known})
 
     @property
     def is_infrastructure(self) -> bool:
@@ -62,7 +64,7 @@ class _Waiting:
     """A call that waits for its batch, and for its answer."""
 
     body: dict[str, Any]
-    answer: asyncio.Future[Result]
+    answer: asyncio.Future[ExecutionResult]
     deadline: float
 
 
@@ -111,7 +113,7 @@ class Client:
             call.answer.cancel()
         await self._servers.close()
 
-    async def run(self, code: str, *, timeout: float | None = None, **wishes: Any) -> Result:
+    async def run(self, code: str, *, timeout: float | None = None, **wishes: Any) -> ExecutionResult:
         """Runs code; `wishes` are the other fields of a run: stdin, timeout_s, files, language and so on.
 
         An error of the code is in the result. Infrastructure that fails raises InfrastructureFailure.
@@ -126,12 +128,12 @@ class Client:
         body = {"code": code, **wishes}
         return await self._in_time(self._judge(body, time.monotonic() + limit), limit)
 
-    async def open_session(self, **wishes: Any) -> Session:
+    async def open_session(self, **wishes: Any) -> SandboxSession:
         """A live interpreter on one of the servers."""
         deadline = time.monotonic() + self._timeout_s
         server: list[Server] = []
         told = await self._in_time(self._post("/sessions", wishes, deadline, chosen=server), self._timeout_s)
-        return Session(self, server[-1], told["id"])
+        return SandboxSession(self, server[-1], told["id"])
 
     async def _in_time(self, call: Any, limit: float) -> Any:
         try:
@@ -142,7 +144,7 @@ class Client:
 
     # Batches.
 
-    async def _run(self, body: dict[str, Any], deadline: float) -> Result:
+    async def _run(self, body: dict[str, Any], deadline: float) -> ExecutionResult:
         for attempt in range(self._max_retries + 1):
             result = await self._run_once(body, deadline)
             if not result.is_infrastructure:
@@ -164,9 +166,9 @@ class Client:
                 await asyncio.sleep(_backoff(attempt))
         raise InfrastructureFailure(f"the sandbox could not judge it: {unjudged}")
 
-    async def _run_once(self, body: dict[str, Any], deadline: float) -> Result:
+    async def _run_once(self, body: dict[str, Any], deadline: float) -> ExecutionResult:
         if self._batch_size == 1:
-            return Result.of(await self._post("/run", body, deadline))
+            return ExecutionResult.of(await self._post("/run", body, deadline))
         call = _Waiting(body, asyncio.get_running_loop().create_future(), deadline)
         self._waiting.append(call)
         if len(self._waiting) >= self._batch_size:
@@ -191,7 +193,7 @@ class Client:
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 told = await self._post("/run/batch", {"runs": [call.body for call in calls]}, deadline)
-            results = [Result.of(item) for item in told["results"]]
+            results = [ExecutionResult.of(item) for item in told["results"]]
             if len(results) != len(calls):
                 raise InfrastructureFailure(
                     f"{len(calls)} runs were sent and {len(results)} results came back"
@@ -203,7 +205,7 @@ class Client:
             for call in calls:
                 call.answer.cancel()
             raise
-        except TooLarge as error:
+        except RequestTooLarge as error:
             # Together they may be, each alone need not.
             half = len(calls) // 2
             if half:
@@ -242,7 +244,7 @@ class Client:
         raise AssertionError("unreachable")
 
 
-class Session:
+class SandboxSession:
     """A live interpreter. It lives on one server; when that is gone, so is the session."""
 
     def __init__(self, client: Client, server: Server, name: str) -> None:
@@ -250,20 +252,20 @@ class Session:
         self._server = server
         self.name = name
 
-    async def __aenter__(self) -> Session:
+    async def __aenter__(self) -> SandboxSession:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def run(self, code: str, *, timeout: float | None = None, **wishes: Any) -> Result:
+    async def run(self, code: str, *, timeout: float | None = None, **wishes: Any) -> ExecutionResult:
         """One cell. Never sent twice: it may have changed the session the first time."""
         limit = self._client._timeout_s if timeout is None else timeout
         call = self._client._servers.ask(
             self._server, "POST", f"/sessions/{self.name}/run", {"code": code, **wishes}
         )
         try:
-            result = Result.of(await self._client._in_time(call, limit))
+            result = ExecutionResult.of(await self._client._in_time(call, limit))
         except TryAgain as error:
             raise InfrastructureFailure(f"{self._server.url}: {error}") from None
         if result.is_infrastructure:

@@ -14,7 +14,7 @@ from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.pool import refusal
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import MOST_IN_A_BATCH, RunRequest
-from toolwright.sandbox.service import Service
+from toolwright.sandbox.service import SandboxService
 from toolwright.sandbox.slices import in_slices
 
 # Its clients' `get_status` takes a status of exactly two keys. Nothing in the request tells them from others:
@@ -69,7 +69,7 @@ class BatchJudged(BaseModel):
 
 
 async def run(
-    service: Service, submission: Submission, flow: Flow, queue_s: float | None = None
+    service: SandboxService, submission: Submission, flow: Flow, queue_s: float | None = None
 ) -> dict[str, Any]:
     """`success`: it ran and printed what was expected; `run_success`: it ran."""
     deadline = None if queue_s is None else queue_s + service.settings.limits.timeout_s
@@ -108,7 +108,7 @@ def _reason(result: dict[str, Any]) -> str:
     return "internal_error" if result["status"] == "killed" and result["exit_code"] is None else ""
 
 
-async def run_batch(service: Service, batch: BatchSubmission, *, long: bool) -> dict[str, Any]:
+async def run_batch(service: SandboxService, batch: BatchSubmission, *, long: bool) -> dict[str, Any]:
     """A long batch may wait an hour for its turn, as its clients expect."""
     service.pool.queue.reserve(len(batch.submissions))
     flow = Flow()
@@ -118,7 +118,7 @@ async def run_batch(service: Service, batch: BatchSubmission, *, long: bool) -> 
     return {"sub_id": batch.sub_id or str(uuid.uuid4()), "results": results}
 
 
-def status(service: Service) -> dict[str, int]:
+def status(service: SandboxService) -> dict[str, int]:
     told = service.status()
     return {"queue": told["queue"], "num_workers": told["num_workers"]}
 

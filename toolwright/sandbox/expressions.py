@@ -16,7 +16,7 @@ import orjson
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox.jobs import Jobs
 from toolwright.sandbox.pool import Pool
-from toolwright.sandbox.queue import Seat
+from toolwright.sandbox.queue import SessionSlot
 
 _LOAD_LIMIT_S = 300.0  # on a busy machine
 _LIFE_S = 10 * 24 * 3600.0  # of a session: what takes long is a comparison, which has a limit of its own
@@ -117,12 +117,12 @@ gc.freeze()
 class _Session:
     """A seat in a worker, the task that loads it, and how many comparisons are with it."""
 
-    seat: Seat
+    seat: SessionSlot
     loading: asyncio.Task[bytes | None]
     calls: int = 0
 
 
-class Expressions:
+class ExpressionSessions:
     """Warm sessions, at most as many as workers, opened as they are needed and again when they are lost."""
 
     def __init__(self, pool: Pool, jobs: Jobs, count: int) -> None:

@@ -12,7 +12,7 @@ from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import MOST_FILES, Base64, FileName, RunRequest, Seconds
-from toolwright.sandbox.service import Service, explain
+from toolwright.sandbox.service import SandboxService, explain
 
 _COMPILED = {"status": "Finished", "execution_time": 0.0, "return_code": 0, "stdout": "", "stderr": ""}
 
@@ -47,7 +47,7 @@ class RunCodeResponse(BaseModel):
     files: dict[str, str] = Field(default_factory=dict)
 
 
-async def run_code(service: Service, request: RunCodeRequest) -> dict[str, Any]:
+async def run_code(service: SandboxService, request: RunCodeRequest) -> dict[str, Any]:
     service.pool.queue.reserve(1)
     memory = request.memory_limit_MB
     try:

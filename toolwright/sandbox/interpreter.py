@@ -14,7 +14,7 @@ from toolwright.sandbox.nursery import Child
 from toolwright.sandbox.output import Output
 
 if TYPE_CHECKING:
-    from toolwright.sandbox.worker import Worker
+    from toolwright.sandbox.worker import SandboxWorker
 
 _WATCH_IDLE_EVERY_S = 1.0
 _TOO_HEAVY = "its processes together used more memory than the limit"
@@ -25,7 +25,7 @@ class Interpreter:
     """The code of a session shares a process with the loop that answers for it: it may lie about its own
     cells. It cannot answer twice, answer another session, or keep a call beyond its time."""
 
-    def __init__(self, worker: Worker, number: int, child: Child, job: dict[str, Any]) -> None:
+    def __init__(self, worker: SandboxWorker, number: int, child: Child, job: dict[str, Any]) -> None:
         self.number = number
         self.child = child
         self.stdout = Output(child.stdout, job["output_bytes"])

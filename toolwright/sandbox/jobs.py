@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolwright.sandbox.languages import BINARY, Language
-from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.limits import RunLimits
 from toolwright.sandbox.recipe import LIGHT, LOADED, TOOLS
 from toolwright.sandbox.requests import Base64
 
@@ -22,7 +22,7 @@ class BadRequest(ValueError):
 class Jobs:
     """Writes jobs under one server's limits."""
 
-    def __init__(self, limits: Limits, preloaded: tuple[str, ...], *, limited: bool) -> None:
+    def __init__(self, limits: RunLimits, preloaded: tuple[str, ...], *, limited: bool) -> None:
         self._limits = limits
         self._limited = limited
         names = "|".join(re.escape(name) for name in preloaded)

@@ -11,8 +11,8 @@ import orjson
 from toolwright.sandbox.jobs import BadRequest
 from toolwright.sandbox.languages import PYTHON
 from toolwright.sandbox.queue import Flow
-from toolwright.sandbox.requests import JudgeRequest, Test
-from toolwright.sandbox.service import Service
+from toolwright.sandbox.requests import JudgeRequest, TestCase
+from toolwright.sandbox.service import SandboxService
 
 _BY_STATUS = {
     "error": "runtime_error",
@@ -34,26 +34,30 @@ def same_output(found: str, expected: str) -> bool:
     return lines(found) == lines(expected)
 
 
-def enough_to_compare(service: Service, expected: str) -> int:
+def enough_to_compare(service: SandboxService, expected: str) -> int:
     """Bytes of output to keep: all that can be right, so that no end, right or wrong, is cut off."""
     return max(service.settings.limits.output_kb << 10, len(expected.encode()) + _BEYOND_EXPECTED)
 
 
-async def judge(service: Service, request: JudgeRequest) -> dict[str, Any]:
+async def judge(service: SandboxService, request: JudgeRequest) -> dict[str, Any]:
     """A verdict for each test."""
     if sum(form is not None for form in (request.tests, request.expected_output, request.checks)) != 1:
         raise BadRequest("give one of expected_output (with stdin), tests and checks")
     if request.checks is not None:
         verdicts = await _checked(service, request, request.checks)
     else:
-        tests = request.tests or [Test(stdin=request.stdin, expected_output=request.expected_output or "")]
+        tests = request.tests or [
+            TestCase(stdin=request.stdin, expected_output=request.expected_output or "")
+        ]
         service.pool.queue.reserve(len(tests))
         flow = Flow()
         verdicts = await asyncio.gather(*(_verdict(service, request, test, flow) for test in tests))
     return {"passed": all(verdict["verdict"] == "accepted" for verdict in verdicts), "verdicts": verdicts}
 
 
-async def _verdict(service: Service, request: JudgeRequest, test: Test, flow: Flow) -> dict[str, Any]:
+async def _verdict(
+    service: SandboxService, request: JudgeRequest, test: TestCase, flow: Flow
+) -> dict[str, Any]:
     shown = service.settings.limits.output_kb << 10
     wanted = enough_to_compare(service, test.expected_output)
     result = orjson.loads(await service.execute(request, test.stdin, flow, {"output_bytes": wanted}))
@@ -70,7 +74,7 @@ async def _verdict(service: Service, request: JudgeRequest, test: Test, flow: Fl
     return _told(verdict, reason, result["stdout"][:shown], result["stderr"][:shown], result["duration_s"])
 
 
-async def _checked(service: Service, request: JudgeRequest, checks: list[str]) -> list[dict[str, Any]]:
+async def _checked(service: SandboxService, request: JudgeRequest, checks: list[str]) -> list[dict[str, Any]]:
     """One solution process answers all checks. Where it ends early, each of the rest gets another."""
     if service.languages.find(request.language)[0] is not None:
         raise BadRequest(f"checks are for {PYTHON}, not for {request.language}")

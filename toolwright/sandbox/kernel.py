@@ -138,7 +138,7 @@ def signals_as_file(numbers: list[int]) -> int:
     return syscall("signalfd4", -1, struct.pack("=Q", mask), 8, os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-class Prepared:
+class PreparedCall:
     """A call whose arguments are ready: to be made often, at the price of the call alone."""
 
     def __init__(self, name: str, *arguments: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from toolwright.sandbox import kernel
-from toolwright.sandbox.cgroup import Group
+from toolwright.sandbox.cgroup import ControlGroup
 from toolwright.sandbox.layers import NAMESPACES
 from toolwright.sandbox.zygote import Recipe, Zygote
 
@@ -31,7 +31,7 @@ class Started:
     orders: socket.socket
 
 
-def start(recipe: Recipe, index: int, group: Group | None = None) -> Started:
+def start(recipe: Recipe, index: int, group: ControlGroup | None = None) -> Started:
     """Forks a zygote and waits until it can fork runs; its refusal becomes this worker's error."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     go_reading, go_writing = os.pipe()

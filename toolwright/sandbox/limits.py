@@ -11,7 +11,7 @@ _WALL_GRACE_S = 30.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """Per run. The three that a request may lower or raise come with the most that it may ask for."""
 
     timeout_s: float = 10.0
@@ -31,7 +31,7 @@ class Limits:
     fetch_mb: int = 16
 
 
-def fixed(limits: Limits) -> list[tuple[int, int, int]]:
+def fixed(limits: RunLimits) -> list[tuple[int, int, int]]:
     """What is the same for every run, set while the process waits for its job: kind, soft, hard."""
     wanted = [
         (resource.RLIMIT_CORE, 0),

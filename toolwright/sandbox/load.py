@@ -39,7 +39,7 @@ class Report:
         )
 
 
-class Connection:
+class LoadConnection:
     """One keep-alive connection that speaks just enough HTTP: the generator must not be the bottleneck."""
 
     def __init__(self, url: str) -> None:
@@ -84,7 +84,7 @@ async def load(
     end = begin + seconds
 
     async def caller() -> None:
-        connection = Connection(url)
+        connection = LoadConnection(url)
         while (started := time.perf_counter()) < end:
             try:
                 code, answer = await connection.post(path, body)

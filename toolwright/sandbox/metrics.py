@@ -6,16 +6,16 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from toolwright.sandbox.service import Service
+from toolwright.sandbox.service import SandboxService
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
 
-class Metrics:
+class SandboxMetrics:
     """Counters of one server; nothing global, so that two servers in a process do not mix."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SandboxService) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "sandbox_requests", "HTTP requests answered", ["route", "code"], registry=self._registry

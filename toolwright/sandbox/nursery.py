@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from toolwright.sandbox import wire
-from toolwright.sandbox.cgroup import Group, RunGroup
+from toolwright.sandbox.cgroup import ControlGroup, RunGroup
 from toolwright.sandbox.launch import Started, start
 from toolwright.sandbox.zygote import Recipe
 
@@ -44,7 +44,7 @@ class Child:
 class Nursery:
     """One zygote and its waiting children."""
 
-    def __init__(self, recipe: Recipe, *, index: int, spare: int, group: Group | None) -> None:
+    def __init__(self, recipe: Recipe, *, index: int, spare: int, group: ControlGroup | None) -> None:
         self.recipe = recipe
         self._zygote: Started = start(recipe, index, group)
         self._spare = spare

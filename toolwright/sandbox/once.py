@@ -11,16 +11,16 @@ from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import RunRequest
-from toolwright.sandbox.service import Service
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.service import SandboxService
+from toolwright.sandbox.settings import SandboxSettings
 
 
 async def run_once(
-    settings: Settings, code: str, language: str = "python", stdin: str = ""
+    settings: SandboxSettings, code: str, language: str = "python", stdin: str = ""
 ) -> dict[str, Any]:
     """Starts one worker, runs, leaves nothing behind; preloads only what the code names."""
     settings = replace(settings, preload=tuple(name for name in settings.preload if name in code))
-    service = Service(settings)
+    service = SandboxService(settings)
     try:
         await service.start()
         return orjson.loads(await service.run(RunRequest(code=code, language=language, stdin=stdin), Flow()))

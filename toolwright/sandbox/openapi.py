@@ -58,7 +58,7 @@ _READS = {
 def document() -> dict[str, Any]:
     """Version 3.1."""
     models = {model for _, asked, given in _BODIES.values() for model in (*asked, *given)}
-    models.add(requests.Problem)
+    models.add(requests.RefusedRequest)
     modes = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
     _, definitions = models_json_schema(modes, ref_template=_PLACE)  # type: ignore[arg-type]
     paths: dict[str, Any] = {path: {"post": _post(path, *parts)} for path, parts in _BODIES.items()}
@@ -102,7 +102,7 @@ def _json(schema: dict[str, Any], description: str = "done") -> dict[str, Any]:
 
 def _problems(*codes: str) -> dict[str, Any]:
     texts = {**_PROBLEMS, "404": "no such session", "410": "the session is lost"}
-    return {code: _json(_reference((requests.Problem,)), texts[code]) for code in codes}
+    return {code: _json(_reference((requests.RefusedRequest,)), texts[code]) for code in codes}
 
 
 def _post(

@@ -25,8 +25,8 @@ import orjson
 from toolwright.failures import InfrastructureFailure
 from toolwright.sandbox import cgroup, wire
 from toolwright.sandbox.limits import wall_seconds
-from toolwright.sandbox.queue import Call, FairQueue, Flow, Seat
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.queue import FairQueue, Flow, QueuedRun, SessionSlot
+from toolwright.sandbox.settings import SandboxSettings
 
 logger = logging.getLogger("toolwright.sandbox")
 
@@ -64,8 +64,8 @@ class Link(asyncio.Protocol):
 
     def __init__(self, pool: Pool, index: int) -> None:
         self.index = index
-        self.running: dict[int, Call] = {}
-        self.held_for: Call | None = (
+        self.running: dict[int, QueuedRun] = {}
+        self.held_for: QueuedRun | None = (
             None  # a run that wants this worker alone: it waits until others end, or runs
         )
         self.sessions = 0
@@ -77,7 +77,7 @@ class Link(asyncio.Protocol):
         self._pool = pool
         self._frames = wire.Frames()
         self._transport: asyncio.Transport | None = None
-        self._group = cgroup.Group(f"toolwright-sandbox-{os.getpid()}-{id(self):x}")
+        self._group = cgroup.ControlGroup(f"toolwright-sandbox-{os.getpid()}-{id(self):x}")
 
     async def start(self, instructions: dict[str, Any]) -> None:
         ours, theirs = socket.socketpair()
@@ -167,7 +167,7 @@ class Link(asyncio.Protocol):
 class Pool:
     """Runs go in, answers come out; in between any worker may die."""
 
-    def __init__(self, settings: Settings, layers: frozenset[str], tools: list[str]) -> None:
+    def __init__(self, settings: SandboxSettings, layers: frozenset[str], tools: list[str]) -> None:
         self.settings = settings
         self.layers = layers
         self.queue = FairQueue(settings.queue_limit)
@@ -222,14 +222,14 @@ class Pool:
         job: dict[str, Any],
         flow: Flow,
         deadline_s: float | None = None,
-        seat: Seat | None = None,
+        seat: SessionSlot | None = None,
         *,
         alone: bool = False,
     ) -> asyncio.Future[bytes]:
         """Puts a run or a cell in line. The future gives the answer as JSON, whatever happens to it."""
         now = time.monotonic()
         wait = self.settings.queue_timeout_s if deadline_s is None else deadline_s
-        call = Call(job, asyncio.get_running_loop().create_future(), now, now + wait, seat, alone)
+        call = QueuedRun(job, asyncio.get_running_loop().create_future(), now, now + wait, seat, alone)
         if deadline_s is not None:
             job["deadline_s"] = deadline_s
         self.queue.add(flow, call)
@@ -269,7 +269,7 @@ class Pool:
             if len(link.running) < most and link.held_for is None and link.is_alive()
         ]
 
-    def _send(self, link: Link, call: Call) -> None:
+    def _send(self, link: Link, call: QueuedRun) -> None:
         now = time.monotonic()
         job = call.job
         job["queued_s"] = round(now - call.entered, 6)
@@ -286,7 +286,7 @@ class Pool:
         kind = wire.CELL if call.seat is not None else wire.TRIAL if "checker" in job else wire.RUN
         link.write(wire.frame(kind, number, orjson.dumps(job)))
 
-    def answered(self, call: Call | None, body: bytes) -> None:
+    def answered(self, call: QueuedRun | None, body: bytes) -> None:
         if call is not None:
             self.answers += 1
             if call.seat is not None:
@@ -296,7 +296,7 @@ class Pool:
         self._dispatch()
 
     @staticmethod
-    def _resolve(call: Call, result: dict[str, Any]) -> None:
+    def _resolve(call: QueuedRun, result: dict[str, Any]) -> None:
         if not call.answer.done():
             # The answer to a cell has one field more.
             call.answer.set_result(orjson.dumps(result if call.seat is None else {**result, "value": None}))
@@ -315,7 +315,7 @@ class Pool:
                     logger.error("worker %d does not answer; it is killed", link.index)
                     link.kill()
 
-    def _give_up_late_holders(self, now: float) -> list[Call]:
+    def _give_up_late_holders(self, now: float) -> list[QueuedRun]:
         """Runs that waited for a worker alone until their deadline; their workers are free for others."""
         late = []
         for link in self.links:
@@ -366,7 +366,7 @@ class Pool:
 
     # Sessions.
 
-    def open_session(self, job: dict[str, Any]) -> Seat:
+    def open_session(self, job: dict[str, Any]) -> SessionSlot:
         """On the worker with the fewest; the number names it there."""
         alive = [link for link in self.links if link.is_alive()]
         if not alive:
@@ -375,12 +375,14 @@ class Pool:
         number = next(self._numbers) & 0xFFFFFFFF
         link.sessions += 1
         link.write(wire.frame(wire.OPEN, number, orjson.dumps(job)))
-        return Seat(link, number)
+        return SessionSlot(link, number)
 
-    async def run_cell(self, seat: Seat, cell: dict[str, Any], deadline_s: float | None) -> bytes | None:
+    async def run_cell(
+        self, seat: SessionSlot, cell: dict[str, Any], deadline_s: float | None
+    ) -> bytes | None:
         """The answer to a cell, which stands in the same line as runs; None when its session is gone."""
         answer = await self.submit({**cell, "session": seat.number}, seat.flow, deadline_s, seat)
         return None if answer.startswith(_LOST) else answer
 
-    def close_session(self, seat: Seat) -> None:
+    def close_session(self, seat: SessionSlot) -> None:
         cast(Link, seat.worker).write(wire.frame(wire.CLOSE, seat.number))

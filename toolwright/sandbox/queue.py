@@ -30,12 +30,12 @@ class Flow:
     Flows take turns: a batch of thousands delays a single call by one run.
     """
 
-    calls: deque[Call] = field(default_factory=deque)
+    calls: deque[QueuedRun] = field(default_factory=deque)
     caller: str = field(default_factory=CALLER.get)
 
 
 @dataclass(eq=False)
-class Seat:
+class SessionSlot:
     """Where a session lives: its worker, its number there, its cells, and whether one is under way."""
 
     worker: object
@@ -45,14 +45,14 @@ class Seat:
 
 
 @dataclass(eq=False)
-class Call:
+class QueuedRun:
     """One run, or one cell of a session, on its way to a worker and back."""
 
     job: dict[str, Any]
     answer: asyncio.Future[bytes]
     entered: float
     deadline: float
-    seat: Seat | None = None  # of a cell, which only one worker can run
+    seat: SessionSlot | None = None  # of a cell, which only one worker can run
     alone: bool = False  # without any other run beside it on its worker
     overdue: float = math.inf  # when a worker that has it and does not answer is given up
 
@@ -67,7 +67,7 @@ class _Line:
     flows: deque[Flow] = field(default_factory=deque)
     length: int = 0
 
-    def take(self, free: list[Any]) -> Call | None:
+    def take(self, free: list[Any]) -> QueuedRun | None:
         """The next call of the next flow that somebody still waits for and one of the free workers can run.
 
         A cell whose session or worker is busy keeps its place, and those behind it go first.
@@ -89,10 +89,10 @@ class _Line:
                 return call
         return None
 
-    def remove(self, unwanted: Callable[[Call], bool]) -> list[Call]:
-        removed: list[Call] = []
+    def remove(self, unwanted: Callable[[QueuedRun], bool]) -> list[QueuedRun]:
+        removed: list[QueuedRun] = []
         for flow in self.flows:
-            kept: deque[Call] = deque()
+            kept: deque[QueuedRun] = deque()
             for call in flow.calls:
                 (removed if unwanted(call) else kept).append(call)
             flow.calls = kept
@@ -128,7 +128,7 @@ class FairQueue:
     def retry_after_s(self) -> int:
         return max(1, min(60, round(len(self) / self._rate))) if self._rate > 0 else 1
 
-    def add(self, flow: Flow, call: Call) -> None:
+    def add(self, flow: Flow, call: QueuedRun) -> None:
         line = self._lines.setdefault(flow.caller, _Line())
         if not flow.calls:
             line.flows.append(flow)
@@ -136,7 +136,7 @@ class FairQueue:
         line.length += 1
         self._earliest = min(self._earliest, call.deadline)
 
-    def take(self, free: list[Any]) -> Call | None:
+    def take(self, free: list[Any]) -> QueuedRun | None:
         """The next call of the next caller who has one that a free worker can run."""
         for caller, line in list(self._lines.items()):
             call = line.take(free)
@@ -149,7 +149,7 @@ class FairQueue:
                 return call
         return None
 
-    def expire(self, now: float) -> list[Call]:
+    def expire(self, now: float) -> list[QueuedRun]:
         """Takes out the calls whose deadline passed while they waited."""
         if now < self._earliest:
             return []
@@ -160,9 +160,9 @@ class FairQueue:
         )
         return late
 
-    def remove(self, unwanted: Callable[[Call], bool]) -> list[Call]:
+    def remove(self, unwanted: Callable[[QueuedRun], bool]) -> list[QueuedRun]:
         """Takes calls out of the line wherever they stand."""
-        removed: list[Call] = []
+        removed: list[QueuedRun] = []
         for caller, line in list(self._lines.items()):
             removed += line.remove(unwanted)
             if not line.flows:

@@ -11,9 +11,9 @@ import sys
 from typing import Any, NoReturn
 
 from toolwright.sandbox import kernel, view, wire
-from toolwright.sandbox.cgroup import Group
+from toolwright.sandbox.cgroup import ControlGroup
 from toolwright.sandbox.launch import host_user
-from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.limits import RunLimits
 from toolwright.sandbox.nursery import Nursery
 from toolwright.sandbox.zygote import Recipe
 
@@ -30,7 +30,7 @@ def main(descriptor: int) -> NoReturn:
     kernel.name_process("sandbox-worker")
     told = _instructions(server)
     folder = "" if "mount" in told["layers"] else _folder(told)
-    group = Group(told["group"]) if "cgroup" in told["layers"] else None
+    group = ControlGroup(told["group"]) if "cgroup" in told["layers"] else None
     try:
         if group is not None:
             made = group.make(memory_bytes=told["group_bytes"], processes=told["group_processes"])
@@ -46,9 +46,9 @@ def main(descriptor: int) -> NoReturn:
             group.remove()
         os._exit(1)
     # Imported after the zygotes were forked: every library they hold is paid for at each fork.
-    from toolwright.sandbox.worker import Worker
+    from toolwright.sandbox.worker import SandboxWorker
 
-    Worker(server, nurseries, fallback=nurseries[LIGHT], folder=folder, group=group).serve(preload)
+    SandboxWorker(server, nurseries, fallback=nurseries[LIGHT], folder=folder, group=group).serve(preload)
 
 
 def _folder(told: dict[str, Any]) -> str:
@@ -77,9 +77,9 @@ def _is_installed(name: str) -> bool:
 
 
 def _nurseries(
-    told: dict[str, Any], preload: tuple[str, ...], folder: str, group: Group | None
+    told: dict[str, Any], preload: tuple[str, ...], folder: str, group: ControlGroup | None
 ) -> dict[str, Nursery]:
-    layers, limits = frozenset(told["layers"]), Limits(**told["limits"])
+    layers, limits = frozenset(told["layers"]), RunLimits(**told["limits"])
     # One worker, one core: a process that moves makes both cores drop what they know of its memory.
     available = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {available[(told["first_core"] + told["index"]) % len(available)]})

@@ -119,7 +119,7 @@ class CellResult(RunResult):
     value: str | None = Field(description="the value of a last expression, as a notebook shows it")
 
 
-class Test(_Body):
+class TestCase(_Body):
     """One input and the output that belongs to it."""
 
     stdin: str = ""
@@ -131,7 +131,7 @@ class JudgeRequest(Program):
 
     stdin: str = ""
     expected_output: str | None = None
-    tests: list[Test] | None = Field(default=None, min_length=1, max_length=1000)
+    tests: list[TestCase] | None = Field(default=None, min_length=1, max_length=1000)
     checks: list[str] | None = Field(
         default=None,
         min_length=1,
@@ -164,7 +164,7 @@ class JudgeResult(BaseModel):
     verdicts: list[TestVerdict]
 
 
-class Problem(BaseModel):
+class RefusedRequest(BaseModel):
     """Why a request was refused."""
 
     error: str

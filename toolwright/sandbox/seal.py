@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from toolwright.sandbox import kernel, landlock, seccomp, view
-from toolwright.sandbox.limits import Limits, fixed
+from toolwright.sandbox.limits import RunLimits, fixed
 
 _SIG_SETMASK = 2
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -26,7 +26,7 @@ class Seal:
     any mapping (where the process is nobody and owns nothing), then capabilities, then system calls.
     """
 
-    def __init__(self, layers: frozenset[str], limits: Limits, trees: list[int], folder: str) -> None:
+    def __init__(self, layers: frozenset[str], limits: RunLimits, trees: list[int], folder: str) -> None:
         self._steps: list[tuple[str, tuple[ctypes.c_long, ...]]] = []
         self._kept: list[object] = []  # what the kernel reads by address must stay where it is
         self._filter = seccomp.Filter(seccomp.for_run) if "seccomp" in layers else None
@@ -39,7 +39,7 @@ class Seal:
         self._calls = [arguments for _, arguments in self._steps]
         self._call = kernel.raw_syscall
 
-    def _write(self, layers: frozenset[str], limits: Limits) -> None:
+    def _write(self, layers: frozenset[str], limits: RunLimits) -> None:
         self._add("rt_sigprocmask", _SIG_SETMASK, bytes(8), 0, 8)
         # A session of its own: signals to a group stay inside, and a kernel that shares its processors among
         # sessions gives sixty busy processes of one run no more than one of another.

@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable
 
 from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.sandbox.app import App
-from toolwright.sandbox.service import Service
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.app import SandboxApp
+from toolwright.sandbox.service import SandboxService
+from toolwright.sandbox.settings import SandboxSettings
 from toolwright.web import serving
 from toolwright.web.address import url_of
 from toolwright.web.callers import Callers
@@ -17,17 +17,17 @@ TOKEN_VARIABLE = "TOOLWRIGHT_SANDBOX_TOKEN"
 
 
 async def serve(
-    settings: Settings, listening: socket.socket, callers: Callers, said: Callable[[str], None]
+    settings: SandboxSettings, listening: socket.socket, callers: Callers, said: Callable[[str], None]
 ) -> None:
     """Until SIGTERM or SIGINT: then no new work, the old is finished, and nothing is left behind."""
-    service = Service(settings)
+    service = SandboxService(settings)
     try:
         await service.start()
     except InfrastructureFailure as error:
         raise UserError(str(error)) from None
     try:
         await serving.serve(
-            App(service, callers),
+            SandboxApp(service, callers),
             listening,
             drain_s=settings.drain_s,
             said=lambda: said(f"serving on {url_of(listening)}"),

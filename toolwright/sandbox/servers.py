@@ -32,7 +32,7 @@ class SessionLost(InfrastructureFailure):
     """The session is gone, and its variables with it."""
 
 
-class TooLarge(UserError):
+class RequestTooLarge(UserError):
     """More than the server takes in one request."""
 
 
@@ -218,7 +218,7 @@ class Servers:
             raise TryAgain(f"answered {code}: {text}", _seconds(headers.get("retry-after")))
         if code in (404, 410) and path.startswith("/sessions/"):
             raise SessionLost(str(text))
-        kind = TooLarge if code == 413 else UserError
+        kind = RequestTooLarge if code == 413 else UserError
         raise kind(f"{server.url} refused the call with {code}: {text}")
 
     async def _keep_interval(self) -> None:

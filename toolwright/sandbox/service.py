@@ -14,31 +14,31 @@ import orjson
 from pydantic import ValidationError
 
 from toolwright.sandbox import layers
-from toolwright.sandbox.expressions import Expressions
+from toolwright.sandbox.expressions import ExpressionSessions
 from toolwright.sandbox.jobs import BadRequest, Jobs
 from toolwright.sandbox.languages import BINARY, Language, Languages, UnknownLanguage
 from toolwright.sandbox.pool import Pool, refusal
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import Program, RunRequest
 from toolwright.sandbox.sessions import Sessions
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.settings import SandboxSettings
 
 _COMPILED_KEPT = 256
 _COMPILED_KEPT_BYTES = 64 << 20
 _MOST_EXPLAINED = 1000
 
 
-class Service:
+class SandboxService:
     """One pool of workers and everything that is done with it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SandboxSettings) -> None:
         self.settings = settings
         self.layers = layers.choose(settings.isolation)
         self.languages = Languages()
         self.pool = Pool(settings, self.layers, self.languages.tools)
         self.jobs = Jobs(settings.limits, settings.preload, limited="limits" in self.layers)
         self.sessions = Sessions(self.pool, self.jobs, settings)
-        self.expressions = Expressions(self.pool, self.jobs, settings.worker_count)
+        self.expressions = ExpressionSessions(self.pool, self.jobs, settings.worker_count)
         self._compiled: OrderedDict[str, str] = OrderedDict()
         self._compiling: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._waiting: Counter[str] = Counter()  # callers, by what is compiled

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from toolwright.sandbox.jobs import Jobs
 from toolwright.sandbox.pool import Link, Pool
-from toolwright.sandbox.queue import QueueFull, Seat
+from toolwright.sandbox.queue import QueueFull, SessionSlot
 from toolwright.sandbox.requests import CellRequest, SessionRequest
-from toolwright.sandbox.settings import Settings
+from toolwright.sandbox.settings import SandboxSettings
 
 _REMEMBERED = 10_000
 _LOOK_EVERY_S = 0.5
@@ -29,11 +29,11 @@ class LostSession(Exception):
 
 
 @dataclass(eq=False)
-class Session:
+class OpenSession:
     """An open session, where it lives, and how many of its cells wait or run."""
 
     name: str
-    seat: Seat
+    seat: SessionSlot
     idle_s: float
     used: float
     calls: int = 0
@@ -42,11 +42,11 @@ class Session:
 class Sessions:
     """Opens, finds, ends. What ended is remembered, with why."""
 
-    def __init__(self, pool: Pool, jobs: Jobs, settings: Settings) -> None:
+    def __init__(self, pool: Pool, jobs: Jobs, settings: SandboxSettings) -> None:
         self._pool = pool
         self._jobs = jobs
         self._settings = settings
-        self._open: dict[str, Session] = {}
+        self._open: dict[str, OpenSession] = {}
         self._lost: OrderedDict[str, str] = OrderedDict()
         self._watch: asyncio.Task[None] | None = None
         pool.on_session_lost = self._on_lost
@@ -63,7 +63,7 @@ class Sessions:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
 
-    async def open(self, request: SessionRequest) -> Session:
+    async def open(self, request: SessionRequest) -> OpenSession:
         if len(self._open) >= self._settings.sessions_max:
             raise QueueFull(len(self._open), 5)
         job = self._jobs.session(memory_mb=request.memory_mb, files=request.files)
@@ -71,11 +71,11 @@ class Sessions:
         job["timeout_s"] = 10 * 24 * 3600.0
         idle_s = min(request.idle_s or self._settings.session_idle_s, self._settings.session_idle_s)
         seat = self._pool.open_session(job)
-        session = Session(secrets.token_urlsafe(16), seat, idle_s, time.monotonic())
+        session = OpenSession(secrets.token_urlsafe(16), seat, idle_s, time.monotonic())
         self._open[session.name] = session
         return session
 
-    def find(self, name: str) -> Session:
+    def find(self, name: str) -> OpenSession:
         if name in self._open:
             return self._open[name]
         if name in self._lost:
@@ -105,7 +105,7 @@ class Sessions:
         self._forget(session, why)
         self._pool.close_session(session.seat)
 
-    def _forget(self, session: Session, why: str) -> None:
+    def _forget(self, session: OpenSession, why: str) -> None:
         self._open.pop(session.name, None)
         self._lost[session.name] = why
         while len(self._lost) > _REMEMBERED:

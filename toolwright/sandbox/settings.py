@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, fields
 
 from toolwright.failures import UserError
-from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.limits import RunLimits
 
 PRELOAD = ("numpy", "sympy")
 _LEAST = {
@@ -20,14 +20,14 @@ def cores() -> int:
 
 
 @dataclass(frozen=True)
-class Settings:
+class SandboxSettings:
     """Defaults suit one machine that does little else; every one is an option of `sandbox serve`."""
 
     isolation: str = "full"
     workers: int = 0  # 0: one a core
     runs_per_worker: int = 2
     preload: tuple[str, ...] = PRELOAD
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
     queue_limit: int = 4096
     queue_timeout_s: float = 60.0
     sessions_max: int = 256
@@ -41,7 +41,7 @@ class Settings:
             value = getattr(self, name)
             if not value >= least:  # so that NaN is refused as well
                 raise UserError(f"{name} is {value}; it must be at least {least:g}")
-        for field_ in fields(Limits):
+        for field_ in fields(RunLimits):
             value = getattr(self.limits, field_.name)
             if not value > 0:
                 raise UserError(f"{field_.name} is {value}; it must be more than 0")

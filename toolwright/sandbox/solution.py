@@ -36,7 +36,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 def serve(code: str, link: int) -> NoReturn:
     """Never returns: the checker's end, the solution's own, or the worker ends this process."""
-    peer = _Checker(values.Line(link))
+    peer = _Checker(values.MessageStream(link))
     module = sys.modules[_NAME] = types.ModuleType(_NAME)
     program.remember(f"{_NAME}.py", code)
     try:
@@ -58,9 +58,9 @@ def rehearse() -> None:
     exec(compile("def f(*given, **named): return given", "", "exec"), module.__dict__)
     call = ["call", {"reference": 0}, [1, [0.5], {"tuple": ["a"]}], {"dict": ["key", None]}]
     for reading, writing in values.rehearsal():
-        peer = _Checker(values.Line(reading))
+        peer = _Checker(values.MessageStream(reading))
         for request in (["name", "f", [], {"dict": []}], call):
-            values.Line(writing).send(json.dumps(request))
+            values.MessageStream(writing).send(json.dumps(request))
         for _ in range(2):
             peer.answer(peer.hear(), module)
 
@@ -68,7 +68,7 @@ def rehearse() -> None:
 class _Checker:
     """The other end of the line: its calls, and what belongs to it or was given to it by number."""
 
-    def __init__(self, line: values.Line) -> None:
+    def __init__(self, line: values.MessageStream) -> None:
         self._line = line
         self._given: list[Any] = []  # what the checker knows by number
         self._numbers: dict[int, int] = {}

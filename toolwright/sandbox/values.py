@@ -28,7 +28,7 @@ class Broken(Exception):
     """The other side is gone, or what it sent is no message."""
 
 
-class Line:
+class MessageStream:
     """Messages over a stream socket, each after its length."""
 
     def __init__(self, descriptor: int) -> None:

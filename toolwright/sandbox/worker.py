@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from toolwright.sandbox import memory, processes, wire
-from toolwright.sandbox.cgroup import Group
+from toolwright.sandbox.cgroup import ControlGroup
 from toolwright.sandbox.child import UNPREPARED
 from toolwright.sandbox.clock import LOOK_EVERY_S, Clock
 from toolwright.sandbox.execution import Execution
@@ -36,7 +36,7 @@ _ASK_AGAIN_S = 0.005
 _TO_THE_END = 32
 
 
-class Worker:
+class SandboxWorker:
     """Everything that happens to runs after the queue."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Worker:
         *,
         fallback: Nursery,
         folder: str,
-        group: Group | None,
+        group: ControlGroup | None,
     ) -> None:
         # Imported here: zygotes are forked before, and stay without it.
         import orjson

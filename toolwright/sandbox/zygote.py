@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from toolwright.sandbox import child, kernel, program, seccomp, view, wire
-from toolwright.sandbox.limits import Limits
+from toolwright.sandbox.limits import RunLimits
 from toolwright.sandbox.seal import Seal
 
 _SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -44,7 +44,7 @@ class Recipe:
     """What a zygote is made of."""
 
     layers: frozenset[str]
-    limits: Limits
+    limits: RunLimits
     shown: view.View
     preload: tuple[str, ...] = ()
     user: int = 1000
@@ -71,8 +71,8 @@ class Zygote:
         self._recipe = recipe
         self._children: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
-        self._open_namespace: kernel.Prepared | None = None
-        self._leave_namespace: kernel.Prepared | None = None
+        self._open_namespace: kernel.PreparedCall | None = None
+        self._leave_namespace: kernel.PreparedCall | None = None
         self._seal: Seal | None = None
         self._base_bytes = 0
         self._users = 1
@@ -86,8 +86,8 @@ class Zygote:
         _volunteer_for_the_oom_killer()
         if "pid" in recipe.layers:
             own = os.open("/proc/self/ns/pid", os.O_RDONLY)
-            self._open_namespace = kernel.Prepared("unshare", kernel.CLONE_NEWPID)
-            self._leave_namespace = kernel.Prepared("setns", own, kernel.CLONE_NEWPID)
+            self._open_namespace = kernel.PreparedCall("unshare", kernel.CLONE_NEWPID)
+            self._leave_namespace = kernel.PreparedCall("setns", own, kernel.CLONE_NEWPID)
         self._users = _users_given()
         root = view.Root(recipe.shown)
         if "user" in recipe.layers:

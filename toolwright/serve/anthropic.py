@@ -11,18 +11,18 @@ import orjson
 
 from toolwright.agents.formats.arguments import to_json
 from toolwright.providers.blocks import to_messages, to_tools
-from toolwright.providers.local import Prompt, Said
+from toolwright.providers.local import PromptTokens, Said
 from toolwright.serve.openai import Outcome
-from toolwright.serve.problems import Problem
+from toolwright.serve.problems import HttpProblem
 from toolwright.serve.requests import CountRequest, MessagesRequest
-from toolwright.serve.service import Answer, Service, Wish
-from toolwright.tools.call import Call
+from toolwright.serve.service import Answer, GenerationRequest, ModelService
+from toolwright.tools.call import ToolRequest
 
 FINISH = {"stop": "end_turn", "length": "max_tokens", "tools": "tool_use"}
 
 
 class Anthropic:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ModelService) -> None:
         self.service = service
 
     async def messages(self, body: Any) -> Outcome:
@@ -35,7 +35,7 @@ class Anthropic:
             max_tokens=asked.max_tokens,
             stop=asked.stop_sequences or (),
         )
-        wish = Wish([prompt], sampling)
+        wish = GenerationRequest([prompt], sampling)
         head = {
             "id": f"msg_{uuid.uuid4().hex}",
             "type": "message",
@@ -57,9 +57,11 @@ class Anthropic:
     async def count_tokens(self, body: Any) -> Outcome:
         return orjson.dumps({"input_tokens": len(self._prompt(CountRequest.model_validate(body)).tokens)})
 
-    def _prompt(self, asked: CountRequest) -> Prompt:
+    def _prompt(self, asked: CountRequest) -> PromptTokens:
         if asked.model != self.service.model.name:
-            raise Problem(404, f"model: {asked.model} does not exist here; {self.service.model.name} does")
+            raise HttpProblem(
+                404, f"model: {asked.model} does not exist here; {self.service.model.name} does"
+            )
         turns = [turn.model_dump(exclude_none=True) for turn in asked.messages]
         system = (
             asked.system if isinstance(asked.system, str) else [b.model_dump() for b in asked.system or ()]
@@ -67,7 +69,9 @@ class Anthropic:
         tools = to_tools([tool.model_dump(exclude_none=True) for tool in asked.offered])
         return self.service.opening(to_messages(system, turns), tools)
 
-    async def _events(self, wish: Wish, head: dict[str, Any], read: int) -> AsyncGenerator[bytes]:
+    async def _events(
+        self, wish: GenerationRequest, head: dict[str, Any], read: int
+    ) -> AsyncGenerator[bytes]:
         """A block of text if there is any, then one for each call."""
         async with aclosing(self.service.pieces(wish)) as pieces:
             texts, begun = 0, False
@@ -106,7 +110,7 @@ def _blocks(said: Said) -> list[dict[str, Any]]:
     return [*words, *(_use(call) for call in said.calls)]
 
 
-def _use(call: Call) -> dict[str, Any]:
+def _use(call: ToolRequest) -> dict[str, Any]:
     name = call.id or f"toolu_{uuid.uuid4().hex[:24]}"
     arguments = orjson.Fragment(to_json(call.arguments))  # a model's numbers may have any length
     return {"type": "tool_use", "id": name, "name": call.name, "input": arguments}

@@ -9,26 +9,26 @@ import orjson
 
 from toolwright.serve.anthropic import Anthropic
 from toolwright.serve.exchange import Exchange
-from toolwright.serve.metrics import CONTENT_TYPE, Metrics
+from toolwright.serve.metrics import CONTENT_TYPE, ServeMetrics
 from toolwright.serve.openai import OpenAI, Outcome
-from toolwright.serve.problems import Problem
-from toolwright.serve.service import Service
-from toolwright.web.asgi import Receive, Reply, Scope, Send
+from toolwright.serve.problems import HttpProblem
+from toolwright.serve.service import ModelService
+from toolwright.web.asgi import HttpReply, Receive, Scope, Send
 from toolwright.web.callers import Callers
 
 MODELS = "/v1/models"
 
 
-class App:
+class ServeApp:
     """Routes and errors. `draining` turns new work away while the old is finished."""
 
-    def __init__(self, service: Service, callers: Callers) -> None:
+    def __init__(self, service: ModelService, callers: Callers) -> None:
         self.draining = False
-        self._callers, self._metrics = callers, Metrics(service)
+        self._callers, self._metrics = callers, ServeMetrics(service)
         self._openai, anthropic = OpenAI(service), Anthropic(service)
-        self._get: dict[str, Callable[[], Reply]] = {
+        self._get: dict[str, Callable[[], HttpReply]] = {
             "/health": self._health,
-            "/metrics": lambda: Reply(self._metrics.text(), content_type=CONTENT_TYPE),
+            "/metrics": lambda: HttpReply(self._metrics.text(), content_type=CONTENT_TYPE),
             MODELS: self._models,
         }
         self._post: dict[str, Callable[[Any], Awaitable[Outcome]]] = {
@@ -45,7 +45,7 @@ class App:
         exchange = Exchange(scope, receive, send, self._metrics, self._route(scope["path"]))
         await exchange.guarded(lambda: self._answer(exchange))
 
-    async def _answer(self, exchange: Exchange) -> Reply | AsyncGenerator[bytes]:
+    async def _answer(self, exchange: Exchange) -> HttpReply | AsyncGenerator[bytes]:
         path, method = exchange.path, exchange.method
         reply = self._callers.check(exchange.scope)
         if reply is not None:
@@ -59,27 +59,29 @@ class App:
         if handler is None:
             known = path in self._get or path in self._post
             text = f"{path} does not take {method}" if known else f"there is nothing at {path}"
-            raise Problem(405 if known else 404, text)
+            raise HttpProblem(405 if known else 404, text)
         if self.draining:
-            raise Problem(503, "the server is stopping")
+            raise HttpProblem(503, "the server is stopping")
         outcome = await handler(await exchange.body())
-        return Reply(outcome) if isinstance(outcome, bytes) else outcome
+        return HttpReply(outcome) if isinstance(outcome, bytes) else outcome
 
-    def _health(self) -> Reply:
+    def _health(self) -> HttpReply:
         if self.draining:
-            raise Problem(503, "the server is stopping")
-        return Reply(b'{"status":"ok"}')
+            raise HttpProblem(503, "the server is stopping")
+        return HttpReply(b'{"status":"ok"}')
 
-    def _models(self) -> Reply:
+    def _models(self) -> HttpReply:
         models = self._openai.models()
         ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"], "has_more": False}
-        return Reply(orjson.dumps({"object": "list", "data": models, **ends}))
+        return HttpReply(orjson.dumps({"object": "list", "data": models, **ends}))
 
-    def _model(self, name: str) -> Reply:
+    def _model(self, name: str) -> HttpReply:
         for model in self._openai.models():
             if model["id"] == name:
-                return Reply(orjson.dumps(model))
-        raise Problem(404, f"the model {name!r} does not exist here", param="model", code="model_not_found")
+                return HttpReply(orjson.dumps(model))
+        raise HttpProblem(
+            404, f"the model {name!r} does not exist here", param="model", code="model_not_found"
+        )
 
     def _route(self, path: str) -> str:
         """Names that callers make up must not become labels."""

@@ -101,8 +101,10 @@ def _model(arguments: argparse.Namespace) -> LocalModel:
     from toolwright.providers.local import load
 
     try:
-        schema.Run(threads=arguments.threads)
-        engine = schema.Engine(name=arguments.engine, slots=arguments.slots, timeout_s=arguments.timeout_s)
+        schema.RunConfig(threads=arguments.threads)
+        engine = schema.EngineConfig(
+            name=arguments.engine, slots=arguments.slots, timeout_s=arguments.timeout_s
+        )
         model = schema.Model(
             path=arguments.model,
             context="auto" if arguments.context is None else arguments.context,

@@ -12,11 +12,11 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from toolwright.serve.metrics import Metrics
-from toolwright.serve.problems import Problem, of_validation
-from toolwright.web.asgi import Gone, Receive, Reply, Scope, Send, header, send_reply
-from toolwright.web.body import TooLarge, parse_json, read_body
-from toolwright.web.callers import Refused
+from toolwright.serve.metrics import ServeMetrics
+from toolwright.serve.problems import HttpProblem, of_validation
+from toolwright.web.asgi import Gone, HttpReply, Receive, Scope, Send, header, send_reply
+from toolwright.web.body import BodyTooLarge, parse_json, read_body
+from toolwright.web.callers import RequestRefused
 
 logger = logging.getLogger("toolwright.serve")
 
@@ -26,17 +26,17 @@ LEFT = 499  # the status that is counted for a caller who has gone, as nginx doe
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 # Does what was asked for: a whole reply, or events.
-Work = Callable[[], Awaitable[Reply | AsyncGenerator[bytes]]]
+Work = Callable[[], Awaitable[HttpReply | AsyncGenerator[bytes]]]
 
 
-class Left(Exception):
+class ClientDisconnected(Exception):
     """The caller has gone before the whole request was here."""
 
 
 class Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: Metrics, route: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: ServeMetrics, route: str) -> None:
         self.scope, self.path, self.method = scope, scope["path"], scope["method"]
         self._receive, self._send, self._metrics, self._route = receive, send, metrics, route
         self._started = time.perf_counter()
@@ -47,22 +47,22 @@ class Exchange:
         try:
             raw = await read_body(self.scope, self._receive, limit=BODY_MB << 20)
             if raw is None:
-                raise Left
+                raise ClientDisconnected
             task = asyncio.current_task()
             assert task is not None
             self._gone = Gone(self._receive, task, after_s=WATCH_AFTER_S)
             return await parse_json(raw)
-        except TooLarge as error:
-            raise Problem(413, str(error)) from None
+        except BodyTooLarge as error:
+            raise HttpProblem(413, str(error)) from None
         except orjson.JSONDecodeError as error:
-            raise Problem(400, f"the body is not JSON: {error}") from None
+            raise HttpProblem(400, f"the body is not JSON: {error}") from None
 
     async def guarded(self, work: Work) -> None:
         """Does the work and sends what comes of it; gives it up when the caller leaves."""
         try:
             code = await self._send_outcome(work)
             self._metrics.count(self._route, code, self._started)
-        except Left:
+        except ClientDisconnected:
             self._metrics.count(self._route, LEFT, self._started)
         except asyncio.CancelledError:
             if self._gone is None or not self._gone.left:
@@ -78,17 +78,17 @@ class Exchange:
     async def _send_outcome(self, work: Work) -> int:
         try:
             outcome = await work()
-            if isinstance(outcome, Reply):
+            if isinstance(outcome, HttpReply):
                 reply = outcome
             else:
                 async with aclosing(outcome):
                     first = await anext(outcome)  # what cannot be begun is still answered with its status
                     return await self._stream(first, outcome)
-        except Left:
+        except ClientDisconnected:
             raise
         except Exception as error:
             problem = self._sorted_out(error)
-            reply = Reply(self._written(problem), problem.status)
+            reply = HttpReply(self._written(problem), problem.status)
             if problem.status in (429, 503):
                 reply.headers.append((b"retry-after", b"1"))
             if problem.status == 413:  # the rest of the body is not waited for
@@ -115,15 +115,17 @@ class Exchange:
     async def _part(self, event: bytes) -> None:
         await self._send({"type": "http.response.body", "body": event, "more_body": True})
 
-    def _written(self, problem: Problem) -> bytes:
+    def _written(self, problem: HttpProblem) -> bytes:
         return orjson.dumps(problem.anthropic() if self._anthropic else problem.openai())
 
-    def _sorted_out(self, error: Exception) -> Problem:
-        if isinstance(error, Problem):
+    def _sorted_out(self, error: Exception) -> HttpProblem:
+        if isinstance(error, HttpProblem):
             return error
         if isinstance(error, ValidationError):
             return of_validation(error)
-        if isinstance(error, Refused):
-            return Problem(error.status, str(error), code="invalid_api_key" if error.status == 401 else None)
+        if isinstance(error, RequestRefused):
+            return HttpProblem(
+                error.status, str(error), code="invalid_api_key" if error.status == 401 else None
+            )
         logger.error("%s %s failed", self.method, self.path, exc_info=error)
-        return Problem(500, "the server made a mistake; its log says which")
+        return HttpProblem(500, "the server made a mistake; its log says which")

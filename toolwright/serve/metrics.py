@@ -6,16 +6,16 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from toolwright.serve.service import Service
+from toolwright.serve.service import ModelService
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
-class Metrics:
+class ServeMetrics:
     """Counters of one server; nothing global, so that two servers in a process do not mix."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ModelService) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "serve_requests", "HTTP requests answered", ["route", "code"], registry=self._registry

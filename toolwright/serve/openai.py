@@ -12,11 +12,11 @@ import orjson
 
 from toolwright.agents.formats.arguments import to_json
 from toolwright.engines import Drawn
-from toolwright.providers.local import Prompt, Said
-from toolwright.serve.problems import Problem
-from toolwright.serve.requests import MOST_CHOICES, ChatRequest, CompletionRequest, Sampled
-from toolwright.serve.service import Answer, Piece, Service, Wish
-from toolwright.tools.call import Call
+from toolwright.providers.local import PromptTokens, Said
+from toolwright.serve.problems import HttpProblem
+from toolwright.serve.requests import MOST_CHOICES, ChatRequest, CompletionRequest, SamplingFields
+from toolwright.serve.service import Answer, AnswerPiece, GenerationRequest, ModelService
+from toolwright.tools.call import ToolRequest
 
 FINISH = {"stop": "stop", "length": "length", "tools": "tool_calls"}
 DONE = b"data: [DONE]\n\n"
@@ -26,7 +26,7 @@ Outcome = bytes | AsyncGenerator[bytes]
 
 
 class OpenAI:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ModelService) -> None:
         self.service = service
         self.started = int(time.time())
 
@@ -53,12 +53,12 @@ class OpenAI:
         self._knows(asked.model)
         prompts = [self.service.prompt(one) for one in asked.prompts]
         if not 1 <= len(prompts) * (asked.n or 1) <= MOST_CHOICES:
-            raise Problem(400, f"prompt: 1 to {MOST_CHOICES} answers in all", param="prompt")
+            raise HttpProblem(400, f"prompt: 1 to {MOST_CHOICES} answers in all", param="prompt")
         wish = self._wish(asked, prompts, asked.max_tokens, top=asked.logprobs or 0)
         form = _Completion(self._head("cmpl", "text_completion", asked), asked.logprobs is not None)
         return await self._outcome(asked, wish, form)
 
-    async def _outcome(self, asked: Sampled, wish: Wish, form: _Form) -> Outcome:
+    async def _outcome(self, asked: SamplingFields, wish: GenerationRequest, form: _Form) -> Outcome:
         form.tokenizer = self.service.model.tokenizer
         if asked.stream:
             return self._events(asked, wish, form)
@@ -69,7 +69,9 @@ class OpenAI:
                 choice["token_ids"] = [one.token for one in answer.tokens]
         return orjson.dumps({**form.head, "choices": choices, "usage": _usage(wish, answers)})
 
-    async def _events(self, asked: Sampled, wish: Wish, form: _Form) -> AsyncGenerator[bytes]:
+    async def _events(
+        self, asked: SamplingFields, wish: GenerationRequest, form: _Form
+    ) -> AsyncGenerator[bytes]:
         answers: list[Answer] = []
         opened: set[int] = set()
         unknown = {"usage": None} if asked.counts_usage else {}
@@ -90,14 +92,16 @@ class OpenAI:
 
     def _knows(self, model: str) -> None:
         if model != self.service.model.name:
-            raise Problem(
+            raise HttpProblem(
                 404,
                 f"the model {model!r} does not exist here; {self.service.model.name!r} does",
                 param="model",
                 code="model_not_found",
             )
 
-    def _wish(self, asked: Sampled, prompts: Sequence[Prompt], max_tokens: int | None, *, top: int) -> Wish:
+    def _wish(
+        self, asked: SamplingFields, prompts: Sequence[PromptTokens], max_tokens: int | None, *, top: int
+    ) -> GenerationRequest:
         sampling = self.service.sampling(
             temperature=asked.temperature,
             top_p=asked.top_p,
@@ -107,9 +111,9 @@ class OpenAI:
             seed=asked.seed,
             top=top,
         )
-        return Wish(prompts, sampling, asked.n or 1)
+        return GenerationRequest(prompts, sampling, asked.n or 1)
 
-    def _head(self, prefix: str, kind: str, asked: Sampled) -> dict[str, Any]:
+    def _head(self, prefix: str, kind: str, asked: SamplingFields) -> dict[str, Any]:
         name = f"{prefix}-{uuid.uuid4().hex}"
         return {"id": name, "object": kind, "created": int(time.time()), "model": asked.model}
 
@@ -129,7 +133,7 @@ class _Form:
     def choice(self, number: int, answer: Answer) -> dict[str, Any]:
         raise NotImplementedError
 
-    def deltas(self, piece: Piece) -> list[dict[str, Any]]:
+    def deltas(self, piece: AnswerPiece) -> list[dict[str, Any]]:
         raise NotImplementedError
 
     def _token(self, token: int) -> str:
@@ -156,7 +160,7 @@ class _Chat(_Form):
             "finish_reason": FINISH[said.finish],
         }
 
-    def deltas(self, piece: Piece) -> list[dict[str, Any]]:
+    def deltas(self, piece: AnswerPiece) -> list[dict[str, Any]]:
         log_probs = self._log_probs(piece.tokens)
         made = []
         if piece.text or (piece.tokens and self.log_probs):
@@ -192,7 +196,7 @@ class _Completion(_Form):
     def choice(self, number: int, answer: Answer) -> dict[str, Any]:
         return self._choice(number, answer.said.text, answer.tokens, answer.said)
 
-    def deltas(self, piece: Piece) -> list[dict[str, Any]]:
+    def deltas(self, piece: AnswerPiece) -> list[dict[str, Any]]:
         said = piece.answer.said if piece.answer is not None else None
         return [self._choice(piece.choice, piece.text, piece.tokens, said)]
 
@@ -224,12 +228,12 @@ def _delta(
     return {"index": number, "delta": delta, "logprobs": log_probs, "finish_reason": finish}
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call(call: ToolRequest) -> dict[str, Any]:
     function = {"name": call.name, "arguments": to_json(call.arguments)}
     return {"id": call.id or f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def _usage(wish: Wish, answers: Sequence[Answer]) -> dict[str, int]:
+def _usage(wish: GenerationRequest, answers: Sequence[Answer]) -> dict[str, int]:
     read = sum(len(prompt.tokens) for prompt in wish.prompts)
     written = sum(len(answer.tokens) for answer in answers)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}

@@ -22,7 +22,7 @@ KINDS = {
 }
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """An answer of 4xx or 5xx. `param` names the field at fault, `code` is for programs."""
 
     def __init__(
@@ -43,12 +43,12 @@ class Problem(Exception):
         return {"type": "error", "error": {"type": kind, "message": self.message}}
 
 
-def of_validation(error: ValidationError) -> Problem:
+def of_validation(error: ValidationError) -> HttpProblem:
     """The first thing that is wrong with a body, and where."""
     first = error.errors(include_url=False, include_context=False)[0]
     where = _path(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
-    return Problem(400, f"{where}: {message}" if where else message, param=where or None)
+    return HttpProblem(400, f"{where}: {message}" if where else message, param=where or None)
 
 
 def _path(places: Sequence[int | str]) -> str:

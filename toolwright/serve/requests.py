@@ -37,7 +37,7 @@ class Body(BaseModel):
         return self
 
 
-class Part(Body):
+class ContentPart(Body):
     type: Literal["text"]
     text: str
 
@@ -64,7 +64,7 @@ class Tool(Body):
         return self.model_dump(exclude_none=True, exclude_unset=True)
 
 
-class Called(Body):
+class CalledFunction(Body):
     name: Name
     arguments: str
 
@@ -77,12 +77,12 @@ class Called(Body):
 class ToolCall(Body):
     id: str = ""
     type: Literal["function"] = "function"
-    function: Called
+    function: CalledFunction
 
 
 class Message(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
 
@@ -102,7 +102,7 @@ class StreamOptions(Body):
     include_usage: bool = False
 
 
-class Sampled(Body):
+class SamplingFields(Body):
     """What both of OpenAI's endpoints take."""
 
     model: str
@@ -154,7 +154,7 @@ class Sampled(Body):
         return self.stream_options is not None and self.stream_options.include_usage
 
 
-class ChatRequest(Sampled):
+class ChatRequest(SamplingFields):
     messages: Annotated[list[Message], Field(min_length=1)]
     max_completion_tokens: Count | None = None
     logprobs: bool | None = False
@@ -183,7 +183,7 @@ class ChatRequest(Sampled):
 Token = Annotated[int, Field(ge=0)]
 
 
-class CompletionRequest(Sampled):
+class CompletionRequest(SamplingFields):
     max_tokens: Count | None = 16
     prompt: str | list[str] | list[Token] | list[list[Token]]
     logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
@@ -219,12 +219,12 @@ class ToolResultBlock(Body):
 ContentBlock = Annotated[TextBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")]
 
 
-class Turn(Body):
+class ChatMessage(Body):
     role: Literal["user", "assistant"]
     content: str | list[ContentBlock]
 
     @validator(mode="after")
-    def _each_its_own(self) -> Turn:
+    def _each_its_own(self) -> ChatMessage:
         kinds = {"text"} if isinstance(self.content, str) else {block.type for block in self.content}
         if self.role == "user" and "tool_use" in kinds:
             raise ValueError("only the assistant uses tools")
@@ -257,7 +257,7 @@ class CountRequest(Body):
     """What `/v1/messages/count_tokens` takes."""
 
     model: str
-    messages: Annotated[list[Turn], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
     system: str | list[TextBlock] | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: ToolChoice | None = None

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 
 from toolwright.providers.local import LocalModel
-from toolwright.serve.app import App
-from toolwright.serve.service import Service
+from toolwright.serve.app import ServeApp
+from toolwright.serve.service import ModelService
 from toolwright.web import serving
 from toolwright.web.address import url_of
 from toolwright.web.callers import Callers
@@ -24,7 +24,7 @@ async def serve(
     drain_s: float = 30.0,
     said: Callable[[str], None],
 ) -> None:
-    app = App(Service(model, queue_limit=queue_limit), callers)
+    app = ServeApp(ModelService(model, queue_limit=queue_limit), callers)
     try:
         await serving.serve(
             app,

@@ -11,8 +11,8 @@ from typing import Any
 
 from toolwright.engines import Drawn, Sampling
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.providers.local import LocalModel, Prompt, Said
-from toolwright.serve.problems import Problem
+from toolwright.providers.local import LocalModel, PromptTokens, Said
+from toolwright.serve.problems import HttpProblem
 from toolwright.serve.telling import Teller
 
 COLD = 1e-4  # a temperature below this is the likeliest token; dividing by it would leave the numbers
@@ -27,7 +27,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Piece:
+class AnswerPiece:
     """A part of a choice that is being written; the last one of a choice has its `answer`."""
 
     choice: int
@@ -37,15 +37,15 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Wish:
+class GenerationRequest:
     """What one request wants of its prompts: so many answers to each."""
 
-    prompts: Sequence[Prompt]
+    prompts: Sequence[PromptTokens]
     sampling: Sampling  # its `stop` is the caller's own
     choices: int = 1
 
 
-class Service:
+class ModelService:
     """`under_way` counts answers being written or waited for."""
 
     def __init__(self, model: LocalModel, *, queue_limit: int) -> None:
@@ -54,20 +54,20 @@ class Service:
         self.read_tokens = self.written_tokens = self.aborted = 0
         self._number = itertools.count()
 
-    def opening(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Prompt:
+    def opening(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> PromptTokens:
         try:
             return self._sized(self.model.opening(messages, tools or None), "messages")
         except UserError as error:
-            raise Problem(400, str(error), param="messages") from None
+            raise HttpProblem(400, str(error), param="messages") from None
 
-    def prompt(self, given: str | list[int]) -> Prompt:
+    def prompt(self, given: str | list[int]) -> PromptTokens:
         """A prompt without any template."""
         tokens = self.model.tokenizer.encode(given) if isinstance(given, str) else list(given)
         if not tokens:
-            raise Problem(400, "prompt: there is nothing to go on from", param="prompt")
+            raise HttpProblem(400, "prompt: there is nothing to go on from", param="prompt")
         if max(tokens) >= self.model.vocabulary:
-            raise Problem(400, f"prompt: there is no token {max(tokens)}", param="prompt")
-        return self._sized(Prompt(tokens, {}), "prompt")
+            raise HttpProblem(400, f"prompt: there is no token {max(tokens)}", param="prompt")
+        return self._sized(PromptTokens(tokens, {}), "prompt")
 
     def sampling(
         self,
@@ -92,12 +92,14 @@ class Service:
             top=top,
         )
 
-    async def answers(self, wish: Wish, told: Callable[[Piece], None] | None = None) -> list[Answer]:
+    async def answers(
+        self, wish: GenerationRequest, told: Callable[[AnswerPiece], None] | None = None
+    ) -> list[Answer]:
         """All choices of all prompts, in that order. `told` hears pieces as they are written. Cancelled, it
         leaves nothing behind in the engine."""
         count = len(wish.prompts) * wish.choices
         if self.under_way + count > self.queue_limit:
-            raise Problem(429, f"{self.under_way} answers are under way already; try again later")
+            raise HttpProblem(429, f"{self.under_way} answers are under way already; try again later")
         self.under_way += count
         tasks = []
         for number, prompt in enumerate(p for p in wish.prompts for _ in range(wish.choices)):
@@ -106,18 +108,18 @@ class Service:
         try:
             return await asyncio.gather(*tasks)
         except TaskFailure as error:  # of this request, which would fail again
-            raise Problem(400, str(error)) from None
+            raise HttpProblem(400, str(error)) from None
         except InfrastructureFailure as error:
-            raise Problem(503, str(error)) from None
+            raise HttpProblem(503, str(error)) from None
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self.under_way -= count
 
-    async def pieces(self, wish: Wish) -> AsyncGenerator[Piece]:
+    async def pieces(self, wish: GenerationRequest) -> AsyncGenerator[AnswerPiece]:
         """The same as it is written, the choices as they come."""
-        heard: asyncio.Queue[Piece | None] = asyncio.Queue()
+        heard: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
         task = asyncio.create_task(self.answers(wish, heard.put_nowait))
         task.add_done_callback(lambda _: heard.put_nowait(None))
         try:
@@ -129,7 +131,11 @@ class Service:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _answer(
-        self, number: int, prompt: Prompt, sampling: Sampling, told: Callable[[Piece], None] | None
+        self,
+        number: int,
+        prompt: PromptTokens,
+        sampling: Sampling,
+        told: Callable[[AnswerPiece], None] | None,
     ) -> Answer:
         model, asked, attempt = self.model, sampling.stop, f"request {next(self._number)}"
         room = model.engine.context - len(prompt.tokens)
@@ -143,7 +149,7 @@ class Service:
             waiting.append(drawn)
             text = teller.told(drawn.token)
             if text:
-                told(Piece(number, text, waiting.copy()))
+                told(AnswerPiece(number, text, waiting.copy()))
                 waiting.clear()
 
         try:
@@ -156,18 +162,18 @@ class Service:
         finally:
             model.engine.release(attempt)
         if sampling.top and len(completion.top) != len(completion.tokens):
-            raise Problem(400, "this engine does not tell the likeliest tokens beside those drawn")
+            raise HttpProblem(400, "this engine does not tell the likeliest tokens beside those drawn")
         self.read_tokens += len(prompt.tokens)
         self.written_tokens += len(completion.tokens)
         answer = Answer(model.read(prompt, completion, asked), completion.drawn)
         if told is not None:
-            told(Piece(number, teller.rest(answer.said.text), waiting, answer))
+            told(AnswerPiece(number, teller.rest(answer.said.text), waiting, answer))
         return answer
 
-    def _sized(self, prompt: Prompt, param: str) -> Prompt:
+    def _sized(self, prompt: PromptTokens, param: str) -> PromptTokens:
         context = self.model.engine.context
         if len(prompt.tokens) >= context:
-            raise Problem(
+            raise HttpProblem(
                 400,
                 f"a prompt of {len(prompt.tokens)} tokens leaves no room in a context of {context}",
                 param=param,

@@ -35,7 +35,7 @@ Builder = Callable[..., TaskSet]
 TASKS: Registry[Builder] = Registry("task", "toolwright.tasks.builtin")
 
 
-def load(config: schema.TaskSet, *, seed: int, learns: bool = True) -> TaskSet:
+def load(config: schema.TaskConfig, *, seed: int, learns: bool = True) -> TaskSet:
     """The task set that the configuration names, built and checked; `learns`: it is not only scored on."""
     entry = TASKS.get(config.name)
     settings = {

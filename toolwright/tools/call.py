@@ -10,7 +10,7 @@ Trouble = Literal["", "malformed", "unknown_tool", "arguments", "raised", "timeo
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolRequest:
     """What the policy asked for."""
 
     name: str
@@ -26,7 +26,7 @@ class Malformed:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ToolResult:
     """What goes back to the policy, in words."""
 
     text: str

@@ -26,7 +26,7 @@ class ServerDied(Exception):
     """The connection ended under a request."""
 
 
-class Connection:
+class McpConnection:
     """Held by a task of its own: the SDK's contexts have to be left in the task that entered them."""
 
     def __init__(

@@ -11,7 +11,7 @@ from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.offer import ToolError, ToolTimeout
 
 if TYPE_CHECKING:
-    from toolwright.sandbox.client import Client, Result
+    from toolwright.sandbox.client import Client, ExecutionResult
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class SandboxTool:
     def _servers_shown(self) -> str:
         return ", ".join(self._urls)
 
-    def _told(self, result: Result, *, silent: str, note: str = "") -> str:
+    def _told(self, result: ExecutionResult, *, silent: str, note: str = "") -> str:
         """The run as a notebook would show it; one that went wrong is raised, in the same words."""
         parts = [result.stdout.rstrip("\n"), result.value or "", _last_lines(result.stderr)]
         parts.append("(some of the output was too long and is left out)" if result.truncated else "")

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
-from toolwright.tools.call import Answer, Call, Trouble
-from toolwright.tools.kit import Kit
+from toolwright.tools.call import ToolRequest, ToolResult, Trouble
+from toolwright.tools.entry import ToolEntry
 from toolwright.tools.offer import Offer, ToolError, ToolTimeout
 from toolwright.tools.signature import BadArguments
 
@@ -29,8 +29,10 @@ class Toolbox:
     def __init__(self, settings: Mapping[str, Mapping[str, Any]], *, timeout_s: float = 30.0) -> None:
         from toolwright.tools.settings import plain
 
-        self._kits = [Kit(label, own, timeout_s=timeout_s) for label, own in plain(settings, "tools").items()]
-        self._owners: dict[str, tuple[Kit, Offer]] | None = None
+        self._kits = [
+            ToolEntry(label, own, timeout_s=timeout_s) for label, own in plain(settings, "tools").items()
+        ]
+        self._owners: dict[str, tuple[ToolEntry, Offer]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._told: set[tuple[str, str]] = set()
         _unique([(kit, name) for kit in self._kits for name in kit.names])
@@ -44,7 +46,7 @@ class Toolbox:
         """As OpenAI has them; opens the servers that list their own tools."""
         return [offer.schema for _, offer in (await self._offers()).values()]
 
-    async def call(self, call: Call, *, attempt: str) -> Answer:
+    async def call(self, call: ToolRequest, *, attempt: str) -> ToolResult:
         """Whatever the policy did is answered in words. Raises only what is not the policy's doing."""
         offers = await self._offers()
         if call.name not in offers:
@@ -70,7 +72,7 @@ class Toolbox:
         await asyncio.gather(*(kit.close() for kit in self._kits))
         self._owners = None
 
-    async def _offers(self) -> dict[str, tuple[Kit, Offer]]:
+    async def _offers(self) -> dict[str, tuple[ToolEntry, Offer]]:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
@@ -87,7 +89,7 @@ class Toolbox:
             self._owners = {offer.name: (kit, offer) for kit, offer in pairs}
         return self._owners
 
-    async def _run(self, kit: Kit, offer: Offer, arguments: dict[str, Any], attempt: str) -> Answer:
+    async def _run(self, kit: ToolEntry, offer: Offer, arguments: dict[str, Any], attempt: str) -> ToolResult:
         task = asyncio.ensure_future(_settled(offer, arguments, attempt))
         try:
             # Not asyncio.timeout: that waits for the end of a tool that does not let itself be cancelled.
@@ -144,12 +146,12 @@ def _text(result: Any) -> str:
         return str(result)
 
 
-def _answer(text: str, trouble: Trouble = "") -> Answer:
+def _answer(text: str, trouble: Trouble = "") -> ToolResult:
     """Cut first: a result of any size is held by as many attempts as there are, and copied on the way."""
     if len(text) > _MOST_TEXT:
         half, length = _MOST_TEXT // 2, len(text)
         text = f"{text[:half]}\n… {length:,} characters, the middle left out …\n{text[-half:]}"
-    return Answer(_whole(text), trouble)
+    return ToolResult(_whole(text), trouble)
 
 
 def _whole(value: Any) -> Any:
@@ -165,8 +167,8 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _unique(names: list[tuple[Kit, str]]) -> None:
-    owners: dict[str, Kit] = {}
+def _unique(names: list[tuple[ToolEntry, str]]) -> None:
+    owners: dict[str, ToolEntry] = {}
     for kit, name in names:
         if name in owners:
             raise UserError(

@@ -7,23 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from toolwright import tasks as task_sets
-from toolwright.agents.cast import Cast
+from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.rollout import most_turns
 from toolwright.config import schema
 from toolwright.config.auto import decided
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.runtime.crew import Crew
+from toolwright.runtime.roles import Roles
 from toolwright.tools.settings import Settings, settings_of
 from toolwright.trainer import defaults, memory, roles
-from toolwright.trainer.brief import Brief
-from toolwright.trainer.members import Workplace, wanted_roles
+from toolwright.trainer.members import RoleContext, wanted_roles
+from toolwright.trainer.role_config import RoleConfig
 from toolwright.trajectory import Task
 
 
 @dataclass(frozen=True)
-class Prepared:
-    brief: Brief
+class PreparedRun:
+    brief: RoleConfig
     train: list[Task]
     held_out: list[Task]
     skipped: int  # training prompts that are too long
@@ -31,7 +31,7 @@ class Prepared:
     decided: tuple[str, ...]  # lines about what was `auto`
 
 
-def prepare(config: schema.Config, tools: Settings | None = None, *, learns: bool = True) -> Prepared:
+def prepare(config: schema.Config, tools: Settings | None = None, *, learns: bool = True) -> PreparedRun:
     """What is `auto` in the configuration is decided here. `tools`: their settings; without it, as the
     configuration has them. `learns`: training tasks are needed as well."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
@@ -56,8 +56,8 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
         for found, said in zip((asked, tasks.held_out), texts, strict=True)
     )
     turns = most_turns(config.rollout, tools, train if learns else held_out)
-    return Prepared(
-        brief=Brief(config, tools, alphabet=alphabet, scorer=tasks.scorer, max_turns=turns),
+    return PreparedRun(
+        brief=RoleConfig(config, tools, alphabet=alphabet, scorer=tasks.scorer, max_turns=turns),
         train=train,
         held_out=held_out,
         skipped=len(asked) - len(train),
@@ -66,8 +66,10 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
     )
 
 
-async def _openings(config: schema.Rollout, tokenizer: Tokenizer, tools: Settings) -> Callable[[Task], str]:
-    cast = Cast(config, tokenizer, tools=tools)
+async def _openings(
+    config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Settings
+) -> Callable[[Task], str]:
+    cast = AgentSet(config, tokenizer, tools=tools)
     try:
         return await cast.openings()
     except InfrastructureFailure as error:
@@ -76,14 +78,14 @@ async def _openings(config: schema.Rollout, tokenizer: Tokenizer, tools: Setting
         await cast.tools.close()
 
 
-def assembled(brief: Brief, *, learns: bool = True) -> Crew:
+def assembled(brief: RoleConfig, *, learns: bool = True) -> Roles:
     """The crew of `runtime.name`; one that does not learn has no policy, reference and critic."""
     if brief.config.runtime.name == "ray":
-        from toolwright.runtime.cluster import ClusterCrew
+        from toolwright.runtime.cluster import ClusterRoles
 
         needed = wanted_roles(brief.config) if learns else ["reward", "rollout"]
-        return ClusterCrew(brief, brief.config, needed, members="toolwright.trainer.staffing:staffed")
-    from toolwright.runtime.local import LocalCrew
+        return ClusterRoles(brief, brief.config, needed, members="toolwright.trainer.staffing:staffed")
+    from toolwright.runtime.local import LocalRoles
 
     fitted = replace(brief, config=memory.fitted(brief.config, learns=learns))
-    return LocalCrew(Workplace(fitted), learns=learns)
+    return LocalRoles(RoleContext(fitted), learns=learns)

@@ -52,12 +52,12 @@ def decide(
     return Decided(config, (*lines, f"{config.model.dtype} on {device} (model.dtype)"), remedy)
 
 
-def served(model: schema.Model, engine: schema.Engine) -> tuple[schema.Model, str]:
+def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Model, str]:
     """A model that only answers: all the context that it has and that memory holds for every slot."""
     model = model.model_copy(update={"dtype": roles.precision(model)})
     context = roles.context_of(model)
     if model.context == "auto" and context is not None:
-        alone = schema.Config(model=model, engine=engine, task=schema.TaskSet(held_out_size=engine.slots))
+        alone = schema.Config(model=model, engine=engine, task=schema.TaskConfig(held_out_size=engine.slots))
         context = memory.longest_context(alone, context, learns=False, every_slot=True)
         model = model.model_copy(update={"context": context})
     device = roles.pick_device(model.device).type

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 
-from toolwright.agents.rollout import Wanted, seed_of
+from toolwright.agents.rollout import AttemptRequest, seed_of
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.observe.report import write_report
-from toolwright.runtime.undertaker import attended
+from toolwright.runtime.reaper import attended
 from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Task, Trajectory
@@ -23,7 +23,7 @@ async def held_out(
 ) -> tuple[dict[str, float], list[Trajectory]]:
     """Mean score and the share of right answers; the same seeds every time, so that runs can be compared."""
     wanted = [
-        Wanted(task, f"held_out/{task.id}", i, seed_of(config.run.seed, "held_out", task.id, i))
+        AttemptRequest(task, f"held_out/{task.id}", i, seed_of(config.run.seed, "held_out", task.id, i))
         for task in tasks
         for i in range(config.eval.samples)
     ]
@@ -74,6 +74,6 @@ def evaluate(
     return result
 
 
-def keeps(run: schema.Run) -> bool:
+def keeps(run: schema.RunConfig) -> bool:
     """Whether an evaluation leaves its attempts in a folder: it has a name, and not an earlier run's."""
     return run.name is not None and not run.resume

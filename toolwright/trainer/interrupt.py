@@ -16,12 +16,12 @@ from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from toolwright.runtime import undertaker
+from toolwright.runtime import reaper
 
 NOTICE = b"toolwright: stopping; a checkpoint is written first (again: stop at once, without one)\n"
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The user asked the run to stop."""
 
 
@@ -50,7 +50,7 @@ class Interrupt:
     def _caught(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             # What is raised here may be taken for a tool's own mistake, and what clears up may wait for it.
-            undertaker.leave_soon(128 + number)
+            reaper.leave_soon(128 + number)
             raise _departure(number)
         self.signal = number
         with suppress(OSError):  # nobody may be there to read it
@@ -75,7 +75,7 @@ class Interrupt:
 
     def check(self) -> None:
         if self.signal is not None:
-            raise Stopped
+            raise StopRequested
 
     def leave(self) -> None:
         """End as the signal that came would have; nothing if none did."""

@@ -15,14 +15,14 @@ from toolwright.algorithms import advantages
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
-from toolwright.runtime.undertaker import attended
+from toolwright.runtime.reaper import attended
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings
 from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trainer.evaluation import held_out
-from toolwright.trainer.run import Run
+from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trainer.sampling import GroupSampler, Sampled
+from toolwright.trainer.sampling import GroupSampler, SampledStep
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Trainer:
             greedy_baseline="reward_baseline" in advantages.needs(config.algorithm.adv_estimator),
         )
 
-    def sample(self, step: int) -> Sampled:
+    def sample(self, step: int) -> SampledStep:
         """The groups that this step learns from. Only the order of tasks changes."""
         self.crew.begin(step)
         return self._run(self.sampler.step(step))
@@ -89,7 +89,7 @@ class Trainer:
         self.crew.loop.run(noted())
         return result[0]
 
-    def learn(self, sampled: Sampled, step: int) -> dict[str, float]:
+    def learn(self, sampled: SampledStep, step: int) -> dict[str, float]:
         """One step's updates, then the engines have the new weights."""
         return self.crew.learn(sampled.trajectories, step, baselines=sampled.baselines)
 
@@ -151,7 +151,7 @@ def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     with attended():
         trainer = Trainer(config)
         try:
-            Run(trainer.config, trainer, folder).go(command)
+            TrainingRun(trainer.config, trainer, folder).go(command)
         finally:
             trainer.close()
     return folder.path

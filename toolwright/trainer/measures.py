@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from toolwright.batch import Batch
-from toolwright.trainer.sampling import Sampled
+from toolwright.trainer.sampling import SampledStep
 
 
-def of_sample(sampled: Sampled) -> dict[str, float]:
+def of_sample(sampled: SampledStep) -> dict[str, float]:
     """What there is to know about what was sampled."""
     attempts = [t for t in sampled.attempts if t.failure is None]
     metrics: dict[str, float] = {

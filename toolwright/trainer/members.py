@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from torch import Tensor
 
-from toolwright.agents.rollout import Rollout, Wanted
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Engine
@@ -22,10 +22,9 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.rewards import Scorer
 from toolwright.runtime import tensors
 from toolwright.runtime.host import Rank
-from toolwright.runtime.transport import Array, Parcel, Told, pack, unpack
+from toolwright.runtime.transport import Array, AttemptSummary, TrajectoryTable, pack, unpack
 from toolwright.tools.settings import sandbox_in, served
 from toolwright.trainer import roles
-from toolwright.trainer.brief import Brief, Colleague, Colleagues
 from toolwright.trainer.learning import (
     Learner,
     build_critic,
@@ -34,19 +33,20 @@ from toolwright.trainer.learning import (
     wants_reference,
 )
 from toolwright.trainer.reward_role import RewardRole, build_scorer
+from toolwright.trainer.role_config import Colleagues, RemoteRole, RoleConfig
 from toolwright.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from toolwright.learner.sharded_checkpoints import Saver
-    from toolwright.learner.sharding import Group
+    from toolwright.learner.sharding import RankGroup
 
 ONLY = Rank()
 
 
-class Workplace:
+class RoleContext:
     """What the roles of one process share: the model is built once, and colocated roles use the same one."""
 
-    def __init__(self, brief: Brief, rank: Rank = ONLY) -> None:
+    def __init__(self, brief: RoleConfig, rank: Rank = ONLY) -> None:
         self.brief, self.config, self.rank = brief, brief.config, rank
         self.tools = brief.tools  # once a rollout is here, with the servers that were started for them
         self.survived: list[str] = []  # what died beneath a role and was started again
@@ -65,11 +65,11 @@ class Workplace:
         """Those that this process learns with. Of several, each waits here until all are there."""
         if self.rank.count == 1:
             return ALONE
-        from toolwright.learner.sharding import Group
+        from toolwright.learner.sharding import RankGroup
 
         config = self.config
         address, _, port = self.rank.master.rpartition(":")
-        return Group.join(
+        return RankGroup.join(
             rank=self.rank.index,
             size=self.rank.count,
             address=address,
@@ -112,17 +112,19 @@ class Workplace:
 class RolloutRole:
     """Attempts tasks with an engine and tools of its own."""
 
-    def __init__(self, place: Workplace, colleagues: Colleagues) -> None:
+    def __init__(self, place: RoleContext, colleagues: Colleagues) -> None:
         self.place, self.stack = place, ExitStack()
         self.engine = place.engine
         self.rollout = place.rollout(self.stack)
 
-    async def run(self, wanted: Sequence[Wanted], temperature: float | None) -> tuple[list[Told], Parcel]:
+    async def run(
+        self, wanted: Sequence[AttemptRequest], temperature: float | None
+    ) -> tuple[list[AttemptSummary], TrajectoryTable]:
         """What the driver is told of each attempt, and all of them whole."""
         attempts = await self.rollout.run(wanted, temperature=temperature)
-        return [Told.of(t) for t in attempts], pack(attempts)
+        return [AttemptSummary.of(t) for t in attempts], pack(attempts)
 
-    def load(self, weights: tensors.Weights) -> int:
+    def load(self, weights: tensors.PublishedWeights) -> int:
         """The published weights in place of the present ones; the checksum of what lies there now."""
         found = tensors.load(self.place.model[0].learned_state(), weights)
         self.engine.publish(weights.version)
@@ -166,7 +168,7 @@ class PolicyRole:
     """The learner. One that is alone asks reference and critic where they live; one of several ranks holds
     its part of them, beside its part of the policy."""
 
-    def __init__(self, place: Workplace, colleagues: Colleagues) -> None:
+    def __init__(self, place: RoleContext, colleagues: Colleagues) -> None:
         algorithm = place.config.algorithm
         given: dict[str, Any] = {}
         if place.rank.count == 1:
@@ -184,7 +186,7 @@ class PolicyRole:
         self,
         picks: Array,  # [trajectories, 2]: parcel and row, in the order to learn from
         rewards: Array,  # [trajectories]
-        *parcels: Parcel,
+        *parcels: TrajectoryTable,
     ) -> None:
         """What the next step is to learn from: every rank has it before any of them begins."""
         by_parcel = [unpack(parcel) for parcel in parcels]
@@ -199,11 +201,11 @@ class PolicyRole:
         taken, self._taken = self._taken, []
         return self.learner.learn(taken, step, exact=exact, baselines=baselines)
 
-    def weights(self, version: int) -> tuple[int, tensors.Weights]:
+    def weights(self, version: int) -> tuple[int, tensors.PublishedWeights]:
         """All ranks gather them, and the first has them."""
         found = self.learner.policy.weights()
         if self.place.rank.index:
-            return 0, tensors.Weights(version, 0, np.empty(0, dtype=np.uint8))
+            return 0, tensors.PublishedWeights(version, 0, np.empty(0, dtype=np.uint8))
         published = tensors.publication(found, version)
         return published.checksum, published
 
@@ -219,7 +221,7 @@ class PolicyRole:
         """Of several ranks."""
         from toolwright.learner.sharded_checkpoints import Saver
 
-        return Saver(cast("Group", self.place.ranks))
+        return Saver(cast("RankGroup", self.place.ranks))
 
     def save(self, folder: str, step: int, own: dict[str, Any], keep: int) -> None:
         """Each rank writes its part of the checkpoint, while the next step runs."""
@@ -246,7 +248,7 @@ class PolicyRole:
 
 
 class ReferenceRole:
-    def __init__(self, place: Workplace, colleagues: Colleagues) -> None:
+    def __init__(self, place: RoleContext, colleagues: Colleagues) -> None:
         self.model = build_reference(place.config, place.model[0])
 
     def statistics(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -260,7 +262,7 @@ class ReferenceRole:
 
 
 class CriticRole:
-    def __init__(self, place: Workplace, colleagues: Colleagues) -> None:
+    def __init__(self, place: RoleContext, colleagues: Colleagues) -> None:
         self.model = build_critic(place.config, place.model[0])
 
     def values(self, batch: dict[str, Any]) -> Any:
@@ -279,7 +281,7 @@ class CriticRole:
 class DistantReference:
     """The reference as the learner uses it; every number crosses as an array."""
 
-    def __init__(self, colleague: Colleague) -> None:
+    def __init__(self, colleague: RemoteRole) -> None:
         self._colleague = colleague
 
     def statistics(self, batch: Batch) -> dict[str, Tensor]:
@@ -293,7 +295,7 @@ class DistantReference:
 
 
 class DistantCritic:
-    def __init__(self, colleague: Colleague) -> None:
+    def __init__(self, colleague: RemoteRole) -> None:
         self._colleague = colleague
 
     def values(self, batch: Batch) -> Tensor:
@@ -309,7 +311,7 @@ class DistantCritic:
         self._colleague.ask("load_state_dict", tensors.packed(state))
 
 
-ROLES: dict[str, Callable[[Workplace, Colleagues], Any]] = {
+ROLES: dict[str, Callable[[RoleContext, Colleagues], Any]] = {
     "policy": PolicyRole,
     "reference": ReferenceRole,
     "critic": CriticRole,
@@ -318,9 +320,9 @@ ROLES: dict[str, Callable[[Workplace, Colleagues], Any]] = {
 }
 
 
-def members(names: Sequence[str], brief: Brief, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
+def members(names: Sequence[str], brief: RoleConfig, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
     """The roles of these names, in one process and over one model."""
-    place = Workplace(brief, rank)
+    place = RoleContext(brief, rank)
     return {name: ROLES[name](place, colleagues) for name in names}
 
 

@@ -31,7 +31,7 @@ ADAPTED = 12  # an adapter has rank × (in + out) parameters a matrix: about thi
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     parts: dict[
         str, int
     ]  # bytes by what they are for; what a pass leaves behind for the way back is not in it
@@ -44,7 +44,7 @@ class Plan:
         return ", ".join(f"{name} {size / GIB:.1f}" for name, size in self.parts.items() if size >= GIB / 20)
 
 
-def plan(config: schema.Config, *, learns: bool = True) -> Plan:
+def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
     """Of a run in one process."""
     model = config.model
     shape, count = _measured(model)
@@ -65,7 +65,7 @@ def plan(config: schema.Config, *, learns: bool = True) -> Plan:
     if config.engine.name == "vllm" and roles.pick_device(model.device).type == "cpu":
         parts["vLLM's weights"] = dtype.itemsize * count
         parts["vLLM's cache"] = vllm.cache_bytes(shape, config.engine.slots, dtype)
-    return Plan(parts)
+    return MemoryPlan(parts)
 
 
 def check(config: schema.Config, *, learns: bool = True) -> None:
@@ -143,7 +143,7 @@ def pass_bytes(model: schema.Model) -> int:
     return kept * roles.dtype_of(model).itemsize // 2
 
 
-def _remedy(config: schema.Config, needed: Plan, there: int, learns: bool) -> str:
+def _remedy(config: schema.Config, needed: MemoryPlan, there: int, learns: bool) -> str:
     """What would help, and only that."""
     cache = sum(size for name, size in needed.parts.items() if "cache" in name)
     if needed.total - cache <= there:

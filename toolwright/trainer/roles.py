@@ -33,7 +33,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 HAS_BFLOAT16 = (8, 0)  # compute capability of the first GPUs that multiply in it, Ampere's
 
 
-def use_processor(run: schema.Run, decoder: Decoder) -> None:
+def use_processor(run: schema.RunConfig, decoder: Decoder) -> None:
     """Threads that pay: a tiny model's products are over before a second thread has woken up, and beside a
     GPU there is nothing larger."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -249,7 +249,7 @@ def longest(texts: Sequence[str], tokenizer: Tokenizer) -> int:
 def fitting(
     found: Sequence[Task],
     texts: Sequence[str],
-    config: schema.TaskSet,
+    config: schema.TaskConfig,
     tokenizer: Tokenizer,
     *,
     limit: int,

@@ -19,14 +19,14 @@ from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
 from toolwright.registry import short_name
-from toolwright.runtime.crew import Incident, LearnerLost
+from toolwright.runtime.roles import Incident, LearnerLost
 from toolwright.runtime.timeline import use
-from toolwright.trainer.doubts import OutOfTokens, SameRewards
 from toolwright.trainer.gap import GapAlarm
-from toolwright.trainer.interrupt import Interrupt, Stopped
+from toolwright.trainer.interrupt import Interrupt, StopRequested
 from toolwright.trainer.measures import of_sample
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trainer.sampling import Sampled
+from toolwright.trainer.run_warnings import OutOfTokens, SameRewards
+from toolwright.trainer.sampling import SampledStep
 
 if TYPE_CHECKING:
     from toolwright.trainer.loop import Trainer
@@ -58,7 +58,7 @@ def agreement_line(difference: float | None) -> str | None:
     )
 
 
-class Run:
+class TrainingRun:
     """What surrounds the steps: display, metrics, evaluation, checkpoints, the end."""
 
     def __init__(self, config: schema.Config, trainer: Trainer, folder: RunFolder) -> None:
@@ -85,7 +85,7 @@ class Run:
             self._announce()
             try:
                 self._all_steps(interrupt)
-            except Stopped:
+            except StopRequested:
                 self._stop(then)
             write_report(self.folder.path)
         self.progress.line(sample_attempts(self.folder.path))
@@ -158,7 +158,7 @@ class Run:
             with interrupt.safe(trainer.cancel), self.progress.stage("sample"):
                 sampled = trainer.sample(step)
             self._report_failures(step, sampled)
-        except Stopped:
+        except StopRequested:
             trainer.order.restore(before)
             raise
         except UserError:
@@ -224,7 +224,7 @@ class Run:
             self._say(f"step {step}: {incident.line}")
         return found
 
-    def _report_failures(self, step: int, sampled: Sampled) -> None:
+    def _report_failures(self, step: int, sampled: SampledStep) -> None:
         messages = sampled.failures
         for message in messages:
             self.folder.log(f"step {step}: {message}")
@@ -329,6 +329,6 @@ class Run:
         run = self.config.run
         name = self.folder.path.relative_to(run.dir)
         words = ["toolwright", "train", f"run.name={name}", "run.resume=true"]
-        if run.dir != schema.Run().dir:
+        if run.dir != schema.RunConfig().dir:
             words.append(f"run.dir={run.dir}")
         return shlex.join(words)

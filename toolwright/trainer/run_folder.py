@@ -23,7 +23,7 @@ from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.observe.metrics import Metrics
 from toolwright.registry import short_name
-from toolwright.runtime.crew import Incident
+from toolwright.runtime.roles import Incident
 from toolwright.runtime.timeline import Timeline
 from toolwright.trajectory import Trajectory, save
 
@@ -49,7 +49,7 @@ class RunFolder:
         return Timeline(self.path / "timeline.json")
 
     @classmethod
-    def claim(cls, run: schema.Run, *, made_of: Sequence[str]) -> RunFolder:
+    def claim(cls, run: schema.RunConfig, *, made_of: Sequence[str]) -> RunFolder:
         """A new folder, or with `run.resume` the one that is there; never two runs in one. Writes nothing."""
         made_up = [*map(short_name, made_of), time.strftime("%Y%m%d-%H%M%S")]
         path = Path(run.dir) / (run.name or "-".join(made_up))
@@ -69,7 +69,7 @@ class RunFolder:
             raise UserError(f"no run can be kept in {path}: {there} {why}; choose another run.dir")
         return cls(path)
 
-    def begin(self, config: schema.RunConfig, *, command: Sequence[str]) -> None:
+    def begin(self, config: schema.CommandConfig, *, command: Sequence[str]) -> None:
         """Once nothing can be wrong with the configuration any more, say what runs here."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.model_copy(update={"run": config.run.model_copy(update={"resume": False})})

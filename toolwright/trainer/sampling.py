@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from toolwright.agents.rollout import Wanted, seed_of
+from toolwright.agents.rollout import AttemptRequest, seed_of
 from toolwright.algorithms import selection
 from toolwright.config import schema
 from toolwright.config.auto import decided
-from toolwright.runtime.crew import Crew
+from toolwright.runtime.roles import Roles
 from toolwright.tasks.order import TaskOrder
 from toolwright.trajectory import Group, Task, Trajectory, as_groups
 
 
 @dataclass
-class Sampled:
+class SampledStep:
     """What a step learns from, and what became of the rest."""
 
     groups: list[Group] = field(default_factory=list)
@@ -44,7 +44,7 @@ class GroupSampler:
     def __init__(
         self,
         config: schema.Config,
-        crew: Crew,
+        crew: Roles,
         tasks: Sequence[Task],
         order: TaskOrder,
         *,
@@ -56,10 +56,10 @@ class GroupSampler:
         chosen = config.algorithm.selection
         self.per_task = config.rollout.samples * (chosen.oversample if chosen.resample_on_correct else 1)
 
-    async def step(self, step: int) -> Sampled:
+    async def step(self, step: int) -> SampledStep:
         """Groups for one step; with dynamic sampling, in rounds until there are enough that can teach."""
         chosen, wanted = self.config.algorithm.selection, self.config.rollout.prompts
-        sampled = Sampled()
+        sampled = SampledStep()
         while len(sampled.groups) < wanted and sampled.rounds < (
             chosen.max_rounds if chosen.dynamic_sampling else 1
         ):
@@ -69,14 +69,14 @@ class GroupSampler:
         sampled.groups = sampled.groups[:wanted]
         return sampled
 
-    async def _round(self, sampled: Sampled, step: int, tasks: Sequence[Task]) -> None:
+    async def _round(self, sampled: SampledStep, step: int, tasks: Sequence[Task]) -> None:
         wanted, greedy = [], []
         for place, task in enumerate(tasks):
             name = f"{step}.{sampled.rounds}.{place}"
             seed = seed_of(self.config.run.seed, name, task.id)
-            wanted += [Wanted(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
+            wanted += [AttemptRequest(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
             if self.greedy_baseline:
-                greedy.append(Wanted(task, name, self.per_task, seed))
+                greedy.append(AttemptRequest(task, name, self.per_task, seed))
         attempts, best, score_s = await self._scored(wanted, greedy)
         sampled.score_s += score_s
         for trajectory in best:
@@ -89,7 +89,7 @@ class GroupSampler:
             self._keep(sampled, group)
 
     async def _scored(
-        self, wanted: Sequence[Wanted], greedy: Sequence[Wanted]
+        self, wanted: Sequence[AttemptRequest], greedy: Sequence[AttemptRequest]
     ) -> tuple[list[Trajectory], list[Trajectory], float]:
         """Both as attempted, a group scored while the next are sampled; and how long the last scores took
         once sampling was over. Each score is of one group alone, so it is the same whoever came first."""
@@ -107,7 +107,7 @@ class GroupSampler:
             raise several.exceptions[0] from None
         return attempts, best, time.perf_counter() - ended
 
-    def _keep(self, sampled: Sampled, group: Group) -> None:
+    def _keep(self, sampled: SampledStep, group: Group) -> None:
         name = group.trajectories[0].group
         if not group.complete or (self.greedy_baseline and name not in sampled.baselines):
             sampled.dropped += 1

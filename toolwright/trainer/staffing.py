@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolwright.runtime.host import Rank
-from toolwright.trainer.brief import Brief, Colleagues
+from toolwright.trainer.role_config import Colleagues, RoleConfig
 
 
-def staffed(names: Sequence[str], brief: Brief, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
+def staffed(names: Sequence[str], brief: RoleConfig, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
     if list(names) == ["reward"]:
         from toolwright.trainer.reward_role import RewardRole
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from toolwright import tasks as task_sets
-from toolwright.agents.cast import Cast
+from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.demonstration import Demonstrator
 from toolwright.agents.rollout import Rollout, most_turns
 from toolwright.agents.tool_use import ToolUse
@@ -26,7 +26,7 @@ from toolwright.config import schema
 from toolwright.config.auto import decided
 from toolwright.config.batch import rate_line
 from toolwright.failures import UserError
-from toolwright.learner.budget import Budget, padded
+from toolwright.learner.budget import TokenBudget, padded
 from toolwright.learner.forward import Statistics, learn
 from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
@@ -36,7 +36,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.summary import closing_table
 from toolwright.rewards import Scorer
-from toolwright.runtime.undertaker import attended
+from toolwright.runtime.reaper import attended
 from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
@@ -64,7 +64,7 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSft:
     tasks: TaskSet
     alphabet: str
     examples: list[Trajectory]  # demonstrations, those that are too long among them
@@ -72,7 +72,7 @@ class Prepared:
     decided: Decided
 
 
-def prepare(config: schema.SupervisedConfig, tools: Settings) -> Prepared:
+def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
     """Demonstrations as the model will read them, and by them what the configuration leaves open."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=config.demonstrations is None)
     conversations = _conversations(config, tasks)
@@ -95,7 +95,7 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> Prepared:
         turns=most_turns(config.rollout, tools, tasks.held_out),
         demonstration=max((len(example.tokens) for example in examples), default=0),
     )
-    return Prepared(tasks, alphabet, examples, openings, decided)
+    return PreparedSft(tasks, alphabet, examples, openings, decided)
 
 
 def _train(
@@ -117,7 +117,7 @@ def _train(
         limit=decided(fitted.task.max_prompt_tokens, "task.max_prompt_tokens"),
         remedy=prepared.decided.remedy,
     )
-    with closing(Judge(fitted, decoder, tokenizer, tried, prepared.tasks.scorer, tools)) as judge:
+    with closing(HeldOutJudge(fitted, decoder, tokenizer, tried, prepared.tasks.scorer, tools)) as judge:
         own = {name: getattr(fitted, name) for name in ("model", "rollout", "task")}
         config = config.model_copy(update={**own, "micro_tokens": fitted.update.micro_tokens})
         long = len(examples) - len(fitting)
@@ -133,7 +133,7 @@ async def _written(
     held_out: Sequence[Task],
 ) -> tuple[list[Trajectory], list[str]]:
     """Demonstrations as attempts would leave them, and the openings of the tasks that are tried."""
-    cast = Cast(config.rollout, tokenizer, tools=tools)
+    cast = AgentSet(config.rollout, tokenizer, tools=tools)
     try:
         opening = await cast.openings()
         agent, teacher = (
@@ -159,7 +159,7 @@ def _steps(
     folder: RunFolder,
     decoder: Decoder,
     tokenizer: Tokenizer,
-    judge: Judge,
+    judge: HeldOutJudge,
     fitting: list[Trajectory],
     said: Sequence[str],
     *,
@@ -210,7 +210,7 @@ class Student:
     def __init__(self, decoder: Decoder, config: schema.SupervisedConfig) -> None:
         self.decoder = decoder
         self.dtype = roles.dtype_of(config.model)
-        self.budget = Budget(config.micro_tokens, decoder)
+        self.budget = TokenBudget(config.micro_tokens, decoder)
         loosen(decoder, self.dtype)
         self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps)
 
@@ -269,7 +269,7 @@ def _characters(conversations: Sequence[Messages]) -> set[str]:
     return {character for text in (*contents, *calls) if isinstance(text, str) for character in text}
 
 
-class Judge:
+class HeldOutJudge:
     """Held-out tasks, tried before and after; or why not: sft can do without a scorer for its tasks."""
 
     def __init__(

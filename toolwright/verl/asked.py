@@ -18,7 +18,7 @@ from toolwright.verl.machine import Machine
 
 
 @dataclass
-class Asked:
+class VerlConfig:
     """verl's configuration as its own composition would have it, on this machine."""
 
     said: Mapping[str, Any]

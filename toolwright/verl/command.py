@@ -30,7 +30,7 @@ from toolwright.failures import UserError
 PROGRAM = "toolwright.trainer.main_ppo"
 
 
-class Parser(argparse.ArgumentParser):
+class VerlParser(argparse.ArgumentParser):
     """Errors that are the user's to read."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(line: list[str]) -> int:
-    args = Parser().parse_intermixed_args(line)
+    args = VerlParser().parse_intermixed_args(line)
     if args.help:
         print((__doc__ or "").rstrip())
         return 0

@@ -10,7 +10,7 @@ from toolwright.config.keys import find, written
 from toolwright.config.names import Registered
 from toolwright.config.schema import Config
 from toolwright.verl import keys
-from toolwright.verl.row import Row
+from toolwright.verl.row import KeyRow
 from toolwright.verl.table import SECTIONS, row_of
 from toolwright.verl.table.tools import AGENT, SEARCHER
 
@@ -90,13 +90,13 @@ def _agents() -> frozenset[str]:
     return Registered("agent", "toolwright.agents").names()
 
 
-def _line(row: Row) -> str:
+def _line(row: KeyRow) -> str:
     becomes = ", ".join(f"`{ours}`" for ours in row.ours) or FATES.get(row.fate, "–")
     default = "" if row.block else f"`{written(keys.leaves()[row.key])}`"
     return f"| `{row.key}`{_count(row)} | {default} | {becomes} | {row.how} |".replace("|  |", "| |")
 
 
-def _count(row: Row) -> str:
+def _count(row: KeyRow) -> str:
     """How many keys a row for many speaks of."""
     if not row.block:
         return ""

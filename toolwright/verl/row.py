@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from toolwright.verl.asked import Asked
+    from toolwright.verl.asked import VerlConfig
 
 Fate = Literal["becomes", "always", "unused", "refused"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class TranslatedSetting:
     """One of our keys with its value, and the keys of verl's that say so."""
 
     ours: str
@@ -36,18 +36,18 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Problem:
+class TranslationProblem:
     """Why the run cannot be what was asked for."""
 
     text: str
 
 
-Outcome = Setting | Note | Changed | Problem
-Rule = Callable[["Asked"], Iterator[Outcome]]
+Outcome = TranslatedSetting | Note | Changed | TranslationProblem
+Rule = Callable[["VerlConfig"], Iterator[Outcome]]
 
 
 @dataclass(frozen=True)
-class Row:
+class KeyRow:
     """`key` may end in `.*`: all beneath. `how` is the conversion, or the reason why there is none."""
 
     key: str
@@ -73,31 +73,31 @@ def same(
     *,
     convert: Callable[[Any], Any] = lambda value: value,
     unset: Literal["verl's", "ours"] = "verl's",
-) -> Row:
+) -> KeyRow:
     """One key, one key. Unset, verl's default holds; `ours` where what is learned does not depend on it."""
 
-    def rule(asked: Asked) -> Iterator[Outcome]:
+    def rule(asked: VerlConfig) -> Iterator[Outcome]:
         if asked.says(key) or unset == "verl's":
-            yield Setting(ours, convert(asked[key]), (key,))
+            yield TranslatedSetting(ours, convert(asked[key]), (key,))
 
-    return Row(key, "becomes", how, (ours,), rule)
+    return KeyRow(key, "becomes", how, (ours,), rule)
 
 
-def part(key: str, ours: str | tuple[str, ...], how: str, rule: Rule) -> Row:
+def part(key: str, ours: str | tuple[str, ...], how: str, rule: Rule) -> KeyRow:
     """A key that a rule reads, often together with others."""
-    return Row(key, "becomes", how, (ours,) if isinstance(ours, str) else ours, rule)
+    return KeyRow(key, "becomes", how, (ours,) if isinstance(ours, str) else ours, rule)
 
 
-def always(key: str, how: str) -> Row:
+def always(key: str, how: str) -> KeyRow:
     """It is so here whatever the key says, or nobody need ask for it."""
-    return Row(key, "always", how)
+    return KeyRow(key, "always", how)
 
 
-def unused(key: str, how: str) -> Row:
+def unused(key: str, how: str) -> KeyRow:
     """Nothing here does it. What is learned does not depend on it, so the run goes on and says so."""
-    return Row(key, "unused", how)
+    return KeyRow(key, "unused", how)
 
 
-def refused(key: str, how: str, *, harmless: tuple[Any, ...] = ()) -> Row:
+def refused(key: str, how: str, *, harmless: tuple[Any, ...] = ()) -> KeyRow:
     """Nothing here does it, and without it something else would be learned: only verl's default will do."""
-    return Row(key, "refused", how, harmless=harmless)
+    return KeyRow(key, "refused", how, harmless=harmless)

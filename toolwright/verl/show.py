@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from toolwright.config.keys import written
-from toolwright.verl.row import Setting
+from toolwright.verl.row import TranslatedSetting
 from toolwright.verl.translate import Translation
 
 ROUTE = "  ←  "
@@ -33,7 +33,7 @@ def _settings(made: Translation) -> Iterator[str]:
     yield ""
 
 
-def _said(setting: Setting, made: Translation) -> str:
+def _said(setting: TranslatedSetting, made: Translation) -> str:
     asked = made.asked
     said = [key for key in setting.because if asked.says(key)]
     if said:

@@ -15,9 +15,9 @@ from toolwright.config.names import Registered
 from toolwright.config.schema import Config
 from toolwright.failures import UserError
 from toolwright.verl import keys, words
-from toolwright.verl.asked import Asked
+from toolwright.verl.asked import VerlConfig
 from toolwright.verl.machine import Machine
-from toolwright.verl.row import Changed, Note, Problem, Row, Rule, Setting
+from toolwright.verl.row import Changed, KeyRow, Note, Rule, TranslatedSetting, TranslationProblem
 from toolwright.verl.table import ROWS, row_of
 
 PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
@@ -28,8 +28,8 @@ WORDS = ("null", "true", "false", "nan", "inf")
 class Translation:
     """`settings` in the order of the table; `notes` are for reading, `problems` stop the run."""
 
-    asked: Asked
-    settings: list[Setting] = field(default_factory=list)
+    asked: VerlConfig
+    settings: list[TranslatedSetting] = field(default_factory=list)
     ours: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -57,7 +57,7 @@ def translate(
     """Every word is judged, so that all mistakes come to light at once."""
     read = words.read(line, config=config)
     known = {key: value for key, value in read.said.items() if row_of(key)}
-    made = Translation(Asked(known, machine or Machine.here(), fit), ours=read.ours, notes=read.notes)
+    made = Translation(VerlConfig(known, machine or Machine.here(), fit), ours=read.ours, notes=read.notes)
     made.problems += read.problems
     made.problems += [_unknown(key, value) for key, value in read.said.items() if key not in known]
     _apply_rules(made)
@@ -83,13 +83,13 @@ def _apply_rules(made: Translation) -> None:
         try:
             for outcome in rule(made.asked):
                 match outcome:
-                    case Setting():
+                    case TranslatedSetting():
                         made.settings.append(outcome)
                     case Note(text):
                         made.notes.append(text)
                     case Changed(text):
                         made.changes.append(text)
-                    case Problem(text):
+                    case TranslationProblem(text):
                         made.problems.append(text)
         except UserError as error:
             made.problems.append(str(error))
@@ -120,7 +120,7 @@ def _heard(key: str, made: Translation) -> bool:
     return key in stood_on or any(key in str(keys.leaves().get(other, "")) for other in stood_on)
 
 
-def _harmless(row: Row, key: str, value: Any) -> bool:
+def _harmless(row: KeyRow, key: str, value: Any) -> bool:
     missing = object()
     return value == keys.leaves().get(key, missing) or value is None or value in row.harmless
 
@@ -131,7 +131,7 @@ def _unknown(key: str, value: Any) -> str:
     return f"{key}={written(value)}: not a key of verl's; {keys.nearest_key(key)}"
 
 
-def _not_there(setting: Setting, asked: Asked) -> str | None:
+def _not_there(setting: TranslatedSetting, asked: VerlConfig) -> str | None:
     """A key or a name that the table knows of and this version does not have yet."""
     said = ", ".join(asked.shown(key) for key in setting.because)
     target = f"{setting.ours}={written(setting.value)}"
@@ -143,6 +143,6 @@ def _not_there(setting: Setting, asked: Asked) -> str | None:
     return None
 
 
-def _wrong_type(rule: Rule, asked: Asked, error: Exception) -> str:
+def _wrong_type(rule: Rule, asked: VerlConfig, error: Exception) -> str:
     said = [asked.shown(row.key) for row in ROWS if row.rule is rule and asked.says(row.key)]
     return f"{', '.join(said) or 'verl’s defaults'}: of the wrong type ({error})"

@@ -16,7 +16,7 @@ JSON = b"application/json"
 
 
 @dataclass
-class Reply:
+class HttpReply:
     """What goes back."""
 
     body: bytes
@@ -34,7 +34,7 @@ def same(given: bytes, token: str) -> bool:
     return hmac.compare_digest(given, token.encode())
 
 
-async def send_reply(send: Send, reply: Reply, *, head: bool = False) -> None:
+async def send_reply(send: Send, reply: HttpReply, *, head: bool = False) -> None:
     headers = [
         (b"content-type", reply.content_type),
         (b"content-length", str(len(reply.body)).encode()),

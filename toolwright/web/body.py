@@ -16,7 +16,7 @@ _SLICE = 1 << 20
 _BACKSLASH = ord("\\")
 
 
-class TooLarge(Exception):
+class BodyTooLarge(Exception):
     """The body has more bytes, or more values, than are allowed."""
 
 
@@ -25,7 +25,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytearray 
     text = f"the body is larger than {limit >> 20} MiB, the most that is taken here"
     announced = header(scope, b"content-length")
     if announced.isdigit() and int(announced) > limit:
-        raise TooLarge(text)
+        raise BodyTooLarge(text)
     body = bytearray()
     while True:
         message = await receive()
@@ -33,7 +33,7 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytearray 
             return None
         body += message.get("body", b"")
         if len(body) > limit:
-            raise TooLarge(text)
+            raise BodyTooLarge(text)
         if not message.get("more_body"):
             return body
 
@@ -58,7 +58,7 @@ async def _count_values(body: bytearray) -> None:
         count += (len(parts) - in_string) // 2  # quotation marks that open a string
         count += sum(part.count(b",") + part.count(b"[") + part.count(b"{") for part in outside)
         if count > MOST_VALUES:
-            raise TooLarge(f"the body has more than {MOST_VALUES:,} values: send it in several")
+            raise BodyTooLarge(f"the body has more than {MOST_VALUES:,} values: send it in several")
         in_string ^= len(parts) % 2 == 0
         start = end
         await asyncio.sleep(0)

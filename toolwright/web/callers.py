@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from toolwright.web.address import is_loopback
-from toolwright.web.asgi import JSON, Reply, Scope, Send, same
+from toolwright.web.asgi import JSON, HttpReply, Scope, Send, same
 
 OPEN_TO_ALL = "/health"
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """This request is not answered; `status` and the text say why and what would help."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -40,7 +40,7 @@ class Callers:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
 
-    def check(self, scope: Scope) -> Reply | None:
+    def check(self, scope: Scope) -> HttpReply | None:
         """Raises `Refused`, or lets a request pass; a browser that asks first gets its whole answer here."""
         if scope["path"] == OPEN_TO_ALL:
             return None
@@ -50,7 +50,7 @@ class Callers:
         if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
             return _PREFLIGHT
         if self.token is not None and not same(_shown(headers), self.token):
-            raise Refused(401, "this server wants a token")
+            raise RequestRefused(401, "this server wants a token")
         if scope["method"] == "POST":
             _check_content_type(headers.get(b"content-type", b""))
         return None
@@ -71,7 +71,7 @@ class Callers:
 
     def _check_host(self, host: str) -> None:
         if not _answers_to(host, self.bound, self.hosts):
-            raise Refused(
+            raise RequestRefused(
                 421,
                 f"this server does not answer to the name {_name_in(host)[:200]!r}: call it by its address, "
                 "or start it with --allow-host and that name",
@@ -82,7 +82,7 @@ class Callers:
             origin = headers[b"origin"].decode("latin-1")
             own_page = origin.partition("://")[2] == headers[b"host"].decode("latin-1")
             if not own_page and origin not in self.origins:
-                raise Refused(
+                raise RequestRefused(
                     403,
                     f"web pages of {origin[:200]} may not call this server; if they should, start it with "
                     f"--allow-origin {origin[:200]}",
@@ -90,7 +90,7 @@ class Callers:
         elif headers.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             followed_link = method == "GET" and headers.get(b"sec-fetch-mode") == b"navigate"
             if not followed_link:
-                raise Refused(403, "a web page of another site may not call this server")
+                raise RequestRefused(403, "a web page of another site may not call this server")
 
 
 @lru_cache(maxsize=256)  # every call is asked this, and reading an address takes longer than all other checks
@@ -124,7 +124,7 @@ def from_options(arguments: argparse.Namespace, token: str | None) -> Callers:
     )
 
 
-_PREFLIGHT = Reply(
+_PREFLIGHT = HttpReply(
     b"",
     200,
     headers=[
@@ -146,7 +146,7 @@ def _check_content_type(given: bytes) -> None:
     kind = given.partition(b";")[0].strip().lower()
     if kind != JSON:
         found = f"it is {kind.decode('latin-1')[:100]!r}" if kind else "there is none"
-        raise Refused(415, f"send JSON with the header content-type: application/json; {found}")
+        raise RequestRefused(415, f"send JSON with the header content-type: application/json; {found}")
 
 
 def _name_in(host: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from toolwright.web.asgi import Receive, Reply, Scope, Send, send_reply
+from toolwright.web.asgi import HttpReply, Receive, Scope, Send, send_reply
 from toolwright.web.callers import OPEN_TO_ALL
 
 _OTHER_FILES = 128  # descriptors left for workers, libraries and logs
@@ -55,8 +55,10 @@ class _Places:
 
     most: int
     held: int = 0
-    arriving: dict[Connection, float] = field(default_factory=dict)  # part of a request, last heard of when
-    idle: dict[Connection, None] = field(default_factory=dict)  # between two requests
+    arriving: dict[LimitedConnection, float] = field(
+        default_factory=dict
+    )  # part of a request, last heard of when
+    idle: dict[LimitedConnection, None] = field(default_factory=dict)  # between two requests
 
     def give_up_one(self, now: float) -> None:
         """Closes the connection that has kept us waiting longest; one that is being served never."""
@@ -77,13 +79,15 @@ class Connections:
         self._held = 0
         self._by_address: dict[str, _Places] = {}
         self._reserve = _Places(limits.reserve)
-        self._due: dict[Connection, float] = {}  # connections that we wait for, and until when
+        self._due: dict[LimitedConnection, float] = {}  # connections that we wait for, and until when
         self._look_every_s = min(limits.head_s, limits.body_s, 2.0) / 4
         self._looks = False
 
-    def protocol(self, config: Any, server_state: Any, app_state: Any, _loop: Any = None) -> Connection:
+    def protocol(
+        self, config: Any, server_state: Any, app_state: Any, _loop: Any = None
+    ) -> LimitedConnection:
         """What uvicorn makes of each connection."""
-        return Connection(self, config, server_state, app_state, _loop)
+        return LimitedConnection(self, config, server_state, app_state, _loop)
 
     def enter(self, address: str, now: float) -> _Places | None:
         """The places of this address, or the reserve; None when there is no room in either."""
@@ -105,7 +109,7 @@ class Connections:
         self._reserve.held += 1
         return self._reserve
 
-    def wait_for(self, connection: Connection, due: float) -> None:
+    def wait_for(self, connection: LimitedConnection, due: float) -> None:
         """Ends the wait for what `connection` has begun to send, soon after `due`.
 
         One timer looks after all of them: most requests arrive whole, and setting one for each takes longer
@@ -116,7 +120,7 @@ class Connections:
             self._looks = True
             connection.loop.call_later(self._look_every_s, self._look, connection.loop)
 
-    def wait_no_more(self, connection: Connection) -> None:
+    def wait_no_more(self, connection: LimitedConnection) -> None:
         self._due.pop(connection, None)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -139,7 +143,7 @@ class Connections:
                 self._by_address.pop(address, None)
 
 
-class Connection(HttpToolsProtocol):
+class LimitedConnection(HttpToolsProtocol):
     """uvicorn's, with limits on what arrives."""
 
     def __init__(self, connections: Connections, *uvicorn: Any) -> None:
@@ -305,6 +309,6 @@ def _health_alone(app: Any) -> Any:
             await app(scope, receive, send)
         else:
             body = orjson.dumps({"error": "too many connections are open; try again in a second"})
-            await send_reply(send, Reply(body, 503, headers=[(b"retry-after", b"1")]))
+            await send_reply(send, HttpReply(body, 503, headers=[(b"retry-after", b"1")]))
 
     return answer

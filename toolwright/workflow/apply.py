@@ -8,17 +8,17 @@ from dataclasses import replace
 from toolwright.failures import UserError, nearest
 from toolwright.workflow import edits
 from toolwright.workflow.check import kind_of
-from toolwright.workflow.edits import Accept, Add, Edit, Prompt, Remove, Replace, Rewire
+from toolwright.workflow.edits import Accept, Add, Edit, NamedPrompt, Remove, Replace, Rewire
 from toolwright.workflow.meaning import snake
 from toolwright.workflow.operators import CHOOSE, CONTAINS, TASK, Operator, operator
 from toolwright.workflow.program import (
     ENTRY_POINT,
     PROBLEM,
-    Limits,
     Node,
     Pieces,
     Ref,
     Workflow,
+    WorkflowLimits,
     refs_of,
     swapped,
 )
@@ -56,7 +56,7 @@ def legal(
     operators: Sequence[str],
     *,
     prompts: Mapping[str, str] | None = None,
-    limits: Limits | None = None,
+    limits: WorkflowLimits | None = None,
     offers: Set[str] | None = None,
     samples: Sequence[int] = (2, 3, 5),
 ) -> dict[Edit, Workflow]:
@@ -84,9 +84,9 @@ def candidates(
     workflow: Workflow, operators: Sequence[str], *, prompts: Iterable[str], samples: Sequence[int]
 ) -> Iterator[Edit]:
     """All edits of one word each that could be meant here, without a look at where they lead."""
-    named = [Prompt(name) for name in prompts]
+    named = [NamedPrompt(name) for name in prompts]
 
-    def worded(name: str) -> list[Prompt | None]:
+    def worded(name: str) -> list[NamedPrompt | None]:
         return [None, *named] if operator(name).prompted else [None]
 
     solving = [name for name in operators if operator(name).solves]
@@ -241,7 +241,7 @@ def _rewired(workflow: Workflow, edit: Rewire) -> Workflow:
 def _set(workflow: Workflow, edit: edits.Set) -> Workflow:
     node = _node(workflow, edit.node)
     match edit.value:
-        case Prompt():
+        case NamedPrompt():
             return workflow  # whom it belongs to is seen by `_with_prompts`
         case int() if edit.what == "repeat":
             return _with_node(workflow, replace(node, repeat=edit.value))
@@ -252,10 +252,10 @@ def _set(workflow: Workflow, edit: edits.Set) -> Workflow:
 def _with_prompts(workflow: Workflow, edit: Edit, known: Mapping[str, str], old: Container[str]) -> Workflow:
     """The edit's prompt defined, and given to the node that it is for."""
     match edit:
-        case Add(prompt=Prompt() as prompt) | Replace(prompt=Prompt() as prompt):
+        case Add(prompt=NamedPrompt() as prompt) | Replace(prompt=NamedPrompt() as prompt):
             added = (node for node in workflow.nodes if node.name not in old)
             target = next(node for node in added if node.operator == edit.operator)
-        case edits.Set(value=Prompt() as prompt):
+        case edits.Set(value=NamedPrompt() as prompt):
             target = _node(workflow, edit.node)
         case _:
             return workflow

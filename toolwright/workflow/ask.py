@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from toolwright.failures import UserError
-from toolwright.providers import Chat
+from toolwright.providers import ChatModel
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
@@ -46,7 +46,7 @@ class Asking:
     """`proposals` answers at a time, each kept in the pool: a search that goes on does not ask again."""
 
     def __init__(
-        self, chat: Chat, editor: Editor, pool: ExperiencePool | None, *, search: str, proposals: int = 3
+        self, chat: ChatModel, editor: Editor, pool: ExperiencePool | None, *, search: str, proposals: int = 3
     ) -> None:
         self.chat, self.editor, self.pool = chat, editor, pool
         self.search, self.proposals = search, proposals

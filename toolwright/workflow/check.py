@@ -6,7 +6,7 @@ from collections.abc import Iterator, Set
 
 from toolwright.failures import UserError, nearest
 from toolwright.workflow.operators import CHOOSE, TASK, TASK_FIELDS, Kind, Port, is_known, operator
-from toolwright.workflow.program import Limits, Node, Pieces, Ref, Workflow
+from toolwright.workflow.program import Node, Pieces, Ref, Workflow, WorkflowLimits
 
 MOST_REPEATS = 16
 _NEEDS = {
@@ -16,7 +16,7 @@ _NEEDS = {
 }
 
 
-def problems(workflow: Workflow, limits: Limits, offers: Set[str] | None = None) -> list[str]:
+def problems(workflow: Workflow, limits: WorkflowLimits, offers: Set[str] | None = None) -> list[str]:
     """Dead nodes are looked at as well: a workflow that names what is not there was not meant so."""
     found = [*_names(workflow)]
     for node in workflow.nodes:
@@ -57,7 +57,7 @@ def _names(workflow: Workflow) -> Iterator[str]:
         seen.add(node.name)
 
 
-def _node(workflow: Workflow, node: Node, limits: Limits) -> Iterator[str]:
+def _node(workflow: Workflow, node: Node, limits: WorkflowLimits) -> Iterator[str]:
     where = f"node {node.name!r}"
     if not is_known(node.operator):
         try:
@@ -120,7 +120,7 @@ def _acyclic(workflow: Workflow) -> None:
         _ = Workflow(workflow.nodes, tuple(Ref(node.name, "") for node in workflow.nodes)).live
 
 
-def _sizes(workflow: Workflow, limits: Limits) -> Iterator[str]:
+def _sizes(workflow: Workflow, limits: WorkflowLimits) -> Iterator[str]:
     for what, size, most in (
         ("nodes", len(workflow.live), limits.nodes),
         ("nodes in a row", workflow.depth, limits.depth),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from toolwright.workflow.run import CodeRun
 
 if TYPE_CHECKING:
-    from toolwright.sandbox.client import Client, Result
+    from toolwright.sandbox.client import Client, ExecutionResult
 
 _LINES = 12  # of an error that the model is told
 _LONGEST = 1 << 18  # characters of code; more is nobody's solution
@@ -43,7 +43,7 @@ class Sandbox:
         self._own.close()
 
 
-def understood(result: Result) -> CodeRun:
+def understood(result: ExecutionResult) -> CodeRun:
     if result.ok:
         return CodeRun(True, result.stdout[:_OUTPUT])
     lines = result.stderr.strip().splitlines()[-_LINES:]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from toolwright.config.block import Block
-from toolwright.config.schema import RunConfig
+from toolwright.config.schema import CommandConfig
 
 
 class Aflow(Block):
@@ -52,7 +52,7 @@ class Guided(Block):
     experience: bool = Field(default=True, description="whether the value begins with other searches' pool")
 
 
-class Search(Block):
+class SearchConfig(Block):
     """What is looked for, how, and what it may cost. Of each data set."""
 
     select: Literal["guided", "aflow"] = Field(default="guided", description="how candidates are chosen")
@@ -93,7 +93,7 @@ class Executor(Block):
     parallel: PositiveInt = Field(default=16, description="tasks that one worker runs side by side")
 
 
-class Proposer(Block):
+class ProposerConfig(Block):
     """Who proposes edits."""
 
     name: Literal["uniform", "policy", "chat"] = Field(
@@ -133,13 +133,13 @@ class Where(Block):
     timeout_s: PositiveFloat = Field(default=3600.0, description="the longest a worker may take for its runs")
 
 
-class WorkflowConfig(RunConfig):
+class WorkflowConfig(CommandConfig):
     """The whole configuration of `workflow search`."""
 
     data: list[str] = Field(default=["simulated"], description="data sets; one search each, side by side")
-    search: Search = Search()
+    search: SearchConfig = SearchConfig()
     executor: Executor = Executor()
-    proposer: Proposer = Proposer()
+    proposer: ProposerConfig = ProposerConfig()
     runtime: Where = Where()
 
     @classmethod

@@ -11,7 +11,7 @@ from toolwright.observe.attempt import visible
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.operators import CHOOSE, TASK
 from toolwright.workflow.program import Node, Workflow, refs_of
-from toolwright.workflow.record import Record, Row, records
+from toolwright.workflow.record import CandidateRow, Record, records
 
 BOX, TALL, GAP, ACROSS = 150, 40, 34, 24  # pixels of a node, and between nodes
 STEP, LINE = 58, 11  # pixels between generations of the tree, and between its leaves
@@ -62,7 +62,7 @@ def _code(workflow: Workflow) -> str:
     return f"# graph.py\n{graph}\n\n# prompt.py\n{prompt}"
 
 
-def _score(row: Row) -> str:
+def _score(row: CandidateRow) -> str:
     return f"{100 * row.score:.1f} %"
 
 
@@ -85,7 +85,7 @@ def _curves(record: Record) -> str:
         ("best score by cost, millionths of a dollar", spent),
     ):
         if len(line) > 1:
-            chart = svg.line_chart([svg.Line("best", line, 1, marks=True)], zero=False, share=True)
+            chart = svg.line_chart([svg.ChartLine("best", line, 1, marks=True)], zero=False, share=True)
             figures.append(f"<figure><figcaption>{title}</figcaption>{chart}</figure>")
     return f'<div class="curves">{"".join(figures)}</div>'
 
@@ -185,7 +185,7 @@ def _layout(
     return taken
 
 
-def _dot(row: Row, x: float, y: float, share: float, on_path: bool) -> str:
+def _dot(row: CandidateRow, x: float, y: float, share: float, on_path: bool) -> str:
     told = f"{row.number}: {visible(row.edit) or 'start'}"
     if row.failure:
         return (

@@ -23,7 +23,7 @@ from toolwright.workflow.program import Ref
 
 
 @dataclass(frozen=True)
-class Prompt:
+class NamedPrompt:
     """A prompt by its name; with a text where that is new."""
 
     name: str
@@ -38,7 +38,7 @@ class Add:
     operator: str
     node: str
     into: bool = False
-    prompt: Prompt | None = None
+    prompt: NamedPrompt | None = None
     samples: int | None = None  # of the node before it, for an operator that compares several
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Remove:
 class Replace:
     node: str
     operator: str
-    prompt: Prompt | None = None
+    prompt: NamedPrompt | None = None
 
     def __str__(self) -> str:
         return " ".join(["replace", self.node, self.operator, *_with(self.prompt)])
@@ -80,7 +80,7 @@ class Set:
 
     node: str
     what: str
-    value: Prompt | int
+    value: NamedPrompt | int
 
     def __str__(self) -> str:
         return f"set {self.node} {self.what} {self.value}"
@@ -108,7 +108,7 @@ def parse(text: str) -> Edit:
     return edit
 
 
-def _with(prompt: Prompt | None) -> list[str]:
+def _with(prompt: NamedPrompt | None) -> list[str]:
     return [] if prompt is None else ["with", str(prompt)]
 
 
@@ -117,17 +117,17 @@ def _words(text: str) -> list[str]:
     return [found[0] for found in re.finditer(r'(?:[^\s"]+(?:"(?:[^"\\]|\\.)*")?)', text.strip())]
 
 
-def _prompt(word: str) -> Prompt | None:
+def _prompt(word: str) -> NamedPrompt | None:
     name, mark, quoted = word.partition("=")
     if not name.isidentifier():
         return None
     if not mark:
-        return Prompt(name)
+        return NamedPrompt(name)
     try:
         text = json.loads(quoted)
     except json.JSONDecodeError:
         return None
-    return Prompt(name, text) if isinstance(text, str) else None
+    return NamedPrompt(name, text) if isinstance(text, str) else None
 
 
 def _number(word: str) -> int | None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from toolwright.trajectory import Segment, Task, Trajectory
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.run import Allowance, Blame, Interpreter, Trace
+from toolwright.workflow.run import Blame, Trace, WorkflowAllowance, WorkflowInterpreter
 
 if TYPE_CHECKING:
     from toolwright.rewards import Scorer
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WorkflowOutcome:
     """How one workflow fared on one task. It is charged for what it used, whatever came of it."""
 
     task_id: str
@@ -37,7 +37,7 @@ class Outcome:
 class Evaluator(Protocol):
     """Real or simulated. The same workflow, task and seed give the same outcome, whatever else is asked."""
 
-    async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[Outcome]:
+    async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
         """One outcome a task, in order. A workflow that cannot run gets failures, not an exception."""
         ...
 
@@ -47,18 +47,18 @@ class TaskEvaluator:
 
     def __init__(
         self,
-        interpreter: Interpreter,
+        interpreter: WorkflowInterpreter,
         scorer: Scorer,
         *,
         offers: Set[str] | None = None,
         parallel: int = 16,
-        allowance: Allowance | None = None,
+        allowance: WorkflowAllowance | None = None,
     ) -> None:
         """`allowance`: what each workflow may use for the tasks of one evaluation together."""
         self.interpreter, self.scorer = interpreter, scorer
         self.offers, self.parallel, self.allowance = offers, parallel, allowance
 
-    async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[Outcome]:
+    async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
         traces = await self.traces(workflow, tasks)
         return await self.scored(tasks, traces)
 
@@ -84,7 +84,7 @@ class TaskEvaluator:
                 attempt.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def scored(self, tasks: Sequence[Task], traces: Sequence[Trace]) -> list[Outcome]:
+    async def scored(self, tasks: Sequence[Task], traces: Sequence[Trace]) -> list[WorkflowOutcome]:
         answered = [i for i, trace in enumerate(traces) if trace.answer is not None]
         judged = {i: _as_attempt(tasks[i], traces[i].answer or "") for i in answered}
         if judged:
@@ -97,12 +97,12 @@ def _as_attempt(task: Task, answer: str) -> Trajectory:
     return Trajectory(task, group=task.id, segments=[Segment("policy", [], text=answer)])
 
 
-def _outcome(trace: Trace, judged: Trajectory | None) -> Outcome:
+def _outcome(trace: Trace, judged: Trajectory | None) -> WorkflowOutcome:
     score, failure, blame = 0.0, trace.failure, trace.blame
     if judged is not None and judged.failure is not None:
         failure, blame = f"it could not be scored: {judged.failure.message}", "infrastructure"
     elif judged is not None:
         score = judged.reward or 0.0
-    return Outcome(
+    return WorkflowOutcome(
         trace.task_id, score, trace.cost, len(trace.calls), failure, blame, trace.tokens, trace.seconds
     )

@@ -32,14 +32,14 @@ from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.propose import Editor, Uniform
 from toolwright.workflow.purse import Purse
 from toolwright.workflow.record import FOLDER, Record
-from toolwright.workflow.runner import Bench, Workers
-from toolwright.workflow.search import Budget, Found, Proposer, Round, Search
+from toolwright.workflow.runner import Bench, RayBench
+from toolwright.workflow.search import Found, Proposer, SearchBudget, SearchRound, WorkflowSearch
 from toolwright.workflow.select import AflowSelection, Selection
 from toolwright.workflow.tree import schedule
 from toolwright.workflow.value import Prior
 
 if TYPE_CHECKING:
-    from toolwright.workflow.policy import Policy
+    from toolwright.workflow.policy import EditPolicy
 
 
 class Hunt:
@@ -53,7 +53,7 @@ class Hunt:
             name: sites.build(config, name, cache=self.cache, purse=self.purses[name]) for name in config.data
         }
         self.pool = ExperiencePool(config.search.pool or folder.path / "pool.db")
-        self.policy: Policy | None = None  # where all searches share one
+        self.policy: EditPolicy | None = None  # where all searches share one
         self.started = time.monotonic()
 
     async def go(self) -> dict[str, Record]:
@@ -73,7 +73,7 @@ class Hunt:
         beginning = begun(config.search)
         place = self.folder.path / "workspace" / named(name) / "workflows"
         journal = Journal(place, beginning, data_set=named(name), tasks=site.tasks())
-        search = Search(
+        search = WorkflowSearch(
             name=f"{name}-{config.run.seed}",
             setting=site.setting,
             kind=site.kind,
@@ -83,7 +83,7 @@ class Hunt:
             proposer=await self._proposer(name, site, opened),
             runner=bench,
             pool=self.pool,
-            budget=Budget(config.search.runs, config.search.cost),
+            budget=SearchBudget(config.search.runs, config.search.cost),
             seed=config.run.seed,
             limits=site.limits,
             converge=config.search.converge,
@@ -111,14 +111,14 @@ class Hunt:
             None if cost is None else Purse(cost, str(self.folder.path.absolute() / f"cost/{stem(name)}.db"))
         )
 
-    def _bench(self, name: str) -> Bench | Workers:
+    def _bench(self, name: str) -> Bench | RayBench:
         runtime, site, purse = self.config.runtime, self.sites[name], self.purses[name]
         if runtime.name == "local":
             return Bench(site, self.pool)
         if purse is not None:
             site = sites.build(self.config, name, cache=self.cache, purse=purse.serve())
         pool = self.pool.serve(f"pool-{self.folder.path.resolve()}".replace("/", "-"))
-        return Workers(site, pool, count=runtime.workers, timeout_s=runtime.timeout_s)
+        return RayBench(site, pool, count=runtime.workers, timeout_s=runtime.timeout_s)
 
     def _selection(self, site: sites.Site) -> Selection:
         search = self.config.search
@@ -166,8 +166,8 @@ class Hunt:
             served(policy, pool=self.pool, search=kept, samples=own.samples)
         )
 
-    def _policy(self, editor: Editor) -> Policy:
-        from toolwright.workflow.policy import Policy, configured
+    def _policy(self, editor: Editor) -> EditPolicy:
+        from toolwright.workflow.policy import EditPolicy, configured
 
         own = self.config.proposer
         if self.policy is not None:
@@ -177,7 +177,7 @@ class Hunt:
         # One with random weights would prefer whatever is short: what it has learned since is its prior.
         relative = own.path is None and not own.warm and not own.served
         trained = configured(path, own.train, seed=self.config.run.seed)
-        policy = Policy(trained, editor, every=own.every, relative=relative)
+        policy = EditPolicy(trained, editor, every=own.every, relative=relative)
         if own.shared:
             self.policy = policy
         return policy
@@ -216,7 +216,7 @@ class Hunt:
             await bench.close()
         return scores
 
-    def _watch(self, name: str, search: Search, round: Round, journal: Journal) -> None:
+    def _watch(self, name: str, search: WorkflowSearch, round: SearchRound, journal: Journal) -> None:
         Record.of(search, select=self.config.search.select).save(self._file(name))
         journal.write(search, (job.candidate for job in round.jobs))
         best, start = search.tree[round.best], search.tree.start
@@ -272,7 +272,7 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     return folder.path
 
 
-def begun(search: schema.Search) -> Beginning:
+def begun(search: schema.SearchConfig) -> Beginning:
     """What a search starts from."""
     path = search.start
     if path is None:

@@ -41,7 +41,7 @@ def configured(folder: Path, words: Sequence[str] = (), *, seed: int = 0) -> sch
     return config
 
 
-class Policy:
+class EditPolicy:
     """`every`: how many edits are tried between two lessons; 0: it is asked and never taught. `relative`: its
     prior is what it has learned since it began, for one that began with random weights and would else prefer
     whatever is short."""

@@ -78,7 +78,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Limits:
+class WorkflowLimits:
     """What a workflow may take for one task: the first four are looked at before any call is made."""
 
     calls: int = 20  # of the model, in the worst case
@@ -184,16 +184,16 @@ class Workflow:
         """Those in use, each as often as it is."""
         return sorted(node.operator for node in self.live)
 
-    def problems(self, limits: Limits | None = None, offers: Set[str] | None = None) -> list[str]:
+    def problems(self, limits: WorkflowLimits | None = None, offers: Set[str] | None = None) -> list[str]:
         """All that is wrong with it, in words; an empty list for one that may run. Makes no call.
 
         `offers`: what the tasks and the machine have of the operators' `needs`; None: all of it.
         """
         from toolwright.workflow.check import problems
 
-        return problems(self, limits or Limits(), offers)
+        return problems(self, limits or WorkflowLimits(), offers)
 
-    def checked(self, limits: Limits | None = None, offers: Set[str] | None = None) -> Workflow:
+    def checked(self, limits: WorkflowLimits | None = None, offers: Set[str] | None = None) -> Workflow:
         """Itself, or a UserError with its first problem."""
         found = self.problems(limits, offers)
         if found:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from toolwright.workflow.apply import legal
 from toolwright.workflow.edits import Accept
 from toolwright.workflow.pool import Experience
-from toolwright.workflow.program import Limits, Workflow
+from toolwright.workflow.program import Workflow, WorkflowLimits
 from toolwright.workflow.state import WorkflowState
 from toolwright.workflow.tree import Proposal
 
@@ -19,7 +19,7 @@ class Editor:
 
     operators: Sequence[str]
     prompts: Mapping[str, str] = field(default_factory=dict)  # that may be given to operators, by name
-    limits: Limits = field(default_factory=Limits)
+    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
     offers: Set[str] | None = None  # what the data set offers to operators that need it; None: all
 
     def edits(self, workflow: Workflow) -> dict[str, Workflow]:

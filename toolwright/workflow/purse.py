@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.providers.accounts import Amount
-from toolwright.providers.budget import Budget, Spending
+from toolwright.providers.budget import Spending, SpendingBudget
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Purse:
     def open(self) -> Spending:
         if self.actor is not None:
             return _Asked(self.actor)
-        return Budget(dollars=self.dollars, file=Path(self.file))
+        return SpendingBudget(dollars=self.dollars, file=Path(self.file))
 
     def serve(self) -> Purse:
         """The same for all workers of a Ray cluster: an actor on this node keeps the books."""
@@ -41,7 +41,7 @@ class Keeper:
     might have cost counts as spent: nobody knows how far they had come."""
 
     def __init__(self, dollars: float, file: str) -> None:
-        self.budget = Budget(dollars=dollars, file=Path(file))
+        self.budget = SpendingBudget(dollars=dollars, file=Path(file))
         self._life: dict[str, int] = {}
         self._held: dict[str, dict[int, Amount]] = {}
 

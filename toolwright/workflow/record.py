@@ -10,13 +10,13 @@ from pathlib import Path
 
 from toolwright.failures import UserError
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.search import Search
+from toolwright.workflow.search import WorkflowSearch
 
 FOLDER = "searches"
 
 
 @dataclass(frozen=True)
-class Row:
+class CandidateRow:
     """One candidate, as it was known when the file was written."""
 
     number: int
@@ -54,43 +54,55 @@ class Record:
     budget: int
     best: int
     why: str  # it ended; empty while it goes on
-    rows: Sequence[Row]
+    rows: Sequence[CandidateRow]
     curve: Sequence[Moment]
     held_out: dict[str, float]  # scores on tasks that the search never saw, of `start` and `best`
 
     @classmethod
     def of(
-        cls, search: Search, *, select: str, why: str = "", held_out: dict[str, float] | None = None
+        cls, search: WorkflowSearch, *, select: str, why: str = "", held_out: dict[str, float] | None = None
     ) -> Record:
         rows = []
         for c in search.tree:
             score, sd = search.selection.score(c) if c.runs else (0.0, 0.0)
             program = c.workflow.to_json()
             rows.append(
-                Row(c.number, c.parent, c.edit, score, sd, c.mean, len(c.runs), c.cost, c.prior, c.failure,
-                    c.failures, program)
-            )  # fmt: skip
+                CandidateRow(
+                    c.number,
+                    c.parent,
+                    c.edit,
+                    score,
+                    sd,
+                    c.mean,
+                    len(c.runs),
+                    c.cost,
+                    c.prior,
+                    c.failure,
+                    c.failures,
+                    program,
+                )
+            )
         curve = [Moment(r.runs, r.cost, r.best, r.score) for r in search.rounds]
         best = search.selection.best(search.tree).number
         return cls(search.setting, select, search.budget.runs, best, why, rows, curve, held_out or {})
 
     @property
-    def start(self) -> Row:
+    def start(self) -> CandidateRow:
         return self.rows[0]
 
     @property
-    def winner(self) -> Row:
+    def winner(self) -> CandidateRow:
         return self.rows[self.best]
 
     @property
-    def path(self) -> list[Row]:
+    def path(self) -> list[CandidateRow]:
         """From the start to the best."""
         found = [self.winner]
         while (parent := found[-1].parent) is not None:
             found.append(self.rows[parent])
         return found[::-1]
 
-    def children(self, number: int) -> list[Row]:
+    def children(self, number: int) -> list[CandidateRow]:
         return [row for row in self.rows if row.parent == number]
 
     def save(self, path: Path) -> None:
@@ -104,7 +116,7 @@ class Record:
     def load(cls, path: Path) -> Record:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            told["rows"] = [Row(**row) for row in told["rows"]]
+            told["rows"] = [CandidateRow(**row) for row in told["rows"]]
             told["curve"] = [Moment(**moment) for moment in told["curve"]]
             return cls(**told)
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -15,11 +15,11 @@ from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.providers.budget import BudgetSpent
 from toolwright.trajectory import Task
 from toolwright.workflow.operators import CHOOSE, TASK
-from toolwright.workflow.program import Limits, Node, Pieces, Ref, Workflow, refs_of
+from toolwright.workflow.program import Node, Pieces, Ref, Workflow, WorkflowLimits, refs_of
 
 if TYPE_CHECKING:
-    from toolwright.providers import Chat
-    from toolwright.tools.call import Call
+    from toolwright.providers import ChatModel
+    from toolwright.tools.call import ToolRequest
     from toolwright.tools.toolbox import Toolbox
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 Blame = Literal["", "workflow", "infrastructure"]
 
 
-class Stopped(Exception):
+class LimitReached(Exception):
     """The workflow reached a limit; what it used until then is charged."""
 
 
@@ -80,7 +80,7 @@ class Trace:
 
 
 @dataclass
-class Allowance:
+class WorkflowAllowance:
     """What a workflow may use for all its tasks together; shared by those that run side by side."""
 
     calls: int | None = None
@@ -99,27 +99,27 @@ class Allowance:
         return next((name for name, amount in left.items() if amount is not None and amount <= 0), "")
 
 
-class Interpreter:
+class WorkflowInterpreter:
     """Runs workflows on tasks. Holds what they all use, and nothing of any one of them."""
 
     def __init__(
         self,
-        chat: Chat,
+        chat: ChatModel,
         *,
         runner: CodeRunner | None = None,
         tools: Toolbox | None = None,
-        limits: Limits | None = None,
+        limits: WorkflowLimits | None = None,
         seed: int = 0,
         temperature: float = 0.7,
         max_tokens: int = 2048,
     ) -> None:
         self.chat, self.runner, self.tools = chat, runner, tools
-        self.limits = limits or Limits()
+        self.limits = limits or WorkflowLimits()
         self.seed, self.temperature, self.max_tokens = seed, temperature, max_tokens
         # A model that answers at once gains nothing from being asked side by side.
         self.side_by_side = bool(getattr(chat, "waits", True))
 
-    async def run(self, workflow: Workflow, task: Task, allowance: Allowance | None = None) -> Trace:
+    async def run(self, workflow: Workflow, task: Task, allowance: WorkflowAllowance | None = None) -> Trace:
         """What came of it, failures included. Raises what is the user's to mend, or the budget's end."""
         attempt = _Attempt(self, workflow, task, allowance)
         trace, started = attempt.trace, time.perf_counter()
@@ -128,7 +128,10 @@ class Interpreter:
                 trace.answer = await attempt.text(workflow.output)
         except TimeoutError:
             trace.blame, trace.failure = "workflow", f"it took longer than {self.limits.seconds:g} s"
-        except (Stopped, TaskFailure) as error:  # a call that a provider refuses for its content is its own
+        except (
+            LimitReached,
+            TaskFailure,
+        ) as error:  # a call that a provider refuses for its content is its own
             trace.blame, trace.failure = "workflow", str(error)
         except InfrastructureFailure as error:
             trace.blame, trace.failure = "infrastructure", str(error)
@@ -145,7 +148,11 @@ class _Attempt:
     """One workflow on one task."""
 
     def __init__(
-        self, interpreter: Interpreter, workflow: Workflow, task: Task, allowance: Allowance | None
+        self,
+        interpreter: WorkflowInterpreter,
+        workflow: Workflow,
+        task: Task,
+        allowance: WorkflowAllowance | None,
     ) -> None:
         self.interpreter, self.workflow, self.task = interpreter, workflow, task
         self.allowance = allowance
@@ -219,7 +226,7 @@ class _Attempt:
         step = Step(self, node, number)
         try:
             return await node.kind(step, inputs, node.settings)
-        except (Stopped, TaskFailure, InfrastructureFailure, UserError, BudgetSpent, TimeoutError):
+        except (LimitReached, TaskFailure, InfrastructureFailure, UserError, BudgetSpent, TimeoutError):
             raise
         except Exception as error:
             log.warning("operator %s raised", node.operator, exc_info=error)
@@ -243,14 +250,14 @@ class _Attempt:
         limits, trace, own = self.interpreter.limits, self.trace, self.interpreter
         left = limits.tokens - trace.tokens
         if self._asked >= limits.calls:
-            raise Stopped(f"it asked for more than {limits.calls} calls of the model")
+            raise LimitReached(f"it asked for more than {limits.calls} calls of the model")
         if left <= 0:
-            raise Stopped(f"it used more than {limits.tokens} tokens")
+            raise LimitReached(f"it used more than {limits.tokens} tokens")
         if limits.money is not None and trace.cost >= limits.money:
-            raise Stopped(f"it cost more than ${limits.money:g}")
+            raise LimitReached(f"it cost more than ${limits.money:g}")
         if self.allowance is not None:
             if lacking := self.allowance.lacking:
-                raise Stopped(f"the {lacking} that the workflow may use for all its tasks are used up")
+                raise LimitReached(f"the {lacking} that the workflow may use for all its tasks are used up")
             self.allowance.spend(calls=1)
         self._asked += 1
         identity, _ = self.workflow.identities[step.node.name]
@@ -304,7 +311,7 @@ class Step:
             raise UserError(f"{self.node.operator} runs code, and no sandbox was given to run it in")
         return await runner.run(code)
 
-    async def call_tool(self, call: Call) -> str:
+    async def call_tool(self, call: ToolRequest) -> str:
         tools = self._attempt.interpreter.tools
         if tools is None:
             raise UserError(f"{self.node.operator} is a tool, and none are configured; see docs/tools.md")

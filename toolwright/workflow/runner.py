@@ -74,21 +74,21 @@ class Bench:
         await self._opened.close()
 
 
-class Worker(Bench):
+class BenchWorker(Bench):
     """A bench in a process of its own."""
 
     async def chunk(self, program: dict[str, Any], runs: Sequence[Run]) -> list[Payment]:
         return list((await self.run(Workflow.from_json(program), runs)).values())
 
 
-class Workers:
+class RayBench:
     """A bench over Ray: chunks of runs go to whoever is idle, a worker that dies is made again."""
 
     def __init__(self, site: Site, pool: ExperiencePool, *, count: int, timeout_s: float = 3600.0) -> None:
         import ray
 
         self.timeout_s = timeout_s
-        made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Worker)
+        made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(BenchWorker)
         self.actors: list[Any] = [made.remote(site, pool) for _ in range(count)]
         self.idle: asyncio.Queue[Any] | None = None
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from toolwright.failures import UserError
 from toolwright.providers.budget import BudgetSpent
 from toolwright.workflow.pool import Experience, ExperiencePool, Payment
-from toolwright.workflow.program import Limits, Workflow
+from toolwright.workflow.program import Workflow, WorkflowLimits
 from toolwright.workflow.select import Selection
 from toolwright.workflow.state import Tried, WorkflowState
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree
@@ -42,7 +42,7 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
-class Budget:
+class SearchBudget:
     """What a search may spend: runs, and money if that is limited."""
 
     runs: int
@@ -50,7 +50,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Round:
+class SearchRound:
     """What a round has changed, for whoever watches."""
 
     number: int
@@ -69,11 +69,11 @@ class Found:
     tree: Tree
     best: Candidate
     scores: Mapping[int, tuple[float, float]]  # of every candidate that ran: as believed, mean and sd
-    rounds: Sequence[Round]
+    rounds: Sequence[SearchRound]
     why: str  # it ended: budget, converged or exhausted
 
 
-class Search:
+class WorkflowSearch:
     def __init__(
         self,
         *,
@@ -85,18 +85,18 @@ class Search:
         proposer: Proposer,
         runner: Runner,
         pool: ExperiencePool | None,
-        budget: Budget,
+        budget: SearchBudget,
         seed: int,
-        limits: Limits | None = None,
+        limits: WorkflowLimits | None = None,
         converge: bool = True,
         carried: Sequence[Proposal] = (),
-        watch: Callable[[Search, Round], None] | None = None,
+        watch: Callable[[WorkflowSearch, SearchRound], None] | None = None,
     ) -> None:
         self.name, self.setting, self.kind, self.seed = name, setting, kind, seed
         self.selection, self.proposer, self.runner, self.pool = selection, proposer, runner, pool
         self.budget, self.limits, self.converge, self.watch = budget, limits, converge, watch
         self.tree, self._carried = Tree(start), list(carried)
-        self.rounds: list[Round] = []
+        self.rounds: list[SearchRound] = []
         self._asked: dict[int, int] = {}
         self._penniless = False  # a call was refused for its cost
         self._keep_workflow(self.tree.start)
@@ -185,7 +185,7 @@ class Search:
         best = self.selection.best(self.tree)
         runs, cost = self.tree.spent()
         score = self.selection.score(best)[0]
-        self.rounds.append(Round(len(self.rounds), jobs, best.number, score, runs, cost, lesson))
+        self.rounds.append(SearchRound(len(self.rounds), jobs, best.number, score, runs, cost, lesson))
         if self.watch is not None:
             self.watch(self, self.rounds[-1])
 

@@ -15,14 +15,14 @@ from toolwright.agents import formats
 from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.engines.thread import InThread
-from toolwright.providers import Chat, close, open_chat
+from toolwright.providers import ChatModel, close, open_chat
 from toolwright.providers.local import LocalModel
-from toolwright.providers.settings import Price, Settings
-from toolwright.serve.app import App
-from toolwright.serve.service import Service
+from toolwright.providers.settings import ChatSettings, Price
+from toolwright.serve.app import ServeApp
+from toolwright.serve.service import ModelService
 from toolwright.web import serving
 from toolwright.web.callers import Callers
-from toolwright.workflow.policy import Policy, messages, offered
+from toolwright.workflow.policy import EditPolicy, messages, offered
 from toolwright.workflow.pool import Experience, ExperiencePool
 from toolwright.workflow.run import seed_of
 from toolwright.workflow.state import WorkflowState
@@ -39,8 +39,8 @@ class ServedPolicy:
 
     def __init__(
         self,
-        policy: Policy,
-        chat: Chat,
+        policy: EditPolicy,
+        chat: ChatModel,
         engine: InThread,
         *,
         pool: ExperiencePool | None,
@@ -97,18 +97,18 @@ def chances(edits: Sequence[str], drawn: Sequence[Drawn]) -> list[float]:
 
 @contextlib.asynccontextmanager
 async def served(
-    policy: Policy, *, pool: ExperiencePool | None, search: str, samples: int
+    policy: EditPolicy, *, pool: ExperiencePool | None, search: str, samples: int
 ) -> AsyncIterator[ServedPolicy]:
     """On a free port of this machine, until the search is over."""
-    config = schema.Engine(slots=max(1, samples))
+    config = schema.EngineConfig(slots=max(1, samples))
     decoder, tokenizer = policy.learner.policy.decoder, policy.tokenizer
     engine = InThread(
         NativeEngine(config, decoder=decoder, tokenizer=tokenizer, dtype=policy.learner.policy.dtype)
     )
     model = LocalModel(NAME, engine, tokenizer, formats.build("auto", {}, tokenizer))
     try:
-        async with serving.hosted(App(Service(model, queue_limit=4 * samples), Callers())) as url:
-            settings = Settings(
+        async with serving.hosted(ServeApp(ModelService(model, queue_limit=4 * samples), Callers())) as url:
+            settings = ChatSettings(
                 provider="openai",
                 model=NAME,
                 base_url=f"{url}/v1",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from toolwright.observe.attempt import visible
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.diagram import as_text
-from toolwright.workflow.record import Record, Row
+from toolwright.workflow.record import CandidateRow, Record
 
 MOST_CHILDREN = 4  # of a candidate, without --full: the best
 
@@ -36,7 +36,7 @@ def tree(record: Record, *, full: bool) -> Iterator[str]:
     """A line a candidate, below its parent; those on the way to the best are marked."""
     way = {row.number for row in record.path}
 
-    def below(row: Row, indent: str, last: bool) -> Iterator[str]:
+    def below(row: CandidateRow, indent: str, last: bool) -> Iterator[str]:
         branch = "" if row.parent is None else "└─ " if last else "├─ "
         mark = "*" if row.number in way else " "
         yield f"{mark} {indent}{branch}{row.number:<3} {_found(row)}  {visible(row.edit) or 'start'}"
@@ -75,11 +75,11 @@ def code(record: Record) -> str:
     return f"# graph.py\n{graph}\n# prompt.py\n{prompt}"
 
 
-def _score(row: Row) -> str:
+def _score(row: CandidateRow) -> str:
     return f"{100 * row.score:5.1f} % ± {100 * row.sd:.1f} ({row.runs} runs)"
 
 
-def _found(row: Row) -> str:
+def _found(row: CandidateRow) -> str:
     if row.failure:
         return f"refused: {visible(row.failure)}"
     failed = f", {sum(row.failures.values())} failed" if row.failures else ""

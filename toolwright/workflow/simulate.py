@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import UserError
-from toolwright.providers import Reply
+from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
 from toolwright.workflow.operators import (
     answer_generate,
@@ -197,14 +197,14 @@ class SimulatedChat:
         seed: int | None = None,
         stop: Sequence[str] = (),
         tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> Reply:
+    ) -> ChatReply:
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
         prompt = messages[-1]["content"]
         operator, text = self.answered(prompt, seed or 0)
         prompt_tokens, written = len(prompt) // 4 + 1, min(_WRITTEN[operator], max_tokens)
         cost = (prompt_tokens * self.world.price_in + written * self.world.price_out) / 1e6
-        return Reply(text, (), prompt_tokens, written, cost, self.latency_s)
+        return ChatReply(text, (), prompt_tokens, written, cost, self.latency_s)
 
     def answered(self, prompt: str, seed: int) -> tuple[str, str]:
         """Which operator asked, and what it is told."""

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolwright.failures import UserError
-from toolwright.providers import Chat, close
+from toolwright.providers import ChatModel, close
 from toolwright.providers.budget import Budgeted
-from toolwright.providers.settings import Price, Settings
+from toolwright.providers.settings import ChatSettings, Price
 from toolwright.trajectory import Task
 from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.datasets import load
 from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
-from toolwright.workflow.program import Limits
+from toolwright.workflow.program import WorkflowLimits
 from toolwright.workflow.purse import Purse
-from toolwright.workflow.run import CodeRunner, Interpreter, seed_of
+from toolwright.workflow.run import CodeRunner, WorkflowInterpreter, seed_of
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Site(Protocol):
     """Where runs are made: data alone, opened in the process that makes them."""
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> WorkflowLimits: ...
 
     @property
     def parallel(self) -> int:
@@ -69,7 +69,7 @@ class Opened:
     one place to run code. The same run made again in another repeat is another draw."""
 
     def __init__(
-        self, chat: Chat, scorer: Scorer, runner: CodeRunner, evaluator: Callable[[int], Evaluator]
+        self, chat: ChatModel, scorer: Scorer, runner: CodeRunner, evaluator: Callable[[int], Evaluator]
     ) -> None:
         self.chat, self.scorer, self.runner = chat, scorer, runner
         self._evaluator = evaluator
@@ -133,12 +133,12 @@ def build(
     )
 
 
-def chat_settings(where: str, told: Mapping[str, Any]) -> Settings:
+def chat_settings(where: str, told: Mapping[str, Any]) -> ChatSettings:
     """Checked with its key and its price: what is missing is said before anything is paid for."""
     from toolwright.config.validate import validated
     from toolwright.providers import check
 
-    settings = validated(Settings, dict(told), origin=lambda key: f"{where}.{key}")
+    settings = validated(ChatSettings, dict(told), origin=lambda key: f"{where}.{key}")
     check(settings)
     return settings
 
@@ -156,7 +156,7 @@ class SimulatedSite:
     latency_s: float = 0.0
     parallel: int = 16
     purse: Purse | None = None  # what calls are paid from, where that is limited
-    limits: Limits = field(default_factory=Limits)
+    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
 
     @property
     def setting(self) -> str:
@@ -186,14 +186,16 @@ class SimulatedSite:
         from toolwright.rewards import Scorer
 
         world = World.drawn(self.seed)
-        chat: Chat = SimulatedChat(world, latency_s=self.latency_s)
+        chat: ChatModel = SimulatedChat(world, latency_s=self.latency_s)
         if self.purse is not None:
             price = Price(input=world.price_in, output=world.price_out)
             chat = Budgeted(chat, self.purse.open(), price=price)
         scorer, runner = Scorer(schema.Reward(workers=1), default="numeric"), SimulatedRunner()
 
         def evaluator(repeat: int) -> Evaluator:
-            own = Interpreter(chat, runner=runner, limits=self.limits, seed=seed_of(self.seed, repeat))
+            own = WorkflowInterpreter(
+                chat, runner=runner, limits=self.limits, seed=seed_of(self.seed, repeat)
+            )
             return TaskEvaluator(own, scorer, parallel=self.parallel)
 
         return Opened(chat, scorer, runner, evaluator)
@@ -219,11 +221,11 @@ class DataSite:
     cache: str | None = None
     parallel: int = 16
     purse: Purse | None = None  # what calls are paid from, where that is limited
-    limits: Limits = field(default_factory=Limits)
+    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
 
     @property
     def setting(self) -> str:
-        model = Settings.model_validate_json(self.chat)
+        model = ChatSettings.model_validate_json(self.chat)
         return f"{self.name}/{self.split} with {model.provider}:{model.model} at {self.temperature:g}"
 
     @property
@@ -254,7 +256,7 @@ class DataSite:
         from toolwright.workflow.code import Sandbox
 
         chat = open_chat(
-            Settings.model_validate_json(self.chat),
+            ChatSettings.model_validate_json(self.chat),
             budget=None if self.purse is None else self.purse.open(),
             cache=None if self.cache is None else Path(self.cache),
         )
@@ -262,7 +264,7 @@ class DataSite:
         runner = Sandbox()
 
         def evaluator(repeat: int) -> Evaluator:
-            own = Interpreter(
+            own = WorkflowInterpreter(
                 chat,
                 runner=runner,
                 limits=self.limits,

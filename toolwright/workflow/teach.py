@@ -39,7 +39,7 @@ def teach(
     """`folder/warm/model` speaks the language: `sft task=workflow`, random legal edits. `folder/model` has
     then seen, in simulated worlds, what every edit of a state gains, and learned it by GiGPO: groups by
     state, step rewards from gains. The words are the trainer's: update.policy.lr=3e-4, …"""
-    from toolwright.workflow.policy import Policy, configured
+    from toolwright.workflow.policy import EditPolicy, configured
 
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is there already; name another folder")
@@ -49,7 +49,7 @@ def teach(
     own = [word for word in LESSON if word.partition("=")[0] not in said]
     site = SimulatedSite(seed=FIRST_WORLD, count=TASKS)
     editor = Editor(site.operators, site.prompts, site.limits)
-    policy = Policy(configured(spoken, [*own, *words], seed=seed), editor, every=0)
+    policy = EditPolicy(configured(spoken, [*own, *words], seed=seed), editor, every=0)
     pool = ExperiencePool(folder / "pool.db")
     for lesson in range(lessons):
         first = FIRST_WORLD + (seed * lessons + lesson) * worlds

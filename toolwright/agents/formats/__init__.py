@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from toolwright.agents.formats.thinking import spoken
 from toolwright.failures import UserError, nearest
 from toolwright.registry import Registry
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 if TYPE_CHECKING:
     from toolwright.models.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ Offered = Mapping[str, Mapping[str, Any]]
 Schemas = Sequence[Mapping[str, Any]]
 
 
-class Format(ABC):
+class CallFormat(ABC):
     """One way to write calls. It keeps no state: attempts share it."""
 
     inline = False  # answers go on in the policy's own turn, not as messages after it
@@ -33,17 +33,17 @@ class Format(ABC):
         """Strings one of which every call begins with: what stands before the first is words to the user."""
         return ("",)
 
-    def parse(self, text: str, offered: Offered) -> list[Call | Malformed]:
+    def parse(self, text: str, offered: Offered) -> list[ToolRequest | Malformed]:
         """Every call in what the policy said aloud, in order. Never raises, whatever the text."""
         said, _ = spoken(text)
         return self.read(said, offered)
 
     @abstractmethod
-    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
+    def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
         """As `parse`, of a text without thoughts."""
 
     @abstractmethod
-    def write(self, call: Call, offered: Offered) -> str:
+    def write(self, call: ToolRequest, offered: Offered) -> str:
         """A call as the policy would write it, for demonstrations."""
 
     @abstractmethod
@@ -55,10 +55,10 @@ class Format(ABC):
         return text
 
 
-FORMATS: Registry[Callable[..., Format]] = Registry("call format", "toolwright.agents.formats")
+FORMATS: Registry[Callable[..., CallFormat]] = Registry("call format", "toolwright.agents.formats")
 
 
-def build(name: str, params: Mapping[str, Any], tokenizer: Tokenizer) -> Format:
+def build(name: str, params: Mapping[str, Any], tokenizer: Tokenizer) -> CallFormat:
     """The format of that name; `params` are its own settings, such as the names of tags."""
     entry = FORMATS.get(name)
     given = entry.accepted(tokenizer=tokenizer)

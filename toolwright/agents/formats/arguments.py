@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from toolwright.models.tokenizer import clean
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 DEEPEST = 32  # no tool takes more levels, and what is deeper breaks whoever walks it
 
@@ -32,7 +32,7 @@ def read_json(text: str, start: int = 0) -> tuple[Any, int]:
         raise Unreadable(f"it is not valid JSON: {error}") from None
 
 
-def call_of(value: Any) -> Call | Malformed:
+def call_of(value: Any) -> ToolRequest | Malformed:
     """`{"name": …, "arguments": {…}}`, whoever calls the arguments `parameters`."""
     if not isinstance(value, dict):
         return Malformed("a call is a JSON object with a name and arguments")
@@ -50,7 +50,7 @@ def call_of(value: Any) -> Call | Malformed:
     if not isinstance(arguments, dict):
         return Malformed('"arguments" must be a JSON object')
     identity = value.get("id")
-    return Call(name, arguments, id=identity if isinstance(identity, str) else "")
+    return ToolRequest(name, arguments, id=identity if isinstance(identity, str) else "")
 
 
 def typed(text: str, schema: Mapping[str, Any]) -> Any:
@@ -64,12 +64,12 @@ def typed(text: str, schema: Mapping[str, Any]) -> Any:
     return text if text[end:].strip() else value
 
 
-def from_body(name: str, body: str, schema: Mapping[str, Any]) -> Call | Malformed:
+def from_body(name: str, body: str, schema: Mapping[str, Any]) -> ToolRequest | Malformed:
     """A call whose format has room for a single text: that is the tool's first parameter."""
     properties = schema.get("properties") or {}
     required = schema.get("required") or []
     if not properties:
-        return Malformed(f"{name} takes no arguments") if body.strip() else Call(name)
+        return Malformed(f"{name} takes no arguments") if body.strip() else ToolRequest(name)
     if len(required) > 1:
         try:
             value, end = read_json(body)
@@ -78,12 +78,12 @@ def from_body(name: str, body: str, schema: Mapping[str, Any]) -> Call | Malform
             return Malformed(f"{name} takes a JSON object with {wanted}, and this cannot be read: {reason}")
         if not isinstance(value, dict) or body[end:].strip():
             return Malformed(f"{name} takes a JSON object with {', '.join(required)}")
-        return Call(name, value)
+        return ToolRequest(name, value)
     first = required[0] if required else next(iter(properties))
-    return Call(name, {first: typed(body, properties.get(first) or {})})
+    return ToolRequest(name, {first: typed(body, properties.get(first) or {})})
 
 
-def to_body(call: Call, schema: Mapping[str, Any]) -> str:
+def to_body(call: ToolRequest, schema: Mapping[str, Any]) -> str:
     """The inverse of `from_body`."""
     required = schema.get("required") or []
     if len(required) > 1 or len(call.arguments) > 1:

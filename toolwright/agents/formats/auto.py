@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwright.agents.formats import FORMATS, Format
+from toolwright.agents.formats import FORMATS, CallFormat
 from toolwright.agents.formats.hermes import Hermes
 from toolwright.agents.formats.llama3 import Llama3
 from toolwright.agents.formats.qwen3_coder import Qwen3Coder
@@ -11,7 +11,7 @@ from toolwright.models.tokenizer import Tokenizer
 
 
 @FORMATS.register("auto")
-def auto(tokenizer: Tokenizer) -> Format:
+def auto(tokenizer: Tokenizer) -> CallFormat:
     source = tokenizer.chat.source if tokenizer.config.get("chat_template") else ""
     if "<function=" in source:
         return Qwen3Coder()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from toolwright.agents.formats import FORMATS, Format, Offered, Schemas, described
+from toolwright.agents.formats import FORMATS, CallFormat, Offered, Schemas, described
 from toolwright.agents.formats.arguments import from_body, to_body
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 FENCE = re.compile(r"^[ \t]*```[ \t]*([\w.+-]*)[ \t]*\r?$", re.MULTILINE)
 PYTHON = ("python", "py", "python3")
 
 
 @FORMATS.register("fenced")
-class Fenced(Format):
+class Fenced(CallFormat):
     """A block is run if it names Python or a tool; the first tool runs Python where none is called so."""
 
     inline = True
@@ -24,8 +24,8 @@ class Fenced(Format):
     def stop(self, offered: Offered) -> tuple[str, ...]:
         return ("\n```\n",)
 
-    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
-        found: list[Call | Malformed] = []
+    def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
+        found: list[ToolRequest | Malformed] = []
         opened: re.Match[str] | None = None
         for fence in FENCE.finditer(said):
             if opened is None:
@@ -40,7 +40,7 @@ class Fenced(Format):
             found.append(Malformed(f"the block ```{opened[1]} is not closed by ```"))
         return found
 
-    def write(self, call: Call, offered: Offered) -> str:
+    def write(self, call: ToolRequest, offered: Offered) -> str:
         name = "python" if call.name == _tool("python", offered) else call.name
         return f"```{name}\n{to_body(call, offered.get(call.name, {}))}\n```\n"
 

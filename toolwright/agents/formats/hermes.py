@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from toolwright.agents.formats import FORMATS, Format, Offered, Schemas
+from toolwright.agents.formats import FORMATS, CallFormat, Offered, Schemas
 from toolwright.agents.formats.arguments import Unreadable, call_of, read_json, to_json
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
 
 @FORMATS.register("hermes")
-class Hermes(Format):
+class Hermes(CallFormat):
     def opens(self, offered: Offered) -> tuple[str, ...]:
         return (OPEN,)
 
-    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
-        found: list[Call | Malformed] = []
+    def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
+        found: list[ToolRequest | Malformed] = []
         place = said.find(OPEN)
         while place >= 0:
             place += len(OPEN)
@@ -35,7 +35,7 @@ class Hermes(Format):
             place = said.find(OPEN, closed)
         return found
 
-    def write(self, call: Call, offered: Offered) -> str:
+    def write(self, call: ToolRequest, offered: Offered) -> str:
         body = to_json({"name": call.name, "arguments": call.arguments})
         return f"{OPEN}\n{body}\n{CLOSE}"
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from toolwright.agents.formats import FORMATS, Format, Offered, Schemas
+from toolwright.agents.formats import FORMATS, CallFormat, Offered, Schemas
 from toolwright.agents.formats.arguments import Unreadable, call_of, from_body, read_json, to_json
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 TAG = "<|python_tag|>"  # most tokenizers leave it out of the text: it is a special token
 
 
 @FORMATS.register("llama3")
-class Llama3(Format):
-    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
+class Llama3(CallFormat):
+    def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
         before, tag, after = said.partition(TAG)
         text = (after if tag else before).strip()
         if not text.startswith(("{", "[")) and not tag:
@@ -28,7 +28,7 @@ class Llama3(Format):
             return []
         return [call_of(value) for value in values]
 
-    def write(self, call: Call, offered: Offered) -> str:
+    def write(self, call: ToolRequest, offered: Offered) -> str:
         return to_json({"name": call.name, "parameters": call.arguments})
 
     def instructions(self, schemas: Schemas) -> str:

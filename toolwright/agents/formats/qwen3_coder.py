@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from toolwright.agents.formats import FORMATS, Format, Offered, Schemas
+from toolwright.agents.formats import FORMATS, CallFormat, Offered, Schemas
 from toolwright.agents.formats.arguments import to_json, typed
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 FUNCTION = re.compile(r"<function=([^<>\n]{0,200})>")
 PARAMETER = re.compile(r"<parameter=([^<>\n]{0,200})>")
@@ -15,12 +15,12 @@ AFTER = re.compile(r"</parameter>|<parameter=|</function>")
 
 
 @FORMATS.register("qwen3_coder")
-class Qwen3Coder(Format):
+class Qwen3Coder(CallFormat):
     def opens(self, offered: Offered) -> tuple[str, ...]:
         return ("<tool_call>", "<function=")
 
-    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
-        found: list[Call | Malformed] = []
+    def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
+        found: list[ToolRequest | Malformed] = []
         place = 0
         while opening := FUNCTION.search(said, place):
             found += _left_over(said[place : opening.start()])
@@ -35,7 +35,7 @@ class Qwen3Coder(Format):
             place = end + len("</function>")
         return [*found, *_left_over(said[place:], last=True)]
 
-    def write(self, call: Call, offered: Offered) -> str:
+    def write(self, call: ToolRequest, offered: Offered) -> str:
         lines = ["<tool_call>", f"<function={call.name}>"]
         for name, value in call.arguments.items():
             lines += [f"<parameter={name}>", value if isinstance(value, str) else to_json(value)]
@@ -58,7 +58,7 @@ def _left_over(rest: str, *, last: bool = False) -> list[Malformed]:
     return [Malformed("<tool_call> must hold <function=name>…</function>")] if wrong else []
 
 
-def _call(name: str, body: str, offered: Offered) -> Call | Malformed:
+def _call(name: str, body: str, offered: Offered) -> ToolRequest | Malformed:
     if not name:
         return Malformed("<function=…> needs the name of a tool")
     properties = offered.get(name, {}).get("properties") or {}
@@ -73,4 +73,4 @@ def _call(name: str, body: str, offered: Offered) -> Call | Malformed:
         place = end
     if not arguments and body.strip():
         return Malformed(f"{name}: arguments are written <parameter=name>value</parameter>")
-    return Call(name, arguments)
+    return ToolRequest(name, arguments)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from toolwright.agents.formats import FORMATS, Format, Offered, Schemas, described
+from toolwright.agents.formats import FORMATS, CallFormat, Offered, Schemas, described
 from toolwright.agents.formats.arguments import from_body, to_body
 from toolwright.failures import UserError
-from toolwright.tools.call import Call, Malformed
+from toolwright.tools.call import Malformed, ToolRequest
 
 NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 @FORMATS.register("tags")
-class Tags(Format):
+class Tags(CallFormat):
     """`<call>` is the first tool that is offered; any other is called by a tag of its own name."""
 
     inline = True
@@ -30,12 +30,12 @@ class Tags(Format):
     def stop(self, offered: Offered) -> tuple[str, ...]:
         return tuple(f"</{name}>" for name in dict.fromkeys([self.call, *offered]))
 
-    def read(self, said: str, offered: Offered) -> list[Call | Malformed]:
+    def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
         if not offered:
             return []
         names = sorted({self.call, *offered}, key=len, reverse=True)
         mark = re.compile(f"<(/?)({'|'.join(map(re.escape, names))})>")
-        found: list[Call | Malformed] = []
+        found: list[ToolRequest | Malformed] = []
         place = 0
         while opening := mark.search(said, place):
             name = opening[2]
@@ -52,7 +52,7 @@ class Tags(Format):
             place = end + len(f"</{name}>")
         return found
 
-    def write(self, call: Call, offered: Offered) -> str:
+    def write(self, call: ToolRequest, offered: Offered) -> str:
         name = self.call if call.name == next(iter(offered), call.name) else call.name
         return f"<{name}>{to_body(call, offered.get(call.name, {}))}</{name}>"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @registry.register("native")
 def build(
-    config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+    config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
 ) -> NativeEngine:
     kind: type[NativeEngine]
     if by_graphs(decoder.shape, fast=decoder.fast, dtype=dtype, device=decoder.device):

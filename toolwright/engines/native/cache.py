@@ -199,7 +199,7 @@ class ExtendAttention:
 
 
 @dataclass
-class Run:
+class SlotRun:
     """Neighbouring slots that stand at one place, as attempts at one task do, and move on together."""
 
     slots: slice
@@ -340,12 +340,12 @@ class DecodeAttention:
         return states[torch.arange(len(states), device=states.device), place]
 
 
-def _runs(places: Sequence[int], moving: Sequence[int]) -> list[Run]:
+def _runs(places: Sequence[int], moving: Sequence[int]) -> list[SlotRun]:
     """None where there are too many."""
-    runs: list[Run] = []
+    runs: list[SlotRun] = []
     for slot, state in enumerate(zip(places, moving, strict=True)):
         if runs and (runs[-1].place, runs[-1].moving) == state:
             runs[-1].slots = slice(runs[-1].slots.start, slot + 1)
         else:
-            runs.append(Run(slice(slot, slot + 1), *state))
+            runs.append(SlotRun(slice(slot, slot + 1), *state))
     return runs if len(runs) <= MOST_RUNS else []

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from toolwright.models.decoder import Decoder, Shape, Weights
+from toolwright.models.decoder import Decoder, DecoderWeights, Shape
 from toolwright.models.layer import Attend, LayerWeights
 from toolwright.models.norm import floor, gain
-from toolwright.models.products import Packed, Product, linear
+from toolwright.models.products import PackedMatrix, PreparedProduct, linear
 
 silu: Any = torch._C._nn.silu  # torch.nn.functional has no form that writes elsewhere
 
@@ -27,12 +27,12 @@ class PackedWeights:
     def __init__(self) -> None:
         self.rooms: list[Tensor] = []
 
-    def __call__(self, decoder: Decoder) -> Weights:
+    def __call__(self, decoder: Decoder) -> DecoderWeights:
         used = iter(range(len(self.rooms)))
 
-        def lay(weight: Tensor) -> Packed:
+        def lay(weight: Tensor) -> PackedMatrix:
             room = next(used, None)
-            packed = Packed.of(weight, None if room is None else self.rooms[room])
+            packed = PackedMatrix.of(weight, None if room is None else self.rooms[room])
             if room is None:
                 self.rooms.append(packed.panels)
             return packed
@@ -84,20 +84,20 @@ class Workspace:
 class LayerProducts(NamedTuple):
     """The four products of a layer between the buffers of a workspace."""
 
-    qkv: Product
-    out: Product
-    gate_up: Product
-    down: Product
+    qkv: PreparedProduct
+    out: PreparedProduct
+    gate_up: PreparedProduct
+    down: PreparedProduct
 
     @classmethod
     def between(cls, space: Workspace, w: LayerWeights) -> LayerProducts:
         matrices = (w.qkv, w.out, w.gate_up, w.down)
-        qkv, out, gate_up, down = (one for one in matrices if isinstance(one, Packed))
+        qkv, out, gate_up, down = (one for one in matrices if isinstance(one, PackedMatrix))
         return cls(
-            Product(space.normed, qkv, space.qkv, add=w.qkv_bias is not None),
-            Product(space.attended, out, space.x, add=True),
-            Product(space.normed, gate_up, space.gate_up),
-            Product(space.active, down, space.x, add=True),
+            PreparedProduct(space.normed, qkv, space.qkv, add=w.qkv_bias is not None),
+            PreparedProduct(space.attended, out, space.x, add=True),
+            PreparedProduct(space.normed, gate_up, space.gate_up),
+            PreparedProduct(space.active, down, space.x, add=True),
         )
 
 
@@ -117,7 +117,7 @@ class Gains(NamedTuple):
 class InPlace:
     """A decoder with one publication's weights, laid out, and a workspace for each number of rows."""
 
-    def __init__(self, decoder: Decoder, weights: Weights) -> None:
+    def __init__(self, decoder: Decoder, weights: DecoderWeights) -> None:
         self.decoder, self.weights = decoder, weights
         self.gains = [Gains.of(one) for one in weights.layers]
         self.gain = gain(weights.norm)

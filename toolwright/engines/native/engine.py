@@ -15,7 +15,7 @@ from torch import Tensor
 
 from toolwright.batch import partition
 from toolwright.config import schema
-from toolwright.engines import Completion, Drawn, Heard, Sampling
+from toolwright.engines import Completion, Drawn, Sampling, TokenCallback
 from toolwright.engines.native import agreement
 from toolwright.engines.native.cache import CacheRows, ExtendAttention, SlotCache, fitting
 from toolwright.engines.native.decoding import InPlace, PackedWeights
@@ -24,7 +24,7 @@ from toolwright.engines.native.sampler import Sampler
 from toolwright.engines.stopping import check_prompt, stopped
 from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure
-from toolwright.models.decoder import Decoder, Weights
+from toolwright.models.decoder import Decoder, DecoderWeights
 from toolwright.models.precision import autocast
 from toolwright.models.products import fixed
 from toolwright.models.tokenizer import Tokenizer
@@ -42,7 +42,7 @@ class ActiveTurn:
     prompt_length: int
     sampling: Sampling
     done: asyncio.Future[Completion]
-    heard: Heard | None = None
+    heard: TokenCallback | None = None
     log_probs: list[float] = field(default_factory=list)
     top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     slot: int = -1
@@ -61,7 +61,7 @@ class NativeEngine:
     rows_kept = ROWS
 
     def __init__(
-        self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+        self, config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> None:
         self.decoder, self.tokenizer, self.timeout_s = decoder, tokenizer, config.timeout_s
         self.dtype = dtype
@@ -80,7 +80,7 @@ class NativeEngine:
         self.weights_version = 0
         self._pump: asyncio.Task[None] | None = None
         self._lanes: Lanes | None = None
-        self._weights: Weights | None = None
+        self._weights: DecoderWeights | None = None
         self._in_place: InPlace | None = None
         self._packed = PackedWeights()
 
@@ -93,7 +93,7 @@ class NativeEngine:
         return SlotCache(shape, slots, rows=rows, dtype=self.dtype, device=self.device)
 
     async def generate(
-        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: Heard | None = None
+        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: TokenCallback | None = None
     ) -> Completion:
         check_prompt(prompt, context=self.context, attempt=attempt)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
@@ -303,7 +303,7 @@ class NativeEngine:
             self._in_place = InPlace(self.decoder, weights)
         return self._in_place
 
-    def _laid_out(self) -> Weights:
+    def _laid_out(self) -> DecoderWeights:
         """As a pass reads them, once a publication."""
         if self._weights is None:
             self._weights = self._packed(self.decoder) if self._written_in_place else self.decoder.weights()

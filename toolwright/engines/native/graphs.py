@@ -18,9 +18,9 @@ from toolwright.config import schema
 from toolwright.engines import Drawn
 from toolwright.engines.native.cache import SlotCache
 from toolwright.engines.native.engine import ROWS_OF_GRAPHS, ActiveTurn, NativeEngine
-from toolwright.models.decoder import Decoder, Weights
+from toolwright.models.decoder import Decoder, DecoderWeights
 from toolwright.models.kernels.decoding import attend, place
-from toolwright.models.kernels.flash import Layout, Packed, attend_packed
+from toolwright.models.kernels.flash import FlashAttention, Layout, attend_packed
 from toolwright.models.kernels.sampling import Rows, draw, filtered, log_softmax
 from toolwright.models.layer import LayerWeights
 from toolwright.models.tokenizer import Tokenizer
@@ -41,7 +41,7 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Told:
+class DrawnSteps:
     """What the device has drawn: [steps, rows] each, and of the likeliest [steps, rows, top]."""
 
     drawn: Tensor
@@ -50,14 +50,14 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class DecodedChunk:
     """Steps that the device is at, and where their draws will be."""
 
     sequences: list[ActiveTurn]
     kind: Kind
     steps: int
     left: int  # of the row that had most, before these steps
-    told: Told
+    told: DrawnSteps
     done: torch.cuda.Event
 
 
@@ -65,7 +65,7 @@ class GraphEngine(NativeEngine):
     rows_kept = ROWS_OF_GRAPHS
 
     def __init__(
-        self, config: schema.Engine, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
+        self, config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> None:
         super().__init__(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
         slots = self.cache.slots
@@ -92,13 +92,13 @@ class GraphEngine(NativeEngine):
         self.best: dict[int, tuple[Tensor, Tensor]] = {}  # by how many of them are told
         self._graphs: dict[Kind, torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle()
-        self._copies: Weights | None = None
+        self._copies: DecoderWeights | None = None
         self._closing: dict[tuple[str, ...], frozenset[int] | None] = {}
 
     async def _run(self) -> None:
         """While the host reads what one chunk has drawn, the device is at the next: whoever has ended there
         stands still, and what is drawn of a turn that the host has ended is thrown away."""
-        flying: Chunk | None = None
+        flying: DecodedChunk | None = None
         try:
             while self.waiting or self.active or flying:
                 if flying is None:
@@ -141,7 +141,7 @@ class GraphEngine(NativeEngine):
         self.active += self._given(members, told)
 
     @torch.inference_mode()
-    def _launch(self, after: Chunk | None = None) -> Chunk:
+    def _launch(self, after: DecodedChunk | None = None) -> DecodedChunk:
         """A chunk of steps for all active sequences, or one more for those of the chunk before."""
         if after is None:
             self._laid_out()
@@ -160,26 +160,26 @@ class GraphEngine(NativeEngine):
         told = self._told(steps, len(sequences), kind.top)
         done = torch.cuda.Event()
         done.record()
-        return Chunk(sequences, kind, steps, left, told, done)
+        return DecodedChunk(sequences, kind, steps, left, told, done)
 
     def _kind(self, sequences: Sequence[ActiveTurn], rows: int) -> Kind:
         filters = any(s.sampling.top_p < 1 or s.sampling.top_k > 0 for s in sequences)
         most = max((s.sampling.top for s in sequences), default=0)
         return Kind(rows, filters, min(max(most, TOP), self.decoder.shape.vocab) if most else 0)
 
-    def _told(self, steps: int, rows: int, top: int) -> Told:
+    def _told(self, steps: int, rows: int, top: int) -> DrawnSteps:
         """On its way to the host."""
         kept = (self.rows.drawn, self.rows.log_probs, *(self.best[top] if top else ()))
         drawn, log_probs, *best = (x[:steps, :rows].to("cpu", non_blocking=True) for x in kept)
-        return Told(drawn, log_probs, (best[0], best[1]) if best else None)
+        return DrawnSteps(drawn, log_probs, (best[0], best[1]) if best else None)
 
-    def _worthwhile(self, flying: Chunk) -> bool:
+    def _worthwhile(self, flying: DecodedChunk) -> bool:
         """Whether to go on with the same rows: most of them still do, and nobody waits for one."""
         going = sum(not sequence.done.done() for sequence in flying.sequences)
         room = self.waiting and (self.cache.free or self.cache.parked)
         return flying.left > flying.steps and not room and going > STILL_GOING * len(flying.sequences)
 
-    async def _collect(self, chunk: Chunk) -> None:
+    async def _collect(self, chunk: DecodedChunk) -> None:
         while not chunk.done.query():
             await asyncio.sleep(POLL_S)
         before = set(map(id, self.active))
@@ -212,7 +212,7 @@ class GraphEngine(NativeEngine):
         self.rows.step.zero_()
         return self.rows[:size]
 
-    def _given(self, sequences: Sequence[ActiveTurn | None], told: Told) -> list[ActiveTurn]:
+    def _given(self, sequences: Sequence[ActiveTurn | None], told: DrawnSteps) -> list[ActiveTurn]:
         """Their rows' draws go to the sequences; those that end are answered, the others returned. None
         stands for one that was over already."""
         going_on = []
@@ -314,7 +314,7 @@ class GraphEngine(NativeEngine):
         for kept, found in zip(self.best[top], (tokens, values), strict=True):
             kept[:, : len(logits)].index_copy_(0, rows.step, found[None])
 
-    def _laid_out(self) -> Weights:
+    def _laid_out(self) -> DecoderWeights:
         """Copies in the engine's precision, always in the same place: graphs know no other."""
         if self._weights is None:
             self._weights = current = self.decoder.weights(torch.t)
@@ -350,7 +350,7 @@ class PackedExtend:
         if self.back is not None:
             slots, positions = self.back
             k, v = keys[slots, :, positions], values[slots, :, positions]
-        return attend_packed(q, k, v, Packed(self.layout))
+        return attend_packed(q, k, v, FlashAttention(self.layout))
 
 
 def _cells(
@@ -364,7 +364,7 @@ def _cells(
     return of_each[0], of_each[1]
 
 
-def _best(told: Told, row: int, top: int) -> list[tuple[tuple[int, float], ...]]:
+def _best(told: DrawnSteps, row: int, top: int) -> list[tuple[tuple[int, float], ...]]:
     """What a row is told of each step, best first."""
     if told.best is None or not top:
         return []
@@ -380,12 +380,14 @@ def _mapped(tree: Any, change: Callable[[str, Tensor], Any], name: str = "") -> 
         return [_mapped(x, change) for x in tree]
     if isinstance(tree, LayerWeights):
         return LayerWeights(**{key: _mapped(x, change, key) for key, x in tree._asdict().items()})
-    if isinstance(tree, Weights):
-        return Weights(**{f.name: _mapped(getattr(tree, f.name), change, f.name) for f in fields(tree)})
+    if isinstance(tree, DecoderWeights):
+        return DecoderWeights(
+            **{f.name: _mapped(getattr(tree, f.name), change, f.name) for f in fields(tree)}
+        )
     return tree
 
 
-def _tensors(weights: Weights) -> list[Tensor]:
+def _tensors(weights: DecoderWeights) -> list[Tensor]:
     found: list[Tensor] = []
     _mapped(weights, lambda _, x: found.append(x))
     return found

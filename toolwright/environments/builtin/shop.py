@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from toolwright.environments import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.environments.catalogue import Product, Wish, catalogue, found
+from toolwright.environments.catalogue import Product, ShoppingGoal, catalogue, found
 from toolwright.trajectory import Task
 
 ACTION = re.compile(r"(search|click)\[(.*)\]", re.DOTALL | re.IGNORECASE)
@@ -26,7 +26,7 @@ class Shop:
     inline = True
 
     def __init__(self, wish: dict[str, Any], seed: int = 0, products: int = 60, results: int = 5) -> None:
-        self.wish, self.results = Wish(**wish), results
+        self.wish, self.results = ShoppingGoal(**wish), results
         self.shelf = catalogue(seed, products)
         self.query: str | None = None
         self.page = 0

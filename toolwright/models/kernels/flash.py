@@ -28,7 +28,7 @@ class Layout(NamedTuple):
         return cls(of_queries, of_keys, max(queries), max(keys))
 
 
-class Packed(NamedTuple):
+class FlashAttention(NamedTuple):
     """Attention over a layout, forward and back. `read`: which of the keys that it is given each sequence
     looks back on, one sequence after the other; None: they lie like that already."""
 
@@ -57,7 +57,7 @@ class Packed(NamedTuple):
 
 class _Flash(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: Packed) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, packed: FlashAttention) -> Tensor:
         out, saved = packed.forward(q, k, v)
         ctx.save_for_backward(*saved)
         ctx.packed, ctx.keys = packed, len(k)
@@ -68,7 +68,7 @@ class _Flash(torch.autograd.Function):
         return (*ctx.packed.backward(gradients[0], ctx.saved_tensors, ctx.keys), None)
 
 
-def attend_packed(q: Tensor, k: Tensor, v: Tensor, packed: Packed) -> Tensor:
+def attend_packed(q: Tensor, k: Tensor, v: Tensor, packed: FlashAttention) -> Tensor:
     """[queries, heads, size], [keys, kv_heads, size] -> [queries, heads, size]; a sequence's last query sees
     its last key, the one before it one key less, and so on."""
     out: Tensor = _Flash.apply(q, k, v, packed)

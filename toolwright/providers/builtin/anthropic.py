@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolwright.providers import PROVIDERS, Asked, Reply
+from toolwright.providers import PROVIDERS, ChatReply, CompletionOptions
 from toolwright.providers.blocks import from_messages, from_tools
 from toolwright.providers.sdk import SdkChat
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 
 FINISH = {
     "end_turn": "stop",
@@ -30,7 +30,7 @@ class AnthropicChat(SdkChat):
     def _create(self) -> Callable[..., Awaitable[Any]]:
         return self._client.messages.create
 
-    def _question(self, messages: list[dict[str, Any]], how: Asked) -> dict[str, Any]:
+    def _question(self, messages: list[dict[str, Any]], how: CompletionOptions) -> dict[str, Any]:
         system, said = from_messages(messages)
         tools = how.get("tools")
         body = self._body(
@@ -43,12 +43,12 @@ class AnthropicChat(SdkChat):
         )
         return {"max_tokens": how["max_tokens"], "messages": said, "extra_body": body}
 
-    def _reply(self, answer: Any) -> Reply:
+    def _reply(self, answer: Any) -> ChatReply:
         read, written = self._usage(answer)
-        return Reply(
+        return ChatReply(
             text="".join(block.text for block in answer.content if block.type == "text"),
             calls=tuple(
-                Call(block.name, dict(block.input), id=block.id)
+                ToolRequest(block.name, dict(block.input), id=block.id)
                 for block in answer.content
                 if block.type == "tool_use"
             ),

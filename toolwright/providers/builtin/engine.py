@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import TaskFailure, UserError
-from toolwright.providers import PROVIDERS, Reply, Tools
-from toolwright.providers.settings import Settings
+from toolwright.providers import PROVIDERS, ChatReply, Tools
+from toolwright.providers.settings import ChatSettings
 
 if TYPE_CHECKING:
     from toolwright.providers.local import LocalModel
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 @PROVIDERS.register("engine")
 class EngineChat:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ChatSettings) -> None:
         from toolwright.config import schema
         from toolwright.providers.local import load
 
         self.model: LocalModel = load(
             schema.Model(path=settings.model, context=settings.context),
-            schema.Engine(slots=settings.slots, timeout_s=settings.timeout_s),
+            schema.EngineConfig(slots=settings.slots, timeout_s=settings.timeout_s),
         )
         self.name = self.model.name
         self._number = itertools.count()
 
     @staticmethod
-    def check(settings: Settings) -> None:
+    def check(settings: ChatSettings) -> None:
         if not (Path(settings.model).expanduser() / "config.json").is_file():
             raise UserError(f"model={settings.model} is not a model folder: it has no config.json")
 
@@ -43,7 +43,7 @@ class EngineChat:
         seed: int | None = None,
         stop: Sequence[str] = (),
         tools: Tools | None = None,
-    ) -> Reply:
+    ) -> ChatReply:
         """Without a seed, the n-th call has the n-th: a run that asks the same again hears the same."""
         from toolwright.engines import Sampling
 
@@ -67,7 +67,7 @@ class EngineChat:
         finally:
             self.model.engine.release(attempt)
         said = self.model.read(prompt, completion, stop)
-        return Reply(
+        return ChatReply(
             text=said.text,
             calls=said.calls,
             prompt_tokens=len(prompt.tokens),

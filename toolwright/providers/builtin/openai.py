@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolwright.agents.formats.arguments import call_of
-from toolwright.providers import PROVIDERS, Asked, Reply
+from toolwright.providers import PROVIDERS, ChatReply, CompletionOptions
 from toolwright.providers.sdk import SdkChat
-from toolwright.providers.settings import Settings
-from toolwright.tools.call import Call, Malformed
+from toolwright.providers.settings import ChatSettings
+from toolwright.tools.call import Malformed, ToolRequest
 
 FINISH = {"stop": "stop", "length": "length", "tool_calls": "tools", "content_filter": "refused"}
 
@@ -19,7 +19,7 @@ FINISH = {"stop": "stop", "length": "length", "tool_calls": "tools", "content_fi
 class OpenAIChat(SdkChat):
     brand, own_url = "OpenAI", "https://api.openai.com/v1"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ChatSettings) -> None:
         super().__init__(settings)
         # Their newer models refuse the old name of the field, many other servers do not know the new one.
         self._limit = "max_tokens" if settings.base_url else "max_completion_tokens"
@@ -28,7 +28,7 @@ class OpenAIChat(SdkChat):
     def _create(self) -> Callable[..., Awaitable[Any]]:
         return self._client.chat.completions.create
 
-    def _question(self, messages: list[dict[str, Any]], how: Asked) -> dict[str, Any]:
+    def _question(self, messages: list[dict[str, Any]], how: CompletionOptions) -> dict[str, Any]:
         body = self._body(
             {
                 "temperature": how["temperature"],
@@ -40,10 +40,10 @@ class OpenAIChat(SdkChat):
         )
         return {"messages": messages, "extra_body": body}
 
-    def _reply(self, answer: Any) -> Reply:
+    def _reply(self, answer: Any) -> ChatReply:
         choice, (read, written) = answer.choices[0], self._usage(answer)
         finish = FINISH.get(choice.finish_reason or "stop", "stop")
-        return Reply(
+        return ChatReply(
             text=choice.message.content or choice.message.refusal or "",
             calls=tuple(_call(one) for one in choice.message.tool_calls or ()),
             prompt_tokens=read,
@@ -61,7 +61,7 @@ def _log_prob(choice: Any) -> float | None:
     return None if tokens is None else math.fsum(token.logprob for token in tokens)
 
 
-def _call(one: Any) -> Call | Malformed:
+def _call(one: Any) -> ToolRequest | Malformed:
     function = getattr(one, "function", None)
     if function is None:
         return Malformed(f"a call of type {one.type!r} was not offered")

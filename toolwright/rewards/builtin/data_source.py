@@ -6,26 +6,26 @@ import threading
 from collections.abc import Sequence
 
 from toolwright.failures import UserError
-from toolwright.rewards.builder import SCORERS, Builder
+from toolwright.rewards.builder import SCORERS, ScorerBuilder
 from toolwright.rewards.function import Verdict
 from toolwright.rewards.item import Item
-from toolwright.rewards.part import Part
+from toolwright.rewards.part import RewardPart
 
 
 @SCORERS.register("data_source")
-class BySource(Part):
+class BySource(RewardPart):
     """A part for each source, made when the first task of that source is seen."""
 
     reads_truth = True
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: ScorerBuilder) -> None:
         self._builder = builder
         self._lock = threading.Lock()
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, RewardPart] = {}
         builder.unused -= set(SCORERS.names())  # which of them are used, only the tasks will tell
 
     @classmethod
-    def of(cls, builder: Builder) -> BySource:
+    def of(cls, builder: ScorerBuilder) -> BySource:
         return cls(builder)
 
     def check(self, items: Sequence[Item]) -> None:
@@ -47,7 +47,7 @@ class BySource(Part):
         for part in self._parts.values():
             part.close()
 
-    def _part(self, source: str) -> Part:
+    def _part(self, source: str) -> RewardPart:
         with self._lock:
             if source not in self._parts:
                 if source not in SCORERS.names():

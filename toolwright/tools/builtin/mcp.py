@@ -11,7 +11,7 @@ from pydantic import PositiveFloat
 
 from toolwright.failures import InfrastructureFailure, UserError, nearest
 from toolwright.tools import TOOLS
-from toolwright.tools.mcp_connection import Connection, http, stdio
+from toolwright.tools.mcp_connection import McpConnection, http, stdio
 from toolwright.tools.offer import Offer, ToolError, ToolTimeout
 from toolwright.tools.signature import BadArguments
 
@@ -45,7 +45,7 @@ class MCP:
         self._prefix, self._only, self._limit_s = prefix, only, timeout_s
         way = stdio(command, args or [], env or {}, cwd) if command else http(url or "", headers or {})
         server = url or " ".join([command or "", *(args or [])])
-        self._connection = Connection(way, server=server, restarts=bool(command), start_s=start_timeout_s)
+        self._connection = McpConnection(way, server=server, restarts=bool(command), start_s=start_timeout_s)
 
     @staticmethod
     def check_settings(**settings: Any) -> None:

@@ -9,7 +9,7 @@ from toolwright.tools import TOOLS
 from toolwright.tools.sandboxed import SandboxTool, sendable
 
 if TYPE_CHECKING:
-    from toolwright.sandbox.client import Session
+    from toolwright.sandbox.client import SandboxSession
 
 _LONGEST = 1 << 20
 _ENDED = "the session has ended:"  # how the server says that the code of a cell took its session with it
@@ -25,7 +25,7 @@ class PythonSession(SandboxTool):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, SandboxSession] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def __call__(self, code: str, *, attempt: str) -> str:

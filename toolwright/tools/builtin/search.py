@@ -22,7 +22,7 @@ _LONGEST = 4096  # characters of a query
 
 
 @TOOLS.register("search")
-class Search:
+class SearchTool:
     """Search for passages that answer a question.
 
     Args:

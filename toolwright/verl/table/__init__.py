@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolwright.verl.row import Row
+from toolwright.verl.row import KeyRow
 from toolwright.verl.table import (
     actor,
     algorithm,
@@ -16,7 +16,7 @@ from toolwright.verl.table import (
     trainer,
 )
 
-SECTIONS: dict[str, list[Row]] = {
+SECTIONS: dict[str, list[KeyRow]] = {
     "Data": data.ROWS,
     "Model": model.ROWS,
     "Algorithm": algorithm.ROWS,
@@ -28,10 +28,10 @@ SECTIONS: dict[str, list[Row]] = {
     "Trainer": trainer.ROWS,
     "Everything else": elsewhere.ROWS,
 }
-ROWS: list[Row] = [row for rows in SECTIONS.values() for row in rows]
+ROWS: list[KeyRow] = [row for rows in SECTIONS.values() for row in rows]
 
 
-def row_of(key: str) -> Row | None:
+def row_of(key: str) -> KeyRow | None:
     """The row that speaks of this key: its own, else the narrowest of those for many."""
     covering = [row for row in ROWS if row.covers(key)]
     return max(covering, key=lambda row: (not row.block, len(row.key)), default=None)

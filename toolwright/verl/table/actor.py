@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolwright.config.names import Registered
-from toolwright.verl.asked import Asked
-from toolwright.verl.row import Note, Outcome, Problem, Row, Setting, always, part, refused, same, unused
+from toolwright.verl.asked import VerlConfig
+from toolwright.verl.row import (
+    KeyRow,
+    Note,
+    Outcome,
+    TranslatedSetting,
+    TranslationProblem,
+    always,
+    part,
+    refused,
+    same,
+    unused,
+)
 from toolwright.verl.table import optimizer
 from toolwright.verl.table.data import MINI_BATCH, batch
 
@@ -25,57 +36,59 @@ ARGUMENTS = {
 }
 
 
-def loss(asked: Asked) -> Iterator[Outcome]:
+def loss(asked: VerlConfig) -> Iterator[Outcome]:
     key = asked.first(LOSS_HERE, LOSS)
     name = LOSSES.get(asked[key], asked[key])
     known = Registered("loss", "toolwright.algorithms.losses").names()
     if name not in known:
-        yield Problem(f"{asked.shown(key)}: there is no such loss; there are {', '.join(sorted(known))}")
+        yield TranslationProblem(
+            f"{asked.shown(key)}: there is no such loss; there are {', '.join(sorted(known))}"
+        )
         return
-    yield Setting("algorithm.loss", name, (key,))
+    yield TranslatedSetting("algorithm.loss", name, (key,))
     for said, argument in ARGUMENTS.get(name, {}).items():
-        yield Setting(f"algorithm.params.{name}.{argument}", asked[said], (said,))
+        yield TranslatedSetting(f"algorithm.params.{name}.{argument}", asked[said], (said,))
     aggregate = asked[AGGREGATE]
     if name == "gspo" and aggregate != "seq-mean-token-mean":
         yield Note(
             "gspo averages by seq-mean-token-mean in verl whatever loss_agg_mode says, so it does here"
         )
         aggregate = "seq-mean-token-mean"
-    yield Setting("algorithm.aggregate", aggregate, (AGGREGATE,))
+    yield TranslatedSetting("algorithm.aggregate", aggregate, (AGGREGATE,))
     scale = asked[f"{ACTOR}loss_scale_factor"]
     longest = asked["actor_rollout_ref.rollout.response_length"]
-    yield Setting("algorithm.norm_tokens", int(scale or longest), (f"{ACTOR}loss_scale_factor",))
+    yield TranslatedSetting("algorithm.norm_tokens", int(scale or longest), (f"{ACTOR}loss_scale_factor",))
 
 
-def clip(asked: Asked) -> Iterator[Outcome]:
+def clip(asked: VerlConfig) -> Iterator[Outcome]:
     both = f"{ACTOR}clip_ratio"
     for side in ("low", "high"):
         key = f"{both}_{side}"
         chosen = both if (asked.says(both) and not asked.says(key)) or asked[key] is None else key
-        yield Setting(f"algorithm.clip_{side}", asked[chosen], (chosen,))
+        yield TranslatedSetting(f"algorithm.clip_{side}", asked[chosen], (chosen,))
     if asked.says(both) and not asked.says(f"{both}_low", f"{both}_high"):
         yield Note(
             f"{asked.shown(both)} holds on both sides; verl would go by its own clip_ratio_low and _high"
         )
 
 
-def micro_tokens(asked: Asked) -> Iterator[Outcome]:
+def micro_tokens(asked: VerlConfig) -> Iterator[Outcome]:
     """Sequences a pass as tokens a pass: each counted at its longest."""
     fixed = asked.first(f"{ACTOR}ppo_micro_batch_size_per_gpu", f"{ACTOR}ppo_micro_batch_size")
     budget = f"{ACTOR}ppo_max_token_len_per_gpu"
     if asked[f"{ACTOR}use_dynamic_bsz"] or (asked.says(budget) and asked[fixed] is None):
-        yield Setting("update.micro_tokens", asked.number(budget), (budget,))
+        yield TranslatedSetting("update.micro_tokens", asked.number(budget), (budget,))
     elif asked[fixed] is not None:
         longest = asked.number("data.max_prompt_length") + asked.number(
             "actor_rollout_ref.rollout.response_length"
         )
-        yield Setting("update.micro_tokens", asked.number(fixed) * longest, (fixed,))
+        yield TranslatedSetting("update.micro_tokens", asked.number(fixed) * longest, (fixed,))
 
 
 ONE_BUDGET = "one budget, `update.micro_tokens`, for every pass; it never changes a gradient"
 MEMORY = "not there yet; a matter of memory, not of what is learned"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     part(MINI_BATCH, "update.minibatches", "`train_batch_size` ÷ it, rounded up: both count prompts", batch),
     same(f"{ACTOR}ppo_epochs", "update.epochs"),
     part(

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolwright.config.names import Registered
-from toolwright.verl.asked import Asked
-from toolwright.verl.row import Note, Outcome, Problem, Row, Setting, part, refused, same, unused
+from toolwright.verl.asked import VerlConfig
+from toolwright.verl.row import (
+    KeyRow,
+    Note,
+    Outcome,
+    TranslatedSetting,
+    TranslationProblem,
+    part,
+    refused,
+    same,
+    unused,
+)
 
 ESTIMATOR = "algorithm.adv_estimator"
 ESTIMATORS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
@@ -18,28 +28,32 @@ CAP = "actor_rollout_ref.actor.tis_imp_ratio_cap"
 UNLIMITED_ROUNDS = 1_000
 
 
-def has_critic(asked: Asked) -> bool:
+def has_critic(asked: VerlConfig) -> bool:
     return bool(asked[ESTIMATOR] == "gae")
 
 
-def estimator(asked: Asked) -> Iterator[Outcome]:
+def estimator(asked: VerlConfig) -> Iterator[Outcome]:
     said = asked[ESTIMATOR]
     name = ESTIMATORS.get(said, said)
     known = Registered("advantage estimator", "toolwright.algorithms.advantages").names()
     if name not in known:
-        yield Problem(f"{asked.shown(ESTIMATOR)}: no such estimator; there are {', '.join(sorted(known))}")
+        yield TranslationProblem(
+            f"{asked.shown(ESTIMATOR)}: no such estimator; there are {', '.join(sorted(known))}"
+        )
         return
-    yield Setting("algorithm.name", "ppo" if name == "gae" else name, (ESTIMATOR,))
-    yield Setting("algorithm.adv_estimator", name, (ESTIMATOR,))
+    yield TranslatedSetting("algorithm.name", "ppo" if name == "gae" else name, (ESTIMATOR,))
+    yield TranslatedSetting("algorithm.adv_estimator", name, (ESTIMATOR,))
 
 
-def reference(asked: Asked) -> Iterator[Outcome]:
+def reference(asked: VerlConfig) -> Iterator[Outcome]:
     in_loss, in_reward = bool(asked[IN_LOSS]), bool(asked[IN_REWARD])
     if in_loss and in_reward:
-        yield Problem(f"{IN_LOSS} and {IN_REWARD}: the reference is in the loss or in the reward; choose one")
+        yield TranslationProblem(
+            f"{IN_LOSS} and {IN_REWARD}: the reference is in the loss or in the reward; choose one"
+        )
         return
     where = "loss" if in_loss else "reward" if in_reward else "none"
-    yield Setting("algorithm.kl.where", where, (IN_LOSS, IN_REWARD))
+    yield TranslatedSetting("algorithm.kl.where", where, (IN_LOSS, IN_REWARD))
     actor, control = "actor_rollout_ref.actor.kl_loss_", "algorithm.kl_ctrl."
     kind, coef = (
         (f"{actor}type", f"{actor}coef") if in_loss else ("algorithm.kl_penalty", f"{control}kl_coef")
@@ -47,28 +61,30 @@ def reference(asked: Asked) -> Iterator[Outcome]:
     name = str(asked[kind])
     plus = "+" if name.endswith("+") else ""
     if name == "full":
-        yield Problem(f"{kind}=full: only the sampled tokens' probabilities are kept; take k3 or kl")
+        yield TranslationProblem(
+            f"{kind}=full: only the sampled tokens' probabilities are kept; take k3 or kl"
+        )
         return
     if where != "none":
-        yield Setting(
+        yield TranslatedSetting(
             "algorithm.kl.estimator", KL_NAMES.get(name.rstrip("+"), name.rstrip("+")) + plus, (kind,)
         )
-        yield Setting("algorithm.kl.coef", asked[coef], (coef,))
+        yield TranslatedSetting("algorithm.kl.coef", asked[coef], (coef,))
     adapts = in_reward and asked[f"{control}type"] == "adaptive"
-    yield Setting(
+    yield TranslatedSetting(
         "algorithm.kl.target", asked[f"{control}target_kl"] if adapts else None, (f"{control}type",)
     )
     if adapts:
-        yield Setting("algorithm.kl.horizon", asked[f"{control}horizon"], (f"{control}horizon",))
+        yield TranslatedSetting("algorithm.kl.horizon", asked[f"{control}horizon"], (f"{control}horizon",))
 
 
-def groups(asked: Asked) -> Iterator[Outcome]:
+def groups(asked: VerlConfig) -> Iterator[Outcome]:
     enabled = bool(asked[f"{FILTER}enable"])
-    yield Setting("algorithm.selection.dynamic_sampling", enabled, (f"{FILTER}enable",))
+    yield TranslatedSetting("algorithm.selection.dynamic_sampling", enabled, (f"{FILTER}enable",))
     if not enabled:
         return
     rounds, metric = asked[f"{FILTER}max_num_gen_batches"], asked[f"{FILTER}metric"]
-    yield Setting(
+    yield TranslatedSetting(
         "algorithm.selection.max_rounds",
         rounds if rounds and rounds > 0 else UNLIMITED_ROUNDS,
         (f"{FILTER}max_num_gen_batches",),
@@ -79,7 +95,7 @@ def groups(asked: Asked) -> Iterator[Outcome]:
         )
 
 
-def correction(asked: Asked) -> Iterator[Outcome]:
+def correction(asked: VerlConfig) -> Iterator[Outcome]:
     """Three generations of the same setting: 0.9's block, 0.6's flat keys, and the cap before them."""
     block, flat = f"{CORRECTION}rollout_is", "algorithm.rollout_is"
     mode, level, low, high, said = "none", "token", 0.0, 2.0, block
@@ -96,18 +112,20 @@ def correction(asked: Asked) -> Iterator[Outcome]:
     elif asked[CAP] and asked[CAP] > 0:
         mode, high, said = "truncate", asked[CAP], CAP
     if level not in ("token", "sequence") or mode not in ("none", "truncate", "mask"):
-        yield Problem(f"{asked.shown(said)}: weights are of a token or a sequence, and truncated or masked")
+        yield TranslationProblem(
+            f"{asked.shown(said)}: weights are of a token or a sequence, and truncated or masked"
+        )
         return
-    yield Setting("algorithm.correction.mode", mode, (said,))
+    yield TranslatedSetting("algorithm.correction.mode", mode, (said,))
     if mode == "none":
         return
-    yield Setting("algorithm.correction.level", level, (said,))
-    yield Setting("algorithm.correction.high", high, (said,))
+    yield TranslatedSetting("algorithm.correction.level", level, (said,))
+    yield TranslatedSetting("algorithm.correction.high", high, (said,))
     if mode == "mask":
-        yield Setting("algorithm.correction.low", low, (said,))
+        yield TranslatedSetting("algorithm.correction.low", low, (said,))
 
 
-def bypass(asked: Asked) -> Iterator[Outcome]:
+def bypass(asked: VerlConfig) -> Iterator[Outcome]:
     keys = (f"{CORRECTION}bypass_mode", f"{CORRECTION}bypass_old_logprob_for_rollout")
     engine = asked["actor_rollout_ref.rollout.name"]
     for key in keys:
@@ -116,13 +134,13 @@ def bypass(asked: Asked) -> Iterator[Outcome]:
         if engine in (None, "hf") or asked.fit:
             yield Note(f"{key}: the native engine's log-probabilities are the learner's, so it is so already")
         else:
-            yield Problem(f"{key}: the old log-probabilities are always the learner's own")
+            yield TranslationProblem(f"{key}: the old log-probabilities are always the learner's own")
 
 
 IN_THE_REWARD = "where `use_kl_in_reward`"
 WEIGHTS = "with `mode`, `level`, `low` and `high`"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     part(
         ESTIMATOR,
         ("algorithm.adv_estimator", "algorithm.name"),

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwright.verl.asked import Asked
-from toolwright.verl.row import Note, Outcome, Problem, Row, Setting, always, part, refused, unused
+from toolwright.verl.asked import VerlConfig
+from toolwright.verl.row import (
+    KeyRow,
+    Note,
+    Outcome,
+    TranslatedSetting,
+    TranslationProblem,
+    always,
+    part,
+    refused,
+    unused,
+)
 from toolwright.verl.table import optimizer
 from toolwright.verl.table.algorithm import has_critic
 from toolwright.verl.table.model import PATH
@@ -17,34 +27,38 @@ ALIKE = {
 }
 
 
-def clip_value(asked: Asked) -> Iterator[Outcome]:
+def clip_value(asked: VerlConfig) -> Iterator[Outcome]:
     if has_critic(asked):
-        yield Setting("algorithm.clip_value", asked["critic.cliprange_value"], ("critic.cliprange_value",))
+        yield TranslatedSetting(
+            "algorithm.clip_value", asked["critic.cliprange_value"], ("critic.cliprange_value",)
+        )
 
 
-def alike(asked: Asked) -> Iterator[Outcome]:
+def alike(asked: VerlConfig) -> Iterator[Outcome]:
     for mine, actors in ALIKE.items():
         if has_critic(asked) and asked.says(mine) and asked[mine] != asked[actors]:
-            yield Problem(f"{asked.shown(mine)}: the critic has the actor's, {asked.shown(actors)}")
+            yield TranslationProblem(
+                f"{asked.shown(mine)}: the critic has the actor's, {asked.shown(actors)}"
+            )
 
 
-def presence(asked: Asked) -> Iterator[Outcome]:
+def presence(asked: VerlConfig) -> Iterator[Outcome]:
     wanted = asked["critic.enable"]
     if wanted is not None and bool(wanted) != has_critic(asked):
         there = "there is one" if has_critic(asked) else "there is none"
         yield Note(f"{asked.shown('critic.enable')}: {there}, as algorithm.adv_estimator decides")
 
 
-def value_mean(asked: Asked) -> Iterator[Outcome]:
+def value_mean(asked: VerlConfig) -> Iterator[Outcome]:
     key = "critic.loss_agg_mode"
     if has_critic(asked) and asked[key] != "token-mean":
         text = f"{asked.shown(key)}: the critic's loss is a mean over tokens"
-        yield Problem(text) if asked.says(key) else Note(text)
+        yield TranslationProblem(text) if asked.says(key) else Note(text)
 
 
 MEMORY = "one device and one budget for now; a matter of memory and speed"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     part("critic.enable", (), "there is a critic where the estimator is `gae`", presence),
     *optimizer.rows("critic.", "update.critic", wanted=has_critic),
     part("critic.cliprange_value", "algorithm.clip_value", "", clip_value),

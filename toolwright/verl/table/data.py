@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from toolwright.verl.asked import Asked
+from toolwright.verl.asked import VerlConfig
 from toolwright.verl.row import (
     Changed,
+    KeyRow,
     Note,
     Outcome,
-    Problem,
-    Row,
-    Setting,
+    TranslatedSetting,
+    TranslationProblem,
     always,
     part,
     refused,
@@ -28,12 +28,12 @@ TEMPLATE = "data.apply_chat_template_kwargs."
 MOST, EVAL_EVERY = "data.train_max_samples", "trainer.test_freq"
 
 
-def training_tasks(asked: Asked) -> int:
+def training_tasks(asked: VerlConfig) -> int:
     found, most = asked.rows_of(TRAIN), asked[MOST]
     return min(found, most) if isinstance(most, int) and most > 0 else found
 
 
-def prompts(asked: Asked) -> int:
+def prompts(asked: VerlConfig) -> int:
     """Prompts a step: as asked for, or as many of them as one device takes and the files have."""
     batch = asked.number(BATCH)
     if not asked.fit:
@@ -42,18 +42,18 @@ def prompts(asked: Asked) -> int:
     return min(share, training_tasks(asked))
 
 
-def devices(asked: Asked) -> int:
+def devices(asked: VerlConfig) -> int:
     return int(asked[GPUS]) * int(asked[NODES])
 
 
-def minibatches(asked: Asked) -> int:
+def minibatches(asked: VerlConfig) -> int:
     """Optimiser updates in one pass over a step; `--fit` makes them smaller, not fewer."""
     whole = asked.number(BATCH)
     wanted = -(-whole // min(asked.number(MINI_BATCH), whole))
     return min(wanted, prompts(asked))
 
 
-def batch(asked: Asked) -> Iterator[Outcome]:
+def batch(asked: VerlConfig) -> Iterator[Outcome]:
     size, found = prompts(asked), training_tasks(asked)
     asked_for = asked.number(BATCH)
     if size < asked_for:
@@ -63,66 +63,66 @@ def batch(asked: Asked) -> Iterator[Outcome]:
             f"{found:,} training tasks"
         )
     if found < size:
-        yield Problem(
+        yield TranslationProblem(
             f"{asked.shown(BATCH)} is more than the {found:,} rows of {', '.join(asked.files(TRAIN))}, so "
             "not one step could be taken; lower it, or let --fit do so"
         )
-    yield Setting("rollout.prompts", size, (BATCH,))
+    yield TranslatedSetting("rollout.prompts", size, (BATCH,))
     if asked.number(MINI_BATCH) > asked_for:
         text = f"{asked.shown(MINI_BATCH)} is more than {asked.shown(BATCH)}"
         if asked.says(MINI_BATCH):
-            yield Problem(f"{text}: a minibatch is a part of a step's prompts")
+            yield TranslationProblem(f"{text}: a minibatch is a part of a step's prompts")
         else:
             yield Note(f"{text}: one update a step")
     elif asked_for % asked.number(MINI_BATCH):
         yield Note(
             f"{asked.shown(MINI_BATCH)} does not divide {asked.shown(BATCH)}: minibatches differ by one"
         )
-    yield Setting("update.minibatches", minibatches(asked), (BATCH, MINI_BATCH))
+    yield TranslatedSetting("update.minibatches", minibatches(asked), (BATCH, MINI_BATCH))
 
 
-def train_files(asked: Asked) -> Iterator[Outcome]:
-    yield Setting("task.train", _one_or_many(asked.files(TRAIN)), (TRAIN,))
-    yield Setting("task.train_size", training_tasks(asked) if asked[MOST] > 0 else None, (MOST,))
+def train_files(asked: VerlConfig) -> Iterator[Outcome]:
+    yield TranslatedSetting("task.train", _one_or_many(asked.files(TRAIN)), (TRAIN,))
+    yield TranslatedSetting("task.train_size", training_tasks(asked) if asked[MOST] > 0 else None, (MOST,))
 
 
-def val_files(asked: Asked) -> Iterator[Outcome]:
+def val_files(asked: VerlConfig) -> Iterator[Outcome]:
     there = all(Path(path).expanduser().is_file() for path in asked.files(HELD_OUT))
     never = not asked["trainer.val_before_train"] and asked[EVAL_EVERY] <= 0
     if never or (not there and not asked.says(HELD_OUT)):
         if not never:
             yield Note(f"{HELD_OUT} is not set: nothing is evaluated")
-        yield Setting("task.held_out", [], (HELD_OUT,))
+        yield TranslatedSetting("task.held_out", [], (HELD_OUT,))
         return
     most = asked["data.val_max_samples"]
     found = asked.rows_of(HELD_OUT)
-    yield Setting("task.held_out", _one_or_many(asked.files(HELD_OUT)), (HELD_OUT,))
+    yield TranslatedSetting("task.held_out", _one_or_many(asked.files(HELD_OUT)), (HELD_OUT,))
     size = min(found, most) if most > 0 else found
-    yield Setting("task.held_out_size", size, ("data.val_max_samples",))
+    yield TranslatedSetting("task.held_out_size", size, ("data.val_max_samples",))
 
 
-def long_prompts(asked: Asked) -> Iterator[Outcome]:
+def long_prompts(asked: VerlConfig) -> Iterator[Outcome]:
     cut, skip = "data.truncation", "data.filter_overlong_prompts"
     if not asked[skip] and asked[cut] != "error":
-        yield Problem(
+        yield TranslationProblem(
             f"{asked.shown(cut)}: prompts are never cut here; leave long ones out by {skip}=True, or raise "
             "data.max_prompt_length"
         )
-    yield Setting("task.long_prompts", "skip" if asked[skip] else "error", (skip, cut))
+    yield TranslatedSetting("task.long_prompts", "skip" if asked[skip] else "error", (skip, cut))
 
 
-def template(asked: Asked) -> Iterator[Outcome]:
+def template(asked: VerlConfig) -> Iterator[Outcome]:
     """The arguments one by one, however they were given."""
     for name, value in (asked[TEMPLATE.rstrip(".")] or {}).items():
         key = asked.first(f"{TEMPLATE}{name}", TEMPLATE.rstrip("."))
-        yield Setting(f"rollout.template.{name}", value, (key,))
+        yield TranslatedSetting(f"rollout.template.{name}", value, (key,))
 
 
 def _one_or_many(files: list[str]) -> Any:
     return files[0] if len(files) == 1 else files
 
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     part(TRAIN, "task.train", "one file or a list; `task=file` is chosen", train_files),
     part(
         MOST,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from toolwright.verl.row import Row, refused, unused
+from toolwright.verl.row import KeyRow, refused, unused
 
 PROFILER = "there is no profiler; metrics.jsonl has the time of every stage"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     *(
         unused(f"{role}profiler.*", PROFILER)
         for role in (

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwright.verl.asked import Asked
-from toolwright.verl.row import Changed, Note, Outcome, Problem, Row, Setting, always, part, refused, unused
+from toolwright.verl.asked import VerlConfig
+from toolwright.verl.row import (
+    Changed,
+    KeyRow,
+    Note,
+    Outcome,
+    TranslatedSetting,
+    TranslationProblem,
+    always,
+    part,
+    refused,
+    unused,
+)
 
 MODEL = "actor_rollout_ref.model."
 PATH = f"{MODEL}path"
@@ -16,22 +27,22 @@ DTYPES = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp3
 TRAINED, SAMPLED = "actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.rollout.dtype"
 
 
-def path(asked: Asked) -> Iterator[Outcome]:
+def path(asked: VerlConfig) -> Iterator[Outcome]:
     if not asked.says(PATH) or asked[PATH] is None:
-        yield Problem(f"{PATH} is not set: name a Hugging Face folder")
+        yield TranslationProblem(f"{PATH} is not set: name a Hugging Face folder")
         return
-    yield Setting("model.path", str(asked[PATH]), (PATH,))
+    yield TranslatedSetting("model.path", str(asked[PATH]), (PATH,))
 
 
-def precision(asked: Asked) -> Iterator[Outcome]:
+def precision(asked: VerlConfig) -> Iterator[Outcome]:
     """Weights are kept in float32 in both; what is chosen is the precision of matrix products."""
     key = asked.first(TRAINED, SAMPLED)
     if not asked.says(key) and asked.machine.devices == 0:
         yield Note("matrix products in float32, as bfloat16 is slower on a CPU; verl's default is bfloat16")
-        yield Setting("model.dtype", "float32", (key,))
+        yield TranslatedSetting("model.dtype", "float32", (key,))
         return
     if str(asked[key]) not in DTYPES:
-        yield Problem(
+        yield TranslationProblem(
             f"{asked.shown(key)}: matrix products are in {' or '.join(sorted(set(DTYPES.values())))}"
         )
         return
@@ -39,28 +50,28 @@ def precision(asked: Asked) -> Iterator[Outcome]:
     if asked.fit and dtype == "bfloat16" and asked.machine.devices == 0:
         yield Changed(f"{key} bfloat16 → float32: on this CPU it is faster")
         dtype = "float32"
-    yield Setting("model.dtype", dtype, (key,))
+    yield TranslatedSetting("model.dtype", dtype, (key,))
 
 
-def recomputing(asked: Asked) -> Iterator[Outcome]:
+def recomputing(asked: VerlConfig) -> Iterator[Outcome]:
     """Only where it is asked for: verl's default saves memory that a small run has."""
     if asked.says(RECOMPUTED):
-        yield Setting("model.gradient_checkpointing", bool(asked[RECOMPUTED]), (RECOMPUTED,))
+        yield TranslatedSetting("model.gradient_checkpointing", bool(asked[RECOMPUTED]), (RECOMPUTED,))
 
 
-def adapter(asked: Asked) -> Iterator[Outcome]:
+def adapter(asked: VerlConfig) -> Iterator[Outcome]:
     """verl turns LoRA on by its rank, or by an adapter to go on from."""
     if asked[ADAPTER] is not None:
-        yield Setting("model.lora.path", str(asked[ADAPTER]), (ADAPTER,))
+        yield TranslatedSetting("model.lora.path", str(asked[ADAPTER]), (ADAPTER,))
     if int(asked[RANK] or 0) > 0:
-        yield Setting("model.lora.rank", int(asked[RANK]), (RANK,))
-        yield Setting("model.lora.alpha", float(asked[ALPHA]), (ALPHA,))
-        yield Setting("model.lora.targets", asked[TARGETS], (TARGETS,))
+        yield TranslatedSetting("model.lora.rank", int(asked[RANK]), (RANK,))
+        yield TranslatedSetting("model.lora.alpha", float(asked[ALPHA]), (ALPHA,))
+        yield TranslatedSetting("model.lora.targets", asked[TARGETS], (TARGETS,))
 
 
 LATER = "is not there yet; it saves memory and changes nothing that is learned"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     part(PATH, "model.path", "a Hugging Face folder on this machine", path),
     part(
         TRAINED,

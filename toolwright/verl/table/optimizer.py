@@ -4,51 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from toolwright.verl.asked import Asked
-from toolwright.verl.row import Outcome, Problem, Row, Rule, Setting, always, part, refused
+from toolwright.verl.asked import VerlConfig
+from toolwright.verl.row import (
+    KeyRow,
+    Outcome,
+    Rule,
+    TranslatedSetting,
+    TranslationProblem,
+    always,
+    part,
+    refused,
+)
 from toolwright.verl.table import horizon
 
 DECAYS = ("constant", "linear", "cosine")
 
 
-def rows(role: str, ours: str, *, wanted: Callable[[Asked], bool] = lambda asked: True) -> list[Row]:
+def rows(role: str, ours: str, *, wanted: Callable[[VerlConfig], bool] = lambda asked: True) -> list[KeyRow]:
     """`role` is verl's block, `ours` the block of ours; `wanted`: whether the role is there at all."""
     optim = f"{role}optim."
 
     def when_wanted(rule: Rule) -> Rule:
         return lambda asked: rule(asked) if wanted(asked) else iter(())
 
-    def same(key: str, name: str, how: str = "") -> Row:
-        def rule(asked: Asked) -> Iterator[Outcome]:
-            yield Setting(f"{ours}.{name}", asked[key], (key,))
+    def same(key: str, name: str, how: str = "") -> KeyRow:
+        def rule(asked: VerlConfig) -> Iterator[Outcome]:
+            yield TranslatedSetting(f"{ours}.{name}", asked[key], (key,))
 
         return part(key, f"{ours}.{name}", how, when_wanted(rule))
 
     @when_wanted
-    def clip(asked: Asked) -> Iterator[Outcome]:
+    def clip(asked: VerlConfig) -> Iterator[Outcome]:
         key = asked.first(f"{role}grad_clip", f"{optim}clip_grad")
-        yield Setting(f"{ours}.max_grad_norm", asked[key], (key,))
+        yield TranslatedSetting(f"{ours}.max_grad_norm", asked[key], (key,))
 
     @when_wanted
-    def decay(asked: Asked) -> Iterator[Outcome]:
+    def decay(asked: VerlConfig) -> Iterator[Outcome]:
         key = asked.first(f"{optim}lr_scheduler_type", f"{optim}warmup_style")
         name = asked[key]
         if name not in DECAYS:
-            yield Problem(f"{asked.shown(key)}: a learning rate is {', '.join(DECAYS)}")
+            yield TranslationProblem(f"{asked.shown(key)}: a learning rate is {', '.join(DECAYS)}")
             return
         cycles = f"{optim}num_cycles"
         if name == "cosine" and asked[cycles] != 0.5:
-            yield Problem(f"{asked.shown(cycles)}: a cosine falls once, which is 0.5")
-        yield Setting(f"{ours}.decay", name, (key,))
+            yield TranslationProblem(f"{asked.shown(cycles)}: a cosine falls once, which is 0.5")
+        yield TranslatedSetting(f"{ours}.decay", name, (key,))
 
     @when_wanted
-    def warmup(asked: Asked) -> Iterator[Outcome]:
+    def warmup(asked: VerlConfig) -> Iterator[Outcome]:
         """verl counts steps, we count updates."""
         steps, ratio = f"{optim}lr_warmup_steps", f"{optim}lr_warmup_steps_ratio"
         by_steps = asked[steps] is not None and asked[steps] > 0
         count = asked[steps] if by_steps else int(asked[ratio] * horizon.steps(asked))
         said = steps if by_steps else ratio
-        yield Setting(f"{ours}.warmup_steps", count * horizon.updates(asked), (said,))
+        yield TranslatedSetting(f"{ours}.warmup_steps", count * horizon.updates(asked), (said,))
 
     return [
         same(f"{optim}lr", "lr"),

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwright.verl.asked import Asked
-from toolwright.verl.row import Note, Outcome, Problem, Row, Setting, always, part, refused, unused
+from toolwright.verl.asked import VerlConfig
+from toolwright.verl.row import (
+    KeyRow,
+    Note,
+    Outcome,
+    TranslatedSetting,
+    TranslationProblem,
+    always,
+    part,
+    refused,
+    unused,
+)
 
 FUNCTIONS = ("reward.custom_reward_function", "custom_reward_function")
 MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager")
@@ -17,50 +27,54 @@ OVERLONG = (
 RESPONSE = "actor_rollout_ref.rollout.response_length"
 
 
-def function(asked: Asked) -> Iterator[Outcome]:
+def function(asked: VerlConfig) -> Iterator[Outcome]:
     block = next((name for name in FUNCTIONS if asked[f"{name}.path"] is not None), None)
     if block is None:
-        yield Setting("reward.function", None, (f"{FUNCTIONS[0]}.path",))
+        yield TranslatedSetting("reward.function", None, (f"{FUNCTIONS[0]}.path",))
         return
     name = asked[f"{block}.name"] or "compute_score"
     path = str(asked[f"{block}.path"]).removeprefix("file://").removeprefix("pkg://")
-    yield Setting("reward.function", f"{path}:{name}", (f"{block}.path", f"{block}.name"))
+    yield TranslatedSetting("reward.function", f"{path}:{name}", (f"{block}.path", f"{block}.name"))
 
 
-def manager(asked: Asked) -> Iterator[Outcome]:
+def manager(asked: VerlConfig) -> Iterator[Outcome]:
     key = next((key for key in MANAGERS if asked.says(key) and asked[key] is not None), MANAGERS[0])
     if asked[key] == "batch":
-        yield Problem(
+        yield TranslationProblem(
             f"{asked.shown(key)}: a function of a whole batch is f(completions, **columns) here; give it "
             "this form and leave the key out"
         )
     elif asked[key] not in ("naive", "prime", "dapo"):
-        yield Problem(f"{asked.shown(key)}: there are no reward managers; write a function and name it")
+        yield TranslationProblem(
+            f"{asked.shown(key)}: there are no reward managers; write a function and name it"
+        )
 
 
-def overlong(asked: Asked) -> Iterator[Outcome]:
+def overlong(asked: VerlConfig) -> Iterator[Outcome]:
     block = next((name for name in OVERLONG if asked[f"{name}.enable"]), None)
     if block is None:
-        yield Setting("reward.overlong_buffer", 0.0, (f"{OVERLONG[0]}.enable",))
+        yield TranslatedSetting("reward.overlong_buffer", 0.0, (f"{OVERLONG[0]}.enable",))
         return
     length, limit = asked.number(f"{block}.len"), asked.number(RESPONSE)
     if length >= limit:
-        yield Problem(f"{asked.shown(f'{block}.len')} must be below {asked.shown(RESPONSE)}")
+        yield TranslationProblem(f"{asked.shown(f'{block}.len')} must be below {asked.shown(RESPONSE)}")
         return
-    yield Setting("reward.overlong_buffer", length / limit, (f"{block}.len", RESPONSE))
-    yield Setting("reward.overlong_penalty", asked[f"{block}.penalty_factor"], (f"{block}.penalty_factor",))
+    yield TranslatedSetting("reward.overlong_buffer", length / limit, (f"{block}.len", RESPONSE))
+    yield TranslatedSetting(
+        "reward.overlong_penalty", asked[f"{block}.penalty_factor"], (f"{block}.penalty_factor",)
+    )
 
 
-def longest(asked: Asked) -> Iterator[Outcome]:
+def longest(asked: VerlConfig) -> Iterator[Outcome]:
     for block in ("reward_model.reward_kwargs", "reward.reward_kwargs"):
         key = f"{block}.max_resp_len"
         if asked[key] is not None and asked[key] != asked[RESPONSE]:
-            yield Problem(
+            yield TranslationProblem(
                 f"{asked.shown(key)}: the overlong penalty ends at the limit, {asked.shown(RESPONSE)}"
             )
 
 
-def fusion(asked: Asked) -> Iterator[Outcome]:
+def fusion(asked: VerlConfig) -> Iterator[Outcome]:
     for key in ("reward.sandbox_fusion.url", "reward_model.sandbox_fusion.url", "sandbox_fusion.url"):
         if asked[key] is not None:
             yield Note(
@@ -70,7 +84,7 @@ def fusion(asked: Asked) -> Iterator[Outcome]:
 
 MODEL = "there is no reward model; name a function, which may ask one: `custom_reward_function.path`"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     *(
         part(f"{block}.path", "reward.function", "`path:name`; unset: by each task's `data_source`", function)
         for block in FUNCTIONS

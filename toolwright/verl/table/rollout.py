@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwright.verl.asked import Asked
+from toolwright.verl.asked import VerlConfig
 from toolwright.verl.machine import lacks
 from toolwright.verl.row import (
     Changed,
+    KeyRow,
     Note,
     Outcome,
-    Problem,
-    Row,
-    Setting,
+    TranslatedSetting,
+    TranslationProblem,
     always,
     part,
     refused,
@@ -29,10 +29,10 @@ SPLIT, MEMORY = f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}gpu_memory_ut
 ENGINES = {"hf": "native", "vllm_with_search": "vllm", "vllm_with_tool": "vllm", "sglang_async": "sglang"}
 
 
-def engine(asked: Asked) -> Iterator[Outcome]:
+def engine(asked: VerlConfig) -> Iterator[Outcome]:
     said = asked[NAME]
     if said is None:
-        yield Setting("engine.name", "native", (NAME,))
+        yield TranslatedSetting("engine.name", "native", (NAME,))
         return
     name = ENGINES.get(said, said)
     missing = None if name in asked.machine.engines else lacks(name) or "it is not on this machine"
@@ -40,13 +40,13 @@ def engine(asked: Asked) -> Iterator[Outcome]:
         yield Changed(f"{NAME} {said} → native: {missing}")
         name = "native"
     elif missing:
-        yield Problem(
+        yield TranslationProblem(
             f"{asked.shown(NAME)}: {missing}; leave it out for the native engine, or let --fit choose that"
         )
-    yield Setting("engine.name", name, (NAME,))
+    yield TranslatedSetting("engine.name", name, (NAME,))
 
 
-def of_vllm(asked: Asked) -> Iterator[Outcome]:
+def of_vllm(asked: VerlConfig) -> Iterator[Outcome]:
     """What only vLLM's engine has, where it is the one that is used."""
     name = ENGINES.get(asked[NAME], asked[NAME])
     if name != "vllm" or name not in asked.machine.engines:
@@ -60,30 +60,34 @@ def of_vllm(asked: Asked) -> Iterator[Outcome]:
     if asked.says(SPLIT):
         most = max(asked.machine.devices, 1)
         split = min(asked.number(SPLIT), most) if asked.fit else asked.number(SPLIT)
-        yield Setting("engine.tensor_parallel_size", split, (SPLIT,))
+        yield TranslatedSetting("engine.tensor_parallel_size", split, (SPLIT,))
     if asked.says(MEMORY):
-        yield Setting("engine.params.gpu_memory_utilization", float(asked[MEMORY]), (MEMORY,))
+        yield TranslatedSetting("engine.params.gpu_memory_utilization", float(asked[MEMORY]), (MEMORY,))
 
 
-def sampling(asked: Asked) -> Iterator[Outcome]:
+def sampling(asked: VerlConfig) -> Iterator[Outcome]:
     temperature = asked[f"{ROLLOUT}temperature"] if asked[GREEDY] else 0.0
-    yield Setting("rollout.temperature", float(temperature), (f"{ROLLOUT}temperature", GREEDY))
-    yield Setting("rollout.top_k", _limit(asked[TOP_K]), (TOP_K,))
+    yield TranslatedSetting("rollout.temperature", float(temperature), (f"{ROLLOUT}temperature", GREEDY))
+    yield TranslatedSetting("rollout.top_k", _limit(asked[TOP_K]), (TOP_K,))
 
 
-def lengths(asked: Asked) -> Iterator[Outcome]:
+def lengths(asked: VerlConfig) -> Iterator[Outcome]:
     prompt, response = asked.number(PROMPT), asked.number(RESPONSE)
-    yield Setting("rollout.max_tokens", response, (RESPONSE,))
+    yield TranslatedSetting("rollout.max_tokens", response, (RESPONSE,))
     longest = asked[LONGEST]
     whole = prompt + response
-    yield Setting("model.context", min(longest, whole) if longest else whole, (PROMPT, RESPONSE, LONGEST))
+    yield TranslatedSetting(
+        "model.context", min(longest, whole) if longest else whole, (PROMPT, RESPONSE, LONGEST)
+    )
 
 
-def evaluation(asked: Asked) -> Iterator[Outcome]:
+def evaluation(asked: VerlConfig) -> Iterator[Outcome]:
     drawn = asked[f"{JUDGED}do_sample"]
     temperature = asked[f"{JUDGED}temperature"] if drawn else 0.0
-    yield Setting("eval.temperature", float(temperature), (f"{JUDGED}temperature", f"{JUDGED}do_sample"))
-    yield Setting("eval.samples", asked[f"{JUDGED}n"], (f"{JUDGED}n",))
+    yield TranslatedSetting(
+        "eval.temperature", float(temperature), (f"{JUDGED}temperature", f"{JUDGED}do_sample")
+    )
+    yield TranslatedSetting("eval.samples", asked[f"{JUDGED}n"], (f"{JUDGED}n",))
     for name in ("top_p", "top_k"):
         key = f"{JUDGED}{name}"
         if temperature and asked[key] != asked[f"{ROLLOUT}{name}"]:
@@ -97,7 +101,7 @@ def _limit(top_k: int) -> int:
 ENGINE = "the engine decides; a matter of memory and speed"
 ONE_DEVICE = "one device for now; a matter of speed"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     part(
         NAME,
         "engine.name",

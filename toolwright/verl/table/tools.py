@@ -7,8 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwright.verl.asked import Asked
-from toolwright.verl.row import Note, Outcome, Problem, Row, Setting, always, part, refused, unused
+from toolwright.verl.asked import VerlConfig
+from toolwright.verl.row import (
+    KeyRow,
+    Note,
+    Outcome,
+    TranslatedSetting,
+    TranslationProblem,
+    always,
+    part,
+    refused,
+    unused,
+)
 
 ROLLOUT = "actor_rollout_ref.rollout."
 SEARCH, SEARCH_URL, SEARCH_TOPK = f"{ROLLOUT}enable_search", f"{ROLLOUT}search_url", f"{ROLLOUT}search_topk"
@@ -31,83 +41,87 @@ PYTHON = {
 FORMATS = {"hermes": "hermes", "qwen3_coder": "qwen3_coder", "llama3_json": "llama3"}
 
 
-def searches(asked: Asked) -> bool:
+def searches(asked: VerlConfig) -> bool:
     return bool(asked[SEARCH])
 
 
-def calls_code(asked: Asked) -> bool:
+def calls_code(asked: VerlConfig) -> bool:
     return not searches(asked) and bool(asked[f"{TOOL}enabled"])
 
 
-def calls_tools(asked: Asked) -> bool:
+def calls_tools(asked: VerlConfig) -> bool:
     """verl's own way: tools from a file, called as the chat template of the model says."""
     wanted = asked[f"{MULTI}enable"] or asked[LOOP] == "tool_agent"
     return not searches(asked) and not calls_code(asked) and bool(wanted)
 
 
-def several_turns(asked: Asked) -> bool:
+def several_turns(asked: VerlConfig) -> bool:
     return searches(asked) or calls_code(asked) or calls_tools(asked)
 
 
-def agent(asked: Asked) -> Iterator[Outcome]:
+def agent(asked: VerlConfig) -> Iterator[Outcome]:
     if asked[LOOP] not in ("single_turn_agent", "tool_agent"):
-        yield Problem(f"{asked.shown(LOOP)}: write a loop of your own as `rollout.agent=path.py:name`")
+        yield TranslationProblem(
+            f"{asked.shown(LOOP)}: write a loop of your own as `rollout.agent=path.py:name`"
+        )
     because = next((key for key in (SEARCH, f"{TOOL}enabled", f"{MULTI}enable") if asked[key]), LOOP)
     chosen = SEARCHER if searches(asked) else AGENT if several_turns(asked) else "single_turn"
-    yield Setting("rollout.agent", chosen, (because,))
+    yield TranslatedSetting("rollout.agent", chosen, (because,))
     if searches(asked) and asked[f"{TOOL}enabled"]:
         yield Note(f"{SEARCH} goes before {TOOL}enabled: the search rollout is used, without the tool server")
 
 
-def search(asked: Asked) -> Iterator[Outcome]:
+def search(asked: VerlConfig) -> Iterator[Outcome]:
     if not searches(asked):
         return
     if asked[SEARCH_URL] is None:
-        yield Problem(f"{SEARCH}=true needs {SEARCH_URL}, the retrieval server")
-    yield Setting("tools.search.url", asked[SEARCH_URL], (SEARCH_URL,))
-    yield Setting("tools.search.topk", asked[SEARCH_TOPK], (SEARCH_TOPK,))
+        yield TranslationProblem(f"{SEARCH}=true needs {SEARCH_URL}, the retrieval server")
+    yield TranslatedSetting("tools.search.url", asked[SEARCH_URL], (SEARCH_URL,))
+    yield TranslatedSetting("tools.search.topk", asked[SEARCH_TOPK], (SEARCH_TOPK,))
     if asked[TURNS] is not None:
-        yield Setting("rollout.max_turns", asked.number(TURNS), (TURNS,))
+        yield TranslatedSetting("rollout.max_turns", asked.number(TURNS), (TURNS,))
     if asked[SEEN] is not None:
-        yield Setting("rollout.tool_tokens", asked.number(SEEN), (SEEN,))
+        yield TranslatedSetting("rollout.tool_tokens", asked.number(SEEN), (SEEN,))
 
 
-def code(asked: Asked) -> Iterator[Outcome]:
+def code(asked: VerlConfig) -> Iterator[Outcome]:
     if not calls_code(asked):
         return
     for name, ours in PYTHON.items():
-        yield Setting(ours, asked[f"{TOOL}{name}"], (f"{TOOL}{name}",))
+        yield TranslatedSetting(ours, asked[f"{TOOL}{name}"], (f"{TOOL}{name}",))
     # verl counts the calls, we count the turns: the last one answers.
-    yield Setting("rollout.max_turns", asked.number(f"{TOOL}max_tool_turns") + 1, (f"{TOOL}max_tool_turns",))
-    yield Setting("rollout.tool_timeout_s", asked[f"{TOOL}timeout"], (f"{TOOL}timeout",))
-    yield Setting("rollout.call_format", "tags", (f"{TOOL}enabled",))
+    yield TranslatedSetting(
+        "rollout.max_turns", asked.number(f"{TOOL}max_tool_turns") + 1, (f"{TOOL}max_tool_turns",)
+    )
+    yield TranslatedSetting("rollout.tool_timeout_s", asked[f"{TOOL}timeout"], (f"{TOOL}timeout",))
+    yield TranslatedSetting("rollout.call_format", "tags", (f"{TOOL}enabled",))
 
 
-def from_file(asked: Asked) -> Iterator[Outcome]:
+def from_file(asked: VerlConfig) -> Iterator[Outcome]:
     if not calls_tools(asked):
         return
     key = asked.first(*TOOLS_FILE)
     if asked[key] is None:
-        yield Problem(f"{MULTI}enable=true needs {TOOLS_FILE[0]}, the file with the tools")
-    yield Setting("rollout.tool_config_path", asked[key], (key,))
+        yield TranslationProblem(f"{MULTI}enable=true needs {TOOLS_FILE[0]}, the file with the tools")
+    yield TranslatedSetting("rollout.tool_config_path", asked[key], (key,))
     turns = asked.first(*MOST_TURNS)
     if asked[turns] is not None:
-        yield Setting("rollout.max_turns", asked.number(turns), (turns,))
+        yield TranslatedSetting("rollout.max_turns", asked.number(turns), (turns,))
     shown = f"{MULTI}max_tool_response_length"
-    yield Setting("rollout.tool_tokens", asked.number(shown), (shown,))
+    yield TranslatedSetting("rollout.tool_tokens", asked.number(shown), (shown,))
     most = f"{MULTI}max_parallel_calls"
-    yield Setting("rollout.max_calls", asked.number(most), (most,))
+    yield TranslatedSetting("rollout.max_calls", asked.number(most), (most,))
     form = asked[f"{MULTI}format"]
     if form not in FORMATS:
-        yield Problem(f"{MULTI}format={form}: calls are read as {', '.join(sorted(FORMATS))}")
+        yield TranslationProblem(f"{MULTI}format={form}: calls are read as {', '.join(sorted(FORMATS))}")
         return
-    yield Setting("rollout.call_format", FORMATS[form], (f"{MULTI}format",))
+    yield TranslatedSetting("rollout.call_format", FORMATS[form], (f"{MULTI}format",))
 
 
 WITH_TOOLS = "where `tool_config.enabled` and no search"
 WITH_FILE = "where `multi_turn.enable`"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     part(SEARCH, "rollout.agent", f"`{SEARCHER}`, with the search tool; goes before tools", agent),
     part(SEARCH_URL, "tools.search.url", "where `enable_search`", search),
     part(SEARCH_TOPK, "tools.search.topk", "where `enable_search`", search),

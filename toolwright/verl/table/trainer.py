@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from toolwright.verl.asked import Asked
+from toolwright.verl.asked import VerlConfig
 from toolwright.verl.row import (
     Changed,
+    KeyRow,
     Note,
     Outcome,
-    Problem,
-    Row,
-    Setting,
+    TranslatedSetting,
+    TranslationProblem,
     always,
     part,
     refused,
@@ -27,16 +27,16 @@ FOLDER, RESUME, RESUME_FROM = "trainer.default_local_dir", "trainer.resume_mode"
 SAVE_EVERY, KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
 
 
-def machine(asked: Asked) -> Iterator[Outcome]:
+def machine(asked: VerlConfig) -> Iterator[Outcome]:
     wanted, there = devices(asked), asked.machine.devices
     on_cpu = asked[DEVICE] == "cpu" or there == 0
     if asked[DEVICE] not in ("cuda", "cpu"):
-        yield Problem(f"{asked.shown(DEVICE)}: a run is on cuda or cpu")
+        yield TranslationProblem(f"{asked.shown(DEVICE)}: a run is on cuda or cpu")
         return
     needs_gpu = asked.says(GPUS, NODES, DEVICE) and asked[DEVICE] == "cuda" and wanted > 0
     if needs_gpu and wanted > there and not asked.fit:
         found = f"there are {there}" if there else "there is none, only the CPU"
-        yield Problem(
+        yield TranslationProblem(
             f"{asked.shown(GPUS)} × {asked.shown(NODES)} asks for {wanted} devices, but {found}; "
             "ask for what there is, or let --fit scale the run down"
         )
@@ -47,16 +47,16 @@ def machine(asked: Asked) -> Iterator[Outcome]:
         yield Note(f"devices are not set: the run takes {taken}; verl's default is 8 GPUs")
     elif wanted > asked.machine.usable and not on_cpu:
         yield Note(f"{wanted} devices asked for: one is used, as a learner is not spread over several yet")
-    yield Setting("model.device", "cpu" if on_cpu else "auto", (DEVICE, GPUS, NODES))
+    yield TranslatedSetting("model.device", "cpu" if on_cpu else "auto", (DEVICE, GPUS, NODES))
 
 
-def length(asked: Asked) -> Iterator[Outcome]:
+def length(asked: VerlConfig) -> Iterator[Outcome]:
     by_steps = asked[horizon.STEPS] is not None
     because = (horizon.STEPS,) if by_steps else (horizon.EPOCHS, "data.train_batch_size")
-    yield Setting("train.steps", horizon.steps(asked), because)
+    yield TranslatedSetting("train.steps", horizon.steps(asked), because)
 
 
-def folder(asked: Asked) -> Iterator[Outcome]:
+def folder(asked: VerlConfig) -> Iterator[Outcome]:
     """verl writes over what is there, or goes on with it; a run here is never written over."""
     place, mode = Path(str(asked[FOLDER])).expanduser(), asked[RESUME]
     resume = False
@@ -64,7 +64,7 @@ def folder(asked: Asked) -> Iterator[Outcome]:
         place = Path(str(asked[RESUME_FROM])).expanduser()
         resume = True
         if not (place / "config.yaml").is_file():
-            yield Problem(
+            yield TranslationProblem(
                 f"{asked.shown(RESUME_FROM)}: not a run folder of Toolwright; verl's checkpoints cannot be "
                 "gone on with, but their Hugging Face export can be a model.path"
             )
@@ -78,29 +78,29 @@ def folder(asked: Asked) -> Iterator[Outcome]:
             place, number = taken.with_name(f"{taken.name}-{number}"), number + 1
         yield Note(f"{asked.shown(RESUME)}: {taken} is there and is not written over; this run is {place}")
     elif mode != "disable":
-        yield Problem(f"{asked.shown(RESUME)}: expected auto, disable or resume_path")
+        yield TranslationProblem(f"{asked.shown(RESUME)}: expected auto, disable or resume_path")
     because = (RESUME_FROM,) if mode == "resume_path" else (FOLDER,)
-    yield Setting("run.dir", str(place.parent), because)
-    yield Setting("run.name", place.name, because)
-    yield Setting("run.resume", resume, (RESUME,))
+    yield TranslatedSetting("run.dir", str(place.parent), because)
+    yield TranslatedSetting("run.name", place.name, because)
+    yield TranslatedSetting("run.resume", resume, (RESUME,))
 
 
-def saving(asked: Asked) -> Iterator[Outcome]:
+def saving(asked: VerlConfig) -> Iterator[Outcome]:
     every = max(int(asked[SAVE_EVERY] or 0), 0)
-    yield Setting("checkpoint.every", every, (SAVE_EVERY,))
-    yield Setting("checkpoint.minutes", 0, (SAVE_EVERY,))
+    yield TranslatedSetting("checkpoint.every", every, (SAVE_EVERY,))
+    yield TranslatedSetting("checkpoint.minutes", 0, (SAVE_EVERY,))
     all_of_them = horizon.steps(asked) // every + 2 if every else 2
-    yield Setting("checkpoint.keep", asked[KEEP] or all_of_them, (KEEP,))
+    yield TranslatedSetting("checkpoint.keep", asked[KEEP] or all_of_them, (KEEP,))
 
 
-def judging(asked: Asked) -> Iterator[Outcome]:
+def judging(asked: VerlConfig) -> Iterator[Outcome]:
     every = max(int(asked[EVAL_EVERY] or 0), 0)
-    yield Setting("eval.every", every, (EVAL_EVERY,))
+    yield TranslatedSetting("eval.every", every, (EVAL_EVERY,))
     if every and not asked["trainer.val_before_train"]:
         yield Note("trainer.val_before_train=false: a run is always evaluated before its first step")
 
 
-def loggers(asked: Asked) -> Iterator[Outcome]:
+def loggers(asked: VerlConfig) -> Iterator[Outcome]:
     said = asked["trainer.logger"]
     others = [name for name in (said if isinstance(said, list) else [said]) if name != "console"]
     if others and asked.says("trainer.logger"):
@@ -111,7 +111,7 @@ def loggers(asked: Asked) -> Iterator[Outcome]:
 
 RAY = "roles live in this process"
 
-ROWS: list[Row] = [
+ROWS: list[KeyRow] = [
     part(
         horizon.EPOCHS,
         "train.steps",

@@ -16,7 +16,7 @@ from toolwright.workflow.aflow.values import (
     Many,
     NoText,
     PromptName,
-    Result,
+    StepResult,
     Text,
     Value,
     pieces_of,
@@ -39,7 +39,7 @@ class NotExpressible(UserError):
     """Something in a `graph.py` that the typed form has no word for."""
 
 
-class Expressions:
+class GraphExpressions:
     """What is known while a `graph.py` is read, and what its expressions make of it."""
 
     def __init__(self, prompts: Mapping[str, str], where: str) -> None:
@@ -81,7 +81,7 @@ class Expressions:
                 func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=key), *other]
             ):
                 found = self.value_of(value, environment)
-                if other and isinstance(found, Result) and key not in self._kind(found).fields:
+                if other and isinstance(found, StepResult) and key not in self._kind(found).fields:
                     return self.value_of(other[0], environment)
                 return self._item(node, found, key)
             case ast.Compare():
@@ -175,7 +175,7 @@ class Expressions:
                 inputs[name] = self.text_of(call, value)
         if before:  # instruction + input is what the model reads, so what follows the prompt opens the input
             inputs[ports[0]] = joined((*before, *inputs.get(ports[0], ())))
-        return Result(self.new_node(call, kind_name, inputs, prompt, settings).name)
+        return StepResult(self.new_node(call, kind_name, inputs, prompt, settings).name)
 
     def _instruction(self, call: ast.Call, value: Value) -> tuple[str, Pieces]:
         match value:
@@ -219,7 +219,7 @@ class Expressions:
 
     def _item(self, node: ast.expr, value: Value, key: Any) -> Value:
         match value, key:
-            case Result(name), str():
+            case StepResult(name), str():
                 kind = self._kind(value)
                 if key not in kind.fields:
                     raise self.refused(node, f"{kind.name} returns no {key!r}; {nearest(key, kind.fields)}")
@@ -232,7 +232,7 @@ class Expressions:
                 return self.merged(node, on, *found)
         raise self.refused(node, f"`{shown(node)}` cannot be looked up before it runs")
 
-    def _kind(self, result: Result) -> Operator:
+    def _kind(self, result: StepResult) -> Operator:
         return next(node for node in self.nodes if node.name == result.node).kind
 
     def items(self, source: ast.expr, environment: Environment) -> tuple[Value, ...]:
@@ -387,9 +387,9 @@ class Expressions:
             case Many(first), Many(second) if len(first) == len(second):
                 pairs = zip(first, second, strict=True)
                 return Many(tuple(self.merged(at, on, one, other) for one, other in pairs))
-            case ((Result() | Either() | Many() | Cost()), _):
+            case ((StepResult() | Either() | Many() | Cost()), _):
                 return Either(on, then, otherwise)
-            case _, (Result() | Either() | Many() | Cost()):
+            case _, (StepResult() | Either() | Many() | Cost()):
                 return Either(on, then, otherwise)
         inputs = {"on": (on,), "then": self.text_of(at, then), "otherwise": self.text_of(at, otherwise)}
         return text(self.new_node(at, CHOOSE, inputs).main)

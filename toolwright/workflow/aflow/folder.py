@@ -35,7 +35,7 @@ def named(data_set: str) -> str:
 
 
 @dataclass(frozen=True)
-class Experience:
+class RoundExperience:
     """How a round came to be, and what came of it."""
 
     father: int
@@ -49,14 +49,14 @@ class Experience:
 
 
 @dataclass(frozen=True)
-class Round:
+class FolderRound:
     """One round. Where its Python cannot be expressed, `refusal` says why and there is no workflow."""
 
     number: int
     workflow: Workflow | None
     scores: tuple[float, ...] = ()  # one for each time it was evaluated
     average_cost: float | None = None  # US dollars for a task
-    experience: Experience | None = None
+    experience: RoundExperience | None = None
     log: list[Any] = field(default_factory=list)  # answers that were wrong, with what was expected
     refusal: str = ""
     total_cost: float | None = None  # US dollars for all that was run of it
@@ -75,14 +75,14 @@ class Folder:
         self.path = inside if inside.is_dir() and path.name != "workflows" else path
         self.data_set = data_set or (self.path.parent.name if self.path.name == "workflows" else path.name)
 
-    def rounds(self) -> list[Round]:
+    def rounds(self) -> list[FolderRound]:
         """Every round that has a graph, by number; several evaluations of one are its scores."""
         if not self.path.is_dir():
             raise UserError(f"no such folder: {self.path}; expected AFlow's `workflows`, with round_1 in it")
         results = self._results()
         return [self._round(number, results) for number in self._numbers()]
 
-    def write(self, *rounds: Round) -> None:
+    def write(self, *rounds: FolderRound) -> None:
         """Rounds and what follows from them; one that is there already is written anew, but for what is not
         told of it here: a log, an experience."""
         for round in rounds:
@@ -102,7 +102,7 @@ class Folder:
         _put_json(self.path / "results.json", results)
         _put_json(self.path / "processed_experience.json", self._processed())
 
-    def _write(self, round: Round) -> None:
+    def _write(self, round: FolderRound) -> None:
         if round.workflow is None:
             raise UserError(f"round {round.number} has no workflow to write")
         folder = self.path / f"round_{round.number}"
@@ -127,7 +127,7 @@ class Folder:
             raise UserError(f"{self.path / 'results.json'} is no list of rounds")
         return found
 
-    def _round(self, number: int, results: Sequence[Mapping[str, Any]]) -> Round:
+    def _round(self, number: int, results: Sequence[Mapping[str, Any]]) -> FolderRound:
         folder = self.path / f"round_{number}"
         workflow, refusal = None, ""
         try:
@@ -143,7 +143,7 @@ class Folder:
             for name in ("avg_cost", "total_cost")
         )
         log = _get_json(folder / "log.json", [])
-        return Round(
+        return FolderRound(
             number,
             workflow,
             tuple(float(entry["score"]) for entry in own),
@@ -154,12 +154,12 @@ class Folder:
             sum(totals) if totals else None,
         )
 
-    def _experience(self, number: int) -> Experience | None:
+    def _experience(self, number: int) -> RoundExperience | None:
         told = _get_json(self.path / f"round_{number}" / "experience.json", None)
         if not isinstance(told, dict) or "father node" not in told:
             return None
         after = told.get("after")
-        return Experience(
+        return RoundExperience(
             int(told["father node"]),
             str(told.get("modification", "")),
             float(told.get("before") or 0.0),
@@ -182,7 +182,7 @@ class Folder:
         return processed
 
 
-def _told(experience: Experience) -> dict[str, Any]:
+def _told(experience: RoundExperience) -> dict[str, Any]:
     return {
         "father node": experience.father,
         "modification": experience.modification,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from toolwright.failures import UserError
 from toolwright.trajectory import Task
-from toolwright.workflow.aflow.folder import Experience, Folder, Round
+from toolwright.workflow.aflow.folder import Folder, FolderRound, RoundExperience
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.run import problem_of
-from toolwright.workflow.search import Search
+from toolwright.workflow.search import WorkflowSearch
 from toolwright.workflow.tree import Candidate, Proposal
 
 WRONG = 0.5  # a score below it is an answer for the log
@@ -74,18 +74,18 @@ class Journal:
             known[candidate] if candidate < len(known) else self.beginning.last + 1 + candidate - len(known)
         )
 
-    def write(self, search: Search, candidates: Iterable[int]) -> None:
+    def write(self, search: WorkflowSearch, candidates: Iterable[int]) -> None:
         """As they are known now. What was refused is no round: it could not be run there either."""
         ran = [search.tree[number] for number in dict.fromkeys(candidates)]
         self.folder.write(*(self._round(search, one) for one in ran if one.runs and not one.failure))
 
-    def _round(self, search: Search, candidate: Candidate) -> Round:
+    def _round(self, search: WorkflowSearch, candidate: Candidate) -> FolderRound:
         score = search.selection.score(candidate)[0]
         experience = None
         if candidate.parent is not None and candidate.number >= len(self.beginning.rounds):
             before = search.selection.score(search.tree[candidate.parent])[0]
-            experience = Experience(self.number(candidate.parent), candidate.edit, before, score)
-        return Round(
+            experience = RoundExperience(self.number(candidate.parent), candidate.edit, before, score)
+        return FolderRound(
             self.number(candidate.number),
             candidate.workflow,
             (score,),

@@ -12,7 +12,7 @@ from toolwright.workflow.aflow.expressions import (
     IGNORED_ARGUMENTS,
     MOST_NODES,
     Environment,
-    Expressions,
+    GraphExpressions,
     NotExpressible,
     root,
     shown,
@@ -90,7 +90,7 @@ def _check_import(statement: ast.Import | ast.ImportFrom, where: str) -> None:
             )
 
 
-class _Reader(Expressions):
+class _Reader(GraphExpressions):
     def __init__(self, graph: str, prompts: Mapping[str, str], where: str) -> None:
         super().__init__(prompts, where)
         self.steps = 0

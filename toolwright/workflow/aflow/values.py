@@ -36,7 +36,7 @@ class Many:
 
 
 @dataclass(frozen=True)
-class Result:
+class StepResult:
     """What a step returned: its fields by key."""
 
     node: str
@@ -64,7 +64,7 @@ class Cost:
     """What was spent so far: returned beside the answer, and of no other use."""
 
 
-Value = Constant | Text | Flag | Many | Result | Either | PromptName | Cost
+Value = Constant | Text | Flag | Many | StepResult | Either | PromptName | Cost
 
 
 class NoText(Exception):
@@ -82,7 +82,7 @@ def pieces_of(value: Value) -> Pieces:
             return (str(number),)
         case Flag(ref, negated=False):
             return (ref,)
-    names = {Constant: "None", Many: "a list", Result: "all that a step returned, without a key"}
+    names = {Constant: "None", Many: "a list", StepResult: "all that a step returned, without a key"}
     raise NoText(names.get(type(value), "something that is not text"))
 
 

@@ -29,7 +29,7 @@ class Port:
 
 
 @dataclass(frozen=True)
-class Setting:
+class NodeSetting:
     """A whole number that a node may set, and the range it is taken from."""
 
     default: int
@@ -44,7 +44,7 @@ class Operator:
     ports: ClassVar[Mapping[str, Port]]
     fields: ClassVar[Mapping[str, Kind]]  # what it answers; the first is its main one
     prompted: ClassVar[bool] = False  # whether its words to the model are a prompt of the workflow
-    settings: ClassVar[Mapping[str, Setting]] = {}
+    settings: ClassVar[Mapping[str, NodeSetting]] = {}
     needs: ClassVar[frozenset[str]] = frozenset()  # of "sandbox", "entry_point", "public_tests"
     solves: ClassVar[bool] = True  # whether its main field may stand where a solution stood
     may_be_empty: ClassVar[bool] = False  # whether one wants to go on with what was there before

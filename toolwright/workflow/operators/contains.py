@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolwright.workflow.operators import CONTAINS, OPERATORS, Operator, Port, Setting
+from toolwright.workflow.operators import CONTAINS, OPERATORS, NodeSetting, Operator, Port
 
 if TYPE_CHECKING:
     from toolwright.workflow.run import Step
@@ -18,7 +18,7 @@ class Contains(Operator):
     name = CONTAINS
     ports = {"text": Port("text"), "words": Port("text", "none")}
     fields = {"found": "flag"}
-    settings = {"lower": Setting(default=0, least=0, most=1)}
+    settings = {"lower": NodeSetting(default=0, least=0, most=1)}
     solves = False
 
     def calls(self, settings: Mapping[str, int]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolwright.rewards.programs import code_of
-from toolwright.workflow.operators import OPERATORS, Operator, Port, Setting
+from toolwright.workflow.operators import OPERATORS, NodeSetting, Operator, Port
 
 if TYPE_CHECKING:
     from toolwright.workflow.run import Step
@@ -30,7 +30,7 @@ class Programmer(Operator):
     name = "Programmer"
     ports = {"problem": Port(source="problem"), "analysis": Port(required=False)}
     fields = {"output": "text", "code": "text"}
-    settings = {"attempts": Setting(default=3, most=5)}
+    settings = {"attempts": NodeSetting(default=3, most=5)}
     needs = frozenset({"sandbox"})
     may_be_empty = True
 

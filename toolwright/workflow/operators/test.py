@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolwright.rewards.programs import code_of, completed
-from toolwright.workflow.operators import OPERATORS, Operator, Port, Setting
+from toolwright.workflow.operators import OPERATORS, NodeSetting, Operator, Port
 
 if TYPE_CHECKING:
     from toolwright.workflow.run import Step
@@ -39,7 +39,7 @@ class Test(Operator):
         "entry_point": Port(source="entry_point"),
     }
     fields = {"solution": "text", "result": "flag"}
-    settings = {"rounds": Setting(default=3, most=5)}
+    settings = {"rounds": NodeSetting(default=3, most=5)}
     needs = frozenset({"sandbox", "public_tests"})
 
     def calls(self, settings: Mapping[str, int]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
 from toolwright.tools import TOOLS
-from toolwright.tools.call import Call
+from toolwright.tools.call import ToolRequest
 from toolwright.tools.signature import Signature
 from toolwright.workflow.operators import Operator, Port
 
@@ -39,7 +39,7 @@ class ToolOperator(Operator):
         self, step: Step, inputs: Mapping[str, Any], settings: Mapping[str, int]
     ) -> dict[str, Any]:
         arguments = {key: text for key, text in inputs.items() if text != ""}
-        return {"result": await step.call_tool(Call(self._tool, arguments))}
+        return {"result": await step.call_tool(ToolRequest(self._tool, arguments))}
 
 
 def tool_operator(name: str) -> ToolOperator:

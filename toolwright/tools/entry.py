@@ -27,7 +27,7 @@ COMMON = {
 _CLOSING_S = 10.0
 
 
-class Kit:
+class ToolEntry:
     """Checked when it is made, opened when it is first used, and closed by whoever used it."""
 
     def __init__(self, label: str, settings: Mapping[str, Any], *, timeout_s: float) -> None:
@@ -46,10 +46,10 @@ class Kit:
         self._several = isinstance(target, type) and hasattr(target, "tools")
         self._offers: list[Offer] | None = None if self._several else [self._single()]
 
-    def anew(self) -> Kit:
+    def anew(self) -> ToolEntry:
         """The same entry, not opened yet."""
         settings, timeout_s = self._given
-        return Kit(self.label, settings, timeout_s=timeout_s)
+        return ToolEntry(self.label, settings, timeout_s=timeout_s)
 
     @property
     def keeps_time(self) -> bool:

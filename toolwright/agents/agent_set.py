@@ -17,12 +17,12 @@ from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task
 
 
-class Cast:
+class AgentSet:
     """Made from configuration alone: agents are built on first use, tools opened in the loop that runs."""
 
     def __init__(
         self,
-        config: schema.Rollout,
+        config: schema.RolloutConfig,
         tokenizer: Tokenizer,
         *,
         tools: Mapping[str, Mapping[str, Any]] | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from toolwright.config import schema
 from toolwright.config.auto import decided
-from toolwright.trainer.sampling import Sampled
+from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Trajectory
 
 FIRST = 3  # steps before it is given; then after twice as many, and so on
@@ -27,7 +27,7 @@ class SameRewards:
         self.attempts = self.heard_of = 0
         self.due = min(FIRST, config.train.steps)
 
-    def heard(self, sampled: Sampled) -> str | None:
+    def heard(self, sampled: SampledStep) -> str | None:
         """The warning, if there is one to give."""
         if self._differ():
             return None
@@ -74,7 +74,7 @@ class OutOfTokens:
     def __init__(self, config: schema.Config) -> None:
         self.config, self.told = config, False
 
-    def heard(self, sampled: Sampled) -> str | None:
+    def heard(self, sampled: SampledStep) -> str | None:
         """The warning, if there is one to give."""
         ended = [t.stop for t in sampled.attempts if t.failure is None]
         out = ended.count("tokens")

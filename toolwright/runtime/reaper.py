@@ -41,7 +41,7 @@ IS_THE_PROCESS = __name__ == "__main__" and len(sys.argv) == 5
 BEGUN = sys.argv[4] if IS_THE_PROCESS else time.strftime("%Y-%m-%d_%H-%M-%S")
 
 
-class Undertaker:
+class Reaper:
     """`signals`: where a byte for each of the driver's signals goes; its number."""
 
     def __init__(self, mark: str) -> None:
@@ -72,11 +72,11 @@ def attended() -> Iterator[None]:
     import uuid
 
     mark = uuid.uuid4().hex
-    undertaker, outer = Undertaker(mark), os.environ.get(MARK)
+    reaper, outer = Reaper(mark), os.environ.get(MARK)
     os.environ[MARK] = mark
-    _attending.append(undertaker)
+    _attending.append(reaper)
     main = threading.current_thread() is threading.main_thread()
-    before = signal.set_wakeup_fd(undertaker.signals, warn_on_full_buffer=False) if main else -1
+    before = signal.set_wakeup_fd(reaper.signals, warn_on_full_buffer=False) if main else -1
     try:
         yield
     finally:
@@ -84,20 +84,20 @@ def attended() -> Iterator[None]:
             signal.set_wakeup_fd(before)
         while _leaving:
             _leaving.pop().cancel()
-        _attending.remove(undertaker)
+        _attending.remove(reaper)
         if outer is None:
             os.environ.pop(MARK, None)
         else:
             os.environ[MARK] = outer
-        undertaker.close(DISMISSAL)
+        reaper.close(DISMISSAL)
 
 
-_attending: list[Undertaker] = []  # in this process, the innermost last
+_attending: list[Reaper] = []  # in this process, the innermost last
 _leaving: list[Any] = []  # timers, until what is attended has ended
 
 
 def leave_soon(status: int) -> None:
-    """End this process with this status unless it has cleared up in a moment; its undertaker does the rest.
+    """End this process with this status unless it has cleared up in a moment; its reaper does the rest.
     Nothing where nobody attends it."""
     import threading
 

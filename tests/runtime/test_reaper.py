@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.waiting import alive, wait_until
-from toolwright.runtime.undertaker import GRACE_S, MARK, Undertaker, marked, of_ray
+from toolwright.runtime.reaper import GRACE_S, MARK, Reaper, marked, of_ray
 
 from .clusters import ROOT
 
@@ -18,9 +18,9 @@ from .clusters import ROOT
 DRIVER = """\
 import os, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
-from toolwright.runtime.undertaker import MARK, Undertaker
+from toolwright.runtime.reaper import MARK, Reaper
 
-undertaker = Undertaker(sys.argv[2])
+reaper = Reaper(sys.argv[2])
 fork = os.fork()
 if fork == 0:
     time.sleep(600)
@@ -30,7 +30,7 @@ deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('dea
 late = "import subprocess, sys, time; time.sleep(1); subprocess.Popen([sys.executable, '-ISc', sys.argv[1]])"
 for code in (sleeps, deaf + sleeps, deaf + late):
     subprocess.Popen([sys.executable, "-ISc", code, sleeps], env=marked)
-print(undertaker.process.pid, fork, flush=True)
+print(reaper.process.pid, fork, flush=True)
 time.sleep(600)
 """
 
@@ -43,13 +43,13 @@ def test_what_a_killed_driver_started_is_ended() -> None:
         assert driver.stdout is not None
         said = sorted(driver.stdout.readline().split() for _ in range(3))
         assert said[1:] == [["deaf"], ["deaf"]]
-        undertaker, fork = map(int, said[0])
+        reaper, fork = map(int, said[0])
         assert marked(mark)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         try:
             limit = time.monotonic() + 60
-            while marked(mark) or alive(undertaker):
+            while marked(mark) or alive(reaper):
                 assert time.monotonic() < limit, "something is left"
                 time.sleep(0.1)
             assert alive(fork), "what carries no mark is nobody's to end"
@@ -61,20 +61,20 @@ def test_what_a_killed_driver_started_is_ended() -> None:
 SESSION = """\
 import os, signal, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
-from toolwright.runtime.undertaker import Undertaker
+from toolwright.runtime.reaper import Reaper
 
-undertaker = Undertaker(sys.argv[2])
+reaper = Reaper(sys.argv[2])
 session = time.strftime(f"{sys.argv[3]}/session_%Y-%m-%d_%H-%M-%S_000000_{os.getpid()}")
 os.mkdir(session)
-os.kill(undertaker.process.pid, signal.SIGSTOP)  # it is slow to begin, as on a busy machine
+os.kill(reaper.process.pid, signal.SIGSTOP)  # it is slow to begin, as on a busy machine
 time.sleep(1.1)
-os.kill(undertaker.process.pid, signal.SIGCONT)
+os.kill(reaper.process.pid, signal.SIGCONT)
 pids = []
 for title in ("ray::DashboardAgent", "tail"):
     with open(session + "/logs", "a") as log:
         line = ["bash", "-c", f"exec -a {title} sleep 600"]
         pids.append(subprocess.Popen(line, stdin=log, stdout=subprocess.DEVNULL).pid)
-print(undertaker.process.pid, *pids, flush=True)
+print(reaper.process.pid, *pids, flush=True)
 time.sleep(600)
 """
 
@@ -83,23 +83,23 @@ def test_one_of_ray_that_shows_no_mark_is_known_by_its_session(tmp_path: Path) -
     line = [sys.executable, "-c", SESSION, str(ROOT), f"test{os.getpid()}s", str(tmp_path)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
-        undertaker, agent, reader = map(int, driver.stdout.readline().split())
+        reaper, agent, reader = map(int, driver.stdout.readline().split())
         wait_until(lambda: of_ray(agent), "it has its title")
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         try:
-            wait_until(lambda: not alive(agent) and not alive(undertaker), "both have ended", 60)
+            wait_until(lambda: not alive(agent) and not alive(reaper), "both have ended", 60)
             assert alive(reader), "who only looks into the folder is nobody's to end"
         finally:
             os.kill(reader, signal.SIGKILL)
 
 
 def test_a_farewell_with_nothing_left_takes_no_time() -> None:
-    undertaker = Undertaker(f"test{os.getpid()}b")
+    reaper = Reaper(f"test{os.getpid()}b")
     started = time.monotonic()
-    undertaker.close()
+    reaper.close()
     assert time.monotonic() - started < GRACE_S
-    assert undertaker.process.returncode == 0
+    assert reaper.process.returncode == 0
 
 
 def test_it_does_not_touch_what_carries_another_mark() -> None:

@@ -11,7 +11,7 @@ from toolwright.tools.settings import Settings
 
 
 @dataclass(frozen=True)
-class Brief:
+class RoleConfig:
     """All that any role is built from."""
 
     config: schema.Config
@@ -21,10 +21,10 @@ class Brief:
     max_turns: int
 
 
-class Colleague(Protocol):
+class RemoteRole(Protocol):
     """A role in another process, by its name."""
 
     def ask(self, method: str, *arguments: Any) -> Any: ...
 
 
-Colleagues = Callable[[str], Colleague]
+Colleagues = Callable[[str], RemoteRole]

@@ -19,8 +19,8 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayT
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.runtime.host import Host, Identity, Pulse, Rank, born, free_address
-from toolwright.runtime.placement import Post
+from toolwright.runtime.host import Identity, Pulse, Rank, RoleHost, born, free_address
+from toolwright.runtime.placement import ActorSpec
 from toolwright.runtime.timeline import Event, Stages
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class LostData(Exception):
     """What was to be read went down with the node that kept it."""
 
 
-class Colleague:
+class ActorRole:
     """A role of another actor, by its name: only strings are kept, so a new process is found as well."""
 
     def __init__(self, run: str, role: str, stages: Stages, limit_s: float) -> None:
@@ -65,7 +65,7 @@ class Colleague:
 
 
 @ray.remote(concurrency_groups={"watch": 4})  # type: ignore[call-overload]
-class Actor(Host):
+class Actor(RoleHost):
     """A host as Ray runs it; it is watched from threads of their own, whatever its roles are doing."""
 
     def __init__(self, run: str, who: str, limit_s: float) -> None:
@@ -82,8 +82,8 @@ class Actor(Host):
         """For the first of a role's ranks."""
         return free_address(ray.util.get_node_ip_address())
 
-    def _colleague(self, role: str) -> Colleague:
-        return Colleague(self._run, role, self.stages, self._limit_s)
+    def _colleague(self, role: str) -> ActorRole:
+        return ActorRole(self._run, role, self.stages, self._limit_s)
 
     async def begin(self) -> None:
         """From now on it may be asked by anybody."""
@@ -113,13 +113,13 @@ class Actor(Host):
         return super().drain()
 
 
-class Seat:
+class ActorSlot:
     """`memory`: what a new process must be told before it is of use, by name."""
 
     def __init__(
         self,
         run: str,
-        post: Post,
+        post: ActorSpec,
         config: schema.Runtime,
         *,
         members: str,
@@ -132,7 +132,7 @@ class Seat:
         self.run, self.post, self.config = run, post, config
         self.members, self.brief, self.moved = members, brief, moved
         self.group, self.bundle, self.node = group, bundle, node
-        self.memory: dict[str, Callable[[Seat], None]] = {}
+        self.memory: dict[str, Callable[[ActorSlot], None]] = {}
         self.incarnation = 0
         self.identity: Identity | None = None
         self.last: tuple[float, Pulse] | None = None  # when it was last heard, and what it said
@@ -162,7 +162,7 @@ class Seat:
 
     def open(
         self,
-        then: Callable[[Seat], None] | None = None,
+        then: Callable[[ActorSlot], None] | None = None,
         *,
         guard: AbstractContextManager[Any] | None = None,
     ) -> None:
@@ -325,7 +325,7 @@ class Seat:
         self.end()
 
 
-def open_all(seats: Iterable[Seat], pool: Executor) -> None:
+def open_all(seats: Iterable[ActorSlot], pool: Executor) -> None:
     """All at once, since ranks wait for each other; what goes wrong first is raised."""
     opened = {pool.submit(seat.open): seat for seat in seats}
     for future in as_completed(opened):

@@ -12,7 +12,7 @@ from toolwright.runtime.timeline import Event
 from toolwright.trajectory import Arrived, Task, Trajectory, unheard
 
 if TYPE_CHECKING:
-    from toolwright.agents.rollout import Wanted
+    from toolwright.agents.rollout import AttemptRequest
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LearnerLost(Exception):
     """The policy or the critic is gone, and what was learned since the last checkpoint with it."""
 
 
-class Crew(Protocol):
+class Roles(Protocol):
     """Sampling is asynchronous and can be cancelled; the rest returns when it is done."""
 
     loop: asyncio.Runner  # where `attempt` and `score` run
@@ -67,7 +67,11 @@ class Crew(Protocol):
         ...
 
     async def attempt(
-        self, wanted: Sequence[Wanted], *, temperature: float | None = None, arrived: Arrived = unheard
+        self,
+        wanted: Sequence[AttemptRequest],
+        *,
+        temperature: float | None = None,
+        arrived: Arrived = unheard,
     ) -> list[Trajectory]:
         """Every attempt, in order; one that cannot be used says so in its `failure`. `arrived` hears of
         groups, each whole, as they come in; they come in any order."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from toolwright.trainer.doubts import OutOfTokens, SameRewards
-from toolwright.trainer.sampling import Sampled
+from toolwright.trainer.run_warnings import OutOfTokens, SameRewards
+from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Failure, Segment, Task, Trajectory
 
 from . import runs
@@ -17,13 +17,13 @@ def attempt(reward: float | None = 0.0, **known: object) -> Trajectory:
     return Trajectory(Task("t", []), "g", reward=reward, **known)  # type: ignore[arg-type]
 
 
-def warned(*steps: Sampled, config: tuple[str, ...] = ()) -> list[str | None]:
+def warned(*steps: SampledStep, config: tuple[str, ...] = ()) -> list[str | None]:
     sameness = SameRewards(runs.configured("train.steps=100", "model.path=some/folder", *config))
     return [sameness.heard(step) for step in steps]
 
 
-def step(*rewards: float, greedy: tuple[float, ...] = ()) -> Sampled:
-    return Sampled(attempts=[attempt(r) for r in rewards], greedy=[attempt(r) for r in greedy])
+def step(*rewards: float, greedy: tuple[float, ...] = ()) -> SampledStep:
+    return SampledStep(attempts=[attempt(r) for r in rewards], greedy=[attempt(r) for r in greedy])
 
 
 def test_it_is_given_after_three_steps_then_after_twice_as_many() -> None:
@@ -41,13 +41,13 @@ def test_it_is_never_given_once_two_have_differed() -> None:
 
 def test_steps_that_earn_differently_are_something_to_learn_from() -> None:
     by_step = [Segment("policy", [1], [0.0], reward=reward) for reward in (0.0, 1.0)]
-    assert warned(*[Sampled(attempts=[attempt(1.0, segments=by_step)])] * 3) == [None] * 3
+    assert warned(*[SampledStep(attempts=[attempt(1.0, segments=by_step)])] * 3) == [None] * 3
 
 
 def test_failed_attempts_earned_nothing_and_not_zero() -> None:
     lost = attempt(None, failure=Failure("task", "it hung"))
-    assert warned(*[Sampled(attempts=[lost])] * 4) == [None] * 4
-    assert warned(*[Sampled(attempts=[lost, attempt(0.5)])] * 3)[-1] == (
+    assert warned(*[SampledStep(attempts=[lost])] * 4) == [None] * 4
+    assert warned(*[SampledStep(attempts=[lost, attempt(0.5)])] * 3)[-1] == (
         "all 3 attempts so far earned 0.5: there is nothing to learn from"
     )
 
@@ -71,19 +71,21 @@ def test_failed_attempts_earned_nothing_and_not_zero() -> None:
     ],
 )
 def test_it_says_what_is_wrong_with_most(known: dict[str, object], config: list[str], why: str) -> None:
-    same = Sampled(attempts=[attempt(**known) for _ in "ab"])  # type: ignore[arg-type]
+    same = SampledStep(attempts=[attempt(**known) for _ in "ab"])  # type: ignore[arg-type]
     assert why in (warned(same, same, same, config=(*config,))[-1] or "")
 
 
 def test_attempts_without_tokens_are_told_once_though_they_earn_differently() -> None:
     doubt = OutOfTokens(runs.configured("model.context=32"))
     some = [attempt(0.0, stop="tokens"), attempt(1.0, stop="eos"), attempt(1.0, stop="length")]
-    assert doubt.heard(Sampled(attempts=some)) is None, "they are few"
-    assert doubt.heard(Sampled(attempts=[attempt(None, stop="", failure=Failure("task", "hung"))])) is None
-    assert doubt.heard(Sampled(attempts=some[:2])) == (
+    assert doubt.heard(SampledStep(attempts=some)) is None, "they are few"
+    assert (
+        doubt.heard(SampledStep(attempts=[attempt(None, stop="", failure=Failure("task", "hung"))])) is None
+    )
+    assert doubt.heard(SampledStep(attempts=some[:2])) == (
         "1 of 2 attempts had no tokens left: prompt and answers fill model.context=32"
     )
-    assert doubt.heard(Sampled(attempts=some[:2])) is None, "once is enough"
+    assert doubt.heard(SampledStep(attempts=some[:2])) is None, "once is enough"
 
 
 def test_a_run_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
