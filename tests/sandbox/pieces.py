@@ -72,7 +72,9 @@ OWN_HOST_USER = Piece(
 WHERE_ROOT_OWN_HOST_USER = (OWN_HOST_USER,) if AS_ROOT else ()
 DESCRIPTORS_TOGETHER = Piece(
     "the descriptors of all processes are added up",
-    worker="from toolwright.sandbox.worker import SandboxWorker\nSandboxWorker.holds_too_many = lambda *_: False",
+    worker=(
+        "from toolwright.sandbox.worker import SandboxWorker\nSandboxWorker.holds_too_many = lambda *_: False"
+    ),
 )
 MEMORY_TOGETHER = Piece(
     "the memory of all processes is added up",
