@@ -148,10 +148,10 @@ class Step(NamedTuple):
 
 
 def walked(algorithm: str, model: Path, seed: int, *, steps: int, rate: str) -> list[Step]:
-    from toolwright.trainer.loop import Trainer
+    from toolwright.trainer.loop import TrainingLoop
 
     own = [f"model.path={model}", f"run.seed={seed}", f"update.policy.lr={rate}", f"train.steps={steps}"]
-    trainer = Trainer(configured(f"algorithm={algorithm}", *TASK, *MODEL, *EQUAL, *OWN[algorithm], *own))
+    trainer = TrainingLoop(configured(f"algorithm={algorithm}", *TASK, *MODEL, *EQUAL, *OWN[algorithm], *own))
     found = []
     try:
         for step in range(1, steps + 1):

@@ -183,7 +183,7 @@ def our_step(model: str) -> list[dict[str, Any]]:
     import torch
 
     from toolwright.config.compose import Source, resolve
-    from toolwright.trainer.loop import Trainer
+    from toolwright.trainer.loop import TrainingLoop
 
     words = [
         f"model.path={model}", "task.params.examples=0", "task.params.max_operand=99",
@@ -191,7 +191,7 @@ def our_step(model: str) -> list[dict[str, Any]]:
         "rollout.agent=single_turn", f"engine.slots={PROMPTS * SAMPLES}", "update.policy.lr=1e-6",
         "task.held_out_size=8",
     ]  # fmt: skip
-    trainer = Trainer(resolve(Source(config_name="smollm2_sums"), words).config)
+    trainer = TrainingLoop(resolve(Source(config_name="smollm2_sums"), words).config)
     rows = []
     try:
         for step in range(1, 13):

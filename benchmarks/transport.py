@@ -102,7 +102,7 @@ def main() -> int:
 
 def measure(trajectories: int, tokens: int, steps: int) -> dict[str, float]:
     from toolwright.runtime import cluster
-    from toolwright.trainer.loop import Trainer
+    from toolwright.trainer.loop import TrainingLoop
     from toolwright.trainer.measures import of_sample
 
     whole = cluster.ClusterRoles
@@ -125,7 +125,7 @@ def measure(trajectories: int, tokens: int, steps: int) -> dict[str, float]:
         "runtime.heartbeat_timeout_s=300",
         "run.threads=1",
     ]
-    trainer = Trainer(resolve(Source(), words).config)  # type: ignore[arg-type]
+    trainer = TrainingLoop(resolve(Source(), words).config)  # type: ignore[arg-type]
     rows = []
     try:
         for step in range(1, steps + 3):

@@ -13,7 +13,7 @@ from toolwright.cli import main
 from toolwright.config.compose import Source, resolve
 from toolwright.config.schema import Config
 from toolwright.tasks import load
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 
 # One level, known by its places alone.
 TASK = ("task=gridworld", "task.params.view=place", "task.params.min_steps=6", "task.train_size=1")
@@ -43,7 +43,7 @@ def test_gigpo_teaches_a_wanderer_to_reach_the_goal(tmp_path: Path) -> None:
     warm = [f"demonstrations={shown}", "steps=100", "batch=16", "optimizer.lr=1e-2", f"run.dir={tmp_path}"]
     assert main(["sft", *SMALL, *warm, "run.name=warm"]) == 0
     own = ["rollout.prompts=2", "rollout.samples=16", "update.policy.lr=2e-3", "algorithm.kl.where=none"]
-    trainer = Trainer(configured("algorithm=gigpo", f"model.path={tmp_path}/warm/model", *own))
+    trainer = TrainingLoop(configured("algorithm=gigpo", f"model.path={tmp_path}/warm/model", *own))
     success = []
     try:
         for step in range(1, 26):

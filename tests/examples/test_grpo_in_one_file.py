@@ -13,7 +13,7 @@ import torch
 
 from toolwright.config import schema
 from toolwright.models import huggingface
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 from toolwright.trajectory import Trajectory
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "grpo_in_one_file.py"
@@ -68,7 +68,7 @@ def test_the_readable_loop_gives_the_trainers_losses(example: ModuleType, tmp_pa
             policy=schema.OptimizerConfig(lr=5 * settings["lr"], betas=settings["betas"]),
         ),
     )
-    trainer = Trainer(config)
+    trainer = TrainingLoop(config)
     huggingface.save(trainer.learner.policy.decoder, tmp_path)
     model = AutoModelForCausalLM.from_pretrained(tmp_path)
     # A random policy also says the padding token, whose embedding transformers would not train.

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from toolwright.rewards import SCORERS
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 
 from .clusters import PATIENT, ROOT, configured
 
-Build = Callable[..., Trainer]
+Build = Callable[..., TrainingLoop]
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +60,10 @@ def registry() -> Iterator[None]:
 @pytest.fixture
 def build(cluster: Any) -> Iterator[Build]:
     """A trainer over the tests' cluster with the settings that a test says."""
-    made: list[Trainer] = []
+    made: list[TrainingLoop] = []
 
-    def one(*own: str) -> Trainer:
-        made.append(Trainer(configured(*PATIENT, *own)))
+    def one(*own: str) -> TrainingLoop:
+        made.append(TrainingLoop(configured(*PATIENT, *own)))
         return made[-1]
 
     yield one

@@ -23,7 +23,7 @@ from tests.waiting import alive, wait_until
 from toolwright.failures import UserError
 from toolwright.runtime.actors import ActorSlot
 from toolwright.runtime.roles import Incident
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 
@@ -43,7 +43,7 @@ class Patient:
     """A run under treatment."""
 
     def __init__(self) -> None:
-        self.trainer = Trainer(configured(*PATIENT, *OWN))
+        self.trainer = TrainingLoop(configured(*PATIENT, *OWN))
         self.crew: Any = self.trainer.crew
         self.steps = count(1)
 

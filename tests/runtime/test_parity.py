@@ -13,7 +13,7 @@ import tiny
 from tests.trainer.runs import metrics, rollouts
 from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trainer.loop import Trainer, train
+from toolwright.trainer.loop import TrainingLoop, train
 from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Trajectory
@@ -40,7 +40,7 @@ ROLES = {
 }
 
 
-def assert_apart(trainer: Trainer, roles: list[str]) -> None:
+def assert_apart(trainer: TrainingLoop, roles: list[str]) -> None:
     """Each an actor of its own."""
     seats = trainer.crew.seats  # type: ignore[attr-defined]
     assert sorted(seats) == roles
@@ -77,7 +77,7 @@ def test_the_same_numbers_as_in_one_process(algorithm: str, build: Build, tmp_pa
 
 
 def test_colocated_policy_and_engine_are_one_actor(build: Build) -> None:
-    apart = Trainer(configured())
+    apart = TrainingLoop(configured())
     expected = [apart.learn(apart.sample(step), step) for step in (1, 2)]
     apart.close()
     together = build("runtime.placement.colocate=yes")
@@ -93,7 +93,7 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     Tokenizer.characters(string.printable).save(tmp_path)
     varied = f"reward.function={HERE}/echoes.py:varied"  # with nothing to prefer, nothing would be learned
     lora = [f"model.path={tmp_path}", "model.lora.rank=2", "algorithm.kl.where=loss", varied]
-    alone = Trainer(configured(*lora))
+    alone = TrainingLoop(configured(*lora))
     expected = [alone.learn(alone.sample(step), step) for step in (1, 2, 3)]
     alone.close()
     trainer = build(*lora)

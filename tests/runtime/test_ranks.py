@@ -18,7 +18,7 @@ import pytest
 from tests.trainer.runs import metrics, rollouts
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
-from toolwright.trainer.loop import Trainer, train
+from toolwright.trainer.loop import TrainingLoop, train
 
 from .clusters import HERE, PATIENT, configured, told, walked
 
@@ -67,9 +67,9 @@ def assert_same(found: Path, wanted: Path) -> None:
 @contextmanager
 def killing(name: str, *, step: int) -> Iterator[list[str]]:
     """kill -9 of an actor while this step is learned, which it cannot finish before; who it was."""
-    learn, killed = Trainer.learn, []
+    learn, killed = TrainingLoop.learn, []
 
-    def dying(trainer: Trainer, sampled: Any, now: int) -> dict[str, float]:
+    def dying(trainer: TrainingLoop, sampled: Any, now: int) -> dict[str, float]:
         if now == step and not killed:
             seat = trainer.crew.seats[name]  # type: ignore[attr-defined]
             killed.append(seat.described)
@@ -78,7 +78,7 @@ def killing(name: str, *, step: int) -> Iterator[list[str]]:
         return learn(trainer, sampled, now)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "learn", dying)
+        patch.setattr(TrainingLoop, "learn", dying)
         yield killed
 
 

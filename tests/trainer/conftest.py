@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from toolwright.rewards import SCORERS
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 
 from .runs import configured
 
-Build = Callable[..., Trainer]
+Build = Callable[..., TrainingLoop]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,10 +29,10 @@ def registry() -> Iterator[None]:
 @pytest.fixture
 def build() -> Iterator[Build]:
     """A small trainer with the settings that a test says."""
-    made: list[Trainer] = []
+    made: list[TrainingLoop] = []
 
-    def one(*own: str, task: str = "letters") -> Trainer:
-        made.append(Trainer(configured(*own, task=task)))
+    def one(*own: str, task: str = "letters") -> TrainingLoop:
+        made.append(TrainingLoop(configured(*own, task=task)))
         return made[-1]
 
     yield one

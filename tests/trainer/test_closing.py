@@ -14,7 +14,7 @@ from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure
 from toolwright.runtime.local import LocalRoles
 from toolwright.trainer.assembly import prepare
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 from toolwright.trainer.members import RoleContext, RolloutRole
 
 from .runs import configured, trained
@@ -76,7 +76,7 @@ def test_what_a_run_is_built_of_is_collected_only_after_it(
     tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept_out = []
-    learn = Trainer.learn
+    learn = TrainingLoop.learn
 
     def seen(*given: object) -> dict[str, float]:
         kept_out.append(gc.get_freeze_count())
@@ -84,7 +84,7 @@ def test_what_a_run_is_built_of_is_collected_only_after_it(
             raise RuntimeError("a bug")
         return learn(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Trainer, "learn", seen)
+    monkeypatch.setattr(TrainingLoop, "learn", seen)
     if fails:
         with pytest.raises(RuntimeError, match="a bug"):
             trained(tmp_path, "train.steps=1")

@@ -11,7 +11,7 @@ from toolwright.algorithms import kl
 from toolwright.batch import Batch
 from toolwright.failures import UserError
 from toolwright.trainer.credit import step_rewards
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Segment, Task, Trajectory
 
@@ -22,14 +22,14 @@ from .runs import HERE
 ON = ("rollout.prompts=8", "rollout.samples=4", "update.policy.lr=3e-2")
 
 
-def assigned(trainer: Trainer, sampled: SampledStep, *, coef: float = 0.0, exact: bool = True) -> Batch:
+def assigned(trainer: TrainingLoop, sampled: SampledStep, *, coef: float = 0.0, exact: bool = True) -> Batch:
     batch, _ = trainer.learner.credit.assign(
         sampled.trajectories, exact=exact, baselines=sampled.baselines, kl_coef=coef
     )
     return batch
 
 
-def after_a_step(trainer: Trainer) -> SampledStep:
+def after_a_step(trainer: TrainingLoop) -> SampledStep:
     trainer.learn(trainer.sample(1), 1)
     return trainer.sample(2)
 

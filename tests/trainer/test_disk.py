@@ -13,7 +13,7 @@ import pytest
 from tests.disk import permissions_count
 from toolwright.cli import main
 from toolwright.learner import checkpoints
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 
 from .runs import metrics, trained, words
 
@@ -217,14 +217,14 @@ def test_a_run_folder_that_changes_under_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, name = tmp_path / "runs/x", "learn" if when == "while it learns" else "save"
-    does = getattr(Trainer, name)
+    does = getattr(TrainingLoop, name)
 
-    def after_that(trainer: Trainer, *args: Any, **given: Any) -> Any:
+    def after_that(trainer: TrainingLoop, *args: Any, **given: Any) -> Any:
         if trainer.step_done == (1 if name == "learn" else 2):
             happens(run)
         return does(trainer, *args, **given)
 
-    monkeypatch.setattr(Trainer, name, after_that)
+    monkeypatch.setattr(TrainingLoop, name, after_that)
     with permissions_count():
         told = ends(*words("run.name=x", "train.steps=3", "checkpoint.every=1"))
     if name == "save":

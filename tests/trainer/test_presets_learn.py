@@ -11,7 +11,7 @@ import pytest
 from toolwright.algorithms import advantages
 from toolwright.config.compose import PRESETS, Source, resolve
 from toolwright.config.schema import Config
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 
 from .runs import metrics, rollouts, trained, words
 
@@ -105,7 +105,7 @@ def test_any_estimator_goes_on_top_of_a_preset(preset: str, estimator: str) -> N
     own = words(f"algorithm={preset}", f"algorithm.adv_estimator={estimator}", "update.minibatches=2")
     config = resolve(Source(), own).config
     assert isinstance(config, Config)
-    trainer = Trainer(config)
+    trainer = TrainingLoop(config)
     try:
         for step in (1, 2):
             figures = trainer.learn(trainer.sample(step), step)

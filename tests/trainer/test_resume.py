@@ -19,7 +19,7 @@ from toolwright.cli import main
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.runtime.roles import LearnerLost
-from toolwright.trainer.loop import Trainer
+from toolwright.trainer.loop import TrainingLoop
 
 from . import dies
 from .runs import HERE, configured, metrics, rollouts, toolwright, trained, words
@@ -229,7 +229,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
 def test_a_restored_trainer_takes_the_very_next_step(tmp_path: Path) -> None:
     """Without a run folder: two trainers, one of which is given the other's state."""
     config = configured("algorithm=ppo", "update.minibatches=2")
-    first, second = Trainer(config), Trainer(config)
+    first, second = TrainingLoop(config), TrainingLoop(config)
     try:
         first.learn(first.sample(1), 1)
         first.step_done = 1
@@ -247,16 +247,16 @@ class TestALearnerThatIsLost:
     @pytest.fixture
     def dying(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """It is lost in each of the steps that are listed, in this order."""
-        learn, doomed = Trainer.learn, []
+        learn, doomed = TrainingLoop.learn, []
 
-        def lost(trainer: Trainer, sampled: Any, step: int) -> dict[str, float]:
+        def lost(trainer: TrainingLoop, sampled: Any, step: int) -> dict[str, float]:
             found = learn(trainer, sampled, step)
             if doomed and step == doomed[0]:
                 del doomed[0]
                 raise LearnerLost("the policy was lost")
             return found
 
-        monkeypatch.setattr(Trainer, "learn", lost)
+        monkeypatch.setattr(TrainingLoop, "learn", lost)
         return doomed
 
     def test_costs_the_steps_since_the_last_checkpoint(self, tmp_path: Path, dying: list[int]) -> None:

@@ -27,7 +27,7 @@ from toolwright.trainer.sampling import GroupSampler, SampledStep
 T = TypeVar("T")
 
 
-class Trainer:
+class TrainingLoop:
     """The steps that a crew takes together. `tools` are settings of tools; without it, as the configuration
     has them."""
 
@@ -149,7 +149,7 @@ def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     """A whole run, from its folder to its report. Returns the folder."""
     folder = RunFolder.claim(config.run, made_of=(config.algorithm.name, config.task.name))
     with attended():
-        trainer = Trainer(config)
+        trainer = TrainingLoop(config)
         try:
             TrainingRun(trainer.config, trainer, folder).go(command)
         finally:

@@ -29,7 +29,7 @@ from toolwright.trainer.run_warnings import OutOfTokens, SameRewards
 from toolwright.trainer.sampling import SampledStep
 
 if TYPE_CHECKING:
-    from toolwright.trainer.loop import Trainer
+    from toolwright.trainer.loop import TrainingLoop
 
 
 UNREAD = "nobody reads what this run prints any more; it goes on, and this log has its messages"
@@ -61,7 +61,7 @@ def agreement_line(difference: float | None) -> str | None:
 class TrainingRun:
     """What surrounds the steps: display, metrics, evaluation, checkpoints, the end."""
 
-    def __init__(self, config: schema.Config, trainer: Trainer, folder: RunFolder) -> None:
+    def __init__(self, config: schema.Config, trainer: TrainingLoop, folder: RunFolder) -> None:
         self.config, self.trainer, self.folder = config, trainer, folder
         title = f"{config.algorithm.name} on {config.task.name}"
         self.progress = Progress(config.train.steps, title=title)
