@@ -73,7 +73,7 @@ def searched(
     from toolwright.workflow.program import single_call
     from toolwright.workflow.propose import Editor, Uniform
     from toolwright.workflow.runner import Bench
-    from toolwright.workflow.search import Proposer, SearchBudget, WorkflowSearch
+    from toolwright.workflow.search_loop import Proposer, SearchBudget, WorkflowSearch
     from toolwright.workflow.select import AflowSelection, Selection
     from toolwright.workflow.sites import SimulatedSite
     from toolwright.workflow.tree import schedule
@@ -130,7 +130,7 @@ def experience(pool: str, seed: int) -> None:
     from toolwright.workflow.program import single_call
     from toolwright.workflow.propose import Editor, Uniform
     from toolwright.workflow.runner import Bench
-    from toolwright.workflow.search import SearchBudget, WorkflowSearch
+    from toolwright.workflow.search_loop import SearchBudget, WorkflowSearch
     from toolwright.workflow.sites import SimulatedSite
     from toolwright.workflow.tree import schedule
 

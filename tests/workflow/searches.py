@@ -13,7 +13,7 @@ from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
 from toolwright.workflow.propose import Editor, Uniform
 from toolwright.workflow.runner import Bench
-from toolwright.workflow.search import Found, Proposer, Runner, SearchBudget, WorkflowSearch
+from toolwright.workflow.search_loop import Found, Proposer, Runner, SearchBudget, WorkflowSearch
 from toolwright.workflow.select import AflowSelection, Selection
 from toolwright.workflow.sites import SimulatedSite
 from toolwright.workflow.tree import schedule

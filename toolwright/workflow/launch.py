@@ -33,7 +33,7 @@ from toolwright.workflow.propose import Editor, Uniform
 from toolwright.workflow.purse import Purse
 from toolwright.workflow.record import FOLDER, Record
 from toolwright.workflow.runner import Bench, RayBench
-from toolwright.workflow.search import Found, Proposer, SearchBudget, SearchRound, WorkflowSearch
+from toolwright.workflow.search_loop import Found, Proposer, SearchBudget, SearchRound, WorkflowSearch
 from toolwright.workflow.select import AflowSelection, Selection
 from toolwright.workflow.tree import schedule
 from toolwright.workflow.value import Prior

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from toolwright.failures import UserError
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.search import WorkflowSearch
+from toolwright.workflow.search_loop import WorkflowSearch
 
 FOLDER = "searches"
 

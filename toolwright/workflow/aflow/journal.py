@@ -14,7 +14,7 @@ from toolwright.trajectory import Task
 from toolwright.workflow.aflow.folder import Folder, FolderRound, RoundExperience
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.run import problem_of
-from toolwright.workflow.search import WorkflowSearch
+from toolwright.workflow.search_loop import WorkflowSearch
 from toolwright.workflow.tree import Candidate, Proposal
 
 WRONG = 0.5  # a score below it is an answer for the log
