@@ -251,7 +251,11 @@ def test_what_was_begun_with_old_weights_is_not_kept_for_the_next_turn() -> None
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("engines.cache.MOST_RUNS", 0), ("engines.cache.MOST_RUNS", 64), ("models.products.PACKED_AT_ONCE", 1)],
+    [
+        ("engines.native.cache.MOST_RUNS", 0),
+        ("engines.native.cache.MOST_RUNS", 64),
+        ("models.products.PACKED_AT_ONCE", 1),
+    ],
 )
 def test_ways_to_the_same_numbers(setting: str, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys written a slot or a run of slots at a time, matrices laid out whole or by a panel: bit for bit."""

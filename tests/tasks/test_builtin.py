@@ -94,7 +94,7 @@ def test_task_ids_are_unique_and_the_same_in_every_process(name: str) -> None:
     assert len(set(ids)) == 16
     code = (
         "from toolwright.config import schema; from toolwright.tasks import load\n"
-        f"t = load(schema.TaskSet(name={name!r}, train_size=8, held_out_size=8), seed=0)\n"
+        f"t = load(schema.TaskConfig(name={name!r}, train_size=8, held_out_size=8), seed=0)\n"
         "print([task.id for task in [*t.train, *t.held_out]])"
     )
     if name == "countdown":  # the one whose tasks hold random choices of their own

@@ -76,5 +76,7 @@ def test_the_room_imports_without_torch() -> None:
     # None forbids it. What else is installed may import torch by itself, if it finds one.
     code = "import sys; sys.modules['torch'] = None; "
     code += "import toolwright.verl.command, toolwright.verl.docs, toolwright.verl.translate as t; "
-    code += "t.translate(['a.b=1'])"
+    code += (
+        "from toolwright.verl.machine import Machine; t.translate(['a.b=1'], machine=Machine(0, frozenset()))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

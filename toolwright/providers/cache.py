@@ -131,13 +131,16 @@ def _digest(question: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+_KINDS: dict[str, type[ToolRequest] | type[Malformed]] = {"Call": ToolRequest, "Malformed": Malformed}
+_NAMES = {kind: name for name, kind in _KINDS.items()}  # in the file: they stay when a class is renamed
+
+
 def _written(reply: ChatReply) -> str:
-    calls = [{"kind": type(one).__name__, **asdict(one)} for one in reply.calls]
+    calls = [{"kind": _NAMES[type(one)], **asdict(one)} for one in reply.calls]
     return json.dumps({**asdict(reply), "calls": calls})
 
 
 def _read(text: str) -> ChatReply:
     fields = json.loads(text)
-    kinds = {"Call": ToolRequest, "Malformed": Malformed}
-    calls = tuple(kinds[one.pop("kind")](**one) for one in fields.pop("calls"))
+    calls = tuple(_KINDS[one.pop("kind")](**one) for one in fields.pop("calls"))
     return ChatReply(**fields, calls=calls)

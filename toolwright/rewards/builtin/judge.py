@@ -42,7 +42,7 @@ _BACKOFF_S, _BACKOFF_MOST_S = 0.5, 30.0
 
 
 @SCORERS.register("judge")
-class ModelJudge:
+class Judge:
     """The last number that `pattern` finds in the judge's reply, divided by `most`: from 0 to 1."""
 
     def __init__(
