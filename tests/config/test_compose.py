@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolwright.config.compose import PRESETS, Loader, Source, resolve
+from toolwright.config.compose import PRESETS, Source, composer, resolve
 from toolwright.config.schema import Config, SupervisedConfig
 
 Write = Callable[[str, str], Path]
@@ -19,7 +19,8 @@ def config(*words: str, **source: Any) -> Any:
 
 
 def presets(command: str) -> dict[str, list[str]]:
-    return {group: list(names) for group, names in Loader(Source(command)).vocabulary().groups.items()}
+    with composer(Source(command)) as composing:
+        return {group: list(names) for group, names in composing.vocabulary().groups.items()}
 
 
 def combinations(command: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -193,9 +193,11 @@ def test_a_users_file_that_cannot_work(complaint: Complaint, write: Write, text:
     assert complaint(config_dir="conf", config_name="mine").startswith(said)
 
 
-def test_a_file_hidden_by_one_of_ours(complaint: Complaint, write: Write) -> None:
+def test_a_file_with_the_name_of_a_built_in_preset(complaint: Complaint, write: Write) -> None:
     write("conf/algorithm/grpo.yaml", "clip_high: 3\n")
-    assert "conf/algorithm/grpo.yaml: hidden by the preset" in complaint("algorithm=grpo", config_dir="conf")
+    assert "conf/algorithm/grpo.yaml: a built-in preset has this name" in complaint(
+        "algorithm=grpo", config_dir="conf"
+    )
 
 
 def test_folders_and_files_that_are_not_there(complaint: Complaint, write: Write) -> None:

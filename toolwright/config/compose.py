@@ -1,33 +1,35 @@
-"""Schema, presets, the user's files and the command line made one configuration, by Hydra's own loader."""
+"""Compose one configuration from the schema, presets, the user's files and the command line, with Hydra."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 import yaml
-from hydra import version as hydra_version
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import IConfigRepository
-from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
-from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
+from hydra import compose, initialize, initialize_config_dir
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
-from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import setup_globals
-from hydra.plugins.config_source import ConfigResult
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from toolwright.config.complaints import explained, shown
 from toolwright.config.keys import Schema
-from toolwright.config.origin import ConfigLayer, Resolved, origin_of, origins_of
+from toolwright.config.origin import ConfigLayer, Resolved, layers_of, origin_of, origins_of
 from toolwright.config.overrides import Given, Vocabulary, read
 from toolwright.config.schema import CommandConfig, Config, RunConfig, SupervisedConfig
 from toolwright.config.stored import read_tree
@@ -36,12 +38,14 @@ from toolwright.failures import UserError, nearest
 from toolwright.registry import added_to, load_object
 
 PRESETS = Path(__file__).resolve().parent / "presets"
+PROVIDER = "toolwright"  # of presets, in Hydra's search path
 RESUMED = "resumed"
+_lock = threading.RLock()  # Hydra's state is global
 
 
 @functools.cache
 def schemas() -> dict[str, type[CommandConfig]]:
-    """The schema of every primary config, those that plugins add among them."""
+    """The schema of every primary config, those of plugins included."""
     added = {name: load_object(reference) for name, reference in added_to("toolwright.config").items()}
     return {"train": Config, "sft": SupervisedConfig, **added}
 
@@ -49,6 +53,39 @@ def schemas() -> dict[str, type[CommandConfig]]:
 def commands() -> list[str]:
     """The commands that take a configuration."""
     return ["eval", *schemas()]
+
+
+@functools.cache
+def preset_folders() -> list[Path]:
+    """Where presets lie: ours, and the packages that plugins name under `toolwright.config.presets`."""
+    folders = [PRESETS]
+    for package in added_to("toolwright.config.presets").values():
+        spec = find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(f"a plugin keeps its presets in {package!r}, but there is no such package")
+        folders += [Path(place) for place in spec.submodule_search_locations]
+    return folders
+
+
+class PresetFolders(SearchPathPlugin):
+    """Adds the folders of presets to Hydra's search path."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in preset_folders():
+            search_path.append(PROVIDER, f"file://{folder}")
+
+
+@functools.cache
+def register_with_hydra() -> None:
+    """Make presets and schemas known to Hydra, once in a process.
+
+    The schema's defaults are the first config of every defaults list; presets state what differs.
+    """
+    Plugins.instance().register(PresetFolders)
+    for name, schema in schemas().items():
+        ConfigStore.instance().store(
+            group="schema", name=name, node=schema().model_dump(mode="json"), package="_global_"
+        )
 
 
 @dataclass(frozen=True)
@@ -68,89 +105,121 @@ class Source:
         return schemas()[self.primary]
 
     @property
+    def name(self) -> str:
+        """The config that Hydra composes."""
+        return self.config_name or self.primary
+
+    @property
+    def folder(self) -> Path | None:
+        """The user's own presets and configs."""
+        if self.config_dir is None:
+            return None
+        folder = Path(self.config_dir).resolve()
+        if not folder.is_dir():
+            raise UserError(f"--config-dir {self.config_dir}: no such folder")
+        return folder
+
+    @property
     def flags(self) -> list[str]:
-        """The command line's way to say the same."""
-        given = {"--config-dir": self.config_dir, "--config-name": self.config_name}
-        return [word for flag, value in given.items() if value for word in (flag, value)]
+        """The same as options of the command line."""
+        options = {"--config-dir": self.config_dir, "--config-name": self.config_name}
+        return [word for flag, value in options.items() if value for word in (flag, value)]
 
 
 def resolve(source: Source, words: Sequence[str] = ()) -> Resolved:
-    """The configuration that these words ask for; one error that lists everything wrong with them."""
-    loader = Loader(source)
-    return loader.resolve(loader.read(words))
+    """Resolve the configuration of a command line, or raise one error that lists everything wrong with it."""
+    with composer(source) as composing:
+        return composing.resolve(composing.read(words))
 
 
-class Loader(ConfigLoaderImpl):
-    """Hydra's loader over our presets and the user's folder, which also knows where values come from."""
+@contextmanager
+def composer(source: Source) -> Iterator[Composer]:
+    """A `Composer` while Hydra is initialised for it; an application's own Hydra is set aside meanwhile."""
+    register_with_hydra()
+    with _lock, explained(source.name, [*filter(None, [source.folder]), *preset_folders()]):
+        before = GlobalHydra.instance().hydra
+        GlobalHydra.instance().clear()
+        try:
+            with (
+                initialize_config_dir(str(source.folder), job_name="toolwright", version_base="1.3")
+                if source.folder
+                else initialize(None, job_name="toolwright", version_base="1.3")
+            ):
+                yield Composer(source, GlobalHydra.instance().config_loader())
+        finally:
+            GlobalHydra.instance().hydra = before
 
-    def __init__(self, source: Source) -> None:
-        hydra_version.setbase("1.3")
-        setup_globals()
-        _store_schemas()
+
+class Composer:
+    """Composes the configurations of one source and knows where each value comes from."""
+
+    def __init__(self, source: Source, loader: ConfigLoader) -> None:
         self.source = source
-        self._layers: list[ConfigLayer] = []
-        self._composed: dict[tuple[str, ...], DictConfig] = {}
-        self._judged: set[tuple[str, ...]] = set()
-        super().__init__(config_search_path=_search_path(source))
-
-    @property
-    def config_name(self) -> str:
-        return self.source.config_name or self.source.primary
-
-    def explained(self) -> AbstractContextManager[None]:
-        mine = [Path(self.source.config_dir)] if self.source.config_dir else []
-        return explained(self.config_name, [*mine, PRESETS])
+        self._loader = loader
 
     def vocabulary(self, words: Sequence[str] = ()) -> Vocabulary:
         """What a command line may speak of; words that add folders of presets count."""
-        repository: IConfigRepository = self.repository
         added = [word for word in words if word.startswith("hydra.searchpath=")]
-        if added or self.source.config_name:
-            _, repository = self._parse_overrides_and_create_caching_repo(self.config_name, added)
-        listing = yaml.safe_load((PRESETS / f"{self.source.primary}.yaml").read_text(encoding="utf-8"))
-        named = [group for item in listing["defaults"] if isinstance(item, dict) for group in item]
-        groups = {
-            group: repository.get_group_options(group) for group in named if not group.startswith("override")
-        }
-        return Vocabulary(self.source.command, self.source.schema, groups, repository.get_group_options)
+
+        @functools.cache
+        def choices(group: str) -> list[str]:
+            return self._loader.get_group_options(group, config_name=self.source.name, overrides=added)
+
+        files = [folder / f"{self.source.primary}.yaml" for folder in preset_folders()]
+        primary = next(file for file in files if file.is_file())
+        defaults = yaml.safe_load(primary.read_text(encoding="utf-8"))["defaults"]
+        groups = [group for item in defaults if isinstance(item, dict) for group in item]
+        return Vocabulary(
+            self.source.command,
+            self.source.schema,
+            {group: choices(group) for group in groups if not group.startswith("override")},
+            choices,
+        )
 
     def read(self, words: Sequence[str], *, sweep: bool = False) -> Given:
-        with self.explained():
-            return read(words, self.vocabulary(words), sweep=sweep)
+        return read(words, self.vocabulary(words), sweep=sweep)
 
     def resolve(self, given: Given) -> Resolved:
+        """Compose, and hold the result to the schema."""
         tree, layers = self.compose(given)
-        folder = _resumed_folder(tree) if not given.problems else None
+        folder = None if given.problems else _resumed_folder(tree)
         if folder is not None:
             tree, layers = self.resume(folder, given)
+        return self._validate(tree, layers, given)
+
+    def check_job(self, words: Sequence[str]) -> None:
+        """Hold one job of a sweep to the schema. A run that goes on is checked when it starts."""
+        try:
+            given = self.read(words)
+            tree, layers = self.compose(given)
+            if not tree.get("run", {}).get("resume"):
+                self._validate(tree, layers, given)
+        except UserError as error:
+            raise UserError(f"in the job {' '.join(words)}:\n  {error}") from None
+
+    def _validate(self, tree: dict[str, Any], layers: Sequence[ConfigLayer], given: Given) -> Resolved:
         origins, schema = origins_of(layers, given.overrides), self.source.schema
         config = validated(
             schema,
-            _without_strangers(tree, layers, schema),
+            _without_foreign_blocks(tree, layers, schema),
             origin=lambda key: origin_of(origins, key),
             also=given.problems,
         )
         return Resolved(config, origins)
 
     def compose(self, given: Given, config_name: str = "") -> tuple[dict[str, Any], list[ConfigLayer]]:
-        """The merged tree, not yet held to the schema, and the layers it was merged from."""
-        name = config_name or self.config_name
-        self._layers = []
-        with self.explained():
-            composed = super().load_configuration(name, given.lines, RunMode.RUN)
-            self._check_base(name)
-            self._composed[name, *given.lines] = composed
-            return _resolved(composed), self._layers
-
-    def load_configuration(
-        self, config_name: str | None, overrides: list[str], run_mode: RunMode, *rest: Any, **how: Any
-    ) -> DictConfig:
-        """What Hydra asks for to begin a run was composed already, to be held to the schema: a tenth of a
-        second for each."""
-        made = self._composed.pop((config_name or "", *overrides), None) if run_mode is RunMode.RUN else None
-        if made is not None:
-            return made
-        return super().load_configuration(config_name, overrides, run_mode, *rest, **how)
+        """The merged tree, not yet held to the schema, and the layers that it was merged from."""
+        name = config_name or self.source.name
+        composed = compose(name, given.lines, return_hydra_config=True)
+        defaults = self._loader.compute_defaults_list(name, given.lines, RunMode.RUN).defaults
+        layers = layers_of(defaults, composed.hydra.runtime.config_sources, presets=PROVIDER)
+        primary = self.source.primary
+        if not any(layer.config == f"schema/{primary}" for layer in layers):
+            raise UserError(
+                f"{name}: does not build on `{primary}`; begin the file with\n"
+                f"  defaults:\n    - {primary}\n    - _self_"
+            )
+        return _to_container(composed), layers
 
     def resume(self, folder: Path, given: Given) -> tuple[dict[str, Any], list[ConfigLayer]]:
         """The run's own configuration in place of the presets; a preset named again goes on top of it."""
@@ -167,68 +236,57 @@ class Loader(ConfigLoaderImpl):
             "name": folder.name,
             "dir": str(folder.parent),
         }
-        named = {RESUMED: f"file {shown(file)}"}
-        layers = [replace(layer, label=named.get(layer.config, layer.label)) for layer in layers]
+        layers = [
+            replace(layer, label=f"file {shown(file)}") if layer.config == RESUMED else layer
+            for layer in layers
+        ]
         if self.source.command == "eval" and not given.states("model.path"):
             # What is judged is what the run has learned, not what it began with.
-            learned = {
-                "path": str(_model_of(folder)),
-                "lora": {**tree["model"].get("lora", {}), "path": None},
-            }
-            tree["model"] = {**tree["model"], **learned}
-            layers.append(ConfigLayer(RESUMED, f"run {shown(folder)}", {"model": {"path": learned["path"]}}))
+            if not (folder / "model").is_dir():
+                raise UserError(
+                    f"{folder} has no model/ yet; evaluate another run, or name a model by model.path"
+                )
+            path = str(folder / "model")
+            lora = {**tree["model"].get("lora", {}), "path": None}
+            tree["model"] = {**tree["model"], "path": path, "lora": lora}
+            layers.append(ConfigLayer(RESUMED, f"run {shown(folder)}", {"model": {"path": path}}))
         return tree, layers
 
-    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        """Sweepers compose each job before they launch any: the moment to hold all of them to the schema."""
-        job = super().load_sweep_config(master_config, sweep_overrides)
-        words = tuple(sweep_overrides)
-        if words not in self._judged and not OmegaConf.select(job, "run.resume"):
-            self._judged.add(words)
-            try:
-                resolve(self.source, words)
-            except UserError as error:
-                raise UserError(f"in the job {' '.join(words)}:\n  {error}") from None
-        return job
-
-    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
-        """Hydra loads the configs of the defaults list one after the other: the moment to note each."""
-        loaded = super()._load_single_config(default, repo)
-        path = (default.config_path or "").removesuffix(".yaml")
-        if not path.startswith("hydra/"):
-            label = self._label(path, loaded.provider, loaded.path)
-            self._layers.append(ConfigLayer(path, label, _stated(loaded.config)))
-        return loaded
-
-    def _check_base(self, config_name: str) -> None:
-        primary = self.source.primary
-        if not any(layer.config == f"schema/{primary}" for layer in self._layers):
-            raise UserError(
-                f"{config_name}: does not build on `{primary}`; begin the file with\n"
-                f"  defaults:\n    - {primary}\n    - _self_"
-            )
-
     def _check_kind(self, folder: Path, blocks: set[str]) -> None:
-        strangers = blocks - set(self.source.schema.model_fields)
+        foreign = blocks - set(self.source.schema.model_fields)
         for command, schema in schemas().items():
-            if strangers and blocks <= set(schema.model_fields):
+            if foreign and blocks <= set(schema.model_fields):
                 raise UserError(
                     f"{folder} is a run of `{command}`; `{self.source.command}` cannot go on with it"
                 )
 
-    def _label(self, path: str, provider: str, source: str) -> str:
-        if path == RESUMED or path.startswith("schema/"):
-            return "default"
-        file = f"{path}.yaml"
-        if provider != "main":
-            return f"file {shown(Path(source.partition('://')[2] or source) / file)}"
-        mine = Path(self.source.config_dir or PRESETS) / file
-        if self.source.config_dir and mine.is_file():
-            raise UserError(f"{shown(mine)}: hidden by the preset of that name; give the file another name")
-        return f"preset {path}"
+    def jobs(self, given: Given) -> Iterator[list[str]]:
+        """The overrides of every job of a sweep, as Hydra's own sweeper enumerates them.
+
+        Of an interval, whose values another sweeper chooses, the two ends stand for the rest.
+        """
+        fixed = [override for override in given.overrides if not override.is_sweep_override()]
+        composed = compose(
+            self.source.name, [override.input_line or "" for override in fixed], return_hydra_config=True
+        )
+        params = OmegaConf.select(composed, "hydra.sweeper.params") or {}
+        lines = {key: f"{key}={value}" for key, value in params.items()}
+        lines.update({override.get_key_element(): override.input_line or "" for override in given.overrides})
+        parser = OverridesParser.create(config_loader=self._loader)
+        values = []
+        for override in parser.parse_overrides(list(lines.values())):
+            key = override.get_key_element()
+            if not override.is_sweep_override():
+                values.append([override.input_line or ""])
+            elif override.is_discrete_sweep():
+                values.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+            else:
+                interval = cast(IntervalSweep, override.value())
+                values.append([f"{key}={interval.start}", f"{key}={interval.end}"])
+        return map(list, itertools.product(*values))
 
 
-def _resolved(composed: DictConfig) -> dict[str, Any]:
+def _to_container(composed: DictConfig) -> dict[str, Any]:
     """The composed tree as ordinary values, every `${reference}` replaced by what it stands for."""
     hydra = HydraConfig.instance()
     before = hydra.cfg
@@ -243,36 +301,12 @@ def _resolved(composed: DictConfig) -> dict[str, Any]:
         }
     finally:
         hydra.cfg = before
-        OmegaConf.set_readonly(composed.hydra, None)  # which `set_config` took; Hydra has yet to write there
 
 
-def _stated(layer: Any) -> dict[str, Any]:
-    """What one config states, as written."""
-    tree = cast("dict[str, Any]", OmegaConf.to_container(layer, resolve=False))
-    return {key: value for key, value in tree.items() if key != "hydra"}
-
-
-@functools.cache
-def _store_schemas() -> None:
-    """The schema's defaults are the first config of every defaults list; presets state what differs."""
-    for name, schema in schemas().items():
-        ConfigStore.instance().store(
-            group="schema", name=name, node=schema().model_dump(mode="json"), package="_global_"
-        )
-
-
-def _search_path(source: Source) -> ConfigSearchPathImpl:
-    path = cast(ConfigSearchPathImpl, create_config_search_path(f"file://{PRESETS}"))
-    if source.config_dir is not None:
-        folder = Path(source.config_dir).resolve()
-        if not folder.is_dir():
-            raise UserError(f"--config-dir {source.config_dir}: no such folder")
-        path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
-    return path
-
-
-def _without_strangers(tree: dict[str, Any], layers: Sequence[ConfigLayer], schema: Schema) -> dict[str, Any]:
-    """A preset may speak to `train` and `sft` at once; what it says to the other one is left out here."""
+def _without_foreign_blocks(
+    tree: dict[str, Any], layers: Sequence[ConfigLayer], schema: Schema
+) -> dict[str, Any]:
+    """Leave out what a preset for both `train` and `sft` says to the other one."""
     foreign = {name for other in schemas().values() for name in other.model_fields} - set(schema.model_fields)
     stated = {name for layer in layers if not layer.preset for name in layer.tree}
     return {name: value for name, value in tree.items() if name not in foreign - stated}
@@ -283,26 +317,20 @@ def _resumed_folder(tree: Mapping[str, Any]) -> Path | None:
     try:
         run = RunConfig.model_validate(tree.get("run", {}))
     except ValidationError:
-        return None  # said properly when the whole tree is held to the schema
+        return None  # reported when the whole tree is held to the schema
     if not run.resume:
         return None
     runs = Path(run.dir)
-    there = sorted(path.parent.name for path in runs.glob("*/config.yaml"))
-    known = f"in {run.dir} there are: {', '.join(there)}" if there else f"there are no runs in {run.dir}"
+    names = sorted(path.parent.name for path in runs.glob("*/config.yaml"))
+    known = f"in {run.dir} there are: {', '.join(names)}" if names else f"there are no runs in {run.dir}"
     if run.name is None:
         raise UserError(f"run.resume=true needs run.name, the run to go on with; {known}")
     folder = runs / run.name
     if not (folder / "config.yaml").is_file():
         found = "has no config.yaml" if folder.is_dir() else "does not exist"
-        hint = nearest(run.name, there) if there else known
+        hint = nearest(run.name, names) if names else known
         raise UserError(f"run.resume=true, but the run folder {folder} {found}; {hint}")
     return folder
-
-
-def _model_of(folder: Path) -> Path:
-    if not (folder / "model").is_dir():
-        raise UserError(f"{folder} has no model/ yet; evaluate another run, or name a model by model.path")
-    return folder / "model"
 
 
 def _literal(value: Any) -> Any:

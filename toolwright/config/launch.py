@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import get_args_parser
+import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from toolwright import __version__
-from toolwright.config.compose import Loader, Source, resolve
+from toolwright.config.complaints import explained
+from toolwright.config.compose import Source, composer, resolve
 from toolwright.config.origin import Resolved
 from toolwright.config.show import show
 from toolwright.config.validate import listed
@@ -45,15 +46,24 @@ All keys with their values, origins and descriptions:
 
 
 class LaunchParser(argparse.ArgumentParser):
-    """Hydra's arguments and ours, with errors that are the user's to read."""
+    """Our options and those of Hydra's that we support, with errors that are the user's to read."""
 
     def __init__(self, command: str) -> None:
-        super().__init__(add_help=False, conflict_handler="resolve", parents=[get_args_parser()])
+        super().__init__(add_help=False)
         self.command = command
+        self.add_argument("overrides", nargs="*")
+        for flags in (("--help", "-h"), ("--multirun", "-m"), ("--run", "-r")):
+            self.add_argument(*flags, action="store_true")
+        for flag in ("--dry-run", "--explain", "--json", "--resolve", "--hydra-help"):
+            self.add_argument(flag, action="store_true")
+        for flags in (("--config-dir", "-cd"), ("--config-name", "-cn"), ("--package", "-p")):
+            self.add_argument(*flags)
+        self.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+        topics = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
+        self.add_argument("--info", "-i", const="all", nargs="?", choices=topics)
+        self.add_argument("--config-path", "-cp")
+        self.add_argument("--experimental-rerun")
         self.add_argument("--version", action="version", version=f"toolwright {__version__}")
-        self.add_argument("--dry-run", action="store_true")
-        self.add_argument("--explain", action="store_true")
-        self.add_argument("--json", action="store_true")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         args = self.parse_intermixed_args(argv)
@@ -79,7 +89,8 @@ def source_of(command: str, args: argparse.Namespace) -> Source:
 
 def help_text(command: str, about: str, source: Source) -> str:
     """Usage, what the command is for, its groups with their choices, and how to see every key."""
-    groups = Loader(source).vocabulary().groups
+    with composer(source) as composing:
+        groups = composing.vocabulary().groups
     width = max(map(len, groups), default=0)
     lines = [f"  {group:<{width}}  {', '.join(choices)}" for group, choices in groups.items()]
     schema = "" if source.primary == "train" else f" {source.primary}"
@@ -112,13 +123,13 @@ def launch(
     showing = _Show(explain=args.explain, as_json=args.json, foresee=foresee)
     work: Work = showing if start is None or args.dry_run else _Begin(start)
     if args.cfg or args.info or args.hydra_help:
-        _ask_hydra(Loader(source), args)
+        _ask_hydra(source, args)
     elif args.multirun or MULTIRUN in args.overrides:
-        _sweep(Loader(source), [word for word in args.overrides if word != MULTIRUN], work)
+        _sweep(source, [word for word in args.overrides if word != MULTIRUN], work)
     elif work is showing:
         work(resolve(source, args.overrides), [])
     else:
-        _run(Loader(source), args.overrides, work, ["toolwright", *(usage or command).split(), *argv])
+        _run(source, args.overrides, work, ["toolwright", *(usage or command).split(), *argv])
     return 0
 
 
@@ -149,9 +160,10 @@ class _JobFailed(Exception):
         self.error = error
 
 
-def _run(loader: Loader, words: list[str], work: Work, command: list[str]) -> None:
-    given = loader.read(words)
-    resolved = loader.resolve(given)
+def _run(source: Source, words: list[str], work: Work, command: list[str]) -> None:
+    with composer(source) as composing:
+        given = composing.read(words)
+        resolved = composing.resolve(given)
     failures: list[Exception] = []
 
     def once(composed: DictConfig) -> None:
@@ -161,21 +173,22 @@ def _run(loader: Loader, words: list[str], work: Work, command: list[str]) -> No
             # Kept from Hydra, which would print a line of its own before the message.
             failures.append(error)
 
-    with _hydra(loader) as hydra:
-        hydra.run(loader.config_name, once, given.lines, with_log_configuration=False)
+    _hydra_main(source, once, given.lines)
     if failures:
         raise failures[0]
 
 
-def _sweep(loader: Loader, words: list[str], work: Work) -> None:
-    given = loader.read(words, sweep=True)
-    if given.problems:
-        raise UserError(listed(given.problems))
+def _sweep(source: Source, words: list[str], work: Work) -> None:
+    with composer(source) as composing:
+        given = composing.read(words, sweep=True)
+        if given.problems:
+            raise UserError(listed(given.problems))
+        for job in composing.jobs(given):
+            composing.check_job(job)
     # Jobs that differ in nothing but their names need no numbers to tell them apart.
-    job = _Job(loader.source, work, time.strftime("%Y%m%d-%H%M%S"), numbered=given.swept != {"run.name"})
+    task = _Job(source, work, time.strftime("%Y%m%d-%H%M%S"), numbered=given.swept != {"run.name"})
     try:
-        with _hydra(loader) as hydra, loader.explained():
-            hydra.multirun(loader.config_name, job, [*given.lines, MULTIRUN], with_log_configuration=False)
+        _hydra_main(source, task, given.lines, "--multirun")
     except _JobFailed as failed:
         raise failed.error from None
 
@@ -207,25 +220,39 @@ class _Job:
         return f"{self.source.schema.name_for(composed)}-{self.stamp}"
 
 
-def _ask_hydra(loader: Loader, args: argparse.Namespace) -> None:
-    given = loader.read(args.overrides, sweep=True)
+def _ask_hydra(source: Source, args: argparse.Namespace) -> None:
+    """Let Hydra print what it composed, where configs come from, or its own help."""
+    with composer(source) as composing:
+        given = composing.read(args.overrides, sweep=True)
     if given.problems:
         raise UserError(listed(given.problems))
-    with _hydra(loader) as hydra, loader.explained():
-        if args.cfg:
-            hydra.show_cfg(loader.config_name, given.lines, args.cfg, args.package, args.resolve)
-        elif args.info:
-            hydra.show_info(args.info, loader.config_name, given.lines)
-        else:
-            hydra.hydra_help(loader.config_name, get_args_parser(), args)
+    options = {"--cfg": args.cfg, "--info": args.info, "--package": args.package}
+    flags = [word for flag, value in options.items() if value for word in (flag, value)]
+    flags += ["--resolve"] * args.resolve + ["--hydra-help"] * args.hydra_help
+    _hydra_main(source, lambda composed: None, given.lines, *flags)
+
+
+def _hydra_main(source: Source, task: Callable[[DictConfig], object], lines: list[str], *flags: str) -> None:
+    """Run `task` as an application of Hydra's."""
+    folder = str(source.folder) if source.folder else None
+    application = hydra.main(config_path=folder, config_name=source.name, version_base="1.3")(task)
+    GlobalHydra.instance().clear()
+    with _command_line(["toolwright", *flags, *lines]), explained(source.name, []):
+        application()
 
 
 @contextmanager
-def _hydra(loader: Loader) -> Iterator[Hydra]:
-    GlobalHydra.instance().clear()
-    hydra = Hydra.create_main_hydra2("toolwright", loader.config_search_path)
-    hydra.config_loader = loader
+def _command_line(argv: list[str]) -> Iterator[None]:
+    """Set what `hydra.main` reads: `sys.argv`, and the variable that makes it raise instead of exit."""
+    before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv, os.environ["HYDRA_FULL_ERROR"] = argv, "1"
     try:
-        yield hydra
+        yield
+    except SystemExit as done:  # after its own help
+        if done.code:
+            raise
     finally:
-        GlobalHydra.instance().clear()
+        sys.argv = before
+        os.environ.pop("HYDRA_FULL_ERROR")
+        if full_error is not None:
+            os.environ["HYDRA_FULL_ERROR"] = full_error

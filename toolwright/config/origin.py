@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+from hydra.conf import ConfigSourceInfo
+from hydra.core.default_element import ResultDefault
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigSource
+from omegaconf import OmegaConf
 
 from toolwright.config.block import Block
+from toolwright.config.complaints import shown
 from toolwright.config.keys import flatten
+from toolwright.failures import UserError
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,41 @@ class Resolved:
 
     def origin(self, key: str) -> str:
         return origin_of(self.origins, key)
+
+
+def layers_of(
+    defaults: Sequence[ResultDefault], sources: Iterable[ConfigSourceInfo], *, presets: str
+) -> list[ConfigLayer]:
+    """Read the configs of a defaults list from Hydra's sources; `presets` provides the built-in ones."""
+    plugins = cast("list[type[ConfigSource]]", Plugins.instance().discover(ConfigSource))
+    kinds = {kind.scheme(): kind for kind in plugins}
+    opened = [kinds[info.schema](info.provider, f"{info.schema}://{info.path}") for info in sources]
+    layers = []
+    for default in defaults:
+        config = (default.config_path or "").removesuffix(".yaml")
+        if config.startswith("hydra/"):
+            continue
+        holders = [source for source in opened if source.is_config(config)]
+        loaded = holders[0].load_config(config)
+        tree: dict[str, Any] = OmegaConf.to_container(loaded.config, resolve=False)  # type: ignore[assignment]
+        tree = {key: value for key, value in tree.items() if key not in ("defaults", "hydra")}
+        package = default.package if default.package is not None else loaded.header["package"] or ""
+        for name in reversed(package.split(".") if package else []):
+            tree = {name: tree}
+        layers.append(ConfigLayer(config, _label(config, holders, presets), tree))
+    return layers
+
+
+def _label(config: str, holders: Sequence[ConfigSource], presets: str) -> str:
+    first = holders[0]
+    if first.scheme() == "structured":
+        return "default"
+    if first.provider == presets:
+        return f"preset {config}"
+    file = shown(Path(first.path) / f"{config}.yaml")
+    if any(source.provider == presets for source in holders):
+        raise UserError(f"{file}: a built-in preset has this name; give the file another name")
+    return f"file {file}"
 
 
 def origins_of(layers: Sequence[ConfigLayer], overrides: Sequence[Override]) -> dict[str, str]:
