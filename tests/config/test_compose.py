@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolwright.config.compose import PRESETS, Source, composer, resolve
+from toolwright.config.compose import PRESETS, Source, composer, preset_folders, resolve
 from toolwright.config.schema import Config, SupervisedConfig
 
 Write = Callable[[str, str], Path]
@@ -41,7 +41,13 @@ def test_every_preset_resolves(command: str, chosen: dict[str, str]) -> None:
 def test_every_preset_file_belongs_to_a_group() -> None:
     known = {f"{group}/{name}" for group, names in presets("train").items() for name in names}
     known |= {"train", "sft", "demo", "demo_warm_start", "smollm2_sums", "workflow", "quick", "deep"}
-    assert {str(file.relative_to(PRESETS).with_suffix("")) for file in PRESETS.rglob("*.yaml")} == known
+    files = [file.relative_to(folder) for folder in preset_folders() for file in folder.rglob("*.yaml")]
+    assert {str(file.with_suffix("")) for file in files} == known
+
+
+def test_a_plugins_presets_lie_with_the_plugin() -> None:
+    assert not [file for file in PRESETS.rglob("*.yaml") if "workflow" in file.read_text(encoding="utf-8")]
+    assert config("task=workflow").task.name == "workflow"
 
 
 def test_each_command_has_its_schema() -> None:
