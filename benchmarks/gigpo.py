@@ -49,8 +49,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from toolwright.config.compose import Source, resolve
 from toolwright.config.schema import Config
-from toolwright.environments.builtin.gridworld import GridWorld, Place
 from toolwright.tasks import load
+from toolwright.tasks.builtin.gridworld import GridWorld, Place
 from toolwright.trajectory import Task, Trajectory
 
 RATES = {"grpo": "1e-3", "gigpo": "1e-3"}

@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from toolwright.algorithms import advantages, aggregate
 from toolwright.config.schema import TaskConfig
-from toolwright.environments.builtin.gridworld import MOVES, GridWorld
 from toolwright.tasks import load
+from toolwright.tasks.builtin.gridworld import MOVES, GridWorld
 from toolwright.trajectory import Task
 
 SHAPE = {"width": 11, "height": 4, "doors": 3, "min_steps": 20, "max_steps": 26}

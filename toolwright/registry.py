@@ -64,12 +64,13 @@ class Registry(Generic[T]):
     """One kind of thing, by name.
 
     A new file in `package` is enough to add one: the module of that name is imported first, and all the
-    others only if it does not register the name. Plugins may add to `package` too.
+    others only if it does not register the name. Plugins add to the place `plugins`, or to `package`.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
+    def __init__(self, kind: str, package: str, *, plugins: str | None = None) -> None:
         self.kind = kind
         self.package = package
+        self._place = plugins or package
         self._entries: dict[str, Entry[T]] = {}
         self._discovered = False
 
@@ -97,15 +98,15 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         self._discover()
-        return sorted({*self._entries, *added_to(self.package)})
+        return sorted({*self._entries, *added_to(self._place)})
 
     def _load(self, name: str) -> None:
         if name in self._entries or ":" in name:
             return
         if name.isidentifier() and importlib.util.find_spec(f"{self.package}.{name}") is not None:
             importlib.import_module(f"{self.package}.{name}")
-        if name not in self._entries and name in added_to(self.package):
-            target = load_object(added_to(self.package)[name])
+        if name not in self._entries and name in added_to(self._place):
+            target = load_object(added_to(self._place)[name])
             self._entries.setdefault(name, Entry(name, target, frozenset(getattr(target, "needs", ()))))
         if name not in self._entries:
             self._discover()

@@ -25,6 +25,7 @@ def test_names_read_from_the_source_are_those_of_the_registry(key: str) -> None:
     module = holder(mark.package)
     registries = [thing for thing in vars(module).values() if isinstance(thing, Registry)]
     mine = [registry for registry in registries if registry.package == mark.package]
+    mine.sort(key=lambda registry: registry.kind != mark.kind)
     names = mine[0].names() if mine else module.names()  # type: ignore[attr-defined]
     assert mark.names() == set(names)
 

@@ -8,9 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from toolwright.environments import Observation
 from toolwright.rewards import SCORERS
-from toolwright.tasks import TaskSet
+from toolwright.tasks import Observation, TaskSet
 from toolwright.trajectory import Task
 
 FOR_GOOD_S = 6000

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from toolwright.environments import InvalidAction
+from toolwright.tasks import InvalidAction
 from toolwright.trajectory import Task
 from toolwright.workflow.environment import FAULT, WorkflowWorld
 from toolwright.workflow.tasks import workflow

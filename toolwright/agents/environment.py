@@ -9,9 +9,9 @@ from toolwright.agents import registry
 from toolwright.agents.attempt import Attempt, AttemptEnded
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
-from toolwright.environments import InvalidAction, Outcome
-from toolwright.environments.host import MOST_TEXT, EnvironmentHost, checked
 from toolwright.failures import UserError
+from toolwright.tasks import InvalidAction, Outcome
+from toolwright.tasks.environment_host import MOST_TEXT, EnvironmentHost, checked
 from toolwright.trajectory import Segment, Task
 
 

@@ -1,4 +1,4 @@
-"""What a run attempts: tasks by name, each with its settings, its splits and its scorer."""
+"""Tasks by name, each with its splits and its scorer, and the environments that some of them play in."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
 from toolwright.registry import Entry, Registry, converted, signature_of
+from toolwright.tasks.environment import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
 from toolwright.trajectory import Task
 
 if TYPE_CHECKING:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from toolwright.environments import ENVIRONMENTS
 from toolwright.failures import UserError
 from toolwright.tasks import Demonstrate, TaskSet
+from toolwright.tasks.environment import ENVIRONMENTS
 from toolwright.trajectory import Task
 
+S = TypeVar("S", bound=Hashable)
 Settings = dict[str, Any]
 Noise = Annotated[float, Field(ge=0, le=1)]  # the share of random actions in a demonstration
 
@@ -90,6 +92,30 @@ def played(*, noise: float, most: int) -> Demonstrate:
         return messages
 
     return demonstrate
+
+
+def shortest(
+    start: S, moves: Callable[[S], Iterable[tuple[str, S]]], won: Callable[[S], bool], *, most: int = 200_000
+) -> list[str] | None:
+    """Search breadth first for the actions that lead to a state that is won.
+
+    None where no state within `most` is won.
+    """
+    came: dict[S, tuple[S, str] | None] = {start: None}
+    queue = deque([start])
+    while queue and len(came) < most:
+        state = queue.popleft()
+        if won(state):
+            actions: list[str] = []
+            while (step := came[state]) is not None:
+                state = step[0]
+                actions.append(step[1])
+            return actions[::-1]
+        for action, after in moves(state):
+            if after not in came:
+                came[after] = state, action
+                queue.append(after)
+    return None
 
 
 def _distinct(

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from toolwright.environments import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.failures import UserError
+from toolwright.tasks import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.trajectory import Task
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ ADDS = {
     "toolwright.cli": {"workflow": "toolwright.workflow.command:main"},
     "toolwright.config": {"workflow": "toolwright.workflow.config:WorkflowConfig"},
     "toolwright.config.presets": {"workflow": "toolwright.workflow.presets"},
-    "toolwright.environments.builtin": {"workflow": "toolwright.workflow.environment:WorkflowWorld"},
+    "toolwright.tasks.environment": {"workflow": "toolwright.workflow.environment:WorkflowWorld"},
     "toolwright.observe.report": {"searches": "toolwright.workflow.draw:searches"},
     "toolwright.tasks.builtin": {"workflow": "toolwright.workflow.tasks:workflow"},
 }

@@ -1,16 +1,126 @@
-"""A grid world's levels: rooms in a row, a locked door between neighbours, its key somewhere before it."""
+"""A grid world with keys and doors: a key is taken by walking onto it, its door opens to who holds it.
+
+A level is a drawing: `#` wall, `.` floor, `@` you, `a b …` keys, `A B …` their doors, `*` the goal.
+"""
 
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
-from toolwright.environments.builtin.gridworld import GridWorld, View
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, TaskSet
-from toolwright.tasks.worlds import Noise, task_set
+from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.tasks.worlds import Noise, shortest, task_set
+from toolwright.trajectory import Task
+
+MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
+View = Literal["map", "words", "signs", "place"]
+TERSE = ("signs", "place")
+Place = tuple[int, int]
+State = tuple[Place, frozenset[str]]  # where you are, which keys you hold: all that ever changes
+
+
+@ENVIRONMENTS.register("gridworld")
+class GridWorld:
+    """`view`: the whole `map` every time, what is around in `words`, the same in a few `signs`, or only the
+    `place`, row, column and keys held, for who knows the level or is to learn it by heart."""
+
+    inline = True
+
+    def __init__(self, level: str, view: View = "map") -> None:
+        if view not in get_args(View):
+            raise UserError(f"gridworld: view={view!r} must be one of {', '.join(get_args(View))}")
+        self.view = view
+        self.rows = level.split("\n")
+        cells = {(r, c): mark for r, row in enumerate(self.rows) for c, mark in enumerate(row)}
+        here = [place for place, mark in cells.items() if mark == "@"]
+        if len(here) != 1 or "*" not in cells.values():
+            raise UserError("a gridworld level needs one @ and a goal *")
+        self.cells = {place: "." if mark == "@" else mark for place, mark in cells.items() if mark != "#"}
+        self.state: State = here[0], frozenset()
+        self.actions = [name[0] for name in MOVES] if view in TERSE else list(MOVES)
+
+    def reset(self, task: Task) -> Observation:
+        return Observation(self._shown(), self.anchor)
+
+    def step(self, action: str) -> Outcome:
+        wanted = action.strip().lower()
+        named = [name for name in MOVES if wanted in (name, name[0])]
+        if not named:
+            refused = "" if self.view in TERSE else f"{wanted[:20]!r} is no move: "
+            raise InvalidAction(f"{refused}say {', '.join(self.actions)}")
+        self.state = self._moved(self.state, MOVES[named[0]])
+        won = self.cells[self.state[0]] == "*"
+        return Outcome(self._shown(), float(won), won, self.anchor, {"success": won})
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def anchor(self) -> str:
+        (row, column), keys = self.state
+        return f"{row},{column} {''.join(sorted(keys))}"
+
+    def solution(self) -> list[str] | None:
+        """The shortest way from here."""
+        moves = list(zip(self.actions, MOVES.values(), strict=True))
+        return shortest(
+            self.state,
+            lambda state: [(action, self._moved(state, move)) for action, move in moves],
+            lambda state: self.cells[state[0]] == "*",
+        )
+
+    def _moved(self, state: State, move: Place) -> State:
+        """Into a wall or a closed door, one stays where one is."""
+        (row, column), keys = state
+        place = row + move[0], column + move[1]
+        mark = self.cells.get(place, "#")
+        if mark == "#" or (mark.isupper() and mark.lower() not in keys):
+            return state
+        return place, keys | {mark} if mark.islower() else keys
+
+    def _mark(self, place: Place) -> str:
+        """What is to be seen there now: keys held are gone, doors to them are open."""
+        mark = self.cells.get(place, "#")
+        return "." if mark.lower() in self.state[1] else mark
+
+    def _shown(self) -> str:
+        if self.view == "map":
+            here, keys = self.state
+            rows = (
+                "".join("@" if (r, c) == here else self._mark((r, c)) for c in range(len(row)))
+                for r, row in enumerate(self.rows)
+            )
+            return "\n".join(rows) + (f"\nYou hold {', '.join(sorted(keys))}." if keys else "")
+        if self.view == "place":
+            (row, column), keys = self.state
+            return f"{row},{column}{''.join(sorted(keys))}"
+        around = [self._mark((self.state[0][0] + r, self.state[0][1] + c)) for r, c in MOVES.values()]
+        if self.view == "signs":
+            return "".join(around) + "".join(f" {mark}{way}" for mark, way in self._ways(""))
+        seen = ". ".join(f"{name}: {_NAMES.get(m, m)}" for name, m in zip(MOVES, around, strict=True))
+        far = "".join(f". {_NAMES.get(m, m)} is {way or 'here'}" for m, way in self._ways(" "))
+        return f"{seen}{far}."
+
+    def _ways(self, space: str) -> Iterator[tuple[str, str]]:
+        """How far it is to the goal, to keys still to be had and to doors that those held open."""
+        (row, column), keys = self.state
+        for place, mark in sorted(self.cells.items(), key=lambda cell: cell[1]):
+            if mark == "*" or (mark.isalpha() and mark.isupper() == (mark.lower() in keys)):
+                down, right = place[0] - row, place[1] - column
+                ways = (down, "down" if down > 0 else "up"), (right, "right" if right > 0 else "left")
+                parts = [f"{abs(n)}{space}{name if space else name[0]}" for n, name in ways if n]
+                yield mark, (" and " if space else "").join(parts)
+
+
+_NAMES = {"#": "wall", ".": "floor", "*": "the goal"} | {
+    mark: name for key in "abcd" for mark, name in ((key, f"key {key}"), (key.upper(), f"door {key.upper()}"))
+}
+
 
 INSTRUCTIONS = (
     "Walk to the goal * on a grid. Every turn you say one move: up, down, left or right. # is a wall, . is "

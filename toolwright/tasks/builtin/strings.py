@@ -1,13 +1,16 @@
-"""Tasks over all strings of some lengths: what `reverse` and `sort` have in common but for the answer."""
+"""Tasks over all strings of some lengths: `reverse` and `sort`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import TaskSet
-from toolwright.tasks.demonstration import answering
+from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks.demonstration import ErrorRate, answering
 from toolwright.tasks.space import generate
 from toolwright.trajectory import Task
 
@@ -80,3 +83,47 @@ class Strings:
             alphabet="".join(sorted({*self.alphabet, self.mark})),
             demonstrate=answering(lambda t: t.ground_truth, alphabet=self.alphabet, error_rate=error_rate),
         )
+
+
+@TASKS.register("reverse")
+def reverse(
+    *,
+    seed: int,
+    train_size: int | None,
+    held_out_size: int,
+    min_length: Annotated[int, Field(ge=1)] = 3,
+    max_length: Annotated[int, Field(ge=1)] = 5,
+    alphabet: str = "abcdefghij",
+    error_rate: ErrorRate = 0.0,
+) -> TaskSet:
+    """`abc|` is answered by `cba`. Harder with longer strings."""
+    return Strings(alphabet, min_length, max_length, mark="|").task_set(
+        "reverse",
+        lambda string: string[::-1],
+        seed=seed,
+        train_size=train_size,
+        held_out_size=held_out_size,
+        error_rate=error_rate,
+    )
+
+
+@TASKS.register("sort")
+def sort(
+    *,
+    seed: int,
+    train_size: int | None,
+    held_out_size: int,
+    min_length: Annotated[int, Field(ge=1)] = 3,
+    max_length: Annotated[int, Field(ge=1)] = 5,
+    alphabet: str = "abcdefghij",
+    error_rate: ErrorRate = 0.0,
+) -> TaskSet:
+    """`cab<` is answered by `abc`, in the order of code points. Harder with longer strings."""
+    return Strings(alphabet, min_length, max_length, mark="<").task_set(
+        "sort",
+        lambda string: "".join(sorted(string)),
+        seed=seed,
+        train_size=train_size,
+        held_out_size=held_out_size,
+        error_rate=error_rate,
+    )

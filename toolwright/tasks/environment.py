@@ -1,4 +1,4 @@
-"""Worlds that an agent acts in: text in, text out, a reward a step."""
+"""An environment: a world that an agent acts in. Text in, text out, a reward a step."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ class Environment(Protocol):
 
 
 ENVIRONMENTS: Registry[Callable[..., Environment]] = Registry(
-    "environment", "toolwright.environments.builtin"
+    "environment", "toolwright.tasks.builtin", plugins="toolwright.tasks.environment"
 )

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from toolwright.environments import InvalidAction, Observation, Outcome
+from toolwright.tasks import InvalidAction, Observation, Outcome
 from toolwright.trajectory import Task
 
 CLOSED: list[str] = []

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from toolwright.config import schema
-from toolwright.environments import ENVIRONMENTS, InvalidAction
 from toolwright.failures import UserError
-from toolwright.tasks import load
+from toolwright.tasks import ENVIRONMENTS, InvalidAction, load
 from toolwright.trajectory import Task
 
 pytest.importorskip("gymnasium")

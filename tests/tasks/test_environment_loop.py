@@ -15,9 +15,9 @@ from toolwright.agents.environment import read_action
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
-from toolwright.environments import InvalidAction
 from toolwright.failures import UserError
 from toolwright.rewards import Scorer
+from toolwright.tasks import InvalidAction
 from toolwright.trajectory import Task, Trajectory
 
 WORLDS = Path(__file__).with_name("worlds.py")
@@ -217,7 +217,7 @@ class TestWhoIsBlamed:
     @pytest.mark.parametrize(
         ("what", "why"),
         [
-            ("none", "must return a toolwright.environments.Outcome"),
+            ("none", "must return a toolwright.tasks.Outcome"),
             ("nan", "nan as a reward"),
             ("text", "Outcome"),
         ],
@@ -252,8 +252,8 @@ def test_environments_import_without_torch() -> None:
     import sys
 
     code = (
-        "import sys, toolwright.environments, toolwright.environments.host\n"
-        "toolwright.environments.ENVIRONMENTS.names()\n"
+        "import sys, toolwright.tasks, toolwright.tasks.environment_host\n"
+        "toolwright.tasks.ENVIRONMENTS.names()\n"
         "sys.exit('torch' in sys.modules or 'gymnasium' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

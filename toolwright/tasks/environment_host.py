@@ -6,18 +6,56 @@ import asyncio
 import inspect
 import logging
 import math
+import queue
+import threading
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from toolwright.environments import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
-from toolwright.environments.lane import Lane
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
+from toolwright.tasks.environment import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
 from toolwright.trajectory import Task
 
 T = TypeVar("T")
 MOST_TEXT = 1 << 20  # characters that an environment may show at once; no policy reads as many
 log = logging.getLogger(__name__)
+
+
+class Lane:
+    """A thread for one environment: its calls run in order, and a hung one holds up nobody else.
+
+    It is a daemon, so that a process can end although a call in it never does.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
+        self._calls = queue.SimpleQueue()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        future: Future[Any] = Future()
+        self._calls.put((future, function, args))
+        return await asyncio.wrap_future(future)
+
+    def end(self) -> None:
+        """End after the calls that are still queued."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function, args = call
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function(*args))
+            except (SystemExit, KeyboardInterrupt, StopIteration) as error:
+                # These mean something to an event loop; here they are an environment's mistake.
+                mistake = RuntimeError(f"{type(error).__name__} was raised")
+                mistake.__cause__ = error
+                future.set_exception(mistake)
+            except BaseException as error:
+                future.set_exception(error)
 
 
 class EnvironmentHost:
@@ -76,7 +114,7 @@ class EnvironmentHost:
     def _typed(self, found: Any, kind: type[T], what: str) -> T:
         if not isinstance(found, kind) or not isinstance(getattr(found, "text", None), str):
             raise TaskFailure(
-                f"environment {self.name!r}: {what} must return a toolwright.environments.{kind.__name__} "
+                f"environment {self.name!r}: {what} must return a toolwright.tasks.{kind.__name__} "
                 f"with a text, found {_shown(found)}"
             )
         for name in ("text", "anchor"):

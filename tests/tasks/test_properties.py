@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.config import schema
-from toolwright.environments import ENVIRONMENTS, InvalidAction
-from toolwright.tasks import load
+from toolwright.tasks import ENVIRONMENTS, InvalidAction, load
 from toolwright.trajectory import Task
 
 Build = Callable[[int], Task]

@@ -9,13 +9,12 @@ import pytest
 
 from toolwright.config import schema
 from toolwright.config.compose import Source, resolve
-from toolwright.environments import ENVIRONMENTS
-from toolwright.environments.builtin.gridworld import GridWorld
-from toolwright.environments.builtin.shop import Shop
-from toolwright.environments.builtin.sokoban import Sokoban
-from toolwright.environments.catalogue import Product, ShoppingGoal
 from toolwright.failures import UserError
-from toolwright.tasks import TaskSet, load
+from toolwright.tasks import ENVIRONMENTS, TaskSet, load
+from toolwright.tasks.builtin.gridworld import GridWorld
+from toolwright.tasks.builtin.shop import Shop
+from toolwright.tasks.builtin.sokoban import Sokoban
+from toolwright.tasks.catalogue import Product, ShoppingGoal
 from toolwright.trajectory import Task
 
 NAMES = ["gridworld", "sokoban", "shop"]

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from toolwright.environments.builtin.gridworld import GridWorld
 from toolwright.tasks import load
+from toolwright.tasks.builtin.gridworld import GridWorld
 from toolwright.trajectory import Segment, Trajectory
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "gigpo.py"

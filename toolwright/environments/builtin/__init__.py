@@ -1,1 +1,0 @@
-"""The built-in environments, one file each; a new file here is a new environment."""
