@@ -19,8 +19,8 @@ from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure
 from toolwright.providers import ChatReply
 from toolwright.providers.budget import Amount, Budgeted, BudgetSpent, SpendingBudget
+from toolwright.providers.chat import max_prompt_tokens
 from toolwright.providers.settings import Price
-from toolwright.providers.size import tokens_at_most
 
 from .chats import ASK, Simulated, said
 
@@ -54,7 +54,7 @@ def test_what_could_pass_a_limit_is_not_asked() -> None:
 
 def test_calls_side_by_side_wait_for_each_other_near_the_end_and_use_the_whole_budget() -> None:
     """The bound of a call is far above what it takes: refusing at once would leave most of it unspent."""
-    most = tokens_at_most(said("x"), None) + ASK["max_tokens"]
+    most = max_prompt_tokens(said("x"), None) + ASK["max_tokens"]
     budget = SpendingBudget(tokens=12 * 10 + most)
     chat = Budgeted(Simulated(pause_s=0.001), budget, price=FREE)
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.providers import ChatReply, close, open_chat
-from toolwright.providers.accounts import Amount
 from toolwright.providers.blocks import from_messages, from_tools, to_messages, to_tools
-from toolwright.providers.budget import SpendingBudget
+from toolwright.providers.budget import Amount, SpendingBudget
 from toolwright.providers.ledger import total
 from toolwright.providers.settings import ChatSettings
 from toolwright.tools.call import Malformed, ToolRequest

@@ -12,7 +12,7 @@ import pytest
 from toolwright.failures import TaskFailure, UserError
 from toolwright.providers import ChatReply, close
 from toolwright.providers.budget import Amount, Budgeted, BudgetSpent, SpendingBudget
-from toolwright.providers.ledger import Recorded, Sum, read, total
+from toolwright.providers.ledger import LedgerTotal, Recorded, read, total
 from toolwright.providers.settings import Price
 
 from .chats import ASK, Simulated, said
@@ -60,7 +60,7 @@ def test_half_a_line_of_a_killed_writer_is_none(tmp_path: Path) -> None:
 
 
 def test_no_ledger_comes_to_nothing(tmp_path: Path) -> None:
-    assert total(tmp_path / "none.jsonl") == {"": Sum()}
+    assert total(tmp_path / "none.jsonl") == {"": LedgerTotal()}
 
 
 def write_many(path: Path, name: str) -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.providers import ChatReply
-from toolwright.providers.failures import Passing
-from toolwright.providers.rates import MINUTE_S, Limited, RateLimit
+from toolwright.providers.chat import TransientError
+from toolwright.providers.rates import MINUTE_S, RateLimit, RateLimited
 from toolwright.providers.retries import Retrying
 from toolwright.providers.settings import ProviderLimits
 
@@ -40,7 +40,7 @@ def test_no_minute_takes_more_than_its_limit(limit: int, steps: list[tuple[int, 
 
 def test_no_more_calls_side_by_side_than_allowed() -> None:
     inner = Simulated(pause_s=0.005)
-    chat = Limited(inner, ProviderLimits(concurrency=3))
+    chat = RateLimited(inner, ProviderLimits(concurrency=3))
 
     async def many() -> None:
         await asyncio.gather(*(chat.complete(said("x"), **ASK) for _ in range(12)))
@@ -51,7 +51,7 @@ def test_no_more_calls_side_by_side_than_allowed() -> None:
 
 def test_the_third_of_two_a_minute_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolwright.providers.rates.MINUTE_S", 0.3)
-    chat = Limited(Simulated(), ProviderLimits(requests_a_minute=2))
+    chat = RateLimited(Simulated(), ProviderLimits(requests_a_minute=2))
 
     async def three() -> list[float]:
         started = time.monotonic()
@@ -66,21 +66,21 @@ def test_the_third_of_two_a_minute_waits(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_tokens_are_settled_at_what_was_used() -> None:
-    chat = Limited(Simulated(), ProviderLimits(tokens_a_minute=100))
+    chat = RateLimited(Simulated(), ProviderLimits(tokens_a_minute=100))
     asyncio.run(chat.complete(said("x" * 300), **ASK))  # is thought to take more than it does
     assert chat._tokens.wait_s(88) == 0
     assert chat._tokens.wait_s(89) > 0
 
 
 def test_a_passing_trouble_is_tried_again() -> None:
-    inner = Simulated(lambda n: Passing("busy") if n < 2 else ChatReply("yes"))
+    inner = Simulated(lambda n: TransientError("busy") if n < 2 else ChatReply("yes"))
     chat = Retrying(inner, retries=3, first_s=0.001)
     assert asyncio.run(chat.complete(said("x"), **ASK)).text == "yes"
     assert len(inner.asked) == 3
 
 
 def test_the_last_try_says_how_many_there_were() -> None:
-    inner = Simulated(lambda n: Passing("m at u answered 529: overloaded"))
+    inner = Simulated(lambda n: TransientError("m at u answered 529: overloaded"))
     with pytest.raises(InfrastructureFailure, match=r"m at u answered 529: overloaded \(3 tries\)"):
         asyncio.run(Retrying(inner, retries=2, first_s=0.001).complete(said("x"), **ASK))
     assert len(inner.asked) == 3

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from tests.workflow.searches import searched, told
-from toolwright.providers.accounts import Amount
-from toolwright.providers.budget import SpendingBudget
+from toolwright.providers.budget import Amount, SpendingBudget
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.purse import Purse

@@ -11,7 +11,7 @@ import pytest
 
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.providers.blocks import from_tools
-from toolwright.providers.local import Said
+from toolwright.providers.local import ParsedCompletion
 from toolwright.serve.anthropic import _blocks
 from toolwright.tools.call import ToolRequest
 
@@ -110,6 +110,6 @@ def test_errors_are_the_sdks(client: anthropic.Anthropic, served: Served) -> Non
 
 
 def test_a_number_of_any_length_in_a_call_is_written() -> None:
-    said = Said("", (ToolRequest("add", {"a": 10**30, "b": 3}),), "tools")
-    (block,) = json.loads(orjson.dumps(_blocks(said)))
+    parsed = ParsedCompletion("", (ToolRequest("add", {"a": 10**30, "b": 3}),), "tools")
+    (block,) = json.loads(orjson.dumps(_blocks(parsed)))
     assert block["input"] == {"a": 10**30, "b": 3}

@@ -48,7 +48,7 @@ WRONG: list[tuple[str, dict[str, Any], int, str]] = [
     (CHAT, {"messages": [*HELLO, {"role": "assistant", "tool_calls": [
         {"id": "1", "type": "function", "function": {"name": "a", "arguments": "{" * 9999}}]}]},
      400, "the arguments of a call are a JSON object"),
-    (TEXT, {"prompt": ""}, 400, "prompt: there is nothing to go on from"),
+    (TEXT, {"prompt": ""}, 400, "prompt: it is empty"),
     (TEXT, {"prompt": []}, 400, "prompt"),
     (TEXT, {"prompt": [10**9]}, 400, "there is no token 1000000000"),
     (TEXT, {"prompt": [-1]}, 400, "prompt"),

@@ -42,11 +42,11 @@ class Broken(Unwilling):
 
 
 @pytest.mark.parametrize(
-    ("kind", "status", "told"),
+    ("kind", "status", "message"),
     [(Silent, 400, "likeliest"), (Unwilling, 400, "not on this"), (Broken, 503, "it is gone")],
 )
 def test_what_an_engine_cannot_do_is_said_and_whether_another_try_would_help(
-    kind: type[NativeEngine], status: int, told: str
+    kind: type[NativeEngine], status: int, message: str
 ) -> None:
     tokenizer = tiny.characters()
     engine = kind(
@@ -56,15 +56,15 @@ def test_what_an_engine_cannot_do_is_said_and_whether_another_try_would_help(
     service = ModelService(model, queue_limit=4)
     sampling = service.sampling(temperature=None, top_p=None, top_k=None, max_tokens=3, stop=(), top=2)
 
-    async def asked() -> HttpProblem:
+    async def request() -> HttpProblem:
         try:
             with pytest.raises(HttpProblem) as caught:
-                await service.answers(GenerationRequest([service.prompt("1+1")], sampling))
+                await service.answers(GenerationRequest([service.raw_prompt("1+1")], sampling))
             return caught.value
         finally:
             await model.close()
 
-    problem = asyncio.run(asked())
+    problem = asyncio.run(request())
     assert problem.status == status
-    assert told in problem.message
+    assert message in problem.message
     assert service.under_way == 0

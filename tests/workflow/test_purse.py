@@ -10,8 +10,7 @@ import pytest
 
 from toolwright.cli import main
 from toolwright.failures import UserError
-from toolwright.providers.accounts import Amount
-from toolwright.providers.budget import SpendingBudget
+from toolwright.providers.budget import Amount, SpendingBudget
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Node, Ref, Workflow, single_call
 from toolwright.workflow.propose import Editor, Uniform

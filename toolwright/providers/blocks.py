@@ -1,4 +1,4 @@
-"""Conversations as Anthropic writes them, in content blocks, and as OpenAI does: each from the other."""
+"""Conversations in Anthropic's content blocks and in OpenAI's messages: each from the other."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from toolwright.agents.formats.arguments import Unreadable, read_json
 from toolwright.failures import UserError
-from toolwright.providers import Messages, Tools
+from toolwright.providers.chat import Messages, Tools
 
 Block = dict[str, Any]
 
 
 def from_messages(messages: Messages) -> tuple[str, list[dict[str, Any]]]:
-    """OpenAI's messages as the system's text and turns. Answers of tools are a user's blocks, and neighbours
-    of one role are one turn, as the protocol wants it."""
+    """Turn OpenAI's messages into the system text and Anthropic's turns. Tool results become blocks of the
+    user, and neighbours of one role one turn, as the protocol requires."""
     system: list[str] = []
     turns: list[dict[str, Any]] = []
     for message in messages:
@@ -24,7 +24,7 @@ def from_messages(messages: Messages) -> tuple[str, list[dict[str, Any]]]:
             system.append(plain_text(message.get("content")))
             continue
         if role == "tool":
-            own = [
+            blocks = [
                 {
                     "type": "tool_result",
                     "tool_use_id": message.get("tool_call_id", ""),
@@ -33,29 +33,29 @@ def from_messages(messages: Messages) -> tuple[str, list[dict[str, Any]]]:
             ]
             role = "user"
         else:
-            own = _said(message)
-        if not own:
-            continue  # an empty turn is refused
+            blocks = _blocks(message)
+        if not blocks:
+            continue  # the API refuses an empty turn
         if turns and turns[-1]["role"] == role:
-            turns[-1]["content"] += own
+            turns[-1]["content"] += blocks
         else:
-            turns.append({"role": role, "content": own})
+            turns.append({"role": role, "content": blocks})
     return "\n\n".join(filter(None, system)), turns
 
 
 def from_tools(tools: Tools) -> list[dict[str, Any]]:
-    made = []
+    translated = []
     for function in (tool["function"] for tool in tools):
         empty = {"type": "object", "properties": {}}
         tool = {"name": function["name"], "input_schema": function.get("parameters") or empty}
         if function.get("description"):
             tool["description"] = function["description"]
-        made.append(tool)
-    return made
+        translated.append(tool)
+    return translated
 
 
 def to_messages(system: str | Sequence[Mapping[str, Any]] | None, turns: Messages) -> list[dict[str, Any]]:
-    """The inverse: a message for each answer of a tool, before what the user says beside it."""
+    """The inverse of `from_messages`: a message for each tool result, before the user's text in that turn."""
     messages: list[dict[str, Any]] = []
     if system:
         messages.append({"role": "system", "content": plain_text(system)})
@@ -95,31 +95,31 @@ def to_tools(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def plain_text(content: Any) -> str:
-    """Of a text, of blocks or parts with text in them, or of nothing."""
+    """The text of a string, of content parts, or of None."""
     if content is None or isinstance(content, str):
         return content or ""
     return "".join(part["text"] for part in content if part.get("type") == "text")
 
 
 def arguments_of(function: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function of OpenAI's `tool_calls` is called with, written as text or given as an object."""
+    """The arguments of one of OpenAI's `tool_calls`, given as JSON text or as an object."""
     arguments = function.get("arguments") or "{}"
     try:
-        found = read_json(arguments)[0] if isinstance(arguments, str) else arguments
+        parsed = read_json(arguments)[0] if isinstance(arguments, str) else arguments
     except Unreadable as reason:
         raise UserError(f"the arguments of a call of {function.get('name')!r}: {reason}") from None
-    if not isinstance(found, Mapping):
-        raise UserError(f"the arguments of a call of {function.get('name')!r} are no JSON object: {found!r}")
-    return dict(found)
+    if not isinstance(parsed, Mapping):
+        raise UserError(f"the arguments of a call of {function.get('name')!r} are no JSON object: {parsed!r}")
+    return dict(parsed)
 
 
-def _said(message: Mapping[str, Any]) -> list[Block]:
+def _blocks(message: Mapping[str, Any]) -> list[Block]:
     text = plain_text(message.get("content"))
     blocks: list[Block] = [{"type": "text", "text": text}] if text else []
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        own = {"id": call["id"], "name": function["name"], "input": arguments_of(function)}
-        blocks.append({"type": "tool_use", **own})
+        use = {"id": call["id"], "name": function["name"], "input": arguments_of(function)}
+        blocks.append({"type": "tool_use", **use})
     return blocks
 
 

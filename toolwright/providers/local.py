@@ -1,4 +1,4 @@
-"""A model of our own as a chat model: conversations in, text and calls out, through any engine."""
+"""A local model behind an engine: conversations become tokens, completions become text and tool calls."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from toolwright.agents.formats import CallFormat, Offered
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.engines import Completion
-from toolwright.providers import Messages, Tools
 from toolwright.providers.blocks import arguments_of, plain_text
+from toolwright.providers.chat import Messages, Tools
 from toolwright.tools.call import ToolRequest
 
 if TYPE_CHECKING:
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """What the model goes on from."""
+    """A prompt as tokens."""
 
     tokens: list[int]
-    offered: Offered  # tools it may call
-    thinking: bool = False  # it is opened in the middle of a thought
+    offered: Offered  # tools that the model may call
+    thinking: bool = False  # the prompt ends inside a <think> block
 
 
 @dataclass(frozen=True)
-class Said:
-    """A completion as its caller wants it: no calls in the text, and nothing from a stop string on."""
+class ParsedCompletion:
+    """A completion as the caller sees it: text without tool calls, cut at the first stop string."""
 
     text: str
     calls: tuple[ToolRequest, ...]
     finish: str  # stop, length or tools
-    stopped_by: str | None = None  # the caller's own stop string, if one ended it
+    stopped_by: str | None = None  # the caller's stop string that ended it
 
 
 class LocalModel:
-    """An engine, its tokenizer, and the format in which the model writes calls."""
+    """An engine, its tokenizer, and the format in which the model writes tool calls."""
 
     def __init__(self, name: str, engine: InThread, tokenizer: Tokenizer, call_format: CallFormat) -> None:
         self.name, self.engine, self.tokenizer, self.format = name, engine, tokenizer, call_format
@@ -52,47 +52,47 @@ class LocalModel:
     def vocabulary(self) -> int:
         return self.tokenizer.size
 
-    def opening(self, messages: Messages, tools: Tools | None = None) -> PromptTokens:
-        """A conversation up to where the model's next turn begins, or goes on: a last message of the
-        assistant's own is the beginning of that turn."""
-        said = [_plain(message) for message in messages]
-        if said and said[-1]["role"] == "assistant" and not said[-1].get("tool_calls"):
-            before = self.opening(said[:-1], tools)
-            begun = self.tokenizer.encode_inside(said[-1]["content"])
-            return replace(before, tokens=[*before.tokens, *begun])
+    def render(self, messages: Messages, tools: Tools | None = None) -> PromptTokens:
+        """Render a conversation up to the model's next turn. If the last message is the assistant's, it
+        is continued."""
+        plain = [_plain(message) for message in messages]
+        if plain and plain[-1]["role"] == "assistant" and not plain[-1].get("tool_calls"):
+            before = self.render(plain[:-1], tools)
+            prefix = self.tokenizer.encode_inside(plain[-1]["content"])
+            return replace(before, tokens=[*before.tokens, *prefix])
         schemas = list(tools or ())
-        told = brief(said, schemas, self.format, self.tokenizer, None)
-        calls = any(message["role"] == "tool" or message.get("tool_calls") for message in said)
-        if calls and (told.tools is None or self.format.inline):
-            # The template knows nothing of calls: they are written as the model was taught to write them.
-            shown = Demonstrator(self.tokenizer, self.format, schemas)
-            written = shown.trajectory(0, [*said, {"role": "assistant", "content": ""}])
+        with_tools = brief(plain, schemas, self.format, self.tokenizer, None)
+        calls = any(message["role"] == "tool" or message.get("tool_calls") for message in plain)
+        if calls and (with_tools.tools is None or self.format.inline):
+            # The chat template has no tool calls: write them as in the model's training data.
+            demonstrator = Demonstrator(self.tokenizer, self.format, schemas)
+            written = demonstrator.trajectory(0, [*plain, {"role": "assistant", "content": ""}])
             tokens = [token for segment in written.segments[:-1] for token in segment.tokens]
             text = written.segments[-2].text
         else:
-            opened = self.tokenizer.opening(told.messages, tools=told.tools)
+            opened = self.tokenizer.opening(with_tools.messages, tools=with_tools.tools)
             tokens, text = opened.tokens, opened.text
         offered = formats.offered_by(schemas)
         return PromptTokens(tokens, offered, thinking=text.rstrip().endswith("<think>"))
 
-    def stops(self, prompt: PromptTokens, asked: Sequence[str]) -> tuple[str, ...]:
-        """Strings that end the turn: the caller's, and those that end a call."""
-        return (*asked, *(self.format.stop(prompt.offered) if prompt.offered else ()))
+    def stops(self, prompt: PromptTokens, stop: Sequence[str]) -> tuple[str, ...]:
+        """Strings that end the turn: the caller's `stop`, and those that end a tool call."""
+        return (*stop, *(self.format.stop(prompt.offered) if prompt.offered else ()))
 
-    def read(self, prompt: PromptTokens, completion: Completion, asked: Sequence[str]) -> Said:
-        """What was said in a completion that stops at `asked` and at the ends of calls."""
-        text, stopped_by = cut(completion.text, asked)
+    def parse(self, prompt: PromptTokens, completion: Completion, stop: Sequence[str]) -> ParsedCompletion:
+        """Split a completion into text and tool calls; the text ends at the caller's `stop`."""
+        text, stopped_by = cut(completion.text, stop)
         if prompt.offered:
-            heard, _ = spoken(text, thinking=prompt.thinking)
-            found = self.format.read(heard, prompt.offered)
-            calls = tuple(one for one in found if isinstance(one, ToolRequest))
+            answer, _ = spoken(text, thinking=prompt.thinking)
+            found = self.format.read(answer, prompt.offered)
+            calls = tuple(call for call in found if isinstance(call, ToolRequest))
             if calls:
-                return Said(self._words(text, prompt), calls, "tools")
+                return ParsedCompletion(self._before_calls(text, prompt), calls, "tools")
         finish = "length" if completion.stop == "length" and stopped_by is None else "stop"
-        return Said(text, (), finish, stopped_by)
+        return ParsedCompletion(text, (), finish, stopped_by)
 
-    def _words(self, text: str, prompt: PromptTokens) -> str:
-        """What stands before the first call."""
+    def _before_calls(self, text: str, prompt: PromptTokens) -> str:
+        """The text before the first tool call."""
         start = 0 if not prompt.thinking and "<think>" not in text else max(text.rfind("</think>"), 0)
         places = [text.find(mark, start) for mark in self.format.opens(prompt.offered)]
         return text[: min((place for place in places if place >= 0), default=0)].rstrip()
@@ -102,7 +102,7 @@ class LocalModel:
 
 
 def cut(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
-    """The text up to the first of these strings, and which that was."""
+    """Cut the text at the first of these strings; returns the text and that string."""
     found = [(place, stop) for stop in stops if (place := text.find(stop)) >= 0]
     if not found:
         return text, None
@@ -117,27 +117,26 @@ def load(
     name: str | None = None,
     call_format: str = "auto",
     threads: int | None = None,
-    said: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> LocalModel:
-    """The model of a Hugging Face folder, built as a run builds its policy, under the folder's name. `said`
-    hears what it is served with."""
+    """Load the model of a Hugging Face folder as a run builds its policy. `log` gets a line with its
+    precision and context. Without a `name`, the model is called as its folder."""
     from toolwright import engines
     from toolwright.engines.thread import InThread
     from toolwright.trainer import defaults, roles
 
     model, line = defaults.served(model, engine)
-    said(line)
+    log(line)
     decoder, tokenizer = roles.build_model(model, "", seed=0)
     roles.use_processor(schema.RunConfig(threads=threads), decoder)
     build = engines.registry.get(engine.name).target
     running = build(engine, decoder=decoder, tokenizer=tokenizer, dtype=roles.dtype_of(model))
-    known_as = name or Path(model.path or "").expanduser().resolve().name
-    written = formats.build(call_format, {}, tokenizer)
-    return LocalModel(known_as, InThread(running), tokenizer, written)
+    name = name or Path(model.path or "").expanduser().resolve().name
+    return LocalModel(name, InThread(running), tokenizer, formats.build(call_format, {}, tokenizer))
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Parts of text as one text, arguments as objects: what templates are written for."""
+    """A message as chat templates expect it: content as one text, arguments as objects."""
     plain = {key: value for key, value in message.items() if value is not None}
     plain["content"] = plain_text(message.get("content"))
     if plain.get("role") == "developer":

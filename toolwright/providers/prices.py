@@ -1,4 +1,4 @@
-"""What tokens cost: a table of published prices, and a chat that puts a price on each reply."""
+"""Token prices: a table of published ones, and a wrapper that sets the cost of each reply."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolwright.providers import ChatModel, ChatReply, CompletionOptions, Wrapper
-from toolwright.providers.failures import Passing
+from toolwright.providers.chat import ChatModel, ChatReply, ChatWrapper, CompletionOptions, TransientError
 
 if TYPE_CHECKING:
     from toolwright.providers.settings import Price
 
 # Dollars for a million tokens read and written, as published by the end of 2025. Prices change: `price` in
-# the settings goes before this table. Tokens that a provider reads from its own cache for less are counted in
-# full, so that a budget errs on the safe side.
+# the settings overrides this table. Tokens that a provider reads from its own cache are counted at the full
+# price, so that a budget errs on the safe side.
 TABLE: dict[str, dict[str, tuple[float, float]]] = {
     "openai": {
         "gpt-5": (1.25, 10.0),
@@ -43,7 +42,7 @@ _DATE = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2}|latest)$")
 
 
 def known(provider: str, model: str) -> tuple[float, float] | None:
-    """Dollars for a million tokens in and out; None where the table has no such model."""
+    """Look up dollars for a million tokens in and out; None if the table has no such model."""
     return TABLE.get(provider, {}).get(_DATE.sub("", model))
 
 
@@ -51,20 +50,22 @@ def cost_of(price: Price, *, prompt_tokens: int, completion_tokens: int) -> floa
     return (prompt_tokens * price.input + completion_tokens * price.output) / 1e6
 
 
-class Priced(Wrapper):
-    """Every reply with what it cost, and every failure that tells what it took."""
+class Priced(ChatWrapper):
+    """Sets the cost of every reply, and of every error that reports usage."""
 
     def __init__(self, inner: ChatModel, price: Price) -> None:
         super().__init__(inner)
         self.price = price
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
+    async def complete(
+        self, messages: list[dict[str, Any]], **options: Unpack[CompletionOptions]
+    ) -> ChatReply:
         try:
-            return self._priced(await self.inner.complete(messages, **how))
-        except Passing as trouble:
-            trouble.took = self._priced(trouble.took)
+            return self._priced(await self.inner.complete(messages, **options))
+        except TransientError as error:
+            error.usage = self._priced(error.usage)
             raise
 
     def _priced(self, reply: ChatReply) -> ChatReply:
-        read, written = reply.prompt_tokens, reply.completion_tokens
-        return replace(reply, cost=cost_of(self.price, prompt_tokens=read, completion_tokens=written))
+        tokens = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens}
+        return replace(reply, cost=cost_of(self.price, **tokens))

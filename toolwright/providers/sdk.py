@@ -1,4 +1,4 @@
-"""A chat model behind its provider's own SDK: how one is opened, asked and closed, whichever it is."""
+"""A chat model behind its provider's own SDK: how it is opened and called, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -9,48 +9,54 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any, ClassVar, Unpack
 
-from toolwright.failures import UserError
-from toolwright.providers import ChatReply, CompletionOptions
-from toolwright.providers.failures import Passing, sorted_out
+from toolwright.failures import TaskFailure, UserError
+from toolwright.providers.chat import ChatReply, CompletionOptions, TransientError
 from toolwright.providers.settings import ChatSettings
+
+TRANSIENT_STATUSES = (408, 409, 425, 429)  # and every 5xx
+REQUEST_STATUSES = (400, 413, 422)  # this request is at fault, and would fail again
 
 
 class SdkChat:
-    """The two SDKs are made alike: the names of their classes differ in the `brand`."""
+    """A chat model of OpenAI's or Anthropic's SDK. Their class names differ in the `brand` alone."""
 
     brand: ClassVar[str]
     own_url: ClassVar[str]
 
     def __init__(self, settings: ChatSettings) -> None:
         self.name, self.fields = settings.model, settings.fields
-        self._sdk = self._imported()
-        # The SDK would take another address from the environment without a word.
+        self._sdk = self._import_sdk()
+        # Set always: the SDK would silently take another address from the environment.
         url = settings.base_url or self.own_url
-        self._who = f"{settings.model} at {url}"
+        self._endpoint = f"{settings.model} at {url}"
         self._client = getattr(self._sdk, f"Async{self.brand}")(
-            api_key=settings.key(self._key()), base_url=url, timeout=settings.timeout_s, max_retries=0
+            api_key=settings.key(self._key_variable()),
+            base_url=url,
+            timeout=settings.timeout_s,
+            max_retries=0,
         )
 
     @classmethod
     def check(cls, settings: ChatSettings) -> None:
-        cls._imported()
-        settings.key(cls._key())
+        cls._import_sdk()
+        settings.key(cls._key_variable())
 
-    async def complete(self, messages: list[dict[str, Any]], **how: Unpack[CompletionOptions]) -> ChatReply:
-        question, started = self._question(messages, how), time.monotonic()
+    async def complete(
+        self, messages: list[dict[str, Any]], **options: Unpack[CompletionOptions]
+    ) -> ChatReply:
+        request, started = self._request(messages, options), time.monotonic()
         try:
-            answer = await self._create(model=self.name, **question)
+            response = await self._create(model=self.name, **request)
         except getattr(self._sdk, f"{self.brand}Error") as error:
-            raise sorted_out(error, self._sdk, self._who) from error
-        except ValueError as error:  # passed on by the SDK where a server announces JSON and sends none
-            raise Passing(f"{self._who} sent what cannot be read: {error}") from error
+            raise classify(error, self._sdk, self._endpoint) from error
+        except ValueError as error:  # the SDK passes it on if a server announces JSON and sends none
+            raise TransientError(f"{self._endpoint} sent what cannot be read: {error}") from error
         try:
-            reply = self._reply(answer)
+            reply = self._reply(response)
         except (AttributeError, IndexError, TypeError, ValueError) as error:
-            # The SDK hands on whatever came, a page for people or an object without its fields.
-            said = str(answer)[:100]
-            told = f"{self._who} sent what is no answer of {self.brand}'s: {said!r}"
-            raise Passing(told, took=self._known(answer)) from error
+            # The SDK returns whatever came, be it an HTML page or an object without its fields.
+            message = f"{self._endpoint} sent what is no answer of {self.brand}'s: {str(response)[:100]!r}"
+            raise TransientError(message, usage=self._reported_usage(response)) from error
         return replace(reply, seconds=time.monotonic() - started)
 
     async def close(self) -> None:
@@ -58,41 +64,67 @@ class SdkChat:
 
     @property
     def _create(self) -> Callable[..., Awaitable[Any]]:
-        """What of the client is asked."""
+        """The client's method that makes a request."""
         raise NotImplementedError
 
-    def _question(self, messages: list[dict[str, Any]], how: CompletionOptions) -> dict[str, Any]:
+    def _request(self, messages: list[dict[str, Any]], options: CompletionOptions) -> dict[str, Any]:
         raise NotImplementedError
 
-    def _reply(self, answer: Any) -> ChatReply:
-        """May raise whatever reading an answer raises that lacks something."""
+    def _reply(self, response: Any) -> ChatReply:
+        """Read a response. May raise whatever a missing field raises."""
         raise NotImplementedError
 
-    def _usage(self, answer: Any) -> tuple[int, int]:
-        """Tokens read and written; may raise as well."""
+    def _usage(self, response: Any) -> tuple[int, int]:
+        """Tokens of the prompt and of the completion. May raise as `_reply` does."""
         raise NotImplementedError
 
-    def _known(self, answer: Any) -> ChatReply:
-        """What an answer that cannot be read tells of what it took."""
+    def _reported_usage(self, response: Any) -> ChatReply:
+        """The usage of a response that cannot be read otherwise."""
         try:
-            read, written = self._usage(answer)
+            prompt, completion = self._usage(response)
         except (AttributeError, TypeError, ValueError):
-            read, written = 0, 0
-        return ChatReply("", prompt_tokens=read, completion_tokens=written)
+            prompt, completion = 0, 0
+        return ChatReply("", prompt_tokens=prompt, completion_tokens=completion)
 
-    def _body(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """What is set of these, and the user's own: the SDKs' versions differ in what they have a parameter
-        for, the protocol has them all."""
-        return {key: value for key, value in {**asked, **self.fields}.items() if value is not None}
+    def _body(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that are set, and the user's own. Sent as a plain body: versions of the SDKs differ in
+        which fields have a parameter."""
+        return {key: value for key, value in {**fields, **self.fields}.items() if value is not None}
 
     @classmethod
-    def _key(cls) -> str:
+    def _key_variable(cls) -> str:
         return f"{cls.brand.upper()}_API_KEY"
 
     @classmethod
-    def _imported(cls) -> ModuleType:
+    def _import_sdk(cls) -> ModuleType:
         name = cls.brand.lower()
         try:
             return importlib.import_module(name)
         except ImportError:
             raise UserError(f"provider {name} needs its SDK: pip install {name}") from None
+
+
+def classify(error: Exception, sdk: Any, endpoint: str) -> Exception:
+    """Turn an exception of either SDK into one of ours; the SDKs use the same class names."""
+    if isinstance(error, sdk.APITimeoutError):
+        return TransientError(f"{endpoint}: no answer in time")
+    if isinstance(error, sdk.APIConnectionError):
+        return TransientError(f"{endpoint}: {error.__cause__ or error}")
+    text = str(error)[:300]
+    if isinstance(error, sdk.APIStatusError):
+        status, message = error.status_code, f"{endpoint} answered {error.status_code}: {text}"
+        if status in TRANSIENT_STATUSES or status >= 500:
+            return TransientError(message, _seconds(error.response.headers.get("retry-after")))
+        if status in REQUEST_STATUSES:
+            return TaskFailure(message)
+        return UserError(f"{message}; see model, base_url and api_key_env")
+    if isinstance(error, sdk.APIError):
+        return TransientError(f"{endpoint} sent what cannot be read: {text}")
+    return error
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        return float(header) if header else None
+    except ValueError:  # a date: our own backoff applies
+        return None

@@ -1,4 +1,4 @@
-"""Which chat model, where it is, what it costs and how hard it may be asked."""
+"""The settings of a chat model: which one, where it is, what it costs, and its rate limits."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ class Price(Block):
 
 
 class ProviderLimits(Block):
-    """What a provider lets one ask of it; beyond that, calls wait."""
+    """Rate limits of a provider; calls beyond them wait."""
 
-    concurrency: PositiveInt = Field(default=16, description="calls under way at the same time")
+    concurrency: PositiveInt = Field(default=16, description="calls at the same time")
     requests_a_minute: PositiveFloat | None = Field(default=None, description="null: no limit")
     tokens_a_minute: PositiveFloat | None = Field(
-        default=None, description="of prompts and answers together; null: no limit"
+        default=None, description="of prompts and replies together; null: no limit"
     )
 
 
 class ChatSettings(Block):
-    """A chat model, as a configuration names it."""
+    """A chat model, as a configuration describes it."""
 
     provider: Annotated[str, Registered("provider", "toolwright.providers.builtin")] = Field(
         default="openai", description="openai, anthropic, engine, or path.py:name"
     )
     model: str = Field(description="as the provider calls it; for `engine` a Hugging Face folder")
-    base_url: str | None = Field(default=None, description="another server with the provider's protocol")
+    base_url: str | None = Field(
+        default=None, description="another server that speaks the provider's protocol"
+    )
     api_key_env: str | None = Field(
         default=None,
-        description="the variable with the key; null: the provider's usual one, and none for a base_url",
+        description="the variable with the API key; null: the provider's usual one, or none for a base_url",
     )
     price: Price | None = Field(
-        default=None, description="dollars for a million tokens, or 0; null: as in the table of prices"
+        default=None, description="dollars for a million tokens, or 0; null: as in the price table"
     )
     limits: ProviderLimits = ProviderLimits()
-    timeout_s: PositiveFloat = Field(default=120.0, description="the longest one try of a call may take")
-    retries: NonNegativeInt = Field(
-        default=5, description="tries after the first, where a passing trouble of the server's ended it"
-    )
+    timeout_s: PositiveFloat = Field(default=120.0, description="the time limit of one try")
+    retries: NonNegativeInt = Field(default=5, description="further tries after a transient error")
     fields: dict[str, Any] = Field(
-        default={}, description="further fields of a request; null leaves one of ours out"
+        default={}, description="further fields of a request; null removes one that is sent by default"
     )
     context: PositiveInt = Field(
-        default=2048, description="engine: the longest conversation in tokens, within what the model can"
+        default=2048, description="engine: the longest conversation in tokens, within the model's own limit"
     )
-    slots: PositiveInt = Field(default=32, description="engine: answers written side by side")
+    slots: PositiveInt = Field(default=32, description="engine: replies generated side by side")
 
     @field_validator("price", mode="before")
     @classmethod
@@ -64,25 +64,25 @@ class ChatSettings(Block):
         return {"input": value, "output": value} if isinstance(value, int | float) else value
 
     def key(self, usual: str) -> str:
-        """The key to show. The one for the provider itself is never shown to another server by default."""
+        """Read the API key. The provider's own key is never sent to another server by default."""
         variable = self.api_key_env or (None if self.base_url else usual)
         if variable is None:
             return "none"
-        found = os.environ.get(variable)
-        if not found:
+        key = os.environ.get(variable)
+        if not key:
             raise UserError(
                 f"the environment has no {variable}, which {self.model} of {self.provider} needs; set it, or "
                 "name another variable with api_key_env"
             )
-        return found
+        return key
 
     def price_of_tokens(self) -> Price:
-        """What is given here, or else known; an unknown price is refused, never taken for nothing."""
+        """The price set here, or else the table's. An unknown price is an error, never taken as 0."""
         if self.price is not None:
             return self.price
         if self.provider == "engine":
             return Price(input=0.0, output=0.0)
-        # Whoever runs another server sets its prices.
+        # Another server has its own prices.
         known = prices.known(self.provider, self.model) if self.base_url is None else None
         if known is None:
             where = f" at {self.base_url}" if self.base_url else ""
@@ -93,7 +93,7 @@ class ChatSettings(Block):
         return Price(input=known[0], output=known[1])
 
     def identity(self) -> dict[str, Any]:
-        """What tells this model's answers from another's, for the cache."""
+        """What distinguishes this model's replies from another's, for the cache."""
         return {
             "provider": self.provider,
             "model": self.model,

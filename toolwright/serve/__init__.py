@@ -1,1 +1,1 @@
-"""A model behind HTTP, for those who speak OpenAI's protocol and those who speak Anthropic's."""
+"""A model behind HTTP, with OpenAI's protocol and Anthropic's."""

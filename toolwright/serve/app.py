@@ -1,26 +1,31 @@
-"""The HTTP face of a model: a bare ASGI application."""
+"""The ASGI application of a served model, and the server around it."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import orjson
 
+from toolwright.providers.local import LocalModel
 from toolwright.serve.anthropic import Anthropic
 from toolwright.serve.exchange import Exchange
 from toolwright.serve.metrics import CONTENT_TYPE, ServeMetrics
 from toolwright.serve.openai import OpenAI, Outcome
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.service import ModelService
+from toolwright.web import serving
+from toolwright.web.address import url_of
 from toolwright.web.asgi import HttpReply, Receive, Scope, Send
 from toolwright.web.callers import Callers
 
 MODELS = "/v1/models"
+TOKEN_VARIABLE = "TOOLWRIGHT_SERVE_TOKEN"
 
 
 class ServeApp:
-    """Routes and errors. `draining` turns new work away while the old is finished."""
+    """Routes. While `draining`, new requests are refused and running ones finish."""
 
     def __init__(self, service: ModelService, callers: Callers) -> None:
         self.draining = False
@@ -43,7 +48,7 @@ class ServeApp:
             return
         send = self._callers.shared(scope, send)
         exchange = Exchange(scope, receive, send, self._metrics, self._route(scope["path"]))
-        await exchange.guarded(lambda: self._answer(exchange))
+        await exchange.run(lambda: self._answer(exchange))
 
     async def _answer(self, exchange: Exchange) -> HttpReply | AsyncGenerator[bytes]:
         path, method = exchange.path, exchange.method
@@ -84,7 +89,29 @@ class ServeApp:
         )
 
     def _route(self, path: str) -> str:
-        """Names that callers make up must not become labels."""
+        """The label of a path in metrics. Unknown paths share one, so callers cannot create new ones."""
         if path in self._get or path in self._post:
             return path
         return MODELS + "/{model}" if path.startswith(MODELS + "/") else "other"
+
+
+async def serve(
+    model: LocalModel,
+    listening: socket.socket,
+    *,
+    callers: Callers,
+    queue_limit: int = 1024,
+    drain_s: float = 30.0,
+    log: Callable[[str], None],
+) -> None:
+    """Serve a model until SIGTERM or SIGINT, then finish the requests under way."""
+    app = ServeApp(ModelService(model, queue_limit=queue_limit), callers)
+    try:
+        await serving.serve(
+            app,
+            listening,
+            drain_s=drain_s,
+            said=lambda: log(f"serving {model.name} on {url_of(listening)}"),
+        )
+    finally:
+        await model.close()

@@ -1,4 +1,4 @@
-"""Serve a model over HTTP, for clients of OpenAI's and of Anthropic's.
+"""Serve a model over HTTP with OpenAI's and Anthropic's protocols.
 
 Examples:
   toolwright serve runs/NAME/model
@@ -19,32 +19,32 @@ from toolwright.web import callers
 if TYPE_CHECKING:
     from toolwright.providers.local import LocalModel
 
-# How long a thread may keep the interpreter to itself while another wants it. A pass of the engine is many
-# short products, after each of which it may have to wait for the thread that answers HTTP: with Python's own
-# 5 ms, serving 32 callers cost a quarter of the engine's tokens a second (benchmarks/README.md).
-HANDOVER_S = 0.0005
+# Python's switch interval between threads. A forward pass is many short products, and after each the engine
+# may wait for the thread that answers HTTP: with the default of 5 ms, 32 callers cost a quarter of the
+# engine's tokens a second (benchmarks/README.md).
+SWITCH_INTERVAL_S = 0.0005
 
-# Option, type, default, what it says of itself.
+# Option, type, default, help.
 _OPTIONS = (
     ("host", str, "127.0.0.1", "other than loopback needs a token"),
     ("port", int, 8000, "0 takes a free one"),
-    ("token", str, None, "what callers must show as their key; or the variable TOOLWRIGHT_SERVE_TOKEN"),
-    ("name", str, None, "what callers call the model; by default as its folder"),
+    ("token", str, None, "the API key that callers must send; better: the variable TOOLWRIGHT_SERVE_TOKEN"),
+    ("name", str, None, "the model's name in requests; by default its folder's"),
     ("engine", str, "native", "a registered engine"),
-    ("slots", int, 32, "answers written side by side"),
+    ("slots", int, 32, "answers generated side by side"),
     (
         "context",
         int,
         None,
-        "the longest sequence in tokens; by default all that the model has and memory holds",
+        "the longest sequence in tokens; by default the model's own limit, if it fits into memory",
     ),
     ("dtype", str, "auto", "auto, float32 or bfloat16"),
     ("device", str, "auto", "auto, cpu, cuda, cuda:1, …"),
     ("threads", int, None, "CPU threads; by default one for a tiny model, else every core"),
-    ("call-format", str, "auto", "how the model writes calls; auto: by its chat template"),
-    ("timeout-s", float, 600.0, "the longest one answer may take"),
-    ("queue-limit", int, 1024, "answers under way before callers are turned away"),
-    ("drain-s", float, 30.0, "seconds to finish what is under way after Ctrl-C or SIGTERM"),
+    ("call-format", str, "auto", "how the model writes tool calls; auto: by its chat template"),
+    ("timeout-s", float, 600.0, "the time limit of one answer"),
+    ("queue-limit", int, 1024, "answers under way before further requests get 429"),
+    ("drain-s", float, 30.0, "seconds to finish requests after Ctrl-C or SIGTERM"),
 )
 
 
@@ -52,27 +52,27 @@ def main(argv: list[str]) -> int:
     import asyncio
 
     arguments = _parser().parse_args(argv)
-    from toolwright.serve import server
+    from toolwright.serve import app
     from toolwright.web import address
 
     for option, least in (("queue_limit", 1), ("drain_s", 0)):
         value = getattr(arguments, option)
         if not least <= value < float("inf"):
             raise UserError(f"--{option.replace('_', '-')} {value}: expected a number from {least} on")
-    token = arguments.token or os.environ.get(server.TOKEN_VARIABLE) or None
-    address.check_who_may_call(arguments.host, token, server.TOKEN_VARIABLE)
+    token = arguments.token or os.environ.get(app.TOKEN_VARIABLE) or None
+    address.check_who_may_call(arguments.host, token, app.TOKEN_VARIABLE)
     with address.bind(arguments.host, arguments.port) as listening:
         model = _model(arguments)
-        sys.setswitchinterval(HANDOVER_S)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         with asyncio.Runner(loop_factory=address.event_loop) as runner:
             runner.run(
-                server.serve(
+                app.serve(
                     model,
                     listening,
                     callers=callers.from_options(arguments, token),
                     queue_limit=arguments.queue_limit,
                     drain_s=arguments.drain_s,
-                    said=lambda text: print(text, flush=True),
+                    log=lambda text: print(text, flush=True),
                 )
             )
     return 0
@@ -121,5 +121,5 @@ def _model(arguments: argparse.Namespace) -> LocalModel:
         name=arguments.name,
         call_format=arguments.call_format,
         threads=arguments.threads,
-        said=lambda line: print(line, file=sys.stderr, flush=True),
+        log=lambda line: print(line, file=sys.stderr, flush=True),
     )

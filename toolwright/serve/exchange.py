@@ -1,4 +1,4 @@
-"""An HTTP request and its answer: a body in, a reply or events out, and a caller who may leave."""
+"""One HTTP request and its response: a body in, a reply or server-sent events out."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ logger = logging.getLogger("toolwright.serve")
 
 BODY_MB = 32
 WATCH_AFTER_S = 0.05
-LEFT = 499  # the status that is counted for a caller who has gone, as nginx does
+DISCONNECTED = 499  # the status that is counted for a caller who disconnected, as nginx does
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
-# Does what was asked for: a whole reply, or events.
+# Handles the request: returns a whole reply, or a stream of events.
 Work = Callable[[], Awaitable[HttpReply | AsyncGenerator[bytes]]]
 
 
 class ClientDisconnected(Exception):
-    """The caller has gone before the whole request was here."""
+    """The caller disconnected before the whole body was received."""
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: ServeMetrics, route: str) -> None:
         self.scope, self.path, self.method = scope, scope["path"], scope["method"]
@@ -57,20 +57,20 @@ class Exchange:
         except orjson.JSONDecodeError as error:
             raise HttpProblem(400, f"the body is not JSON: {error}") from None
 
-    async def guarded(self, work: Work) -> None:
-        """Does the work and sends what comes of it; gives it up when the caller leaves."""
+    async def run(self, work: Work) -> None:
+        """Do the work and send its result; cancel it if the caller disconnects."""
         try:
             code = await self._send_outcome(work)
             self._metrics.count(self._route, code, self._started)
         except ClientDisconnected:
-            self._metrics.count(self._route, LEFT, self._started)
+            self._metrics.count(self._route, DISCONNECTED, self._started)
         except asyncio.CancelledError:
             if self._gone is None or not self._gone.left:
                 raise
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
-            self._metrics.count(self._route, LEFT, self._started)
+            self._metrics.count(self._route, DISCONNECTED, self._started)
         finally:
             if self._gone is not None:
                 self._gone.forget()
@@ -82,16 +82,16 @@ class Exchange:
                 reply = outcome
             else:
                 async with aclosing(outcome):
-                    first = await anext(outcome)  # what cannot be begun is still answered with its status
+                    first = await anext(outcome)  # an error before the first event still gets its own status
                     return await self._stream(first, outcome)
         except ClientDisconnected:
             raise
         except Exception as error:
-            problem = self._sorted_out(error)
-            reply = HttpReply(self._written(problem), problem.status)
+            problem = self._as_problem(error)
+            reply = HttpReply(self._encode(problem), problem.status)
             if problem.status in (429, 503):
                 reply.headers.append((b"retry-after", b"1"))
-            if problem.status == 413:  # the rest of the body is not waited for
+            if problem.status == 413:  # do not wait for the rest of the body
                 reply.headers.append((b"connection", b"close"))
         await send_reply(self._send, reply, head=self.method == "HEAD")
         return reply.code
@@ -99,26 +99,26 @@ class Exchange:
     async def _stream(self, first: bytes, rest: AsyncGenerator[bytes]) -> int:
         self._metrics.first(self._route, self._started)
         await self._send({"type": "http.response.start", "status": 200, "headers": EVENTS})
-        await self._part(first)
+        await self._send_event(first)
         code = 200
         try:
             async for event in rest:
-                await self._part(event)
-        except Exception as error:  # too late for a status: the last event says it
-            problem = self._sorted_out(error)
+                await self._send_event(event)
+        except Exception as error:  # too late for a status: send an error event
+            problem = self._as_problem(error)
             code = problem.status
             mark = b"event: error\n" if self._anthropic else b""
-            await self._part(mark + b"data: " + self._written(problem) + b"\n\n")
+            await self._send_event(mark + b"data: " + self._encode(problem) + b"\n\n")
         await self._send({"type": "http.response.body", "body": b""})
         return code
 
-    async def _part(self, event: bytes) -> None:
+    async def _send_event(self, event: bytes) -> None:
         await self._send({"type": "http.response.body", "body": event, "more_body": True})
 
-    def _written(self, problem: HttpProblem) -> bytes:
+    def _encode(self, problem: HttpProblem) -> bytes:
         return orjson.dumps(problem.anthropic() if self._anthropic else problem.openai())
 
-    def _sorted_out(self, error: Exception) -> HttpProblem:
+    def _as_problem(self, error: Exception) -> HttpProblem:
         if isinstance(error, HttpProblem):
             return error
         if isinstance(error, ValidationError):

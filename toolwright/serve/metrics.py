@@ -1,4 +1,4 @@
-"""What Prometheus is shown."""
+"""The metrics of a server, in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
 class ServeMetrics:
-    """Counters of one server; nothing global, so that two servers in a process do not mix."""
+    """Counters of one server, in a registry of their own: two servers in a process do not mix."""
 
     def __init__(self, service: ModelService) -> None:
         self._registry = CollectorRegistry()
@@ -29,10 +29,14 @@ class ServeMetrics:
             buckets=_BUCKETS, registry=self._registry,
         )  # fmt: skip
         for name, text, value in (
-            ("serve_under_way", "Answers being written or waited for", lambda: service.under_way),
-            ("serve_prompt_tokens", "Tokens read since the start", lambda: service.read_tokens),
-            ("serve_completion_tokens", "Tokens written since the start", lambda: service.written_tokens),
-            ("serve_aborted", "Answers given up because their caller left", lambda: service.aborted),
+            ("serve_under_way", "Answers that are generated or queued", lambda: service.under_way),
+            ("serve_prompt_tokens", "Prompt tokens since the start", lambda: service.prompt_tokens),
+            (
+                "serve_completion_tokens",
+                "Completion tokens since the start",
+                lambda: service.completion_tokens,
+            ),
+            ("serve_aborted", "Answers cancelled because the caller disconnected", lambda: service.aborted),
         ):
             Gauge(name, text, registry=self._registry).set_function(value)
 

@@ -12,7 +12,7 @@ import orjson
 
 from toolwright.agents.formats.arguments import to_json
 from toolwright.engines import Drawn
-from toolwright.providers.local import PromptTokens, Said
+from toolwright.providers.local import ParsedCompletion, PromptTokens
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.requests import MOST_CHOICES, ChatRequest, CompletionRequest, SamplingFields
 from toolwright.serve.service import Answer, AnswerPiece, GenerationRequest, ModelService
@@ -21,76 +21,78 @@ from toolwright.tools.call import ToolRequest
 FINISH = {"stop": "stop", "length": "length", "tools": "tool_calls"}
 DONE = b"data: [DONE]\n\n"
 
-# A whole answer, or the events of one that is written while it is sent.
+# A whole body, or the events of one that is generated while it is sent.
 Outcome = bytes | AsyncGenerator[bytes]
 
 
 class OpenAI:
+    """OpenAI's endpoints."""
+
     def __init__(self, service: ModelService) -> None:
         self.service = service
         self.started = int(time.time())
 
     def models(self) -> list[dict[str, Any]]:
-        """The one there is, in the words of both protocols."""
+        """List the one model, with the fields of both protocols."""
         name = self.service.model.name
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.started))
         openai = {"id": name, "object": "model", "created": self.started, "owned_by": "toolwright"}
         anthropic = {"type": "model", "display_name": name, "created_at": since}
         return [{**openai, **anthropic, "max_model_len": self.service.model.engine.context}]
 
-    async def chat(self, body: Any) -> Outcome:
-        asked = ChatRequest.model_validate(body)
-        self._knows(asked.model)
-        messages = [message.plain() for message in asked.messages]
-        prompt = self.service.opening(messages, asked.offered)
-        most = asked.max_completion_tokens or asked.max_tokens
-        wish = self._wish(asked, [prompt], most, top=asked.top_logprobs or 0)
-        form = _Chat(self._head("chatcmpl", "chat.completion", asked), log_probs=bool(asked.logprobs))
-        return await self._outcome(asked, wish, form)
+    async def chat(self, raw: Any) -> Outcome:
+        body = ChatRequest.model_validate(raw)
+        self._check_model(body.model)
+        messages = [message.plain() for message in body.messages]
+        prompt = self.service.chat_prompt(messages, body.offered)
+        max_tokens = body.max_completion_tokens or body.max_tokens
+        request = self._generation(body, [prompt], max_tokens, top=body.top_logprobs or 0)
+        form = _Chat(self._head("chatcmpl", "chat.completion", body), log_probs=bool(body.logprobs))
+        return await self._outcome(body, request, form)
 
-    async def completions(self, body: Any) -> Outcome:
-        asked = CompletionRequest.model_validate(body)
-        self._knows(asked.model)
-        prompts = [self.service.prompt(one) for one in asked.prompts]
-        if not 1 <= len(prompts) * (asked.n or 1) <= MOST_CHOICES:
+    async def completions(self, raw: Any) -> Outcome:
+        body = CompletionRequest.model_validate(raw)
+        self._check_model(body.model)
+        prompts = [self.service.raw_prompt(prompt) for prompt in body.prompts]
+        if not 1 <= len(prompts) * (body.n or 1) <= MOST_CHOICES:
             raise HttpProblem(400, f"prompt: 1 to {MOST_CHOICES} answers in all", param="prompt")
-        wish = self._wish(asked, prompts, asked.max_tokens, top=asked.logprobs or 0)
-        form = _Completion(self._head("cmpl", "text_completion", asked), asked.logprobs is not None)
-        return await self._outcome(asked, wish, form)
+        request = self._generation(body, prompts, body.max_tokens, top=body.logprobs or 0)
+        form = _Completion(self._head("cmpl", "text_completion", body), body.logprobs is not None)
+        return await self._outcome(body, request, form)
 
-    async def _outcome(self, asked: SamplingFields, wish: GenerationRequest, form: _Form) -> Outcome:
+    async def _outcome(self, body: SamplingFields, request: GenerationRequest, form: _Form) -> Outcome:
         form.tokenizer = self.service.model.tokenizer
-        if asked.stream:
-            return self._events(asked, wish, form)
-        answers = await self.service.answers(wish)
+        if body.stream:
+            return self._events(body, request, form)
+        answers = await self.service.answers(request)
         choices = [form.choice(number, answer) for number, answer in enumerate(answers)]
-        if asked.return_token_ids:
+        if body.return_token_ids:
             for choice, answer in zip(choices, answers, strict=True):
-                choice["token_ids"] = [one.token for one in answer.tokens]
-        return orjson.dumps({**form.head, "choices": choices, "usage": _usage(wish, answers)})
+                choice["token_ids"] = [drawn.token for drawn in answer.tokens]
+        return orjson.dumps({**form.head, "choices": choices, "usage": _usage(request, answers)})
 
     async def _events(
-        self, asked: SamplingFields, wish: GenerationRequest, form: _Form
+        self, body: SamplingFields, request: GenerationRequest, form: _Form
     ) -> AsyncGenerator[bytes]:
         answers: list[Answer] = []
-        opened: set[int] = set()
-        unknown = {"usage": None} if asked.counts_usage else {}
-        async with aclosing(self.service.pieces(wish)) as pieces:
+        begun: set[int] = set()
+        unknown = {"usage": None} if body.counts_usage else {}
+        async with aclosing(self.service.pieces(request)) as pieces:
             async for piece in pieces:
-                opening = [] if piece.choice in opened else form.opening(piece.choice)
-                opened.add(piece.choice)
+                opening = [] if piece.choice in begun else form.opening(piece.choice)
+                begun.add(piece.choice)
                 deltas = form.deltas(piece)
-                if asked.return_token_ids:
-                    deltas[0]["token_ids"] = [one.token for one in piece.tokens]
+                if body.return_token_ids:
+                    deltas[0]["token_ids"] = [drawn.token for drawn in piece.tokens]
                 for choice in [*opening, *deltas]:
                     yield _event({**form.chunk_head, "choices": [choice], **unknown})
                 if piece.answer is not None:
                     answers.append(piece.answer)
-        if asked.counts_usage:
-            yield _event({**form.chunk_head, "choices": [], "usage": _usage(wish, answers)})
+        if body.counts_usage:
+            yield _event({**form.chunk_head, "choices": [], "usage": _usage(request, answers)})
         yield DONE
 
-    def _knows(self, model: str) -> None:
+    def _check_model(self, model: str) -> None:
         if model != self.service.model.name:
             raise HttpProblem(
                 404,
@@ -99,27 +101,27 @@ class OpenAI:
                 code="model_not_found",
             )
 
-    def _wish(
-        self, asked: SamplingFields, prompts: Sequence[PromptTokens], max_tokens: int | None, *, top: int
+    def _generation(
+        self, body: SamplingFields, prompts: Sequence[PromptTokens], max_tokens: int | None, *, top: int
     ) -> GenerationRequest:
         sampling = self.service.sampling(
-            temperature=asked.temperature,
-            top_p=asked.top_p,
-            top_k=asked.top_k,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            top_k=body.top_k,
             max_tokens=max_tokens,
-            stop=asked.stops,
-            seed=asked.seed,
+            stop=body.stops,
+            seed=body.seed,
             top=top,
         )
-        return GenerationRequest(prompts, sampling, asked.n or 1)
+        return GenerationRequest(prompts, sampling, body.n or 1)
 
-    def _head(self, prefix: str, kind: str, asked: SamplingFields) -> dict[str, Any]:
+    def _head(self, prefix: str, kind: str, body: SamplingFields) -> dict[str, Any]:
         name = f"{prefix}-{uuid.uuid4().hex}"
-        return {"id": name, "object": kind, "created": int(time.time()), "model": asked.model}
+        return {"id": name, "object": kind, "created": int(time.time()), "model": body.model}
 
 
 class _Form:
-    """How one of the two endpoints writes choices, whole and in pieces."""
+    """How an endpoint writes choices: whole, and in pieces."""
 
     tokenizer: Any
 
@@ -149,27 +151,27 @@ class _Chat(_Form):
         return [_delta(number, {"role": "assistant", "content": ""})]
 
     def choice(self, number: int, answer: Answer) -> dict[str, Any]:
-        said = answer.said
-        message: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
-        if said.calls:
-            message |= {"content": said.text or None, "tool_calls": [_call(call) for call in said.calls]}
+        parsed = answer.completion
+        message: dict[str, Any] = {"role": "assistant", "content": parsed.text, "refusal": None}
+        if parsed.calls:
+            message |= {"content": parsed.text or None, "tool_calls": [_call(call) for call in parsed.calls]}
         return {
             "index": number,
             "message": message,
             "logprobs": self._log_probs(answer.tokens),
-            "finish_reason": FINISH[said.finish],
+            "finish_reason": FINISH[parsed.finish],
         }
 
     def deltas(self, piece: AnswerPiece) -> list[dict[str, Any]]:
         log_probs = self._log_probs(piece.tokens)
-        made = []
+        deltas = []
         if piece.text or (piece.tokens and self.log_probs):
-            made.append(_delta(piece.choice, {"content": piece.text}, log_probs))
+            deltas.append(_delta(piece.choice, {"content": piece.text}, log_probs))
         if piece.answer is not None:
-            for place, call in enumerate(piece.answer.said.calls):
-                made.append(_delta(piece.choice, {"tool_calls": [{"index": place, **_call(call)}]}))
-            made.append(_delta(piece.choice, {}, finish=FINISH[piece.answer.said.finish]))
-        return made
+            for place, call in enumerate(piece.answer.completion.calls):
+                deltas.append(_delta(piece.choice, {"tool_calls": [{"index": place, **_call(call)}]}))
+            deltas.append(_delta(piece.choice, {}, finish=FINISH[piece.answer.completion.finish]))
+        return deltas
 
     def _log_probs(self, tokens: Sequence[Drawn]) -> dict[str, Any] | None:
         if not self.log_probs:
@@ -194,14 +196,16 @@ class _Completion(_Form):
         self._offsets: dict[int, int] = {}
 
     def choice(self, number: int, answer: Answer) -> dict[str, Any]:
-        return self._choice(number, answer.said.text, answer.tokens, answer.said)
+        return self._choice(number, answer.completion.text, answer.tokens, answer.completion)
 
     def deltas(self, piece: AnswerPiece) -> list[dict[str, Any]]:
-        said = piece.answer.said if piece.answer is not None else None
-        return [self._choice(piece.choice, piece.text, piece.tokens, said)]
+        parsed = piece.answer.completion if piece.answer is not None else None
+        return [self._choice(piece.choice, piece.text, piece.tokens, parsed)]
 
-    def _choice(self, number: int, text: str, tokens: Sequence[Drawn], said: Said | None) -> dict[str, Any]:
-        finish = None if said is None else FINISH[said.finish]
+    def _choice(
+        self, number: int, text: str, tokens: Sequence[Drawn], parsed: ParsedCompletion | None
+    ) -> dict[str, Any]:
+        finish = None if parsed is None else FINISH[parsed.finish]
         log_probs = self._log_probs(number, tokens)
         return {"index": number, "text": text, "logprobs": log_probs, "finish_reason": finish}
 
@@ -233,10 +237,10 @@ def _call(call: ToolRequest) -> dict[str, Any]:
     return {"id": call.id or f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def _usage(wish: GenerationRequest, answers: Sequence[Answer]) -> dict[str, int]:
-    read = sum(len(prompt.tokens) for prompt in wish.prompts)
-    written = sum(len(answer.tokens) for answer in answers)
-    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+def _usage(request: GenerationRequest, answers: Sequence[Answer]) -> dict[str, int]:
+    prompt = sum(len(prompt.tokens) for prompt in request.prompts)
+    completion = sum(len(answer.tokens) for answer in answers)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
 def _event(value: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""What a caller got wrong, or the server, in the words of either protocol."""
+"""HTTP errors, in the form of either protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {
 
 
 class HttpProblem(Exception):
-    """An answer of 4xx or 5xx. `param` names the field at fault, `code` is for programs."""
+    """A response of 4xx or 5xx. `param` names the field at fault, `code` is for programs."""
 
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None
@@ -44,7 +44,7 @@ class HttpProblem(Exception):
 
 
 def of_validation(error: ValidationError) -> HttpProblem:
-    """The first thing that is wrong with a body, and where."""
+    """Report the first error in a body, and its place."""
     first = error.errors(include_url=False, include_context=False)[0]
     where = _path(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
@@ -52,7 +52,7 @@ def of_validation(error: ValidationError) -> HttpProblem:
 
 
 def _path(places: Sequence[int | str]) -> str:
-    """`messages[0].content`, without the names of alternatives, which are ours."""
+    """Write a place as `messages[0].content`. Pydantic's names for union members are left out."""
     text = ""
     for place in places:
         if isinstance(place, int):

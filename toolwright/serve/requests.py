@@ -1,4 +1,4 @@
-"""The bodies that are understood. What would change an answer and cannot be honoured is refused, by name."""
+"""The request bodies. A field that would change the answer and is not supported is refused by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import model_validator as validator
 
 from toolwright.agents.formats.arguments import Unreadable, read_json
 
-MOST_CHOICES = 128  # answers to one request
+MOST_CHOICES = 128  # of one request
 MOST_STOPS = 16
 MOST_TOP = 20
 
@@ -22,14 +22,14 @@ Stops = Annotated[list[Stop], Field(max_length=MOST_STOPS)]
 
 
 class Body(BaseModel):
-    """Numbers are numbers and not text; fields nobody reads may say anything, but `refused` ones may not."""
+    """A strict body: numbers are no strings. Unknown fields are ignored, except those in `refused`."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
-    # Fields that would change the answer, with the values that ask for nothing.
+    # Unsupported fields that would change the answer, with the values that change nothing.
     refused: ClassVar[dict[str, tuple[Any, ...]]] = {}
 
     @validator(mode="after")
-    def _nothing_is_dropped_in_silence(self) -> Body:
+    def _refuse_unsupported_fields(self) -> Body:
         for name, harmless in self.refused.items():
             value = (self.model_extra or {}).get(name)
             if value is not None and value not in harmless:
@@ -43,7 +43,7 @@ class ContentPart(Body):
 
 
 class Schema(Body):
-    """A tool's arguments as a JSON schema, as far as call formats read it."""
+    """The JSON schema of a tool's arguments, as far as call formats read it."""
 
     properties: dict[str, dict[str, Any]] = {}
     required: list[str] = []
@@ -60,7 +60,7 @@ class Tool(Body):
     function: Function
 
     def plain(self) -> dict[str, Any]:
-        """As it was given: what a template shows of it is what the model was taught."""
+        """The tool exactly as it was sent: templates show it as in training."""
         return self.model_dump(exclude_none=True, exclude_unset=True)
 
 
@@ -70,7 +70,7 @@ class CalledFunction(Body):
 
     @field_validator("arguments")
     @classmethod
-    def _an_object(cls, text: str) -> str:
+    def _must_be_an_object(cls, text: str) -> str:
         return _object(text)
 
 
@@ -87,7 +87,7 @@ class Message(Body):
     tool_call_id: str | None = None
 
     @validator(mode="after")
-    def _says_something(self) -> Message:
+    def _check_content(self) -> Message:
         if self.content is None and not (self.role == "assistant" and self.tool_calls):
             raise ValueError(f"a message of the {self.role}'s needs content")
         if self.tool_calls and self.role != "assistant":
@@ -103,7 +103,7 @@ class StreamOptions(Body):
 
 
 class SamplingFields(Body):
-    """What both of OpenAI's endpoints take."""
+    """Fields of both of OpenAI's endpoints."""
 
     model: str
     max_tokens: Count | None = None
@@ -115,7 +115,7 @@ class SamplingFields(Body):
     seed: int | None = None
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    return_token_ids: bool | None = False  # as vLLM has it: what was sampled, not to be tokenised again
+    return_token_ids: bool | None = False  # vLLM's extension: the sampled token ids
 
     refused: ClassVar = {
         "frequency_penalty": (0, 0.0),
@@ -133,7 +133,7 @@ class SamplingFields(Body):
         "web_search_options": (),
         "parallel_tool_calls": (True,),
         "reasoning_effort": ("none",),
-        # What vLLM's server takes beyond the protocol.
+        # vLLM's extensions to the protocol.
         "repetition_penalty": (1, 1.0),
         "min_p": (0, 0.0),
         "min_tokens": (0,),
@@ -170,7 +170,7 @@ class ChatRequest(SamplingFields):
 
     @field_validator("tool_choice", mode="before")
     @classmethod
-    def _nobody_can_be_forced(cls, value: Any, info: ValidationInfo) -> Any:
+    def _cannot_force_a_call(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, dict) or value == "required":
             raise ValueError("a call cannot be forced here; write auto or none")
         return value
@@ -190,7 +190,7 @@ class CompletionRequest(SamplingFields):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """One or several, each a text or token ids."""
+        """The prompts, each as text or token ids."""
         if isinstance(self.prompt, str):
             return [self.prompt]
         if self.prompt and isinstance(self.prompt[0], int):
@@ -224,7 +224,7 @@ class ChatMessage(Body):
     content: str | list[ContentBlock]
 
     @validator(mode="after")
-    def _each_its_own(self) -> ChatMessage:
+    def _check_roles(self) -> ChatMessage:
         kinds = {"text"} if isinstance(self.content, str) else {block.type for block in self.content}
         if self.role == "user" and "tool_use" in kinds:
             raise ValueError("only the assistant uses tools")
@@ -247,14 +247,14 @@ class ToolChoice(Body):
 
     @field_validator("type")
     @classmethod
-    def _nobody_can_be_forced(cls, value: str) -> str:
+    def _cannot_force_a_call(cls, value: str) -> str:
         if value not in ("auto", "none"):
             raise ValueError("a call cannot be forced here; write auto or none")
         return value
 
 
 class CountRequest(Body):
-    """What `/v1/messages/count_tokens` takes."""
+    """The body of `/v1/messages/count_tokens`."""
 
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
@@ -272,8 +272,8 @@ class CountRequest(Body):
 
     @property
     def offered(self) -> list[AnthropicTool]:
-        unwanted = self.tool_choice is not None and self.tool_choice.type == "none"
-        return [] if unwanted else list(self.tools or ())
+        no_tools = self.tool_choice is not None and self.tool_choice.type == "none"
+        return [] if no_tools else list(self.tools or ())
 
 
 class MessagesRequest(CountRequest):

@@ -1,4 +1,4 @@
-"""Requests to a model: sized up, let in, answered side by side by its engine."""
+"""Generation requests of HTTP clients: checked, queued, and generated side by side by one engine."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 
 from toolwright.engines import Drawn, Sampling
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.providers.local import LocalModel, PromptTokens, Said
+from toolwright.models.tokenizer import REPLACEMENT, Tokenizer
+from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens
 from toolwright.serve.problems import HttpProblem
-from toolwright.serve.telling import Teller
 
-COLD = 1e-4  # a temperature below this is the likeliest token; dividing by it would leave the numbers
+GREEDY_BELOW = 1e-4  # a temperature below it selects the likeliest token: logits divided by it would overflow
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One choice, finished."""
+    """One finished choice."""
 
-    said: Said
+    completion: ParsedCompletion
     tokens: list[Drawn]
 
 
 @dataclass(frozen=True)
 class AnswerPiece:
-    """A part of a choice that is being written; the last one of a choice has its `answer`."""
+    """A part of a choice that is being generated. The last part has the whole `answer`."""
 
     choice: int
     text: str
@@ -36,9 +36,12 @@ class AnswerPiece:
     answer: Answer | None = None
 
 
+OnPiece = Callable[[AnswerPiece], None]
+
+
 @dataclass(frozen=True)
 class GenerationRequest:
-    """What one request wants of its prompts: so many answers to each."""
+    """Prompts, and how many choices to generate for each."""
 
     prompts: Sequence[PromptTokens]
     sampling: Sampling  # its `stop` is the caller's own
@@ -46,28 +49,29 @@ class GenerationRequest:
 
 
 class ModelService:
-    """`under_way` counts answers being written or waited for."""
+    """One model and its requests. `under_way` counts choices that are generated or queued."""
 
     def __init__(self, model: LocalModel, *, queue_limit: int) -> None:
         self.model, self.queue_limit = model, queue_limit
         self.under_way = 0
-        self.read_tokens = self.written_tokens = self.aborted = 0
+        self.prompt_tokens = self.completion_tokens = self.aborted = 0
         self._number = itertools.count()
 
-    def opening(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> PromptTokens:
+    def chat_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> PromptTokens:
+        """Render a conversation with the model's chat template."""
         try:
-            return self._sized(self.model.opening(messages, tools or None), "messages")
+            return self._check_length(self.model.render(messages, tools or None), "messages")
         except UserError as error:
             raise HttpProblem(400, str(error), param="messages") from None
 
-    def prompt(self, given: str | list[int]) -> PromptTokens:
-        """A prompt without any template."""
-        tokens = self.model.tokenizer.encode(given) if isinstance(given, str) else list(given)
+    def raw_prompt(self, prompt: str | list[int]) -> PromptTokens:
+        """Take a prompt as it is, without a template."""
+        tokens = self.model.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if not tokens:
-            raise HttpProblem(400, "prompt: there is nothing to go on from", param="prompt")
+            raise HttpProblem(400, "prompt: it is empty", param="prompt")
         if max(tokens) >= self.model.vocabulary:
             raise HttpProblem(400, f"prompt: there is no token {max(tokens)}", param="prompt")
-        return self._sized(PromptTokens(tokens, {}), "prompt")
+        return self._check_length(PromptTokens(tokens, {}), "prompt")
 
     def sampling(
         self,
@@ -80,10 +84,10 @@ class ModelService:
         seed: int | None = None,
         top: int = 0,
     ) -> Sampling:
-        """Where a field is null it has its default; without a seed, answers differ from call to call."""
-        wanted = 1.0 if temperature is None else temperature
+        """Fill in defaults for fields that are null. Without a seed, answers differ from call to call."""
+        temperature = 1.0 if temperature is None else temperature
         return Sampling(
-            temperature=0.0 if wanted < COLD else wanted,
+            temperature=0.0 if temperature < GREEDY_BELOW else temperature,
             top_p=1.0 if top_p is None else top_p,
             top_k=top_k or 0,
             max_tokens=max_tokens or self.model.engine.context,
@@ -92,19 +96,17 @@ class ModelService:
             top=top,
         )
 
-    async def answers(
-        self, wish: GenerationRequest, told: Callable[[AnswerPiece], None] | None = None
-    ) -> list[Answer]:
-        """All choices of all prompts, in that order. `told` hears pieces as they are written. Cancelled, it
-        leaves nothing behind in the engine."""
-        count = len(wish.prompts) * wish.choices
+    async def answers(self, request: GenerationRequest, on_piece: OnPiece | None = None) -> list[Answer]:
+        """Generate all choices of all prompts, in that order. `on_piece` gets pieces as they are generated.
+        If it is cancelled, nothing is left behind in the engine."""
+        count = len(request.prompts) * request.choices
         if self.under_way + count > self.queue_limit:
             raise HttpProblem(429, f"{self.under_way} answers are under way already; try again later")
         self.under_way += count
         tasks = []
-        for number, prompt in enumerate(p for p in wish.prompts for _ in range(wish.choices)):
-            own = replace(wish.sampling, seed=wish.sampling.seed + number % wish.choices)
-            tasks.append(asyncio.create_task(self._answer(number, prompt, own, told)))
+        for number, prompt in enumerate(p for p in request.prompts for _ in range(request.choices)):
+            sampling = replace(request.sampling, seed=request.sampling.seed + number % request.choices)
+            tasks.append(asyncio.create_task(self._answer(number, prompt, sampling, on_piece)))
         try:
             return await asyncio.gather(*tasks)
         except TaskFailure as error:  # of this request, which would fail again
@@ -117,44 +119,40 @@ class ModelService:
             await asyncio.gather(*tasks, return_exceptions=True)
             self.under_way -= count
 
-    async def pieces(self, wish: GenerationRequest) -> AsyncGenerator[AnswerPiece]:
-        """The same as it is written, the choices as they come."""
-        heard: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
-        task = asyncio.create_task(self.answers(wish, heard.put_nowait))
-        task.add_done_callback(lambda _: heard.put_nowait(None))
+    async def pieces(self, request: GenerationRequest) -> AsyncGenerator[AnswerPiece]:
+        """Generate the same, piece by piece; choices are interleaved."""
+        queue: asyncio.Queue[AnswerPiece | None] = asyncio.Queue()
+        task = asyncio.create_task(self.answers(request, queue.put_nowait))
+        task.add_done_callback(lambda _: queue.put_nowait(None))
         try:
-            while (piece := await heard.get()) is not None:
+            while (piece := await queue.get()) is not None:
                 yield piece
-            await task  # raises what went wrong
+            await task  # raises its error, if any
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     async def _answer(
-        self,
-        number: int,
-        prompt: PromptTokens,
-        sampling: Sampling,
-        told: Callable[[AnswerPiece], None] | None,
+        self, number: int, prompt: PromptTokens, sampling: Sampling, on_piece: OnPiece | None
     ) -> Answer:
-        model, asked, attempt = self.model, sampling.stop, f"request {next(self._number)}"
+        model, own_stop, attempt = self.model, sampling.stop, f"request {next(self._number)}"
         room = model.engine.context - len(prompt.tokens)
-        stops = model.stops(prompt, asked)
+        stops = model.stops(prompt, own_stop)
         sampling = replace(sampling, stop=stops, max_tokens=min(sampling.max_tokens, room))
         opens = model.format.opens(prompt.offered) if prompt.offered else ()
-        teller, waiting = Teller(model.tokenizer, stops=asked, opens=opens), list[Drawn]()
+        stream, pending = StreamedText(model.tokenizer, stops=own_stop, opens=opens), list[Drawn]()
 
-        def heard(drawn: Drawn) -> None:
-            assert told is not None
-            waiting.append(drawn)
-            text = teller.told(drawn.token)
+        def on_token(drawn: Drawn) -> None:
+            assert on_piece is not None
+            pending.append(drawn)
+            text = stream.push(drawn.token)
             if text:
-                told(AnswerPiece(number, text, waiting.copy()))
-                waiting.clear()
+                on_piece(AnswerPiece(number, text, pending.copy()))
+                pending.clear()
 
         try:
             completion = await model.engine.generate(
-                prompt.tokens, sampling, attempt=attempt, heard=heard if told else None
+                prompt.tokens, sampling, attempt=attempt, heard=on_token if on_piece else None
             )
         except asyncio.CancelledError:
             self.aborted += 1
@@ -162,15 +160,15 @@ class ModelService:
         finally:
             model.engine.release(attempt)
         if sampling.top and len(completion.top) != len(completion.tokens):
-            raise HttpProblem(400, "this engine does not tell the likeliest tokens beside those drawn")
-        self.read_tokens += len(prompt.tokens)
-        self.written_tokens += len(completion.tokens)
-        answer = Answer(model.read(prompt, completion, asked), completion.drawn)
-        if told is not None:
-            told(AnswerPiece(number, teller.rest(answer.said.text), waiting, answer))
+            raise HttpProblem(400, "this engine does not report the likeliest tokens beside those drawn")
+        self.prompt_tokens += len(prompt.tokens)
+        self.completion_tokens += len(completion.tokens)
+        answer = Answer(model.parse(prompt, completion, own_stop), completion.drawn)
+        if on_piece is not None:
+            on_piece(AnswerPiece(number, stream.rest(answer.completion.text), pending, answer))
         return answer
 
-    def _sized(self, prompt: PromptTokens, param: str) -> PromptTokens:
+    def _check_length(self, prompt: PromptTokens, param: str) -> PromptTokens:
         context = self.model.engine.context
         if len(prompt.tokens) >= context:
             raise HttpProblem(
@@ -180,3 +178,54 @@ class ModelService:
                 code="context_length_exceeded",
             )
         return prompt
+
+
+class StreamedText:
+    """The text of a completion while it grows: as much of it as no later token can change.
+
+    At a stop string, or at the start of a tool call, the caller's text may be over. From there on everything
+    is held back until the end, and so is white space that may stand before a call.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, stops: Sequence[str], opens: Sequence[str]) -> None:
+        self._tokenizer, self._marks, self._calls = tokenizer, (*stops, *opens), bool(opens)
+        self._tokens: list[int] = []
+        # Decoding a token may depend on those before it: tokens[start:decoded] are decoded again as context.
+        self._start = self._decoded = 0
+        self._text = ""
+        self._shown = 0
+        self._closed = False
+
+    def push(self, token: int) -> str:
+        """Add a token; returns the text that may be shown from now on."""
+        self._tokens.append(token)
+        before = self._tokenizer.decode(self._tokens[self._start : self._decoded])
+        now = self._tokenizer.decode(self._tokens[self._start :])
+        if len(now) > len(before) and not now.endswith(REPLACEMENT):  # half a character is none yet
+            self._text += now[len(before) :]
+            self._start, self._decoded = self._decoded, len(self._tokens)
+        end = self._safe_end()
+        if self._calls:
+            end = max(self._shown, len(self._text[:end].rstrip()))
+        shown, self._shown = self._shown, end
+        return self._text[shown:end]
+
+    def rest(self, final: str) -> str:
+        """The part of the final text that was not shown yet."""
+        shown = self._text[: self._shown]
+        return final[len(shown) :] if final.startswith(shown) else ""
+
+    def _safe_end(self) -> int:
+        if self._closed:
+            return self._shown
+        places = [self._text.find(mark, self._shown) for mark in self._marks]
+        found = [place for place in places if place >= 0]
+        if found:
+            self._closed = True
+            return min(found)
+        return len(self._text) - max((self._partial(mark) for mark in self._marks), default=0)
+
+    def _partial(self, mark: str) -> int:
+        """How many characters at the end may be the beginning of this mark."""
+        longest = min(len(mark) - 1, len(self._text) - self._shown)
+        return next((n for n in range(longest, 0, -1) if self._text.endswith(mark[:n])), 0)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from toolwright.providers.accounts import Amount
-from toolwright.providers.budget import Spending, SpendingBudget
+from toolwright.providers.budget import Amount, Spending, SpendingBudget
 
 
 @dataclass(frozen=True)

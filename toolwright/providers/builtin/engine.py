@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import TaskFailure, UserError
-from toolwright.providers import PROVIDERS, ChatReply, Tools
+from toolwright.providers.chat import PROVIDERS, ChatReply, Tools
 from toolwright.providers.settings import ChatSettings
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 @PROVIDERS.register("engine")
 class EngineChat:
+    """A chat model of our own engine."""
+
     def __init__(self, settings: ChatSettings) -> None:
         from toolwright.config import schema
         from toolwright.providers.local import load
@@ -44,11 +46,11 @@ class EngineChat:
         stop: Sequence[str] = (),
         tools: Tools | None = None,
     ) -> ChatReply:
-        """Without a seed, the n-th call has the n-th: a run that asks the same again hears the same."""
+        """Without a seed, call n has seed n: a run that makes the same calls again gets the same replies."""
         from toolwright.engines import Sampling
 
         started, number = time.monotonic(), next(self._number)
-        prompt = self.model.opening(messages, tools)
+        prompt = self.model.render(messages, tools)
         room = self.model.engine.context - len(prompt.tokens)
         if room < 1:
             raise TaskFailure(
@@ -66,14 +68,14 @@ class EngineChat:
             completion = await self.model.engine.generate(prompt.tokens, sampling, attempt=attempt)
         finally:
             self.model.engine.release(attempt)
-        said = self.model.read(prompt, completion, stop)
+        parsed = self.model.parse(prompt, completion, stop)
         return ChatReply(
-            text=said.text,
-            calls=said.calls,
+            text=parsed.text,
+            calls=parsed.calls,
             prompt_tokens=len(prompt.tokens),
             completion_tokens=len(completion.tokens),
             seconds=time.monotonic() - started,
-            finish=said.finish,
+            finish=parsed.finish,
         )
 
     async def close(self) -> None:

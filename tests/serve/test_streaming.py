@@ -9,7 +9,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.providers.local import cut
-from toolwright.serve.telling import Teller
+from toolwright.serve.service import StreamedText
 
 
 def byte_tokenizer() -> Tokenizer:
@@ -29,33 +29,33 @@ SHORT = st.text("abc <>", min_size=1, max_size=3)
 
 @given(text=st.text(max_size=20), stops=st.lists(st.text(min_size=1, max_size=3), max_size=2))
 def test_bytes_make_whole_characters(text: str, stops: list[str]) -> None:
-    teller = Teller(BYTES, stops=stops, opens=[])
-    shown = [teller.told(token) for token in BYTES.encode(text)]
+    stream = StreamedText(BYTES, stops=stops, opens=[])
+    shown = [stream.push(token) for token in BYTES.encode(text)]
     final, _ = cut(BYTES.decode(BYTES.encode(text)), stops)
-    assert "".join(shown) + teller.rest(final) == final
+    assert "".join(shown) + stream.rest(final) == final
     assert not any("\ufffd" in piece for piece in shown if "\ufffd" not in text)
 
 
 @given(tokens=st.lists(st.integers(0, 255), max_size=20))
-def test_bytes_that_are_no_text_are_told_as_they_are_read(tokens: list[int]) -> None:
-    teller, final = Teller(BYTES, stops=[], opens=[]), BYTES.decode(tokens)
-    assert "".join(teller.told(token) for token in tokens) + teller.rest(final) == final
+def test_bytes_that_are_no_text_stream_as_they_decode(tokens: list[int]) -> None:
+    stream, final = StreamedText(BYTES, stops=[], opens=[]), BYTES.decode(tokens)
+    assert "".join(stream.push(token) for token in tokens) + stream.rest(final) == final
 
 
 @given(
     text=st.text("abc <>", max_size=30), stops=st.lists(SHORT, max_size=3), opens=st.lists(SHORT, max_size=2)
 )
 def test_nothing_is_shown_of_a_stop_or_of_a_call(text: str, stops: list[str], opens: list[str]) -> None:
-    teller = Teller(LETTERS, stops=stops, opens=opens)
-    shown = "".join(teller.told(token) for token in LETTERS.encode(text))
+    stream = StreamedText(LETTERS, stops=stops, opens=opens)
+    shown = "".join(stream.push(token) for token in LETTERS.encode(text))
     without, _ = cut(text, [*stops, *opens])
     assert without.startswith(shown)
     if opens:
         assert shown == shown.rstrip()
-        assert shown + teller.rest(without.rstrip()) == without.rstrip()
+        assert shown + stream.rest(without.rstrip()) == without.rstrip()
 
 
 @given(text=st.text("abc", min_size=1, max_size=20))
 def test_without_marks_every_token_is_shown_at_once(text: str) -> None:
-    teller = Teller(LETTERS, stops=[], opens=[])
-    assert [teller.told(token) for token in LETTERS.encode(text)] == list(text)
+    stream = StreamedText(LETTERS, stops=[], opens=[])
+    assert [stream.push(token) for token in LETTERS.encode(text)] == list(text)
