@@ -129,13 +129,13 @@ def measure(trajectories: int, tokens: int, steps: int) -> dict[str, float]:
     rows = []
     try:
         for step in range(1, steps + 3):
-            trainer.crew.events()
+            trainer.roles.events()
             before, began, cpu = created_bytes(), time.time(), time.thread_time()
             sampled = trainer.sample(step)
             of_sample(sampled)
             trainer.learn(sampled, step)
             took, cpu = time.time() - began, time.thread_time() - cpu
-            at_work = busy([e for e in trainer.crew.events() if e.started >= began - 0.001])
+            at_work = busy([e for e in trainer.roles.events() if e.started >= began - 0.001])
             moved = created_bytes() - before
             one = sampled.attempts[0]  # all are alike
             payload = trajectories * (

@@ -15,7 +15,6 @@ import pytest
 
 from tests.trainer.runs import metrics, rollouts
 from toolwright.trainer.loop import train
-from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 
 from .clusters import HERE, configured, told
@@ -56,7 +55,7 @@ class Killer:
 
     def _kill(self) -> None:
         doomed: dict[str, tuple[int, str]] = {}
-        for name, seat in self.trainer.crew.seats.items():
+        for name, seat in self.trainer.roles.seats.items():
             if name != "policy" and seat.ready:
                 doomed |= {f"(pid {pid})": (pid, name) for pid in sandboxes(seat.identity.pid)}
                 doomed |= {seat.described: (seat.identity.pid, "")} if name != self.spared else {}
@@ -86,7 +85,7 @@ def test_a_run_through_ten_deaths_ends_as_one_without(build: Build, tmp_path: Pa
     trainer = build("runtime.placement.rollout.workers=2", *named, *OWN)
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
     killer = Killer(trainer)
-    TrainingRun(trainer.config, trainer, folder).go(["toolwright"])
+    list(trainer.steps(folder, command=["toolwright"]))
     there = folder.path
     assert len(killer.killed) >= 10
     assert [row["step"] for row in metrics(there)] == list(range(STEPS + 1))

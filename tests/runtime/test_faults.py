@@ -24,7 +24,6 @@ from toolwright.failures import UserError
 from toolwright.runtime.actors import ActorSlot
 from toolwright.runtime.roles import Incident
 from toolwright.trainer.loop import TrainingLoop
-from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 
 from .clusters import HERE, PATIENT, configured
@@ -44,12 +43,12 @@ class Patient:
 
     def __init__(self) -> None:
         self.trainer = TrainingLoop(configured(*PATIENT, *OWN))
-        self.crew: Any = self.trainer.crew
+        self.roles: Any = self.trainer.roles
         self.steps = count(1)
 
     @property
     def seats(self) -> dict[str, ActorSlot]:
-        found: dict[str, ActorSlot] = self.crew.seats
+        found: dict[str, ActorSlot] = self.roles.seats
         return found
 
     def pid(self, name: str) -> int:
@@ -72,12 +71,12 @@ class Patient:
         while not all(seat.ready for seat in self.seats.values()):
             assert time.monotonic() < limit, "not all actors have come back"
             time.sleep(0.1)
-        self.crew.incidents()
+        self.roles.incidents()
 
     @contextmanager
     def watched(self, **limits: float) -> Iterator[None]:
         """Under a watch with other limits than a busy machine needs."""
-        watch = self.crew.supervisor
+        watch = self.roles.supervisor
         before, watch.config = watch.config, watch.config.model_copy(update=limits)
         try:
             yield
@@ -85,7 +84,7 @@ class Patient:
             watch.config = before
 
     def deaths(self) -> list[Incident]:
-        return [incident for incident in self.crew.incidents() if incident.died]
+        return [incident for incident in self.roles.incidents() if incident.died]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +109,7 @@ def test_a_dead_rollout_workers_attempts_are_sampled_again(patient: Patient) -> 
     disturbed = trainer.sample(step)
     assert [t.segments for t in disturbed.attempts] == undisturbed
     assert all(group.complete for group in disturbed.groups)
-    found = patient.crew.incidents()
+    found = patient.roles.incidents()
     assert any(i.died and i.role == "rollout" for i in found), found
     assert sum(i.resampled for i in found) > 0
 
@@ -155,7 +154,7 @@ def test_a_publication_that_does_not_arrive_is_an_incident_within_its_limit(
 ) -> None:
     trainer, step = patient.trainer, next(patient.steps)
     sampled = trainer.sample(step)
-    monkeypatch.setattr(patient.crew.publication, "limit_s", 10.0)
+    monkeypatch.setattr(patient.roles.publication, "limit_s", 10.0)
     deaf = patient.freeze("rollout-1")
     started = time.monotonic()
     trainer.learn(sampled, step)
@@ -170,7 +169,7 @@ def test_a_publication_that_does_not_arrive_is_an_incident_within_its_limit(
 
 
 def test_weights_that_arrive_damaged_end_the_run(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    learners = patient.crew.learners
+    learners = patient.roles.learners
     ask = learners.ask
 
     def wrong(method: str, *arguments: Any, **how: Any) -> Any:
@@ -179,9 +178,9 @@ def test_weights_that_arrive_damaged_end_the_run(patient: Patient, monkeypatch: 
 
     monkeypatch.setattr(learners, "ask", wrong)
     with pytest.raises(UserError, match="weights of version 77 arrived damaged in rollout-0"):
-        patient.crew._publish(77)
+        patient.roles._publish(77)
     monkeypatch.undo()
-    patient.crew._publish(77)  # whoever comes back later is compared with the right one
+    patient.roles._publish(77)  # whoever comes back later is compared with the right one
 
 
 def test_a_task_that_kills_its_worker_twice_is_kept_from_others(patient: Patient, deadly: Path) -> None:
@@ -198,7 +197,7 @@ def test_a_task_that_kills_its_worker_twice_is_kept_from_others(patient: Patient
     assert len(sampled.groups) == 3
     assert all(f"task {poison} is in quarantine" in message for message in sampled.failures)
     assert len(patient.deaths()) == 2
-    patient.crew.quarantine.tasks.clear()
+    patient.roles.quarantine.tasks.clear()
 
 
 def test_a_policy_that_dies_again_and_again_is_given_up(patient: Patient, tmp_path: Path) -> None:
@@ -216,7 +215,7 @@ def test_a_policy_that_dies_again_and_again_is_given_up(patient: Patient, tmp_pa
     trainer.learn = dying  # type: ignore[method-assign]
     folder = RunFolder.claim(config.run, made_of=["x"])
     with pytest.raises(UserError, match=r"policy was lost in .*learner_restarts=1 times; go on with: toolw"):
-        TrainingRun(config, trainer, folder).go(["toolwright"])
+        list(trainer.steps(folder, command=["toolwright"]))
     assert [row["step"] for row in metrics(folder.path)] == [0, 1, 2]
     noted = [json.loads(line) for line in (folder.path / "incidents.jsonl").read_text().splitlines()]
     died = [(row["role"], row["done"]) for row in noted if row["died"]]

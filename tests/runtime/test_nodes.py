@@ -15,7 +15,6 @@ import pytest
 from tests.trainer.runs import metrics, rollouts
 from toolwright.runtime.session import alive_nodes
 from toolwright.trainer.loop import train
-from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 
 from .clusters import HERE, PATIENT, configured, told
@@ -38,7 +37,7 @@ def test_a_node_that_joins_is_used_and_one_that_goes_is_survived(
     here = train(configured(f"run.dir={tmp_path}", "run.name=here", *own), command=["toolwright"])
     config = configured(*PATIENT, f"run.dir={tmp_path}", "run.name=there", *own)
     trainer = build(f"run.dir={tmp_path}", "run.name=there", *own)
-    crew: Any = trainer.crew
+    crew: Any = trainer.roles
     assert list(crew.workers) == ["rollout-0"]
     second = cluster.add_node(num_cpus=2)
     removed = threading.Event()
@@ -67,7 +66,7 @@ def test_a_node_that_joins_is_used_and_one_that_goes_is_survived(
 
     trainer.sample, trainer.learn = sampling, learning  # type: ignore[method-assign]
     folder = RunFolder.claim(config.run, made_of=["x"])
-    TrainingRun(config, trainer, folder).go(["toolwright"])
+    list(trainer.steps(folder, command=["toolwright"]))
     there = folder.path
     assert [row["step"] for row in metrics(there)] == list(range(7))
     for mine, theirs in zip(told(metrics(here)), told(metrics(there)), strict=True):

@@ -14,7 +14,6 @@ from tests.trainer.runs import metrics, rollouts
 from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer.loop import TrainingLoop, train
-from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Trajectory
 
@@ -42,7 +41,7 @@ ROLES = {
 
 def assert_apart(trainer: TrainingLoop, roles: list[str]) -> None:
     """Each an actor of its own."""
-    seats = trainer.crew.seats  # type: ignore[attr-defined]
+    seats = trainer.roles.seats  # type: ignore[attr-defined]
     assert sorted(seats) == roles
     assert len({seat.identity.pid for seat in seats.values()}) == len(roles)
     assert all(ray.get_actor(f"{seat.run}/{name}", "toolwright") for name, seat in seats.items())
@@ -64,7 +63,7 @@ def test_the_same_numbers_as_in_one_process(algorithm: str, build: Build, tmp_pa
         trainer = build(f"run.dir={tmp_path}", "run.name=there", *own)
     assert_apart(trainer, ROLES[algorithm])
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
-    TrainingRun(trainer.config, trainer, folder).go(["toolwright"])
+    list(trainer.steps(folder, command=["toolwright"]))
     there = folder.path
     for mine, theirs in zip(told(metrics(here)), told(metrics(there)), strict=True):
         assert mine.keys() == theirs.keys()
@@ -84,7 +83,7 @@ def test_colocated_policy_and_engine_are_one_actor(build: Build) -> None:
     assert_apart(together, ["policy", "reference", "reward"])
     for step, wanted in enumerate(expected, start=1):
         assert together.learn(together.sample(step), step) == pytest.approx(wanted, abs=1e-6)
-    assert together.crew.weights_version == 2
+    assert together.roles.weights_version == 2
 
 
 def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build, tmp_path: Path) -> None:
@@ -97,7 +96,7 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     expected = [alone.learn(alone.sample(step), step) for step in (1, 2, 3)]
     alone.close()
     trainer = build(*lora)
-    seats = trainer.crew.seats  # type: ignore[attr-defined]
+    seats = trainer.roles.seats  # type: ignore[attr-defined]
     assert sorted(seats) == ["policy", "reward", "rollout-0"]
     steps = [trainer.learn(trainer.sample(step), step) for step in (1, 2, 3)]
     for found, wanted in zip(steps, expected, strict=True):

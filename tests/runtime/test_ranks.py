@@ -71,7 +71,7 @@ def killing(name: str, *, step: int) -> Iterator[list[str]]:
 
     def dying(trainer: TrainingLoop, sampled: Any, now: int) -> dict[str, float]:
         if now == step and not killed:
-            seat = trainer.crew.seats[name]  # type: ignore[attr-defined]
+            seat = trainer.roles.seats[name]  # type: ignore[attr-defined]
             killed.append(seat.described)
             os.kill(seat.identity.pid, signal.SIGSTOP)
             threading.Timer(0.3, os.kill, (seat.identity.pid, signal.SIGKILL)).start()

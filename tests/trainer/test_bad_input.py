@@ -14,8 +14,8 @@ from tests.disk import room_for
 from toolwright.cli import main
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
-from toolwright.trainer.run import TrainingRun
 from toolwright.trainer.run_folder import RunFolder
+from toolwright.trainer.run_log import RunLog
 
 from .runs import HERE, configured, metrics, trained, words
 
@@ -255,7 +255,7 @@ def test_a_full_disk_at_any_other_time(
     owner, name = {
         "the model": (RunFolder, "save_model"),
         "the attempts": (RunFolder, "save_rollouts"),
-        "the metrics": (TrainingRun, "_record"),
+        "the metrics": (RunLog, "record"),
     }[writing]
     write, calls = getattr(owner, name), []
 

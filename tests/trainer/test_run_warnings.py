@@ -19,7 +19,7 @@ def attempt(reward: float | None = 0.0, **known: object) -> Trajectory:
 
 def warned(*steps: SampledStep, config: tuple[str, ...] = ()) -> list[str | None]:
     sameness = SameRewards(runs.configured("train.steps=100", "model.path=some/folder", *config))
-    return [sameness.heard(step) for step in steps]
+    return [sameness.check(step) for step in steps]
 
 
 def step(*rewards: float, greedy: tuple[float, ...] = ()) -> SampledStep:
@@ -76,16 +76,16 @@ def test_it_says_what_is_wrong_with_most(known: dict[str, object], config: list[
 
 
 def test_attempts_without_tokens_are_told_once_though_they_earn_differently() -> None:
-    doubt = OutOfTokens(runs.configured("model.context=32"))
+    warning = OutOfTokens(runs.configured("model.context=32"))
     some = [attempt(0.0, stop="tokens"), attempt(1.0, stop="eos"), attempt(1.0, stop="length")]
-    assert doubt.heard(SampledStep(attempts=some)) is None, "they are few"
+    assert warning.check(SampledStep(attempts=some)) is None, "they are few"
     assert (
-        doubt.heard(SampledStep(attempts=[attempt(None, stop="", failure=Failure("task", "hung"))])) is None
+        warning.check(SampledStep(attempts=[attempt(None, stop="", failure=Failure("task", "hung"))])) is None
     )
-    assert doubt.heard(SampledStep(attempts=some[:2])) == (
+    assert warning.check(SampledStep(attempts=some[:2])) == (
         "1 of 2 attempts had no tokens left: prompt and answers fill model.context=32"
     )
-    assert doubt.heard(SampledStep(attempts=some[:2])) is None, "once is enough"
+    assert warning.check(SampledStep(attempts=some[:2])) is None, "once is enough"
 
 
 def test_a_run_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

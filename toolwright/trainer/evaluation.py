@@ -14,7 +14,7 @@ from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Task, Trajectory
 
-Attempting = Callable[..., Awaitable[list[Trajectory]]]  # Crew.attempt, Rollout.run
+Attempting = Callable[..., Awaitable[list[Trajectory]]]  # Roles.attempt, Rollout.run
 Scoring = Callable[[Sequence[Trajectory]], Awaitable[None]]
 
 
@@ -58,12 +58,12 @@ def evaluate(
     config = prepared.brief.config
     if not prepared.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
-    with attended(), closing(assembled(prepared.brief, learns=False)) as crew:
-        crew.check(prepared.held_out)
+    with attended(), closing(assembled(prepared.brief, learns=False)) as roles:
+        roles.check(prepared.held_out)
         for line in prepared.decided:
             say(line)
-        result, attempts = crew.loop.run(
-            held_out(config, prepared.held_out, attempt=crew.attempt, score=crew.score)
+        result, attempts = roles.loop.run(
+            held_out(config, prepared.held_out, attempt=roles.attempt, score=roles.score)
         )
     result["held_out/skipped_prompts"] = prepared.skipped_held_out
     if folder is not None:

@@ -1,11 +1,15 @@
-"""The loop that joins them all: sample, score, assign credit, update, publish."""
+"""The training loop: sample → score → assign credit → update → publish → record."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import json
-from collections.abc import Coroutine, Sequence
+import time
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,20 +20,38 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.runtime.reaper import attended
+from toolwright.runtime.roles import LearnerLost
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings
 from toolwright.trainer.assembly import assembled, prepare
+from toolwright.trainer.checkpointing import Checkpointer
 from toolwright.trainer.evaluation import held_out
-from toolwright.trainer.run import TrainingRun
+from toolwright.trainer.interrupt import Interrupt, StopRequested
+from toolwright.trainer.measures import of_sample
 from toolwright.trainer.run_folder import RunFolder
+from toolwright.trainer.run_log import RunLog
 from toolwright.trainer.sampling import GroupSampler, SampledStep
 
 T = TypeVar("T")
 
 
+def train(config: schema.Config, *, command: Sequence[str]) -> Path:
+    """Run the whole training, from its folder to its report. Returns the folder."""
+    folder = RunFolder.claim(config.run, made_of=(config.algorithm.name, config.task.name))
+    with attended(), closing(TrainingLoop(config)) as trainer:
+        for _ in trainer.steps(folder, command=command):
+            pass
+    return folder.path
+
+
+@dataclass(frozen=True)
+class TrainedStep:
+    number: int
+    metrics: dict[str, float]  # as metrics.jsonl has them
+
+
 class TrainingLoop:
-    """The steps that a crew takes together. `tools` are settings of tools; without it, as the configuration
-    has them."""
+    """One run: its tasks, its roles and its steps. `tools`: settings in place of the configuration's."""
 
     def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
         prepared = prepare(config, tools)
@@ -39,78 +61,157 @@ class TrainingLoop:
         self.train_tasks, self.skipped_prompts = prepared.train, prepared.skipped
         self.held_out_tasks, self.skipped_held_out = prepared.held_out, prepared.skipped_held_out
         self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
-        self._first = self.order.state()
+        self._first_order = self.order.state()
         self._running: asyncio.Task[Any] | None = None
-        self.crew = assembled(prepared.brief)
+        self.folder: RunFolder | None = None
+        self.roles = assembled(prepared.brief)
         try:
-            self.crew.check([*self.train_tasks, *self.held_out_tasks])
+            self.roles.check([*self.train_tasks, *self.held_out_tasks])
         except BaseException:
-            self.crew.close()
+            self.roles.close()
             raise
         self.sampler = GroupSampler(
             config,
-            self.crew,
+            self.roles,
             self.train_tasks,
             self.order,
             turns=lambda task: most_turns(config.rollout, prepared.brief.tools, [task]),
             greedy_baseline="reward_baseline" in advantages.needs(config.algorithm.adv_estimator),
         )
 
+    def steps(self, folder: RunFolder | None = None, *, command: Sequence[str] = ()) -> Iterator[TrainedStep]:
+        """Take the steps that are left, and yield each once it is written down.
+
+        What surrounds them is called from here: the log, checkpoints, Ctrl-C, and the way back to the last
+        checkpoint if what learns is lost. Without a `folder` the configuration names a new one.
+        """
+        claimed = folder or self.folder or RunFolder.claim(self.config.run, made_of=self._made_of)
+        self.folder, log = claimed, RunLog(self, claimed)
+        saver = Checkpointer(self, claimed, log)
+        lost: LearnerLost | None = None
+        with claimed.while_it_can_be_written(then=saver.remedy):
+            kept = saver.resume() if self.step_done == 0 else None
+            claimed.begin(self.config, command=command)
+            if kept is not None:
+                claimed.rewind(kept)
+        with (
+            log.progress,
+            Interrupt() as interrupt,
+            claimed.while_it_can_be_written(then=saver.remedy),
+            _frozen_for_gc(),
+        ):
+            log.announce()
+            while True:
+                try:
+                    if lost is not None:
+                        saver.go_back(lost)
+                    if self.step_done == 0 and self.held_out_tasks:
+                        with interrupt.safe(self.cancel), log.stage("evaluate"):
+                            metrics = self.evaluate()
+                        log.record(0, metrics)
+                    while self.step_done < self.config.train.steps:
+                        done = self.step(self.step_done + 1, log, saver, interrupt)
+                        saver.save_if_due()
+                        yield done
+                        interrupt.check()
+                    saver.save_last()
+                    break
+                except LearnerLost as error:
+                    lost = error
+                except StopRequested:
+                    saver.save_and_stop()
+                    break
+            log.write_report()
+        log.show_summary()
+        interrupt.leave()
+
+    def step(self, number: int, log: RunLog, saver: Checkpointer, interrupt: Interrupt) -> TrainedStep:
+        """Take one step, evaluate where that is due, and record it."""
+        started, order_before = time.perf_counter(), self.order.state()
+        try:
+            with interrupt.safe(self.cancel), log.stage("sample"):
+                sampled = self.sample(number)
+            log.report_sample(number, sampled)
+        except StopRequested:
+            self.order.restore(order_before)
+            raise
+        except UserError:
+            self.order.restore(order_before)
+            saver.save_before_error()
+            raise
+        metrics = of_sample(sampled)
+        if sampled.groups:
+            with log.stage("update"):
+                metrics.update(self.learn(sampled, number))
+            metrics["gap/alarm"] = log.gap_alarm(number, metrics)
+        self.step_done = number
+        every = self.config.eval.every
+        evaluation_error: UserError | None = None
+        if self.held_out_tasks and (number == self.config.train.steps or (every and number % every == 0)):
+            try:
+                with log.stage("evaluate"):
+                    metrics.update(self.evaluate())
+            except UserError as error:
+                evaluation_error = error  # raised once the step is written down
+        with log.stage("record"):
+            log.folder.save_rollouts(number, sampled.attempts, self.roles.record)
+        total_s = time.perf_counter() - started
+        metrics["throughput/tokens_per_s"] = sum(t.sampled_tokens for t in sampled.attempts) / total_s
+        metrics["weights_version"] = self.roles.weights_version
+        times = {"time/score_s": sampled.score_s, "time/total_s": total_s}
+        metrics = log.record(number, {**metrics, **log.runtime_metrics(number)}, times)
+        if evaluation_error is not None:
+            saver.save_before_error()
+            raise evaluation_error
+        return TrainedStep(number, metrics)
+
     def sample(self, step: int) -> SampledStep:
-        """The groups that this step learns from. Only the order of tasks changes."""
-        self.crew.begin(step)
+        """Sample the groups that this step learns from, and score each as soon as it is whole."""
+        self.roles.begin(step)
         return self._run(self.sampler.step(step))
 
+    def learn(self, sampled: SampledStep, step: int) -> dict[str, float]:
+        """Assign credit, update policy and critic, and publish the new weights to every engine."""
+        return self.roles.learn(sampled.trajectories, step, baselines=sampled.baselines)
+
     def evaluate(self) -> dict[str, float]:
-        crew = self.crew
-        result, _ = self._run(
-            held_out(self.config, self.held_out_tasks, attempt=crew.attempt, score=crew.score)
-        )
+        attempt, score = self.roles.attempt, self.roles.score
+        result, _ = self._run(held_out(self.config, self.held_out_tasks, attempt=attempt, score=score))
         return result
 
     def cancel(self) -> None:
         """End sampling or evaluation where it waits. May be called from a signal's handler."""
         if self._running is not None:
             self._running.cancel()
-            self.crew.loop.get_loop().call_soon_threadsafe(lambda: None)  # it may be asleep
+            self.roles.loop.get_loop().call_soon_threadsafe(lambda: None)  # it may be asleep
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         # Kept here and not as the task's result: asyncio's Runner asks who handles SIGINT, for which Python
         # 3.11 writes out that task, result and all, and throws the text away. For a step that is seconds.
         result: list[T] = []
 
-        async def noted() -> None:
+        async def cancellable() -> None:
             self._running = asyncio.current_task()
             try:
                 result.append(await work)
             finally:
                 self._running = None
 
-        self.crew.loop.run(noted())
+        self.roles.loop.run(cancellable())
         return result[0]
 
-    def learn(self, sampled: SampledStep, step: int) -> dict[str, float]:
-        """One step's updates, then the engines have the new weights."""
-        return self.crew.learn(sampled.trajectories, step, baselines=sampled.baselines)
-
     def save(self, folder: Path, *, keep: int) -> None:
-        """All that the next step depends on. Seeds need no keeping: they follow from the step's number."""
+        """Save all that the next step depends on. Seeds follow from the step's number and need no keeping."""
         own = {
             "step": self.step_done,
             "order": self.order.state(),
             "tasks": self.tasks_digest,
-            "weights_version": self.crew.weights_version,
+            "weights_version": self.roles.weights_version,
         }
-        self.crew.save(folder, self.step_done, own, keep=keep)
-
-    @cached_property
-    def tasks_digest(self) -> str:
-        """Tells whether two runs have the same training tasks."""
-        known = [[task.id, task.prompt, task.ground_truth, task.extra_info] for task in self.train_tasks]
-        return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
+        self.roles.save(folder, self.step_done, own, keep=keep)
 
     def restore(self, path: Path) -> None:
-        """As a checkpoint has it."""
+        """Go on from a checkpoint."""
         plain = checkpoints.plain(path)
         try:
             step, order, tasks, version = (plain[k] for k in ("step", "order", "tasks", "weights_version"))
@@ -122,36 +223,45 @@ class TrainingLoop:
                 "the checkpoint is of other training tasks: resume with the task settings and files that the "
                 "run began with, or start a new run"
             )
-        self.crew.restore(path, version=version)
+        self.roles.restore(path, version=version)
         self.step_done = step
 
     def renew(self) -> None:
-        """As before the first step, with a new learner in place of one that was lost."""
-        self.crew.renew()
-        self.order.restore(self._first)
+        """Go back to before the first step, with a new learner in place of one that was lost."""
+        self.roles.renew()
+        self.order.restore(self._first_order)
         self.step_done = 0
+
+    @cached_property
+    def tasks_digest(self) -> str:
+        """Tells whether two runs have the same training tasks."""
+        known = [[task.id, task.prompt, task.ground_truth, task.extra_info] for task in self.train_tasks]
+        return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
+
+    @property
+    def _made_of(self) -> tuple[str, str]:
+        return (self.config.algorithm.name, self.config.task.name)
 
     @property
     def learner(self) -> Any:
-        """Of a crew in this process."""
-        return self.crew.learner  # type: ignore[attr-defined]
+        """Of roles in this process."""
+        return self.roles.learner  # type: ignore[attr-defined]
 
     @property
     def engine(self) -> Any:
-        """Of a crew in this process."""
-        return self.crew.engine  # type: ignore[attr-defined]
+        """Of roles in this process."""
+        return self.roles.engine  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        self.crew.close()
+        self.roles.close()
 
 
-def train(config: schema.Config, *, command: Sequence[str]) -> Path:
-    """A whole run, from its folder to its report. Returns the folder."""
-    folder = RunFolder.claim(config.run, made_of=(config.algorithm.name, config.task.name))
-    with attended():
-        trainer = TrainingLoop(config)
-        try:
-            TrainingRun(trainer.config, trainer, folder).go(command)
-        finally:
-            trainer.close()
-    return folder.path
+@contextmanager
+def _frozen_for_gc() -> Iterator[None]:
+    """What is there by now stays, and the collector of cycles need not look through it time and again: with a
+    thousand attempts at once that is a quarter of what they take of the host."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,4 +1,4 @@
-"""Doubts whether a run can learn: its attempts all earn the same, or run out of tokens in all."""
+"""Warnings that a run cannot learn: its attempts all earn the same, or run out of tokens in all."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LUCK = (
 
 
 class SameRewards:
-    """Hears every step's attempts, until two of them earn different rewards."""
+    """Looks at every step's attempts, until two of them earn different rewards."""
 
     def __init__(self, config: schema.Config) -> None:
         self.config = config
         self.rewards: set[float] = set()
         self.of_steps: set[float] = set()  # where the environment gives one for each
-        self.attempts = self.heard_of = 0
+        self.attempts = self.steps_seen = 0
         self.due = min(FIRST, config.train.steps)
 
-    def heard(self, sampled: SampledStep) -> str | None:
+    def check(self, sampled: SampledStep) -> str | None:
         """The warning, if there is one to give."""
         if self._differ():
             return None
@@ -36,8 +36,8 @@ class SameRewards:
         self.rewards |= {t.reward for t in found if t.reward is not None}
         self.of_steps |= {step.reward for t in found for step in t.steps if step.reward is not None}
         self.attempts += len(scored)
-        self.heard_of += 1
-        if self._differ() or self.heard_of < self.due or not scored:
+        self.steps_seen += 1
+        if self._differ() or self.steps_seen < self.due or not scored:
             return None
         self.due *= 2
         return (
@@ -68,19 +68,19 @@ class SameRewards:
 
 
 class OutOfTokens:
-    """Hears every step's attempts, until most of one step have no tokens left in all: a turn may be cut
+    """Looks at every step's attempts, until most of one step have no tokens left in all: a turn may be cut
     short on purpose, an attempt hardly."""
 
     def __init__(self, config: schema.Config) -> None:
-        self.config, self.told = config, False
+        self.config, self.given = config, False
 
-    def heard(self, sampled: SampledStep) -> str | None:
+    def check(self, sampled: SampledStep) -> str | None:
         """The warning, if there is one to give."""
         ended = [t.stop for t in sampled.attempts if t.failure is None]
         out = ended.count("tokens")
-        if self.told or not out or out < len(ended) / 2:
+        if self.given or not out or out < len(ended) / 2:
             return None
-        self.told = True
+        self.given = True
         limit = limit_of(self.config, "tokens")
         return f"{out:,} of {len(ended):,} attempts had no tokens left: prompt and answers fill {limit}"
 

@@ -44,14 +44,14 @@ class GroupSampler:
     def __init__(
         self,
         config: schema.Config,
-        crew: Roles,
+        roles: Roles,
         tasks: Sequence[Task],
         order: TaskOrder,
         *,
         turns: Callable[[Task], int],
         greedy_baseline: bool,
     ) -> None:
-        self.config, self.crew, self.turns = config, crew, turns
+        self.config, self.roles, self.turns = config, roles, turns
         self.tasks, self.order, self.greedy_baseline = tasks, order, greedy_baseline
         chosen = config.algorithm.selection
         self.per_task = config.rollout.samples * (chosen.oversample if chosen.resample_on_correct else 1)
@@ -93,15 +93,15 @@ class GroupSampler:
     ) -> tuple[list[Trajectory], list[Trajectory], float]:
         """Both as attempted, a group scored while the next are sampled; and how long the last scores took
         once sampling was over. Each score is of one group alone, so it is the same whoever came first."""
-        crew = self.crew
+        roles = self.roles
         try:
             async with asyncio.TaskGroup() as scoring:
 
                 def arrived(found: Sequence[Trajectory]) -> None:
-                    scoring.create_task(crew.score(found))
+                    scoring.create_task(roles.score(found))
 
-                attempts = await crew.attempt(wanted, arrived=arrived)
-                best = await crew.attempt(greedy, temperature=0.0, arrived=arrived) if greedy else []
+                attempts = await roles.attempt(wanted, arrived=arrived)
+                best = await roles.attempt(greedy, temperature=0.0, arrived=arrived) if greedy else []
                 ended = time.perf_counter()
         except BaseExceptionGroup as several:  # what went wrong first has ended the rest
             raise several.exceptions[0] from None

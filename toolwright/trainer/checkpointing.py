@@ -1,0 +1,130 @@
+"""When a run is saved, and how it comes back: resumed by the user, or after what learns was lost."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.learner import checkpoints
+from toolwright.runtime.roles import LearnerLost
+from toolwright.trainer.run_folder import RunFolder
+from toolwright.trainer.run_log import RunLog
+
+if TYPE_CHECKING:
+    from toolwright.trainer.loop import TrainingLoop
+
+
+class Checkpointer:
+    """Saves the trainer into its run folder and restores it from there."""
+
+    def __init__(self, trainer: TrainingLoop, folder: RunFolder, log: RunLog) -> None:
+        self.trainer, self.folder, self.log = trainer, folder, log
+        self.config = trainer.config
+        self.saved_step = self.exported_step = -1
+        self.saved_at = time.monotonic()  # or since when there was nothing to save
+        self.returns: list[int] = []  # the step of each return, since it was another
+        self.remedy = f"go on with: {resume_command(self.config.run, folder)}"
+
+    def save_if_due(self) -> None:
+        """By the number of steps or by time. When a checkpoint is written changes no number."""
+        every, minutes = self.config.checkpoint.every, self.config.checkpoint.minutes
+        by_steps = every and self.trainer.step_done % every == 0
+        if by_steps or (minutes and time.monotonic() - self.saved_at >= 60 * minutes):
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint and the model of this step, unless they are there."""
+        trainer = self.trainer
+        with self.log.stage("checkpoint"):
+            if self.saved_step != trainer.step_done:
+                trainer.save(self.folder.checkpoints, keep=self.config.checkpoint.keep)
+            if self.exported_step != trainer.step_done:
+                self.folder.save_model(trainer.roles.export)
+        self.saved_step = self.exported_step = trainer.step_done
+        self.saved_at = time.monotonic()
+
+    def save_last(self) -> None:
+        """Save, and wait until it is on the disk."""
+        self.save()
+        self.trainer.roles.settle()
+
+    def save_before_error(self) -> None:
+        """Keep what was learned when the run ends with an error that is not the learner's."""
+        if self.trainer.step_done:
+            self.save_last()
+
+    def save_and_stop(self) -> None:
+        """The user asked the run to stop."""
+        try:
+            self.save_last()
+        except LearnerLost as error:
+            raise UserError(
+                f"{error}; what it learned since the last checkpoint is gone; {self.remedy}"
+            ) from None
+        self.log.say(f"stopped at step {self.trainer.step_done}; {self.remedy}")
+
+    def resume(self) -> int | None:
+        """Restore the last checkpoint if the run is to be resumed. Returns the last step whose records stay,
+        None in a new run."""
+        if not self.config.run.resume:
+            return None
+        try:
+            step = self._restore_newest()
+        except LearnerLost as error:
+            raise UserError(f"the run could not go on from its checkpoint: {error}") from None
+        if step is None:
+            return -1  # killed before its first checkpoint: begin again from the same seed
+        self.saved_step = step  # but `model/` may be older than the checkpoint
+        return step or -1  # step 0 is only an evaluation, and is done again
+
+    def go_back(self, lost: LearnerLost) -> None:
+        """Restore the last checkpoint with a new learner, as often as `runtime.learner_restarts` allows."""
+        under_way = self.trainer.step_done + 1
+        self.log.note_lost_step(under_way)
+        found = checkpoints.latest(self.folder.checkpoints)
+        most, step = self.config.runtime.learner_restarts, checkpoints.step_of(found) if found else 0
+        self.returns = [*self.returns, step] if step in self.returns else [step]
+        where = f"the checkpoint of step {step}" if found else "the beginning"
+        if len(self.returns) > most:
+            raise UserError(
+                f"{lost}; it is not tried again from {where} after runtime.learner_restarts={most} times; "
+                f"{self.remedy}"
+            )
+        self.log.say(f"step {under_way}: {lost}; the run goes back to {where}")
+        self.trainer.renew()
+        restored = self._restore_newest()
+        self.saved_step, self.exported_step = -1 if restored is None else restored, -1
+        self.folder.rewind(restored or -1)
+
+    def _restore_newest(self) -> int | None:
+        """Restore the newest whole checkpoint and return its step; None without checkpoints. Broken ones are
+        named, and put aside once a whole one is found."""
+        broken: list[checkpoints.BrokenCheckpoint] = []
+        for path in checkpoints.newest_first(self.folder.checkpoints):
+            try:
+                self.trainer.restore(path)
+            except checkpoints.BrokenCheckpoint as error:
+                broken.append(error)
+                continue
+            for one in broken:
+                checkpoints.set_aside(one.path)
+                self.log.say(f"{one}; it is now {one.path.name}.broken, and the run goes on from {path.name}")
+            return self.trainer.step_done
+        if broken:
+            listed = "; ".join(map(str, broken))
+            raise UserError(
+                f"no checkpoint in {self.folder.checkpoints} is whole: {listed}; "
+                "start a new run, or remove them to begin this one again"
+            )
+        return None
+
+
+def resume_command(run: schema.RunConfig, folder: RunFolder) -> str:
+    name = folder.path.relative_to(run.dir)
+    words = ["toolwright", "train", f"run.name={name}", "run.resume=true"]
+    if run.dir != schema.RunConfig().dir:
+        words.append(f"run.dir={run.dir}")
+    return shlex.join(words)

@@ -1,0 +1,157 @@
+"""What a run says and writes down about its steps: display, log, metrics, timeline, incidents, rollouts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from toolwright.config.batch import batch_line, checkpoint_line, rate_line
+from toolwright.failures import UserError
+from toolwright.observe.progress import Progress
+from toolwright.observe.report import write_report
+from toolwright.observe.samples import sample_attempts
+from toolwright.observe.summary import closing_table
+from toolwright.registry import short_name
+from toolwright.runtime.roles import Incident
+from toolwright.runtime.timeline import use
+from toolwright.trainer.gap import GapAlarm
+from toolwright.trainer.run_folder import RunFolder
+from toolwright.trainer.run_warnings import OutOfTokens, SameRewards
+from toolwright.trainer.sampling import SampledStep
+
+if TYPE_CHECKING:
+    from toolwright.trainer.loop import TrainingLoop
+
+
+UNREAD = "nobody reads what this run prints any more; it goes on, and this log has its messages"
+
+
+class RunLog:
+    """One run's display and the files that grow with its steps."""
+
+    def __init__(self, trainer: TrainingLoop, folder: RunFolder) -> None:
+        self.trainer, self.config, self.folder = trainer, trainer.config, folder
+        config = self.config
+        title = f"{config.algorithm.name} on {config.task.name}"
+        self.progress = Progress(config.train.steps, title=title)
+        self.progress.stream.gone = lambda: folder.log(UNREAD)
+        self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
+        self.warnings = (SameRewards(config), OutOfTokens(config))
+        self.uncounted: list[Incident] = []  # of steps that a lost learner cut short
+
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Show and time what the run is doing."""
+        return self.progress.stage(name)
+
+    def say(self, text: str) -> None:
+        self.progress.line(text)
+        self.folder.log(text)
+
+    def announce(self) -> None:
+        """Say what is about to run."""
+        trainer, config, roles = self.trainer, self.config, self.trainer.roles
+        self.say(f"run folder {self.folder.path}")
+        self.say(
+            f"model of {roles.parameters:,} parameters, {len(trainer.train_tasks):,} training tasks, "
+            f"{len(trainer.held_out_tasks):,} held out"
+        )
+        self.say(batch_line(config))
+        if agreement := agreement_line(roles.difference):
+            self.say(agreement)
+        for line in (*trainer.decided, checkpoint_line(config.checkpoint)):
+            self.say(line)
+        if warning := rate_line(config, roles.parameters):
+            self.say(warning)
+        if roles.dashboard:
+            self.say(f"Ray's dashboard {roles.dashboard}")
+        for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):
+            if skipped:
+                limit = f"more than {config.task.max_prompt_tokens:,} tokens (task.max_prompt_tokens)"
+                self.say(f"{skipped:,} {kind} prompts are too long and were skipped: {limit}")
+        if trainer.step_done:
+            self.say(f"going on after step {trainer.step_done}")
+        if trainer.step_done >= config.train.steps:
+            self.say(f"all {config.train.steps} steps are done; raise train.steps to train further")
+
+    def report_sample(self, step: int, sampled: SampledStep) -> None:
+        """Log failed attempts and warn of a run that cannot learn; a UserError if no group is complete."""
+        messages = sampled.failures
+        for message in messages:
+            self.folder.log(f"step {step}: {message}")
+        if messages:
+            self.say(f"step {step}: {len(messages)} attempts failed, first: {messages[0].splitlines()[-1]}")
+        if sampled.dropped and not sampled.groups and not sampled.flat:
+            raise UserError(
+                f"step {step}: no group is complete: all {sampled.dropped} had a failed attempt; "
+                f"the first said: {messages[0]}"
+            )
+        if not sampled.groups:
+            self.say(
+                f"step {step}: no update: not one of {sampled.flat + sampled.dropped} groups in "
+                f"{sampled.rounds} rounds had rewards that differ"
+            )
+        for text in filter(None, [warning.check(sampled) for warning in self.warnings]):
+            self.say(f"step {step}: {text}; toolwright view {self.folder.path} shows them")
+
+    def gap_alarm(self, step: int, metrics: Mapping[str, float]) -> float:
+        """1.0, with a warning, if engine and learner are too far apart."""
+        warning = self.gap.heard(metrics["gap/abs_mean"])
+        if warning:
+            self.say(f"step {step}: {warning}")
+        return float(bool(warning))
+
+    def record(
+        self, step: int, metrics: Mapping[str, float], times: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
+        """Write a step's metrics, with the time of each stage, and show them. Returns all of them."""
+        timings = {f"time/{stage}_s": seconds for stage, seconds in self.progress.timings.items()}
+        if times:  # the stage of sampling includes the wait for the last scores
+            timings["time/sample_s"] -= times["time/score_s"]
+        row = {**metrics, **timings, **(times or {})}
+        self.folder.metrics.append(step, row)
+        self.progress.step(step, row)
+        return row
+
+    def runtime_metrics(self, step: int) -> dict[str, float]:
+        """What the roles did and survived in this step; timeline.json and incidents.jsonl have it in full."""
+        events = self.trainer.roles.events()
+        self.folder.timeline.append(step, events)
+        incidents = [*self.uncounted, *self._incidents(step)]
+        self.uncounted = []
+        return {
+            **use(events),
+            "runtime/deaths": sum(incident.died for incident in incidents),
+            "runtime/resampled": sum(incident.resampled for incident in incidents),
+        }
+
+    def note_lost_step(self, step: int) -> None:
+        """Log the incidents of a step that did not end; the next one that does counts them."""
+        self.uncounted += self._incidents(step)
+
+    def _incidents(self, step: int) -> list[Incident]:
+        found = self.trainer.roles.incidents()
+        for incident in found:
+            self.folder.note(step, incident)
+            self.say(f"step {step}: {incident.line}")
+        return found
+
+    def write_report(self) -> None:
+        write_report(self.folder.path)
+
+    def show_summary(self) -> None:
+        self.progress.line(sample_attempts(self.folder.path))
+        self.progress.line(closing_table(self.folder.path))
+
+
+def agreement_line(difference: float | None) -> str | None:
+    """What a run may promise of its engine's log-probabilities; None where each step's gap tells."""
+    if difference is None or math.isinf(difference):
+        return None
+    if difference == 0:
+        return "engine and learner compute the same numbers, to the last bit"
+    return (
+        f"engine and learner differ by up to {difference:.1g} in a log-probability on this machine: where an "
+        "update needs the old ones, the learner computes its own"
+    )
