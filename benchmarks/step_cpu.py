@@ -302,7 +302,7 @@ def make_model(folder: Path) -> None:
     """An ordinary Hugging Face folder whose end token cannot be drawn."""
     from toolwright.config.schema import Model
     from toolwright.models import huggingface
-    from toolwright.trainer.roles import build_model
+    from toolwright.trainer.building import build_model
 
     shape = Model(layers=5, width=128, heads=4, kv_heads=2, ffn=384, context=256, device="cpu")
     decoder, tokenizer = build_model(shape, step_work.ALPHABET, seed=0)

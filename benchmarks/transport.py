@@ -31,7 +31,7 @@ from toolwright.config.compose import Source, resolve
 from toolwright.engines import Completion, Sampling
 from toolwright.runtime.timeline import Event
 from toolwright.tasks import TaskSet
-from toolwright.trainer import members as roles
+from toolwright.trainer import roles
 from toolwright.trajectory import Task
 
 HERE = Path(__file__).resolve()
@@ -68,10 +68,9 @@ class OpensOnly(roles.PolicyRole):
         return {"policy/loss": float(len(self._taken))}
 
 
-def members(names: Sequence[str], brief: Any, colleagues: Any, rank: Any) -> dict[str, Any]:
-    place = roles.RoleContext(brief, rank)
-    kinds = {**roles.ROLES, "policy": OpensOnly}
-    return {name: kinds[name](place, colleagues) for name in names}
+def build(built: dict[str, Any], names: Sequence[str], role_config: Any, remote_role: Any, rank: Any) -> None:
+    roles.PolicyRole = OpensOnly  # type: ignore[misc]
+    roles.build_roles(built, names, roles.RoleContext(role_config, rank), remote_role)
 
 
 def tasks(*, seed: int, held_out_size: int) -> TaskSet:
@@ -105,8 +104,8 @@ def measure(trajectories: int, tokens: int, steps: int) -> dict[str, float]:
     from toolwright.trainer.loop import TrainingLoop
     from toolwright.trainer.measures import of_sample
 
-    whole = cluster.ClusterRoles
-    cluster.ClusterRoles = lambda *a, members: whole(*a, members=f"{HERE}:members")  # type: ignore
+    whole = cluster.RayRoles
+    cluster.RayRoles = lambda builder, *args: whole(f"{HERE}:build", *args)  # type: ignore
     samples, said = 8, tokens - 64
     words = [
         "runtime=ray",

@@ -11,7 +11,7 @@ from trainer.conftest import registry  # noqa: F401
 
 from toolwright.failures import UserError
 from toolwright.models.huggingface import read_shape
-from toolwright.trainer.roles import build_model
+from toolwright.trainer.building import build_model
 
 from .conftest import make
 from .served import Server

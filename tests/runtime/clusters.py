@@ -48,17 +48,17 @@ def configured(*own: str) -> schema.Config:
 
 @contextmanager
 def walked() -> Iterator[None]:
-    """Crews made meanwhile have roles that refuse whatever is not data, in every call's arguments and
-    results: one that is told something else ends the run."""
+    """Roles started meanwhile refuse whatever is not data, in every call's arguments and results: anything
+    else ends the run."""
     from toolwright.runtime import cluster
 
-    whole = cluster.ClusterRoles
+    whole = cluster.RayRoles
 
-    def watched(*args: Any, members: str) -> Any:
-        return whole(*args, members="tests.runtime.watched:members")
+    def watched(builder: str, *args: Any) -> Any:
+        return whole("tests.runtime.watched:build", *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "ClusterRoles", watched)
+        patch.setattr(cluster, "RayRoles", watched)
         yield
 
 

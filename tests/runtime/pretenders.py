@@ -42,7 +42,11 @@ class Pretender:
         raise ValueError("a bug")
 
 
-def members(
-    names: Sequence[str], brief: Any, colleagues: Callable[[str], Any], rank: Rank
-) -> dict[str, Pretender]:
-    return {name: Pretender(rank) for name in names}
+def build(
+    roles: dict[str, Any],
+    names: Sequence[str],
+    role_config: Any,
+    remote_role: Callable[[str], Any],
+    rank: Rank,
+) -> None:
+    roles.update({name: Pretender(rank) for name in names})

@@ -55,10 +55,10 @@ class Killer:
 
     def _kill(self) -> None:
         doomed: dict[str, tuple[int, str]] = {}
-        for name, seat in self.trainer.roles.seats.items():
-            if name != "policy" and seat.ready:
-                doomed |= {f"(pid {pid})": (pid, name) for pid in sandboxes(seat.identity.pid)}
-                doomed |= {seat.described: (seat.identity.pid, "")} if name != self.spared else {}
+        for name, slot in self.trainer.roles.pool.slots.items():
+            if name != "policy" and slot.ready:
+                doomed |= {f"(pid {pid})": (pid, name) for pid in sandboxes(slot.identity.pid)}
+                doomed |= {slot.described: (slot.identity.pid, "")} if name != self.spared else {}
         if doomed:
             who = self.draw.choice(sorted(doomed))
             pid, self.spared = doomed[who]

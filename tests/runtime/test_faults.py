@@ -47,12 +47,12 @@ class Patient:
         self.steps = count(1)
 
     @property
-    def seats(self) -> dict[str, ActorSlot]:
-        found: dict[str, ActorSlot] = self.roles.seats
+    def slots(self) -> dict[str, ActorSlot]:
+        found: dict[str, ActorSlot] = self.roles.pool.slots
         return found
 
     def pid(self, name: str) -> int:
-        who = self.seats[name].identity
+        who = self.slots[name].identity
         assert who is not None
         return who.pid
 
@@ -68,7 +68,7 @@ class Patient:
 
     def well(self) -> None:
         limit = time.monotonic() + 240
-        while not all(seat.ready for seat in self.seats.values()):
+        while not all(slot.ready for slot in self.slots.values()):
             assert time.monotonic() < limit, "not all actors have come back"
             time.sleep(0.1)
         self.roles.incidents()
@@ -76,7 +76,7 @@ class Patient:
     @contextmanager
     def watched(self, **limits: float) -> Iterator[None]:
         """Under a watch with other limits than a busy machine needs."""
-        watch = self.roles.supervisor
+        watch = self.roles.pool.supervisor
         before, watch.config = watch.config, watch.config.model_copy(update=limits)
         try:
             yield
@@ -154,7 +154,7 @@ def test_a_publication_that_does_not_arrive_is_an_incident_within_its_limit(
 ) -> None:
     trainer, step = patient.trainer, next(patient.steps)
     sampled = trainer.sample(step)
-    monkeypatch.setattr(patient.roles.publication, "limit_s", 10.0)
+    monkeypatch.setattr(patient.roles.pool.publication, "limit_s", 10.0)
     deaf = patient.freeze("rollout-1")
     started = time.monotonic()
     trainer.learn(sampled, step)
@@ -164,7 +164,7 @@ def test_a_publication_that_does_not_arrive_is_an_incident_within_its_limit(
     assert f"pid {deaf}" in found.who
     assert f"did not take weights of version {step} within runtime.publish_timeout_s=10 s" in found.what
     patient.well()
-    described = [patient.seats[name].ask("rollout", "describe") for name in ("rollout-0", "rollout-1")]
+    described = [patient.slots[name].ask("rollout", "describe") for name in ("rollout-0", "rollout-1")]
     assert [one["weights_version"] for one in described] == [step, step]
 
 
@@ -178,9 +178,9 @@ def test_weights_that_arrive_damaged_end_the_run(patient: Patient, monkeypatch: 
 
     monkeypatch.setattr(learners, "ask", wrong)
     with pytest.raises(UserError, match="weights of version 77 arrived damaged in rollout-0"):
-        patient.roles._publish(77)
+        patient.roles.rollouts.publish(77)
     monkeypatch.undo()
-    patient.roles._publish(77)  # whoever comes back later is compared with the right one
+    patient.roles.rollouts.publish(77)  # whoever comes back later is compared with the right one
 
 
 def test_a_task_that_kills_its_worker_twice_is_kept_from_others(patient: Patient, deadly: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_task_that_kills_its_worker_twice_is_kept_from_others(patient: Patient
     assert len(sampled.groups) == 3
     assert all(f"task {poison} is in quarantine" in message for message in sampled.failures)
     assert len(patient.deaths()) == 2
-    patient.roles.quarantine.tasks.clear()
+    patient.roles.rollouts.quarantine.tasks.clear()
 
 
 def test_a_policy_that_dies_again_and_again_is_given_up(patient: Patient, tmp_path: Path) -> None:
@@ -212,6 +212,7 @@ def test_a_policy_that_dies_again_and_again_is_given_up(patient: Patient, tmp_pa
 
     own = [*PATIENT, *OWN, f"run.dir={tmp_path}", "run.name=x", "runtime.learner_restarts=1"]
     config = configured(*own)
+    trainer.config = trainer.config.model_copy(update={"run": config.run, "runtime": config.runtime})
     trainer.learn = dying  # type: ignore[method-assign]
     folder = RunFolder.claim(config.run, made_of=["x"])
     with pytest.raises(UserError, match=r"policy was lost in .*learner_restarts=1 times; go on with: toolw"):

@@ -12,8 +12,8 @@ import ray
 from toolwright.config.schema import Runtime
 from toolwright.failures import UserError
 from toolwright.runtime.actors import ActorSlot
-from toolwright.runtime.learners import Learners
-from toolwright.runtime.placement import ActorSpec
+from toolwright.runtime.learners import RayLearners
+from toolwright.runtime.placement import ActorPlace, ActorSpec
 from toolwright.runtime.roles import LearnerLost
 
 pytestmark = pytest.mark.xdist_group("ray deaths")
@@ -24,30 +24,37 @@ class Group:
 
     def __init__(self) -> None:
         node = ray.get_runtime_context().get_node_id()
-        how: dict[str, Any] = {"members": "tests.runtime.pretenders:members", "brief": None, "moved": {}}
-        posts = [ActorSpec(f"policy-{i}", ("policy",), cpus=0.1) for i in range(2)]
-        self.seats = [ActorSlot("pretend", post, Runtime(), **how, node=node) for post in posts]
+        own: dict[str, Any] = {"builder": "tests.runtime.pretenders:build", "role_config": None, "moved": {}}
+        specs = [ActorSpec(f"policy-{i}", ("policy",), cpus=0.1) for i in range(2)]
+        place = ActorPlace(node=node)
+        self.slots = [ActorSlot("pretend", spec, place, Runtime(), **own) for spec in specs]
         self.named: list[str] = []
-        self.learners = Learners(self.seats, patience_s=60, replace=self._replace)
-        self.pool = ThreadPoolExecutor(4)
-        self.learners.renew(self.pool)
+        self.threads = ThreadPoolExecutor(4)
+        self.learners = RayLearners(
+            self.slots,
+            patience_s=60,
+            replace=self._replace,
+            resample=lambda table: None,
+            threads=self.threads,
+        )
+        self.learners.renew()
 
-    def _replace(self, seat: ActorSlot, incarnation: int, what: str) -> None:
-        if seat.give_up(incarnation):
-            self.named.append(f"{seat.name} {what}")
-            seat.end()
+    def _replace(self, slot: ActorSlot, incarnation: int, what: str) -> None:
+        if slot.give_up(incarnation):
+            self.named.append(f"{slot.name} {what}")
+            slot.end()
 
     def assert_lost(self, match: str, method: str, **how: Any) -> None:
         self.named.clear()
         with pytest.raises(LearnerLost, match=match):
             self.learners.ask(method, **how)
-        assert not any(seat.ready for seat in self.seats)
-        self.learners.renew(self.pool)
+        assert not any(slot.ready for slot in self.slots)
+        self.learners.renew()
 
     def close(self) -> None:
-        for seat in self.seats:
-            seat.leave()
-        self.pool.shutdown()
+        for slot in self.slots:
+            slot.retire()
+        self.threads.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +68,7 @@ def test_all_are_asked_and_the_first_answers(group: Group) -> None:
     index, count, master, pid = group.learners.ask("who")
     assert (index, count) == (0, 2)
     assert master.rpartition(":")[2].isdigit()
-    other = group.seats[1].ask("policy", "who")
+    other = group.slots[1].ask("policy", "who")
     assert other[:3] == [1, 2, master]
     assert other[3] != pid
     answer, rest = group.learners.ask("double", 4, returns=2)

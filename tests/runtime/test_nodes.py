@@ -37,17 +37,17 @@ def test_a_node_that_joins_is_used_and_one_that_goes_is_survived(
     here = train(configured(f"run.dir={tmp_path}", "run.name=here", *own), command=["toolwright"])
     config = configured(*PATIENT, f"run.dir={tmp_path}", "run.name=there", *own)
     trainer = build(f"run.dir={tmp_path}", "run.name=there", *own)
-    crew: Any = trainer.roles
-    assert list(crew.workers) == ["rollout-0"]
+    roles: Any = trainer.roles
+    assert [slot.name for slot in roles.pool.rollout_slots] == ["rollout-0"]
     second = cluster.add_node(num_cpus=2)
     removed = threading.Event()
     learn, sample = trainer.learn, trainer.sample
 
     def sampling(step: int) -> Any:
         if step == 3:
-            wait_until(lambda: len(crew.ready_workers()) == 2, "the worker of the second node")
+            wait_until(lambda: len(roles.rollouts.ready_workers()) == 2, "the worker of the second node")
         if step == 4:  # in mid-step: frozen, its worker has attempts at hand when the node goes
-            doomed = crew.seats["rollout-1"].identity.pid
+            doomed = roles.pool.slots["rollout-1"].identity.pid
             os.kill(doomed, signal.SIGSTOP)
 
             def remove() -> None:

@@ -41,10 +41,10 @@ ROLES = {
 
 def assert_apart(trainer: TrainingLoop, roles: list[str]) -> None:
     """Each an actor of its own."""
-    seats = trainer.roles.seats  # type: ignore[attr-defined]
-    assert sorted(seats) == roles
-    assert len({seat.identity.pid for seat in seats.values()}) == len(roles)
-    assert all(ray.get_actor(f"{seat.run}/{name}", "toolwright") for name, seat in seats.items())
+    slots = trainer.roles.pool.slots  # type: ignore[attr-defined]
+    assert sorted(slots) == roles
+    assert len({slot.identity.pid for slot in slots.values()}) == len(roles)
+    assert all(ray.get_actor(f"{slot.run}/{name}", "toolwright") for name, slot in slots.items())
 
 
 def essence(t: Trajectory) -> Any:
@@ -83,7 +83,7 @@ def test_colocated_policy_and_engine_are_one_actor(build: Build) -> None:
     assert_apart(together, ["policy", "reference", "reward"])
     for step, wanted in enumerate(expected, start=1):
         assert together.learn(together.sample(step), step) == pytest.approx(wanted, abs=1e-6)
-    assert together.roles.weights_version == 2
+    assert together.roles.rollouts.weights_version == 2
 
 
 def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build, tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     expected = [alone.learn(alone.sample(step), step) for step in (1, 2, 3)]
     alone.close()
     trainer = build(*lora)
-    seats = trainer.roles.seats  # type: ignore[attr-defined]
-    assert sorted(seats) == ["policy", "reward", "rollout-0"]
+    slots = trainer.roles.pool.slots  # type: ignore[attr-defined]
+    assert sorted(slots) == ["policy", "reward", "rollout-0"]
     steps = [trainer.learn(trainer.sample(step), step) for step in (1, 2, 3)]
     for found, wanted in zip(steps, expected, strict=True):
         assert found == pytest.approx(wanted, abs=1e-6)
@@ -106,5 +106,5 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     assert drift[0] == pytest.approx(0, abs=1e-7), "an adapter begins as nothing"
     assert drift[1] > 0.01
     assert drift[2] > 0.01
-    _, published = seats["policy"].ask("policy", "weights", 3, returns=2)
+    _, published = slots["policy"].ask("policy", "weights", 3, returns=2)
     assert ray.get(published).flat.nbytes < 4 * sum(p.numel() for p in decoder.parameters()) / 2

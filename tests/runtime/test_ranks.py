@@ -71,10 +71,10 @@ def killing(name: str, *, step: int) -> Iterator[list[str]]:
 
     def dying(trainer: TrainingLoop, sampled: Any, now: int) -> dict[str, float]:
         if now == step and not killed:
-            seat = trainer.roles.seats[name]  # type: ignore[attr-defined]
-            killed.append(seat.described)
-            os.kill(seat.identity.pid, signal.SIGSTOP)
-            threading.Timer(0.3, os.kill, (seat.identity.pid, signal.SIGKILL)).start()
+            slot = trainer.roles.pool.slots[name]  # type: ignore[attr-defined]
+            killed.append(slot.described)
+            os.kill(slot.identity.pid, signal.SIGSTOP)
+            threading.Timer(0.3, os.kill, (slot.identity.pid, signal.SIGKILL)).start()
         return learn(trainer, sampled, now)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel
 
+from toolwright.runtime import wire
 from toolwright.runtime.host import Rank
-from toolwright.trainer.role_config import Colleagues, RoleConfig
-from toolwright.trainer.staffing import staffed
+from toolwright.trainer.role_config import RemoteRole, RoleConfig
+from toolwright.trainer.role_config import build as build_roles
 
 PLAIN = (str, bytes, int, float, bool, type(None))
 # By name: an actor that needs no torch is not to import it for those that need it.
@@ -21,6 +21,8 @@ NOUNS = {
     "toolwright.runtime.tensors.PackedTensor",
     "toolwright.runtime.tensors.PublishedWeights",
     "toolwright.runtime.transport.TrajectoryTable",
+    "toolwright.runtime.wire.PackedBatch",
+    "toolwright.runtime.wire.TrajectoryRows",
     "toolwright.runtime.transport.AttemptSummary",
     "toolwright.trainer.role_config.RoleConfig",
     "toolwright.trajectory.Task",
@@ -54,47 +56,35 @@ def _name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__name__}"
 
 
-class Watched:
-    def __init__(self, name: str, role: Any) -> None:
-        self._name, self._role = name, role
+def walked(pack: Callable[[Any], Any], where: str) -> Callable[[Any], Any]:
+    """What leaves this process, after it is packed."""
 
-    def __getattr__(self, method: str) -> Any:
-        target = getattr(self._role, method)
-        where = f"{self._name}.{method}"
-        if inspect.iscoroutinefunction(target):
+    def checked(value: Any) -> Any:
+        packed = pack(value)
+        check(packed, where)
+        return packed
 
-            async def later(*arguments: Any) -> Any:
-                check(arguments, f"{where} argument")
-                result = await target(*arguments)
-                check(result, f"{where} result")
-                return result
-
-            return later
-
-        def now(*arguments: Any) -> Any:
-            check(arguments, f"{where} argument")
-            result = target(*arguments)
-            check(result, f"{where} result")
-            return result
-
-        return now
+    return checked
 
 
-class Asked:
-    """A colleague whose answers are walked where they arrive."""
+def unwalked(unpack: Callable[[Any], Any], where: str) -> Callable[[Any], Any]:
+    """What arrives in this process, before it is unpacked."""
 
-    def __init__(self, name: str, colleague: Any) -> None:
-        self._name, self._colleague = name, colleague
+    def checked(packed: Any) -> Any:
+        check(packed, where)
+        return unpack(packed)
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        check(arguments, f"to {self._name}.{method}")
-        result = self._colleague.ask(method, *arguments)
-        check(result, f"from {self._name}.{method}")
-        return result
+    return checked
 
 
-def members(names: Sequence[str], brief: RoleConfig, colleagues: Colleagues, rank: Rank) -> dict[str, Any]:
-    check([brief, rank], "brief")
-    asked: Callable[[str], Any] = lambda name: Asked(name, colleagues(name))  # noqa: E731
-    made = staffed(names, brief, asked, rank)
-    return {name: Watched(name, role) for name, role in made.items()}
+def build(
+    roles: dict[str, Any], names: Sequence[str], role_config: RoleConfig, remote_role: RemoteRole, rank: Rank
+) -> None:
+    """The roles as they are; every call that crosses is walked in this process, on its way out and in."""
+    check([role_config, rank], "role config")
+    own = "+".join(names)
+    wire.encode = walked(wire.encode, f"from {own}")
+    wire.decode = unwalked(wire.decode, f"to {own}")
+    wire.encode_arguments = walked(wire.encode_arguments, f"arguments from {own}")
+    wire.decode_arguments = unwalked(wire.decode_arguments, f"arguments to {own}")
+    build_roles(roles, names, role_config, remote_role, rank)

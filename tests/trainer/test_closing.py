@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from toolwright.agents.rollout import Rollout
 from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure
-from toolwright.runtime.local import LocalRoles
-from toolwright.trainer.assembly import prepare
+from toolwright.runtime.roles import Roles
 from toolwright.trainer.loop import TrainingLoop
-from toolwright.trainer.members import RoleContext, RolloutRole
+from toolwright.trainer.preparation import prepare
+from toolwright.trainer.roles import RoleContext, RolloutRole, build_roles, required_roles
 
 from .runs import configured, trained
 
@@ -25,7 +27,7 @@ class Stubborn(Rollout):
         raise RuntimeError("its tools would not go")
 
 
-class Place(RoleContext):
+class Context(RoleContext):
     def rollout(self, stack: ExitStack) -> Rollout:
         """Beside it a server, which the stack ends."""
         self.served = True
@@ -34,8 +36,8 @@ class Place(RoleContext):
 
 
 @pytest.fixture
-def place() -> Place:
-    return Place(prepare(configured("model.context=4096")).brief)
+def context() -> Context:
+    return Context(prepare(configured("model.context=4096")).role_config)
 
 
 def endless(engine: Engine) -> asyncio.Task[object]:
@@ -43,23 +45,27 @@ def endless(engine: Engine) -> asyncio.Task[object]:
     return asyncio.ensure_future(engine.generate([1], Sampling(max_tokens=4000), attempt="a"))
 
 
-def test_a_crew_in_one_process(place: Place) -> None:
-    crew = LocalRoles(place)
+def test_roles_in_one_process(context: Context) -> None:
+    def build(built: dict[str, Any], names: Sequence[str], *_: object) -> None:
+        build_roles(built, names, context, None)
+
+    roles = Roles(build, context.role_config, required_roles(context.config))
 
     async def begun() -> asyncio.Task[object]:
-        return endless(crew.engine)
+        return endless(context.engine)
 
-    answer = crew.loop.run(begun())
+    answer = roles.loop.run(begun())
     with pytest.raises(RuntimeError, match="would not go"):
-        crew.close()
+        roles.close()
     with pytest.raises(InfrastructureFailure, match="engine was closed"):
         answer.result()
-    assert not place.served
+    assert not context.served
 
 
-def test_a_rollout_worker(place: Place) -> None:
+def test_a_rollout_worker(context: Context) -> None:
     async def ended() -> None:
-        role = RolloutRole(place, colleagues=lambda name: None)  # type: ignore[arg-type,return-value]
+        role = RolloutRole(context)
+        role.start()
         answer = endless(role.engine)
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="would not go"):
@@ -68,7 +74,7 @@ def test_a_rollout_worker(place: Place) -> None:
             await answer
 
     asyncio.run(ended())
-    assert not place.served
+    assert not context.served
 
 
 @pytest.mark.parametrize("fails", [False, True])

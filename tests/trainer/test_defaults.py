@@ -17,7 +17,7 @@ from toolwright.config import schema
 from toolwright.config.batch import checkpoint_line
 from toolwright.failures import UserError
 from toolwright.models import huggingface
-from toolwright.trainer import defaults, memory, roles
+from toolwright.trainer import building, defaults, memory
 
 from .runs import metrics, rollouts, trained
 
@@ -164,7 +164,7 @@ class TestContext:
 def test_bfloat16_on_a_gpu_that_has_it_for_a_model_that_gains_by_it(
     kind: str, capability: tuple[int, int], parameters: int, chosen: str
 ) -> None:
-    assert roles.fastest_precision(kind, capability, parameters=parameters) == chosen
+    assert building.fastest_precision(kind, capability, parameters=parameters) == chosen
 
 
 def test_passes_are_as_large_as_memory_holds() -> None:

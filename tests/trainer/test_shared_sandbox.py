@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from toolwright.runtime.local import LocalRoles
 from toolwright.tools.settings import sandbox_in
-from toolwright.trainer.assembly import assembled, prepare
+from toolwright.trainer.preparation import prepare
+from toolwright.trainer.roles import start_roles
 from toolwright.trajectory import Segment, Task, Trajectory
 
 from .runs import configured
@@ -35,15 +35,14 @@ def test_the_scorer_uses_the_tools_server() -> None:
     own = ("tools={python: {}}", "reward.function=mbpp", "reward.timeout_s=600")
     before = sandboxes()
     room = ("rollout.agent=auto", "model.context=2048", "task.max_prompt_tokens=2000")
-    crew = assembled(prepare(configured(*own, *room)).brief)
-    assert isinstance(crew, LocalRoles)
+    roles = start_roles(prepare(configured(*own, *room)).role_config)
     try:
         right, wrong = attempt("def double(x):\n    return 2 * x"), attempt("def double(x):\n    return x")
-        crew.loop.run(crew.score([right, wrong]))
+        roles.loop.run(roles.rewards.score([right, wrong]))
         assert (right.reward, wrong.reward) == (1.0, 0.0), (right.failure, wrong.failure)
         assert sandboxes() == before + 1
     finally:
-        crew.close()
+        roles.close()
 
 
 def test_which_server_can_be_shared() -> None:

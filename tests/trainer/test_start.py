@@ -14,7 +14,7 @@ from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.models import huggingface
 from toolwright.models.products import PackedMatrix
-from toolwright.trainer import memory, roles
+from toolwright.trainer import building, memory
 
 from .runs import words
 
@@ -55,8 +55,8 @@ def test_what_the_engine_keeps_is_counted_as_it_is(
     tiny.characters().save(tmp_path)
     settings = {"path": str(tmp_path), "context": 32, "dtype": dtype, "lora": {"rank": rank}}
     config = schema.Config.model_validate({"model": settings, "rollout": {"max_tokens": 8}})
-    decoder, tokenizer = roles.build_model(config.model, "", seed=0)
-    engine = roles.build_engine(config, decoder, tokenizer)
+    decoder, tokenizer = building.build_model(config.model, "", seed=0)
+    engine = building.build_engine(config, decoder, tokenizer)
     assert isinstance(engine, NativeEngine)
     engine._forward()
     weights = engine._laid_out()

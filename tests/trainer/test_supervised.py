@@ -17,7 +17,7 @@ from toolwright.cli import main
 from toolwright.config import schema
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trainer import roles
+from toolwright.trainer import building
 from toolwright.trainer.supervised import Student, _read
 from toolwright.trajectory import Trajectory
 
@@ -180,7 +180,7 @@ def test_the_loss_is_the_mean_over_the_assistants_tokens_however_they_are_split(
     batch = Batch.pack([as_trajectory(n, c, tokenizer) for n, c in enumerate(conversations)])
 
     def update(micro_tokens: int) -> tuple[float, Decoder]:
-        decoder, _ = roles.build_model(config, "012345678+?\nsumok", seed=0)
+        decoder, _ = building.build_model(config, "012345678+?\nsumok", seed=0)
         settings = schema.SupervisedConfig(model=config, micro_tokens=micro_tokens)
         return Student(decoder, settings).update(batch)["policy/loss"], decoder
 

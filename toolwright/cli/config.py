@@ -46,7 +46,7 @@ def foreseen(command: str, config: Block) -> Sequence[str]:
             from toolwright.trainer import supervised
 
             return supervised.prepare(config, settings_of(config.model_dump())).decided.lines
-        from toolwright.trainer.assembly import prepare
+        from toolwright.trainer.preparation import prepare
 
         return prepare(config, learns=command != "eval").decided
     except UserError as error:

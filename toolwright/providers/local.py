@@ -123,14 +123,14 @@ def load(
     precision and context. Without a `name`, the model is called as its folder."""
     from toolwright import engines
     from toolwright.engines.thread import InThread
-    from toolwright.trainer import defaults, roles
+    from toolwright.trainer import building, defaults
 
     model, line = defaults.served(model, engine)
     log(line)
-    decoder, tokenizer = roles.build_model(model, "", seed=0)
-    roles.use_processor(schema.RunConfig(threads=threads), decoder)
+    decoder, tokenizer = building.build_model(model, "", seed=0)
+    building.use_processor(schema.RunConfig(threads=threads), decoder)
     build = engines.registry.get(engine.name).target
-    running = build(engine, decoder=decoder, tokenizer=tokenizer, dtype=roles.dtype_of(model))
+    running = build(engine, decoder=decoder, tokenizer=tokenizer, dtype=building.dtype_of(model))
     name = name or Path(model.path or "").expanduser().resolve().name
     return LocalModel(name, InThread(running), tokenizer, formats.build(call_format, {}, tokenizer))
 

@@ -1,17 +1,19 @@
-"""One actor as the driver knows it: where it sits, which process it is by now, and how it is asked."""
+"""One actor: the process that Ray runs, and the slot by which the driver knows it and asks it."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -19,8 +21,9 @@ from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayT
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.runtime.host import Identity, Pulse, Rank, RoleHost, born, free_address
-from toolwright.runtime.placement import ActorSpec
+from toolwright.runtime import user_code, wire
+from toolwright.runtime.host import ALONE, Identity, Pulse, Rank, RoleHost, born, free_address, identity
+from toolwright.runtime.placement import ActorPlace, ActorSpec
 from toolwright.runtime.timeline import Event, Stages
 
 if TYPE_CHECKING:
@@ -41,25 +44,31 @@ class LostData(Exception):
 
 
 class ActorRole:
-    """A role of another actor, by its name: only strings are kept, so a new process is found as well."""
+    """A role of another actor, called as if it were here. Only its name is kept, so a new process of it is
+    found as well."""
 
     def __init__(self, run: str, role: str, stages: Stages, limit_s: float) -> None:
-        self.name, self.role, self.stages, self.limit_s = f"{run}/{role}", role, stages, limit_s
+        self._actor, self._role, self._stages, self._limit_s = f"{run}/{role}", role, stages, limit_s
 
-    def ask(self, method: str, *arguments: Any) -> Any:
-        """From a role's thread. What is only asked is asked again of its successor; a critic has none."""
-        limit = time.monotonic() + self.limit_s
-        with self.stages.awaiting(f"{self.role}.{method}"):
+    def __getattr__(self, method: str) -> Any:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        return partial(self._call, method)
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        """From a role's thread. A question is repeated to the actor's successor; a critic has none."""
+        limit, sent = time.monotonic() + self._limit_s, wire.encode_arguments(arguments)
+        with self._stages.awaiting(f"{self._role}.{method}"):
             while True:
                 try:
-                    handle = ray.get_actor(self.name, NAMESPACE)
-                    return ray.get(handle.ask.remote(self.role, method, *arguments))
+                    handle = ray.get_actor(self._actor, NAMESPACE)
+                    return wire.decode(ray.get(handle.ask.remote(self._role, method, *sent)))
                 except RayTaskError as error:
                     raise _cause(error) from None
                 except (RayActorError, ValueError) as error:
-                    if self.role == "critic" or time.monotonic() > limit:
+                    if self._role == "critic" or time.monotonic() > limit:
                         raise InfrastructureFailure(
-                            f"{self.role} was lost while it was asked for {method}: {_first_line(error)}"
+                            f"{self._role} was lost while it was asked for {method}: {first_line(error)}"
                         ) from None
                     time.sleep(LOOK_AGAIN_S)
 
@@ -72,17 +81,21 @@ class Actor(RoleHost):
         super().__init__(who)
         self._run, self._limit_s = run, limit_s
         self._begun = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="role")
 
     async def start(
-        self, members: str, names: Sequence[str], brief: Any, moved: Mapping[str, str], rank: Rank
+        self, builder: str, names: Sequence[str], role_config: Any, moved: Mapping[str, str], rank: Rank
     ) -> Identity:
-        return await self.open(members, names, brief, self._colleague, moved, rank)
+        """Builds the roles; what a user got wrong is raised from here, not from a constructor."""
+        found = user_code.relocated(role_config, user_code.arrive(moved))
+        await self._in_thread(self.build, builder, names, found, self._remote_role, rank)
+        return identity()
 
     async def meeting_place(self) -> str:
         """For the first of a role's ranks."""
         return free_address(ray.util.get_node_ip_address())
 
-    def _colleague(self, role: str) -> ActorRole:
+    def _remote_role(self, role: str) -> ActorRole:
         return ActorRole(self._run, role, self.stages, self._limit_s)
 
     async def begin(self) -> None:
@@ -92,10 +105,18 @@ class Actor(RoleHost):
 
     async def ask(self, role: str, method: str, *arguments: Any) -> Any:
         await self._begun.wait()
-        return await super().ask(role, method, *arguments)
+        return await self.ask_early(role, method, *arguments)
 
     async def ask_early(self, role: str, method: str, *arguments: Any) -> Any:
-        return await super().ask(role, method, *arguments)
+        """Call a role's method: on this loop where it is asynchronous, else in the roles' thread."""
+        work = getattr(self.roles[role], method)
+        with self.stages.stage(f"{role}.{method}"):
+            if inspect.iscoroutinefunction(work):
+                return wire.encode(await work(*wire.decode_arguments(arguments)))
+            return await self._in_thread(lambda: wire.encode(work(*wire.decode_arguments(arguments))))
+
+    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     async def close(self) -> None:
         await super().close()
@@ -114,38 +135,35 @@ class Actor(RoleHost):
 
 
 class ActorSlot:
-    """`memory`: what a new process must be told before it is of use, by name."""
+    """One actor as the driver knows it. `on_start`: what is done with each new process of it, by name."""
 
     def __init__(
         self,
         run: str,
-        post: ActorSpec,
+        spec: ActorSpec,
+        place: ActorPlace,
         config: schema.Runtime,
         *,
-        members: str,
-        brief: Any,
+        builder: str,
+        role_config: Any,
         moved: Mapping[str, str],
-        group: Any = None,
-        bundle: int = 0,
-        node: str | None = None,
     ) -> None:
-        self.run, self.post, self.config = run, post, config
-        self.members, self.brief, self.moved = members, brief, moved
-        self.group, self.bundle, self.node = group, bundle, node
-        self.memory: dict[str, Callable[[ActorSlot], None]] = {}
+        self.run, self.spec, self.place, self.config = run, spec, place, config
+        self.builder, self.role_config, self.moved = builder, role_config, moved
+        self.on_start: dict[str, Callable[[ActorSlot], None]] = {}
         self.incarnation = 0
         self.identity: Identity | None = None
         self.last: tuple[float, Pulse] | None = None  # when it was last heard, and what it said
-        self.rank = Rank()
+        self.rank = ALONE
         self.waits: list[str] = []  # for what the driver waits of it
         self._handle: Any = None
         self._fresh = False  # created, and not opened
         self._lock = threading.Lock()
-        self._ready, self._left = threading.Event(), False
+        self._ready, self._retired = threading.Event(), False
 
     @property
     def name(self) -> str:
-        return self.post.name
+        return self.spec.name
 
     @property
     def described(self) -> str:
@@ -157,8 +175,8 @@ class ActorSlot:
         return self._ready.is_set()
 
     @property
-    def left(self) -> bool:
-        return self._left
+    def retired(self) -> bool:
+        return self._retired
 
     def open(
         self,
@@ -166,10 +184,10 @@ class ActorSlot:
         *,
         guard: AbstractContextManager[Any] | None = None,
     ) -> None:
-        """Starts a process, tells it what it has to know, and puts it to work. That what it is told does not
-        change meanwhile is `guard`'s to see to."""
+        """Start a process, do `on_start` and `then` with it, and put it to work. `guard` is held meanwhile,
+        so that what it is given does not change."""
         with self._lock:
-            if self._left:
+            if self._retired:
                 raise Lost("it is not wanted any more")
             self.create()
             self.incarnation += 1
@@ -178,13 +196,13 @@ class ActorSlot:
         try:
             self.identity = self.result(
                 self._handle.start.remote(
-                    self.members, list(self.post.roles), self.brief, dict(self.moved), self.rank
+                    self.builder, list(self.spec.roles), self.role_config, dict(self.moved), self.rank
                 ),
                 limit,
             )
             with guard or nullcontext():
-                for tell in [*self.memory.values(), *([then] if then else [])]:
-                    tell(self)
+                for prepare in [*self.on_start.values(), *([then] if then else [])]:
+                    prepare(self)
                 self.result(self._handle.begin.remote(), limit)
                 self.last = None
                 self._ready.set()
@@ -204,24 +222,25 @@ class ActorSlot:
             raise Lost(f"{self.name} did not start within runtime.start_timeout_s={limit:g} s") from None
 
     def _created(self) -> Any:
-        post, give_up = self.post, time.monotonic() + NAME_FREE_S
-        if self.group is not None:
+        spec, give_up = self.spec, time.monotonic() + NAME_FREE_S
+        place = self.place
+        if place.group is not None:
             where: Any = PlacementGroupSchedulingStrategy(
-                self.group, placement_group_bundle_index=self.bundle
+                place.group, placement_group_bundle_index=place.bundle
             )
         else:
-            where = NodeAffinitySchedulingStrategy(node_id=self.node or "", soft=False)
+            where = NodeAffinitySchedulingStrategy(node_id=place.node or "", soft=False)
         while True:
             try:
                 return Actor.options(  # type: ignore[attr-defined]
-                    name=f"{self.run}/{post.name}",
+                    name=f"{self.run}/{spec.name}",
                     namespace=NAMESPACE,
-                    num_cpus=post.cpus,
-                    num_gpus=post.gpus,
+                    num_cpus=spec.cpus,
+                    num_gpus=spec.gpus,
                     scheduling_strategy=where,
                     max_concurrency=1000,
                     max_restarts=0,
-                ).remote(self.run, post.name, self.config.start_timeout_s)
+                ).remote(self.run, spec.name, self.config.start_timeout_s)
             except ValueError:  # the name is still that of the one before
                 if time.monotonic() > give_up:
                     raise
@@ -256,9 +275,9 @@ class ActorSlot:
         except RayTaskError as error:
             raise _cause(error) from None
         except RayActorError as error:
-            raise Lost(_first_line(error)) from None
+            raise Lost(first_line(error)) from None
         except ObjectLostError as error:
-            raise LostData(_first_line(error)) from None
+            raise LostData(first_line(error)) from None
 
     async def received(self, ref: Any) -> Any:
         try:
@@ -266,9 +285,9 @@ class ActorSlot:
         except RayTaskError as error:
             raise _cause(error) from None
         except RayActorError as error:
-            raise Lost(_first_line(error)) from None
+            raise Lost(first_line(error)) from None
         except ObjectLostError as error:
-            raise LostData(_first_line(error)) from None
+            raise LostData(first_line(error)) from None
 
     def pulse(self) -> Any:
         return self._handle.pulse.remote()
@@ -283,19 +302,19 @@ class ActorSlot:
     def drain(self) -> Any:
         return self._handle.drain.remote()
 
-    def farewell(self) -> Any:
+    def close_roles(self) -> Any:
         return self._handle.close.remote()
 
     def give_up(self, incarnation: int) -> bool:
         """Whether this process was the present one; if so, it is not any more."""
         with self._lock:
-            if self._left or incarnation != self.incarnation or not self._ready.is_set():
+            if self._retired or incarnation != self.incarnation or not self._ready.is_set():
                 return False
             self._ready.clear()
             return True
 
     def await_ready(self, limit_s: float) -> None:
-        if not self._ready.wait(limit_s) or self._left:
+        if not self._ready.wait(limit_s) or self._retired:
             raise InfrastructureFailure(
                 f"{self.name} was lost and has not come back within runtime.start_timeout_s={limit_s:g} s"
             )
@@ -316,18 +335,18 @@ class ActorSlot:
             with suppress(Exception):
                 _kill_there(who, self._handle)
 
-    def leave(self) -> None:
-        """For good: nobody takes this seat again."""
+    def retire(self) -> None:
+        """End it for good: no process takes this slot again."""
         with self._lock:
-            self._left = True
-        self._ready.set()  # whoever waits for it hears that it has left
+            self._retired = True
+        self._ready.set()  # whoever waits for it sees that it has retired
         self._ready.clear()
         self.end()
 
 
-def open_all(seats: Iterable[ActorSlot], pool: Executor) -> None:
+def open_all(slots: Iterable[ActorSlot], pool: Executor) -> None:
     """All at once, since ranks wait for each other; what goes wrong first is raised."""
-    opened = {pool.submit(seat.open): seat for seat in seats}
+    opened = {pool.submit(slot.open): slot for slot in slots}
     for future in as_completed(opened):
         try:
             future.result()
@@ -356,13 +375,13 @@ def _cause(error: RayTaskError) -> BaseException:
     if isinstance(cause, OURS):
         return cause
     if isinstance(cause, ObjectLostError):
-        return LostData(_first_line(error))
+        return LostData(first_line(error))
     if isinstance(cause, RayActorError) or isinstance(error, RayActorError):
-        return Lost(_first_line(error))
+        return Lost(first_line(error))
     return error
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if "died" in line.lower() or "exit" in line.lower()]
-    return (told or lines or [type(error).__name__])[0][:200]
+    causes = [line for line in lines if "died" in line.lower() or "exit" in line.lower()]
+    return (causes or lines or [type(error).__name__])[0][:200]

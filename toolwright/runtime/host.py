@@ -1,8 +1,7 @@
-"""The process of one actor: it holds roles, answers for them, and tells what it is doing from the side."""
+"""The roles of one process: it holds them, calls their methods, and tells from the side what it is doing."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import socket
@@ -10,14 +9,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from toolwright.registry import load_object
-from toolwright.runtime import user_code
 from toolwright.runtime.timeline import Event, Stages
 
 
@@ -39,6 +37,9 @@ class Rank:
     master: str = ""  # host:port; empty for one that is alone
 
 
+ALONE = Rank()
+
+
 @dataclass(frozen=True)
 class Pulse:
     """What an actor tells when asked."""
@@ -48,53 +49,54 @@ class Pulse:
 
 
 class RoleHost:
-    """Knows nothing of Ray: `colleagues` reaches a role of another process by its name."""
+    """Knows nothing of Ray. A run in one process has a single host, whose roles are called directly."""
 
     def __init__(self, who: str) -> None:
         self.stages = Stages(who)
         self.roles: dict[str, Any] = {}
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="role")
 
-    async def open(
+    def build(
         self,
-        members: str,
+        builder: str | Callable[..., None],
         names: Sequence[str],
-        brief: Any,
-        colleagues: Callable[[str], Any],
-        moved: Mapping[str, str],
-        rank: Rank,
-    ) -> Identity:
-        """Builds the roles; what a user got wrong is raised from here, not from a constructor."""
-        here = user_code.arrive(moved)
-        build = load_object(members)
+        role_config: Any,
+        remote_role: Callable[[str], Any] | None = None,
+        rank: Rank = ALONE,
+    ) -> None:
+        """`builder` puts the roles of these names into `roles`, so that all that were built can be closed
+        where the next one fails. `remote_role` reaches a role of another process."""
+        build = load_object(builder) if isinstance(builder, str) else builder
         with self.stages.stage("open"):
-            told = user_code.relocated(brief, here)
-            self.roles = await self._in_thread(build, names, told, colleagues, rank)
-        return identity()
+            build(self.roles, names, role_config, remote_role, rank)
 
-    async def ask(self, role: str, method: str, *arguments: Any) -> Any:
-        """One call of a role's method: on this loop where that is asynchronous, else in the roles' thread."""
+    def call(self, role: str, method: str, *arguments: Any) -> Any:
+        """Call a role's method; an asynchronous one is awaited."""
         work = getattr(self.roles[role], method)
+        if inspect.iscoroutinefunction(work):
+            return self._awaited(role, method, work, arguments)
         with self.stages.stage(f"{role}.{method}"):
-            if inspect.iscoroutinefunction(work):
-                return await work(*arguments)
-            return await self._in_thread(work, *arguments)
+            return work(*arguments)
+
+    async def _awaited(self, role: str, method: str, work: Any, arguments: Sequence[Any]) -> Any:
+        with self.stages.stage(f"{role}.{method}"):
+            return await work(*arguments)
 
     async def close(self) -> None:
-        """Each role ends what it started."""
-        for role in self.roles.values():
-            close = getattr(role, "close", None)
-            if close is not None:
-                done = close()
-                if inspect.isawaitable(done):
-                    await done
+        """Each role ends what it started, the last one first, also where one of them fails to."""
+        async with AsyncExitStack() as stack:
+            for role in self.roles.values():
+                close = getattr(role, "close", None)
+                if inspect.iscoroutinefunction(close):
+                    stack.push_async_callback(close)
+                elif close is not None:
+                    stack.callback(close)
 
     def pulse(self) -> Pulse:
         now = time.time()
         self.stages.sample_gpu()
         stages = [(open.stage, now - open.started) for open in self.stages.current]
-        told = [role.awaits() for role in self.roles.values() if hasattr(role, "awaits")]
-        return Pulse(stages, ", ".join(filter(None, [self.stages.awaits, *told])))
+        waits = [role.awaits() for role in self.roles.values() if hasattr(role, "awaits")]
+        return Pulse(stages, ", ".join(filter(None, [self.stages.awaits, *waits])))
 
     def stacks(self) -> str:
         """Where every thread of this process is."""
@@ -106,13 +108,10 @@ class RoleHost:
         )
 
     def drain(self) -> list[Event]:
-        """What was done since last asked, and what was survived."""
+        """What was done since the last call, and what died beneath a role and was started again."""
         died = [what for role in self.roles.values() if hasattr(role, "survived") for what in role.survived()]
         now = [Event(self.stages.who, "survived", time.time(), 0.0, 0.0, died=what) for what in died]
         return [*self.stages.drain(), *now]
-
-    async def _in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
 
 def identity() -> Identity:

@@ -8,53 +8,123 @@ learned: whichever is lost, all are ended, and the run goes back to where they w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
 
 from toolwright.failures import InfrastructureFailure
+from toolwright.learner import checkpoints
+from toolwright.runtime import wire
 from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all
 from toolwright.runtime.host import Rank
-from toolwright.runtime.roles import LearnerLost
+from toolwright.runtime.roles import LearnerLost, Learners
+from toolwright.runtime.transport import RemoteTrajectory, TrajectoryRef
+from toolwright.trajectory import Trajectory
 
-ROLES = {"policy", "critic"}  # what is lost with them cannot be asked of anybody else
+LEARNING = {"policy", "critic"}  # what is lost with them cannot be asked of anybody else
 
 PULSE_S = 5.0  # for one that lives to say so
 
 Replace = Callable[[ActorSlot, int, str], None]
 
 
-class Learners:
-    """`replace` is told of each that was lost; it ends the process and makes it known."""
+class RayLearners(Learners):
+    """`replace` is called for each that was lost, and ends its process; `resample` for attempts that were
+    lost with their node; `threads` start processes side by side."""
 
-    def __init__(self, seats: Sequence[ActorSlot], *, patience_s: float, replace: Replace) -> None:
-        self.seats = [seat for seat in seats if ROLES & set(seat.post.roles)]
-        self.ranks = [seat for seat in self.seats if "policy" in seat.post.roles]
+    def __init__(
+        self,
+        slots: Sequence[ActorSlot],
+        *,
+        patience_s: float,
+        replace: Replace,
+        resample: Callable[[TrajectoryRef], None],
+        threads: Executor,
+    ) -> None:
+        self.slots = [slot for slot in slots if LEARNING & set(slot.spec.roles)]
+        self.ranks = [slot for slot in self.slots if "policy" in slot.spec.roles]
+        self.reference = next((slot for slot in slots if "reference" in slot.spec.roles), None)
         self.patience_s, self.replace = patience_s, replace
+        self.resample, self.threads = resample, threads
 
     @property
     def sharded(self) -> bool:
         return len(self.ranks) > 1
 
+    @cached_property
+    def parameters(self) -> int:
+        return int(self.ask("describe")["parameters"])
+
     def number(self) -> None:
-        """Each rank is told which of them it is, and where the first can be met."""
+        """Each rank learns which of them it is, and where the first can be met."""
         if self.sharded:
             self.ranks[0].create()
             master = self.ranks[0].meeting_place()
-            for index, seat in enumerate(self.ranks):
-                seat.rank = Rank(index, len(self.ranks), master)
+            for index, slot in enumerate(self.ranks):
+                slot.rank = Rank(index, len(self.ranks), master)
 
-    def renew(self, pool: Executor) -> None:
+    def renew(self) -> None:
         """New processes for all of them."""
         self._end()
         try:
             self.number()
-            open_all(self.seats, pool)
+            open_all(self.slots, self.threads)
         except Lost as error:
             raise self._lost(f"what learns did not come back: {error}") from None
+
+    def take(self, trajectories: Sequence[Trajectory]) -> None:
+        """By reference: every rank fetches the tables that these lie in."""
+        while True:
+            tables, rows = _rows(trajectories)
+            try:
+                self.ask("take", rows, *(table.ref for table in tables))
+                return
+            except LostData:
+                for table in tables:
+                    if not _fetchable(table.ref):
+                        self.resample(table)
+
+    def save(self, folder: Path, step: int, own: Mapping[str, Any], *, keep: int) -> None:
+        """Ranks write it themselves, into a folder that all of them see; for one that is alone the driver
+        does, so that nobody else has to see it."""
+        if self.sharded:
+            self.ask("save", str(folder.resolve()), step, dict(own), keep)
+            return
+        plain, state = wire.decode(self.ask("state"))
+        checkpoints.save(folder, step, {**plain, **own}, state, keep=keep)
+
+    def settle(self) -> None:
+        if self.sharded:
+            self.ask("settle")
+
+    def restore(self, path: Path) -> None:
+        if self.sharded:
+            self.ask("restore_from", str(path.resolve()))
+            return
+        plain, tensors = checkpoints.load(path)
+        state = wire.encode(tensors)
+        if self.reference is not None and "reference" in state:
+            self._keep_for_reference(state["reference"])
+        self.ask("restore", plain, ray.put(state))
+
+    def _keep_for_reference(self, state: Any) -> None:
+        """A reference that comes back after it died has to be what it was."""
+        kept = ray.put(state)
+        assert self.reference is not None
+        self.reference.on_start["state"] = lambda slot: slot.result(
+            slot.send("reference", "load_state_dict", kept, early=True), slot.config.publish_timeout_s
+        )
+
+    def export(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self.ask("export_files").items():
+            (folder / name).write_bytes(content)  # numpy's own way does not tell why it could not
 
     def ask(
         self,
@@ -65,12 +135,12 @@ class Learners:
         limit_s: float | None = None,
     ) -> Any:
         """The first rank's answer, once all have answered. Of several only the first part is fetched."""
-        incarnations = [seat.incarnation for seat in self.ranks]
-        sent = [seat.send(role, method, *arguments, returns=returns) for seat in self.ranks]
+        incarnations = [slot.incarnation for slot in self.ranks]
+        sent = [slot.send(role, method, *arguments, returns=returns) for slot in self.ranks]
         refs = [ref if returns == 1 else ref[0] for ref in sent]
         with ExitStack() as awaited:
-            for seat in self.ranks:
-                awaited.enter_context(seat.awaited(f"{role}.{method}"))
+            for slot in self.ranks:
+                awaited.enter_context(slot.awaited(f"{role}.{method}"))
             try:
                 answers = self._gathered(refs, limit_s)
             except Lost as error:
@@ -79,21 +149,14 @@ class Learners:
                 raise self._lost(f"the policy cannot go on with {method}: {error}") from None
             except TimeoutError:
                 what = f"has not answered {method} within {limit_s:g} s"
-                for seat, incarnation in zip(self.ranks, incarnations, strict=True):
-                    self.replace(seat, incarnation, what)
+                for slot, incarnation in zip(self.ranks, incarnations, strict=True):
+                    self.replace(slot, incarnation, what)
                 raise self._lost(f"the policy {what}") from None
         return answers[0] if returns == 1 else (answers[0], *sent[0][1:])
 
-    def fetched(self, ref: Any) -> Any:
-        """The rest of an answer."""
-        try:
-            return self.ranks[0].result(ref)
-        except (Lost, LostData) as error:
-            raise self._lost(f"the policy was lost with what it had answered: {error}") from None
-
     def _gathered(self, refs: Sequence[Any], limit_s: float | None) -> list[Any]:
         """Every rank's answer; what one of them raises, as soon as it does. If another has died, that is why:
-        the ones that waited for it are told by their connections, often before Ray knows."""
+        the ones that waited for it see it from their connections, often before Ray knows."""
         limit = None if limit_s is None else time.monotonic() + limit_s
         waiting = list(refs)
         while waiting:
@@ -116,21 +179,21 @@ class Learners:
 
     def _lost(self, what: str) -> LearnerLost:
         """Whoever is no more is named; the others are only ended."""
-        asked = [(seat, seat.incarnation, seat.pulse()) for seat in self.seats if seat.ready]
+        asked = [(slot, slot.incarnation, slot.pulse()) for slot in self.slots if slot.ready]
         if asked:
             ray.wait([ref for *_, ref in asked], num_returns=len(asked), timeout=PULSE_S)
-        for seat, incarnation, ref in asked:
+        for slot, incarnation, ref in asked:
             if _gone(ref):
-                self.replace(seat, incarnation, f"died; {what}")
+                self.replace(slot, incarnation, f"died; {what}")
         self._end()
         return LearnerLost(what)
 
     def _end(self) -> None:
         """Of those that are still there nothing is wanted any more."""
-        for seat in self.seats:
-            seat.give_up(seat.incarnation)
-        for seat in self.seats:
-            seat.end()
+        for slot in self.slots:
+            slot.give_up(slot.incarnation)
+        for slot in self.slots:
+            slot.end()
 
 
 def _gone(ref: Any) -> bool:
@@ -145,3 +208,28 @@ def _gone(ref: Any) -> bool:
     except Exception:
         return False
     return False
+
+
+def _rows(trajectories: Sequence[Trajectory]) -> tuple[list[TrajectoryRef], wire.TrajectoryRows]:
+    """The tables that these lie in, and which table and row each is."""
+    numbers: dict[int, int] = {}
+    tables: list[TrajectoryRef] = []
+    places = np.empty((len(trajectories), 2), dtype=np.int32)
+    rewards = np.empty(len(trajectories), dtype=np.float64)
+    for place, t in enumerate(trajectories):
+        if not isinstance(t, RemoteTrajectory):
+            raise TypeError("actors learn from attempts of the run's own rollout workers")
+        if id(t.shipment) not in numbers:
+            numbers[id(t.shipment)] = len(tables)
+            tables.append(t.shipment)
+        places[place] = numbers[id(t.shipment)], t.row
+        rewards[place] = t.reward or 0.0
+    return tables, wire.TrajectoryRows(places, rewards)
+
+
+def _fetchable(ref: Any) -> bool:
+    try:
+        ray.get(ref)
+    except ray.exceptions.RayError:
+        return False
+    return True

@@ -29,6 +29,15 @@ class ActorSpec:
 
 
 @dataclass(frozen=True)
+class ActorPlace:
+    """Where one actor runs: a bundle of a placement group, or whatever is free on a node."""
+
+    group: Any = None
+    bundle: int = 0
+    node: str | None = None
+
+
+@dataclass(frozen=True)
 class PlacementPlan:
     """`fixed` stay as they are; where `a_node` is given, every node that has room gets rollout workers."""
 
@@ -38,7 +47,7 @@ class PlacementPlan:
 
     @property
     def colocated(self) -> bool:
-        return any({"policy", "rollout"} <= set(post.roles) for post in self.fixed)
+        return any({"policy", "rollout"} <= set(spec.roles) for spec in self.fixed)
 
 
 def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, float]]) -> PlacementPlan:
@@ -83,15 +92,15 @@ def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, f
     return PlacementPlan(fixed, [_named(worker, f"rollout-{i}") for i in range(many)], None)
 
 
-def fitting(post: ActorSpec, free: Mapping[str, float]) -> int:
+def fitting(spec: ActorSpec, free: Mapping[str, float]) -> int:
     """How many rollout workers a node of these free resources gets: one for each GPU, or a single one."""
-    if post.gpus:
-        return floor(free.get("GPU", 0.0) / post.gpus + 1e-6)
-    return int(free.get("CPU", 0.0) + 1e-6 >= post.cpus)
+    if spec.gpus:
+        return floor(free.get("GPU", 0.0) / spec.gpus + 1e-6)
+    return int(free.get("CPU", 0.0) + 1e-6 >= spec.cpus)
 
 
-def named(post: ActorSpec, number: int) -> ActorSpec:
-    return _named(post, f"rollout-{number}")
+def named(spec: ActorSpec, number: int) -> ActorSpec:
+    return _named(spec, f"rollout-{number}")
 
 
 def _processors(nodes: Sequence[Mapping[str, float]], actors: int) -> float:
@@ -101,17 +110,17 @@ def _processors(nodes: Sequence[Mapping[str, float]], actors: int) -> float:
     return max(0.01, min(1.0, floor(ROOM * there / actors * 100) / 100, floor(ROOM * least * 100) / 100))
 
 
-def _named(post: ActorSpec, name: str) -> ActorSpec:
-    return ActorSpec(name, post.roles, post.cpus, post.gpus, post.labels)
+def _named(spec: ActorSpec, name: str) -> ActorSpec:
+    return ActorSpec(name, spec.roles, spec.cpus, spec.gpus, spec.labels)
 
 
 def _numbered(name: str, index: int, count: int) -> str:
     return name if count == 1 else f"{name}-{index}"
 
 
-def bundles(posts: Sequence[ActorSpec]) -> dict[str, Any]:
+def bundles(specs: Sequence[ActorSpec]) -> dict[str, Any]:
     """The arguments of Ray's placement group for these."""
-    arguments: dict[str, Any] = {"bundles": [post.bundle for post in posts]}
-    if any(post.labels for post in posts):
-        arguments["bundle_label_selector"] = [dict(post.labels) for post in posts]
+    arguments: dict[str, Any] = {"bundles": [spec.bundle for spec in specs]}
+    if any(spec.labels for spec in specs):
+        arguments["bundle_label_selector"] = [dict(spec.labels) for spec in specs]
     return arguments

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError
 from toolwright.runtime.actors import ActorSlot, Lost
-from toolwright.runtime.learners import Learners
+from toolwright.runtime.learners import RayLearners
 
 if TYPE_CHECKING:
     from toolwright.config import schema
@@ -30,34 +30,34 @@ class Publication:
         self.lock = threading.Lock()
         self._weights: Any = None
 
-    def publish(self, version: int, learners: Learners, workers: Sequence[ActorSlot]) -> None:
-        """To all that are at work; the others are told when they come back."""
+    def publish(self, version: int, learners: RayLearners, workers: Sequence[ActorSlot]) -> None:
+        """To all workers that are ready; the others load them when they come back."""
         with self.lock:
             self.checksum, self._weights = learners.ask("weights", version, returns=2, limit_s=self.limit_s)
             self.version = version
-            ready = [seat for seat in workers if seat.ready]
-            sent = [(seat, seat.incarnation, seat.send("rollout", "load", self._weights)) for seat in ready]
+            ready = [slot for slot in workers if slot.ready]
+            sent = [(slot, slot.incarnation, slot.send("rollout", "load", self._weights)) for slot in ready]
             limit = time.monotonic() + self.limit_s
-            for seat, incarnation, ref in sent:
+            for slot, incarnation, ref in sent:
                 try:
-                    self._compare(seat, seat.result(ref, max(0.0, limit - time.monotonic())))
+                    self._compare(slot, slot.result(ref, max(0.0, limit - time.monotonic())))
                 except TimeoutError:
-                    self.replace(seat, incarnation, self._late)
+                    self.replace(slot, incarnation, self._late)
                 except Lost:
-                    self.replace(seat, incarnation, f"was lost while it took weights of version {version}")
+                    self.replace(slot, incarnation, f"was lost while it took weights of version {version}")
 
-    def publish_in_place(self, version: int, learners: Learners) -> None:
+    def publish_in_place(self, version: int, learners: RayLearners) -> None:
         """To an engine that stands on the policy's own tensors: there is nothing to send."""
         learners.ask("publish", version, role="rollout", limit_s=self.limit_s)
         self.version = version
 
-    def tell(self, seat: ActorSlot) -> None:
-        """What a rollout worker has to know before it samples."""
+    def load_into(self, slot: ActorSlot) -> None:
+        """Give a new rollout worker the weights, before it samples."""
         if self._weights is None:
             return
-        ref = seat.send("rollout", "load", self._weights, early=True)
+        ref = slot.send("rollout", "load", self._weights, early=True)
         try:
-            self._compare(seat, seat.result(ref, self.limit_s))
+            self._compare(slot, slot.result(ref, self.limit_s))
         except TimeoutError:
             raise Lost(f"it {self._late}") from None
 
@@ -71,10 +71,10 @@ class Publication:
             f"runtime.publish_timeout_s={self.limit_s:g} s"
         )
 
-    def _compare(self, seat: ActorSlot, found: int) -> None:
+    def _compare(self, slot: ActorSlot, found: int) -> None:
         if found != self.checksum:
             raise UserError(
-                f"weights of version {self.version} arrived damaged in {seat.name}: their checksum is "
-                f"{found:x}, the policy's {self.checksum:x}; memory or network of {seat.described} is not to "
+                f"weights of version {self.version} arrived damaged in {slot.name}: their checksum is "
+                f"{found:x}, the policy's {self.checksum:x}; memory or network of {slot.described} is not to "
                 "be trusted: take that node out, then go on with run.resume=true"
             )

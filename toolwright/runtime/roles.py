@@ -1,15 +1,21 @@
-"""The crew: the roles of one run, wherever they live, as the trainer speaks to them."""
+"""The roles of a run as the trainer uses them; here they live in one process, and nothing is copied.
+
+`Roles` has a part for each kind of work: `Rollouts` attempt tasks, `Rewards` score attempts, `Learners`
+update the policy. `runtime/cluster.py` has the same parts over the actors of a Ray cluster.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from toolwright.learner import checkpoints
+from toolwright.runtime.host import RoleHost
 from toolwright.runtime.timeline import Event
-from toolwright.trajectory import Arrived, Task, Trajectory, unheard
+from toolwright.trajectory import Arrived, Task, Trajectory, save, unheard
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import AttemptRequest
@@ -39,83 +45,143 @@ class LearnerLost(Exception):
     """The policy or the critic is gone, and what was learned since the last checkpoint with it."""
 
 
-class Roles(Protocol):
-    """Sampling is asynchronous and can be cancelled; the rest returns when it is done."""
+class Rollouts:
+    """Sampling is asynchronous and can be cancelled."""
 
-    loop: asyncio.Runner  # where `attempt` and `score` run
-
-    @property
-    def parameters(self) -> int: ...
+    def __init__(self, host: RoleHost) -> None:
+        self.host = host
 
     @property
-    def weights_version(self) -> int: ...
+    def description(self) -> dict[str, Any]:
+        """`exact`: the engine's log-probabilities are the learner's. `difference`: how far they are apart,
+        where the engine has measured it."""
+        found: dict[str, Any] = self.host.roles["rollout"].describe()
+        return found
 
     @property
-    def dashboard(self) -> str | None: ...
-
-    @property
-    def difference(self) -> float | None:
-        """Between a log-probability of the engine's and the learner's, where the engine has measured it."""
-        ...
-
-    def check(self, tasks: Sequence[Task]) -> None:
-        """A UserError for a ground truth that the reward cannot use."""
-        ...
-
-    def begin(self, step: int) -> None:
-        """Called before a step is sampled: who joined is put to use."""
-        ...
+    def weights_version(self) -> int:
+        return int(self.description["weights_version"])
 
     async def attempt(
         self,
-        wanted: Sequence[AttemptRequest],
+        requests: Sequence[AttemptRequest],
         *,
         temperature: float | None = None,
         arrived: Arrived = unheard,
     ) -> list[Trajectory]:
-        """Every attempt, in order; one that cannot be used says so in its `failure`. `arrived` hears of
+        """Every attempt, in order; one that cannot be used says so in its `failure`. `arrived` is called with
         groups, each whole, as they come in; they come in any order."""
-        ...
+        found: list[Trajectory] = await self.host.call("rollout", "run", requests, temperature, arrived)
+        return found
+
+    def rest(self) -> None:
+        """An engine that shares its device with the policy makes room while that learns."""
+        self.host.roles["rollout"].rest()
+
+    def publish(self, version: int) -> None:
+        """Every engine samples with the policy's present weights when this returns."""
+        self.host.roles["rollout"].publish(version)
+
+    def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
+        """Write a step's attempts as a Parquet file."""
+        save(path, trajectories)
+
+
+class Rewards:
+    def __init__(self, host: RoleHost) -> None:
+        self.host = host
+
+    def check(self, tasks: Sequence[Task]) -> None:
+        """A UserError for a ground truth that the reward cannot use."""
+        self.host.call("reward", "check", tasks)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
         """Sets `reward` and `reward_parts`, or `failure`."""
-        ...
+        await self.host.call("reward", "score", trajectories)
+
+
+class Learners:
+    """Policy, reference and critic. Each call returns when it is done."""
+
+    def __init__(self, host: RoleHost) -> None:
+        self.host = host
+
+    @property
+    def parameters(self) -> int:
+        return int(self.ask("describe")["parameters"])
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        return self.host.call("policy", method, *arguments)
 
     def learn(
-        self, trajectories: Sequence[Trajectory], step: int, *, baselines: Mapping[str, float]
+        self, trajectories: Sequence[Trajectory], step: int, *, exact: bool, baselines: Mapping[str, float]
     ) -> dict[str, float]:
-        """One step's updates; every engine has the new weights when this returns."""
-        ...
+        """Assign credit and take one step's updates."""
+        self.take(trajectories)
+        metrics: dict[str, float] = self.ask("learn", step, exact, dict(baselines))
+        return metrics
+
+    def take(self, trajectories: Sequence[Trajectory]) -> None:
+        """Hand over what the next step learns from."""
+        self.ask("take", trajectories)
 
     def save(self, folder: Path, step: int, own: Mapping[str, Any], *, keep: int) -> None:
         """A checkpoint of all that the next update depends on, with `own` among its plain values. It may
         still be on its way to the disk when this returns."""
-        ...
+        plain, state = self.ask("state")
+        checkpoints.save(folder, step, {**plain, **own}, state, keep=keep)
 
     def settle(self) -> None:
-        """Until the last checkpoint is in its place; raises if it could not be written."""
-        ...
+        """Wait until the last checkpoint is in its place; raises if it could not be written."""
 
-    def restore(self, path: Path, *, version: int) -> None:
-        """As the checkpoint has it; every engine has its weights when this returns."""
-        ...
+    def restore(self, path: Path) -> None:
+        self.ask("restore", *checkpoints.load(path))
 
     def renew(self) -> None:
-        """What learns is started again, as it was before the first step, after `LearnerLost`."""
-        ...
+        """Start again as before the first step, after `LearnerLost`. Here nothing is lost without the run."""
 
     def export(self, folder: Path) -> None:
-        """The policy as an ordinary Hugging Face folder."""
-        ...
+        """Write the policy as an ordinary Hugging Face folder."""
+        self.ask("export", str(folder))
 
-    def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None: ...
+
+class Roles:
+    """All of them in this process: a cluster of one member. A breakpoint anywhere works."""
+
+    dashboard: str | None = None
+
+    def __init__(self, builder: str | Callable[..., None], role_config: Any, names: Sequence[str]) -> None:
+        self.loop = asyncio.Runner()  # where attempts are sampled and scored
+        self.host = RoleHost("local")
+        self._restarted: list[str] = []  # what died beneath a role
+        try:
+            self.host.build(builder, names, role_config)
+            if "policy" in names:
+                self.host.call("rollout", "check_engine")
+            self.host.stages.drain()
+        except BaseException:
+            self.close()
+            raise
+        self.rollouts: Rollouts = Rollouts(self.host)
+        self.rewards: Rewards = Rewards(self.host)
+        self.learners: Learners = Learners(self.host)
+
+    def begin(self, step: int) -> None:
+        """Called before a step is sampled: workers that joined are put to use."""
 
     def events(self) -> list[Event]:
-        """What the roles did since last asked."""
-        ...
+        """What the roles did since the last call."""
+        events = self.host.drain()
+        self._restarted += [event.died for event in events if event.died]
+        return [event for event in events if not event.died]
 
     def incidents(self) -> list[Incident]:
-        """What went wrong since last asked."""
-        ...
+        """What went wrong and was survived since the last call."""
+        restarted, self._restarted = self._restarted, []
+        return [Incident("the run", "sandbox", what, "it was started again") for what in restarted]
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        try:
+            self.loop.run(self.host.close())
+        finally:
+            self.loop.close()

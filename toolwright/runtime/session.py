@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 class RaySession:
     """Opened before any actor and closed after the last; closes only what it opened."""
 
-    def __init__(self, config: schema.Runtime, brief: Any) -> None:
+    def __init__(self, config: schema.Runtime, role_config: Any) -> None:
         self.config = config
-        tree = user_code.absolute(brief.config.model_dump())
-        self.brief = replace(
-            brief,
-            config=type(brief.config).model_validate(_from_the_root(tree)),
-            tools=user_code.absolute(brief.tools),
+        tree = user_code.absolute(role_config.config.model_dump())
+        self.role_config = replace(
+            role_config,
+            config=type(role_config.config).model_validate(_from_the_root(tree)),
+            tools=user_code.absolute(role_config.tools),
         )
-        self.folders = user_code.folders([self.brief.config.model_dump(), self.brief.tools])
+        self.folders = user_code.folders([self.role_config.config.model_dump(), self.role_config.tools])
         self.moved: dict[str, str] = {str(folder): "" for folder in self.folders}
         self.mine = False
         self.dashboard: str | None = None
         self._staged: Path | None = None
-        self._undertaker: Reaper | None = None
+        self._reaper: Reaper | None = None
 
     def open(self) -> None:
         if ray.is_initialized():
@@ -55,7 +55,7 @@ class RaySession:
         }
         if address is None:
             mark = uuid.uuid4().hex
-            self._undertaker = Reaper(mark)
+            self._reaper = Reaper(mark)
             with _environment({**self._local_environment(), MARK: mark}):
                 try:
                     context = ray.init(address="local", include_dashboard=False, **common)
@@ -93,8 +93,8 @@ class RaySession:
     def close(self) -> None:
         if self.mine and ray.is_initialized():
             ray.shutdown()
-        if self._undertaker is not None:
-            self._undertaker.close()
+        if self._reaper is not None:
+            self._reaper.close()
         if self._staged is not None:
             shutil.rmtree(self._staged, ignore_errors=True)
 

@@ -42,14 +42,14 @@ class Checkpointer:
             if self.saved_step != trainer.step_done:
                 trainer.save(self.folder.checkpoints, keep=self.config.checkpoint.keep)
             if self.exported_step != trainer.step_done:
-                self.folder.save_model(trainer.roles.export)
+                self.folder.save_model(trainer.roles.learners.export)
         self.saved_step = self.exported_step = trainer.step_done
         self.saved_at = time.monotonic()
 
     def save_last(self) -> None:
         """Save, and wait until it is on the disk."""
         self.save()
-        self.trainer.roles.settle()
+        self.trainer.roles.learners.settle()
 
     def save_before_error(self) -> None:
         """Keep what was learned when the run ends with an error that is not the learner's."""

@@ -8,7 +8,7 @@ from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.models import adapter_folder, huggingface
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trainer import roles
+from toolwright.trainer import building
 
 
 def from_checkpoint(checkpoint: Path, folder: Path, *, like: Path | None = None) -> None:
@@ -33,4 +33,4 @@ def from_checkpoint(checkpoint: Path, folder: Path, *, like: Path | None = None)
     except (KeyError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"the checkpoint {checkpoint} is of another model than {like}: {reason}") from None
-    roles.export(decoder, Tokenizer.load(like), folder)
+    building.export(decoder, Tokenizer.load(like), folder)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner.budget import ON_A_CPU
-from toolwright.trainer import memory, roles
+from toolwright.trainer import building, memory
 
 ANSWER = 256  # tokens of a turn: enough for some thought and a call
 LEAST_ANSWER = 32  # a prompt that leaves less is one that is too long
@@ -31,7 +31,7 @@ def decide(
     """`prompt`, `demonstration`: tokens of the longest. `turns`: the most that an attempt may take."""
     stated, asked, most = config.model.context, config.rollout.max_tokens, config.task.max_prompt_tokens
     prompt = prompt if most == "auto" else min(prompt, most)
-    config = _changed(config, "model", dtype=roles.precision(config.model))
+    config = _changed(config, "model", dtype=building.precision(config.model))
     context, why, remedy = _context(config, prompt, turns, learns, demonstration)
     lines = [why] if why else []
     whole = min(filter(None, (context, config.rollout.max_total_tokens)))
@@ -43,7 +43,7 @@ def decide(
     config = _changed(config, "model", context=context)
     config = _changed(config, "rollout", max_tokens=answer)
     config = _changed(config, "task", max_prompt_tokens=longest if most == "auto" else min(most, longest))
-    device = roles.pick_device(config.model.device).type
+    device = building.pick_device(config.model.device).type
     if learns and device == "cpu" and config.update.micro_tokens is None and _counts_memory(config):
         tokens = memory.micro_tokens(config)
         if tokens < ON_A_CPU:
@@ -54,13 +54,13 @@ def decide(
 
 def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Model, str]:
     """A model that only answers: all the context that it has and that memory holds for every slot."""
-    model = model.model_copy(update={"dtype": roles.precision(model)})
-    context = roles.context_of(model)
+    model = model.model_copy(update={"dtype": building.precision(model)})
+    context = building.context_of(model)
     if model.context == "auto" and context is not None:
         alone = schema.Config(model=model, engine=engine, task=schema.TaskConfig(held_out_size=engine.slots))
         context = memory.longest_context(alone, context, learns=False, every_slot=True)
         model = model.model_copy(update={"context": context})
-    device = roles.pick_device(model.device).type
+    device = building.pick_device(model.device).type
     return model, f"context {context:,} tokens (--context), {model.dtype} on {device} (--dtype)"
 
 
@@ -69,7 +69,7 @@ def _context(
 ) -> tuple[int, str | None, str]:
     """How long a sequence may be, why if that is to be said, and what to do where it is too short."""
     stated, asked, total = config.model.context, config.rollout.max_tokens, config.rollout.max_total_tokens
-    has = roles.context_of(config.model.model_copy(update={"context": "auto"}))
+    has = building.context_of(config.model.model_copy(update={"context": "auto"}))
     model = config.model.path
     if has is not None and asked != "auto" and asked >= has:
         raise UserError(

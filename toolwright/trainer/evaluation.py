@@ -10,11 +10,12 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.observe.report import write_report
 from toolwright.runtime.reaper import attended
-from toolwright.trainer.assembly import assembled, prepare
+from toolwright.trainer.preparation import prepare
+from toolwright.trainer.roles import start_roles
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Task, Trajectory
 
-Attempting = Callable[..., Awaitable[list[Trajectory]]]  # Roles.attempt, Rollout.run
+Attempting = Callable[..., Awaitable[list[Trajectory]]]  # Rollouts.attempt, Rollout.run
 Scoring = Callable[[Sequence[Trajectory]], Awaitable[None]]
 
 
@@ -55,15 +56,15 @@ def evaluate(
     `say` hears what was decided of what the configuration leaves open."""
     folder = RunFolder.claim(config.run, made_of=()) if keeps(config.run) else None
     prepared = prepare(config, learns=False)
-    config = prepared.brief.config
+    config = prepared.role_config.config
     if not prepared.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
-    with attended(), closing(assembled(prepared.brief, learns=False)) as roles:
-        roles.check(prepared.held_out)
+    with attended(), closing(start_roles(prepared.role_config, learns=False)) as roles:
+        roles.rewards.check(prepared.held_out)
         for line in prepared.decided:
             say(line)
         result, attempts = roles.loop.run(
-            held_out(config, prepared.held_out, attempt=roles.attempt, score=roles.score)
+            held_out(config, prepared.held_out, attempt=roles.rollouts.attempt, score=roles.rewards.score)
         )
     result["held_out/skipped_prompts"] = prepared.skipped_held_out
     if folder is not None:

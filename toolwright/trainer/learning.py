@@ -19,7 +19,7 @@ from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Frozen, Policy, Underneath
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
-from toolwright.trainer import roles
+from toolwright.trainer import building
 from toolwright.trainer.credit import Credit
 from toolwright.trainer.measures import of_gap, of_updates
 from toolwright.trainer.rehearsal import rehearse
@@ -43,12 +43,12 @@ class Values(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def wants_reference(algorithm: schema.Algorithm) -> bool:
+def needs_reference(algorithm: schema.Algorithm) -> bool:
     """A reference that nothing asks is not kept: the policy itself would be as good until it moves."""
     return algorithm.kl.where != "none" or "reference" in advantages.needs(algorithm.adv_estimator)
 
 
-def wants_critic(algorithm: schema.Algorithm) -> bool:
+def needs_critic(algorithm: schema.Algorithm) -> bool:
     return "values" in advantages.needs(algorithm.adv_estimator)
 
 
@@ -60,7 +60,7 @@ def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) 
         total_updates=total_updates(config),
         micro_tokens=update.micro_tokens,
         clip=config.algorithm.clip_value,
-        dtype=roles.dtype_of(config.model),
+        dtype=building.dtype_of(config.model),
         ranks=ranks,
     )
 
@@ -70,7 +70,7 @@ def build_reference(config: schema.Config, decoder: Decoder, ranks: Ranks = ALON
         decoder.requires_grad_(False),
         temperature=config.rollout.temperature,
         micro_tokens=config.update.micro_tokens,
-        dtype=roles.dtype_of(config.model),
+        dtype=building.dtype_of(config.model),
         ranks=ranks,
     )
 
@@ -102,9 +102,9 @@ class Learner:
         # First the copies: once the policy is sharded there is no whole to be copied.
         self.reference: Reference | None = None
         self.critic: Values | None = None
-        if wants_reference(algorithm) and decoder.adapter is None:
+        if needs_reference(algorithm) and decoder.adapter is None:
             self.reference = reference or build_reference(config, copy.deepcopy(decoder), ranks)
-        if wants_critic(algorithm):
+        if needs_critic(algorithm):
             self.critic = critic or build_critic(config, decoder, ranks)
         self.policy = Policy(
             decoder,
@@ -112,10 +112,10 @@ class Learner:
             total_updates=total_updates(config),
             temperature=config.rollout.temperature,
             micro_tokens=update.micro_tokens,
-            dtype=roles.dtype_of(config.model),
+            dtype=building.dtype_of(config.model),
             ranks=ranks,
         )
-        if wants_reference(algorithm) and decoder.adapter is not None:
+        if needs_reference(algorithm) and decoder.adapter is not None:
             self.reference = Underneath(self.policy)
         self.objective = Objective(
             algorithm, norm_tokens=decided(config.rollout.max_tokens, "rollout.max_tokens") * max_turns

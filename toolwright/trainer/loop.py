@@ -23,11 +23,12 @@ from toolwright.runtime.reaper import attended
 from toolwright.runtime.roles import LearnerLost
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings
-from toolwright.trainer.assembly import assembled, prepare
 from toolwright.trainer.checkpointing import Checkpointer
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt, StopRequested
 from toolwright.trainer.measures import of_sample
+from toolwright.trainer.preparation import prepare
+from toolwright.trainer.roles import start_roles
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.run_log import RunLog
 from toolwright.trainer.sampling import GroupSampler, SampledStep
@@ -55,7 +56,7 @@ class TrainingLoop:
 
     def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
         prepared = prepare(config, tools)
-        self.config = config = prepared.brief.config  # with nothing in it that is `auto`
+        self.config = config = prepared.role_config.config  # with nothing in it that is `auto`
         self.decided = prepared.decided
         self.step_done = 0
         self.train_tasks, self.skipped_prompts = prepared.train, prepared.skipped
@@ -64,9 +65,9 @@ class TrainingLoop:
         self._first_order = self.order.state()
         self._running: asyncio.Task[Any] | None = None
         self.folder: RunFolder | None = None
-        self.roles = assembled(prepared.brief)
+        self.roles = start_roles(prepared.role_config)
         try:
-            self.roles.check([*self.train_tasks, *self.held_out_tasks])
+            self.roles.rewards.check([*self.train_tasks, *self.held_out_tasks])
         except BaseException:
             self.roles.close()
             raise
@@ -75,7 +76,7 @@ class TrainingLoop:
             self.roles,
             self.train_tasks,
             self.order,
-            turns=lambda task: most_turns(config.rollout, prepared.brief.tools, [task]),
+            turns=lambda task: most_turns(config.rollout, prepared.role_config.tools, [task]),
             greedy_baseline="reward_baseline" in advantages.needs(config.algorithm.adv_estimator),
         )
 
@@ -154,10 +155,10 @@ class TrainingLoop:
             except UserError as error:
                 evaluation_error = error  # raised once the step is written down
         with log.stage("record"):
-            log.folder.save_rollouts(number, sampled.attempts, self.roles.record)
+            log.folder.save_rollouts(number, sampled.attempts, self.roles.rollouts.record)
         total_s = time.perf_counter() - started
         metrics["throughput/tokens_per_s"] = sum(t.sampled_tokens for t in sampled.attempts) / total_s
-        metrics["weights_version"] = self.roles.weights_version
+        metrics["weights_version"] = self.roles.rollouts.weights_version
         times = {"time/score_s": sampled.score_s, "time/total_s": total_s}
         metrics = log.record(number, {**metrics, **log.runtime_metrics(number)}, times)
         if evaluation_error is not None:
@@ -172,10 +173,16 @@ class TrainingLoop:
 
     def learn(self, sampled: SampledStep, step: int) -> dict[str, float]:
         """Assign credit, update policy and critic, and publish the new weights to every engine."""
-        return self.roles.learn(sampled.trajectories, step, baselines=sampled.baselines)
+        rollouts, learners = self.roles.rollouts, self.roles.learners
+        rollouts.rest()
+        metrics = learners.learn(
+            sampled.trajectories, step, exact=rollouts.description["exact"], baselines=sampled.baselines
+        )
+        rollouts.publish(step)
+        return metrics
 
     def evaluate(self) -> dict[str, float]:
-        attempt, score = self.roles.attempt, self.roles.score
+        attempt, score = self.roles.rollouts.attempt, self.roles.rewards.score
         result, _ = self._run(held_out(self.config, self.held_out_tasks, attempt=attempt, score=score))
         return result
 
@@ -206,9 +213,9 @@ class TrainingLoop:
             "step": self.step_done,
             "order": self.order.state(),
             "tasks": self.tasks_digest,
-            "weights_version": self.roles.weights_version,
+            "weights_version": self.roles.rollouts.weights_version,
         }
-        self.roles.save(folder, self.step_done, own, keep=keep)
+        self.roles.learners.save(folder, self.step_done, own, keep=keep)
 
     def restore(self, path: Path) -> None:
         """Go on from a checkpoint."""
@@ -223,12 +230,14 @@ class TrainingLoop:
                 "the checkpoint is of other training tasks: resume with the task settings and files that the "
                 "run began with, or start a new run"
             )
-        self.roles.restore(path, version=version)
+        self.roles.learners.restore(path)
+        self.roles.rollouts.publish(version)
         self.step_done = step
 
     def renew(self) -> None:
         """Go back to before the first step, with a new learner in place of one that was lost."""
-        self.roles.renew()
+        self.roles.learners.renew()
+        self.roles.rollouts.publish(0)
         self.order.restore(self._first_order)
         self.step_done = 0
 
@@ -244,13 +253,13 @@ class TrainingLoop:
 
     @property
     def learner(self) -> Any:
-        """Of roles in this process."""
-        return self.roles.learner  # type: ignore[attr-defined]
+        """The policy's, of a run in this process."""
+        return self.roles.host.roles["policy"].learner
 
     @property
     def engine(self) -> Any:
-        """Of roles in this process."""
-        return self.roles.engine  # type: ignore[attr-defined]
+        """The rollout's, of a run in this process."""
+        return self.roles.host.roles["rollout"].engine
 
     def close(self) -> None:
         self.roles.close()

@@ -19,8 +19,8 @@ from toolwright.learner.budget import ON_A_CPU, SHARE, token_bytes
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Shape
 from toolwright.models.products import panel_columns
-from toolwright.trainer import roles
-from toolwright.trainer.learning import wants_critic, wants_reference
+from toolwright.trainer import building
+from toolwright.trainer.learning import needs_critic, needs_reference
 
 log = logging.getLogger(__name__)
 
@@ -48,21 +48,21 @@ def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
     """Of a run in one process."""
     model = config.model
     shape, count = _measured(model)
-    adapts, dtype = roles.adapts(model), roles.dtype_of(model)
+    adapts, dtype = building.adapts(model), building.dtype_of(model)
     trained = (model.lora.rank or 8) * shape.layers * shape.width * ADAPTED if adapts else count
     parts = {"weights": WEIGHT * count}
     if learns:
         parts["gradients"] = GRADIENT * trained
         parts["optimiser"] = MOMENTS * trained
-        if wants_reference(config.algorithm) and not adapts:
+        if needs_reference(config.algorithm) and not adapts:
             parts["reference"] = WEIGHT * count
-        if wants_critic(config.algorithm):
+        if needs_critic(config.algorithm):
             parts["critic"] = WEIGHT * count + (GRADIENT + MOMENTS) * trained
     if config.engine.name == "native":
         parts["matrices of the engine's own"] = _kept(model, shape, adapts)
         rows = _cached(config, shape, learns)
         parts[f"cache of {rows} × {shape.context} tokens"] = rows * slot_bytes(shape, dtype)
-    if config.engine.name == "vllm" and roles.pick_device(model.device).type == "cpu":
+    if config.engine.name == "vllm" and building.pick_device(model.device).type == "cpu":
         parts["vLLM's weights"] = dtype.itemsize * count
         parts["vLLM's cache"] = vllm.cache_bytes(shape, config.engine.slots, dtype)
     return MemoryPlan(parts)
@@ -70,7 +70,7 @@ def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
 
 def check(config: schema.Config, *, learns: bool = True) -> None:
     """A UserError for a run that there is no room for."""
-    needed, device = plan(config, learns=learns), roles.pick_device(config.model.device)
+    needed, device = plan(config, learns=learns), building.pick_device(config.model.device)
     there = free(device)
     if needed.total <= there:
         return
@@ -84,11 +84,11 @@ def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
     """Checked, and on a GPU with as many slots as there is room for beside all that the run will keep: the
     engine is there first, and would take what others need later."""
     check(config, learns=learns)
-    device = roles.pick_device(config.model.device)
+    device = building.pick_device(config.model.device)
     if device.type != "cuda" or config.engine.name != "native":
         return config
     shape, _ = _measured(config.model)
-    dtype, asked = roles.dtype_of(config.model), config.engine.slots
+    dtype, asked = building.dtype_of(config.model), config.engine.slots
     cached = _cached(config, shape, learns) * slot_bytes(shape, dtype)
     left = free(device) - plan(config, learns=learns).total + cached
     slots = fitting(asked, shape, dtype, rows=_engine_rows(config.model, shape), free=left)
@@ -117,13 +117,13 @@ def longest_context(
 
 def _holds(config: schema.Config, *, learns: bool, every_slot: bool) -> bool:
     """Whether there is room for the run, and for the way back through one of its longest sequences."""
-    model, device = config.model, roles.pick_device(config.model.device)
+    model, device = config.model, building.pick_device(config.model.device)
     shape, _ = _measured(model)
     left = free(device) - plan(config, learns=learns).total
     if every_slot:
         more = config.engine.slots - _cached(config, shape, learns)
         share = GPU_SHARE if device.type == "cuda" else 1.0
-        left = int(left * share) - max(0, more) * slot_bytes(shape, roles.dtype_of(model))
+        left = int(left * share) - max(0, more) * slot_bytes(shape, building.dtype_of(model))
     return left >= 0 and (not learns or left * SHARE >= shape.context * pass_bytes(model))
 
 
@@ -140,7 +140,7 @@ def pass_bytes(model: schema.Model) -> int:
     kept = token_bytes(shape)  # as if in two bytes a number
     if model.gradient_checkpointing:
         kept = kept // shape.layers + 2 * shape.layers * shape.width
-    return kept * roles.dtype_of(model).itemsize // 2
+    return kept * building.dtype_of(model).itemsize // 2
 
 
 def _remedy(config: schema.Config, needed: MemoryPlan, there: int, learns: bool) -> str:
@@ -148,7 +148,7 @@ def _remedy(config: schema.Config, needed: MemoryPlan, there: int, learns: bool)
     cache = sum(size for name, size in needed.parts.items() if "cache" in name)
     if needed.total - cache <= there:
         return "lower engine.slots or model.context"
-    if learns and config.model.path is not None and not roles.adapts(config.model):
+    if learns and config.model.path is not None and not building.adapts(config.model):
         return "learn an adapter with model.lora.rank=16, or take a smaller model"
     return "take a smaller model"
 
@@ -162,8 +162,8 @@ def free(device: torch.device) -> int:
 def _measured(model: schema.Model) -> tuple[Shape, int]:
     """The shape and the number of parameters, from what is written rather than loaded."""
     if model.path is not None:
-        base, _ = roles.folders(model)
-        shape = huggingface.read_shape(base, context=roles.cut_of(model), fast=roles.FAST[model.fast])
+        base, _ = building.folders(model)
+        shape = huggingface.read_shape(base, context=building.cut_of(model), fast=building.FAST[model.fast])
         return shape, weight_files.parameters(base)
     head_dim = model.width // model.heads
     # A character-level vocabulary is some hundred tokens, next to nothing.
@@ -198,7 +198,7 @@ def _kept(model: schema.Model, shape: Shape, adapts: bool) -> int:
     """Of an adapter's matrices as if every one had one; a forward of another's reads the model's own."""
     if not _is_fast(model):
         return 0
-    on_cpu, dtype = roles.pick_device(model.device).type == "cpu", roles.dtype_of(model)
+    on_cpu, dtype = building.pick_device(model.device).type == "cpu", building.dtype_of(model)
     panel = panel_columns() if on_cpu and dtype == torch.float32 else None
     size = WEIGHT * decoding.kept(shape, panel=panel, adapted=adapts)
     if _has_graphs(model, shape):  # which read copies, of embedding and output layer apart
@@ -210,12 +210,12 @@ def _kept(model: schema.Model, shape: Shape, adapts: bool) -> int:
 def _is_fast(model: schema.Model) -> bool:
     if model.path is None:
         return True
-    base, _ = roles.folders(model)
-    return huggingface.is_fast(base, context=roles.cut_of(model), fast=roles.FAST[model.fast])
+    base, _ = building.folders(model)
+    return huggingface.is_fast(base, context=building.cut_of(model), fast=building.FAST[model.fast])
 
 
 def _has_graphs(model: schema.Model, shape: Shape) -> bool:
-    device, dtype = roles.pick_device(model.device), roles.dtype_of(model)
+    device, dtype = building.pick_device(model.device), building.dtype_of(model)
     return by_graphs(shape, fast=_is_fast(model), dtype=dtype, device=device)
 
 
@@ -225,7 +225,7 @@ def _engine_rows(model: schema.Model, shape: Shape) -> CacheRows:
 
 def _cached(config: schema.Config, shape: Shape, learns: bool) -> int:
     """Sequences whose keys and values are kept; on a GPU the fewest there can be, see `fitted`."""
-    if roles.pick_device(config.model.device).type == "cpu":
+    if building.pick_device(config.model.device).type == "cpu":
         return _rows(config, learns)
     return _engine_rows(config.model, shape).least
 

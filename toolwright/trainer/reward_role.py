@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from toolwright import tasks as task_sets
 from toolwright.rewards import Scorer
-from toolwright.runtime.transport import AttemptSummary, TrajectoryTable, unpack
-from toolwright.tools.settings import sandbox_in
+from toolwright.tools.settings import Settings, sandbox_in
 from toolwright.trainer.role_config import RoleConfig
-from toolwright.trajectory import Task, as_groups
+from toolwright.trajectory import Task, Trajectory, as_groups
 
-
-def build_scorer(brief: RoleConfig, *, sandbox_url: str | None = None) -> Scorer:
-    """`sandbox_url`: of a server that tools here have, to run programs in as well."""
-    task_sets.TASKS.get(brief.config.task.name)  # a user's task file may register its scorer
-    return Scorer(brief.config.reward, default=brief.scorer, sandbox_url=sandbox_url)
+Verdict = tuple[float | None, dict[str, float], tuple[str, str] | None]  # reward, its parts, failure
 
 
 class RewardRole:
-    def __init__(self, brief: RoleConfig) -> None:
-        self.scorer = build_scorer(brief, sandbox_url=sandbox_in(brief.tools))
+    """`tools`: where one of them has a sandbox, programs are scored in the same one."""
+
+    def __init__(self, role_config: RoleConfig, tools: Settings) -> None:
+        config = role_config.config
+        task_sets.TASKS.get(config.task.name)  # a user's task file may register its scorer
+        self.scorer = Scorer(config.reward, default=role_config.scorer, sandbox_url=sandbox_in(tools))
 
     def check(self, tasks: Sequence[Task]) -> None:
         self.scorer.check(tasks)
 
-    async def score(self, parcel: TrajectoryTable) -> list[tuple[float | None, dict[str, float], Any]]:
-        """(reward, its parts, failure) of each attempt. A group is judged alone, whatever it came with."""
-        attempts = unpack(parcel)
+    async def score(self, attempts: Sequence[Trajectory]) -> list[Verdict]:
+        """Score each group alone, whatever it came with. The verdicts are set in the attempts, and returned
+        for whoever has them in another process."""
         await asyncio.gather(*(self.scorer.score(group.trajectories) for group in as_groups(attempts)))
-        return [(t.reward, t.reward_parts, AttemptSummary.of(t).failure) for t in attempts]
+        return [
+            (t.reward, t.reward_parts, (t.failure.kind, t.failure.message) if t.failure else None)
+            for t in attempts
+        ]
 
     def close(self) -> None:
         self.scorer.close()

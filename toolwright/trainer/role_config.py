@@ -1,13 +1,16 @@
-"""What every role is built from, and how one reaches another: data and names, without torch."""
+"""What every role is built from, and who builds them: data and names, without torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from toolwright.config import schema
+from toolwright.runtime.host import Rank
 from toolwright.tools.settings import Settings
+
+RemoteRole = Callable[[str], Any]  # a role of another process, by its name
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,19 @@ class RoleConfig:
     max_turns: int
 
 
-class RemoteRole(Protocol):
-    """A role in another process, by its name."""
+def build(
+    roles: dict[str, Any],
+    names: Sequence[str],
+    role_config: RoleConfig,
+    remote_role: RemoteRole | None,
+    rank: Rank,
+) -> None:
+    """Put the roles of these names into `roles`. A reward alone needs no torch, which is slow to load."""
+    if list(names) == ["reward"]:
+        from toolwright.trainer.reward_role import RewardRole
 
-    def ask(self, method: str, *arguments: Any) -> Any: ...
+        roles["reward"] = RewardRole(role_config, role_config.tools)
+        return
+    from toolwright.trainer.roles import RoleContext, build_roles
 
-
-Colleagues = Callable[[str], RemoteRole]
+    build_roles(roles, names, RoleContext(role_config, rank), remote_role)

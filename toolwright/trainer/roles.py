@@ -1,280 +1,297 @@
-"""The roles of a run, built from its configuration: models, engine, learner, reward. All in this process."""
+"""The roles of a run: the same classes in one process and in the actors of a Ray cluster.
+
+Each is built where it lives. Its methods take and return tensors, batches and trajectories; `runtime/wire.py`
+packs them where a call crosses between processes.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import re
-import string
-from collections.abc import Mapping, Sequence
+import copy
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import torch
+import numpy as np
 
-from toolwright import engines
-from toolwright.agents.rollout import seed_of
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
-from toolwright.config.auto import decided
 from toolwright.engines import Engine
 from toolwright.failures import UserError
-from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
-from toolwright.models.decoder import Decoder, Shape
-from toolwright.models.known import KNOWN, place_of
+from toolwright.learner.critic import Critic
+from toolwright.learner.policy import Frozen
+from toolwright.learner.ranks import ALONE, Ranks
+from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.tasks import TaskSet
-from toolwright.trajectory import Task
+from toolwright.runtime import host, tensors
+from toolwright.runtime.roles import Roles
+from toolwright.runtime.transport import Array
+from toolwright.tools.settings import served
+from toolwright.trainer import building, memory
+from toolwright.trainer.learning import (
+    Learner,
+    build_critic,
+    build_reference,
+    needs_critic,
+    needs_reference,
+)
+from toolwright.trainer.reward_role import RewardRole
+from toolwright.trainer.role_config import RemoteRole, RoleConfig
+from toolwright.trajectory import Arrived, Trajectory, unheard
 
-TINY_PARAMETERS = 4_000_000
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-COUNTED = 1024  # texts tokenised at a time
-FAST = {"auto": None, "yes": True, "no": False}
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-HAS_BFLOAT16 = (8, 0)  # compute capability of the first GPUs that multiply in it, Ampere's
+if TYPE_CHECKING:
+    from toolwright.learner.sharded_checkpoints import Saver
+    from toolwright.learner.sharding import RankGroup
 
-
-def use_processor(run: schema.RunConfig, decoder: Decoder) -> None:
-    """Threads that pay: a tiny model's products are over before a second thread has woken up, and beside a
-    GPU there is nothing larger."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    small = decoder.device.type != "cpu" or sum(p.numel() for p in decoder.parameters()) < TINY_PARAMETERS
-    torch.set_num_threads(run.threads or (1 if small else usable))
-    _keep_freed_memory()
-
-
-def _keep_freed_memory() -> None:
-    """Every step frees what the next one asks for again. Given back to the kernel in between, it comes back
-    as page faults, which cost a tenth of a step on a CPU."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):  # not the GNU C library
-        return
-    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-    mallopt(M_MMAP_THRESHOLD, 2**30)
+BUILDER = "toolwright.trainer.role_config:build"
 
 
-def pick_device(name: str, *, numbered: bool = False) -> torch.device:
-    """`numbered`: a GPU by its number, as process groups want it. Ray shows each actor its own ones alone."""
-    device = _named_device(name)
-    return torch.device("cuda", 0) if numbered and device == torch.device("cuda") else device
+def start_roles(role_config: RoleConfig, *, learns: bool = True) -> Roles:
+    """Start the roles where `runtime.name` says; without learning, no policy, reference and critic."""
+    config = role_config.config
+    names = required_roles(config) if learns else ["rollout", "reward"]
+    if config.runtime.name == "ray":
+        from toolwright.runtime.cluster import RayRoles
+
+        return RayRoles(BUILDER, role_config, names)
+    return Roles(BUILDER, replace(role_config, config=memory.fitted(config, learns=learns)), names)
 
 
-def _named_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"model.device={name!r} is not a device; write auto, cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"model.device={name} was asked for, but torch sees no CUDA device here")
-    return device
+def required_roles(config: schema.Config) -> list[str]:
+    """Those that the algorithm needs. The policy's adapter turned off is a reference already."""
+    names = ["rollout"]
+    if needs_reference(config.algorithm) and not building.adapts(config.model):
+        names.append("reference")
+    if needs_critic(config.algorithm):
+        names.append("critic")
+    return [*names, "policy", "reward"]
 
 
-def dtype_of(config: schema.Model) -> torch.dtype:
-    """In which matrices are multiplied. Weights are float32 always."""
-    return DTYPES[precision(config)]
+class RoleContext:
+    """What the roles of one process share: the model is built once, and colocated roles use the same one."""
 
+    def __init__(self, role_config: RoleConfig, rank: host.Rank = host.ALONE) -> None:
+        self.role_config, self.config, self.rank = role_config, role_config.config, rank
+        self.tools = role_config.tools  # once a rollout is here, with the servers that were started for them
+        self.restarted: list[str] = []  # what died beneath a role and was started again
 
-def precision(config: schema.Model) -> str:
-    if config.dtype != "auto":
-        return config.dtype
-    device = pick_device(config.device)
-    if config.path is None or device.type != "cuda":
-        return "float32"
-    base, _ = folders(config)
-    return fastest_precision(
-        device.type, torch.cuda.get_device_capability(device), parameters=weight_files.parameters(base)
-    )
+    @cached_property
+    def model(self) -> tuple[Decoder, Tokenizer]:
+        config, model = self.config, self.config.model
+        if self.rank.count > 1:  # whole in main memory; sharding takes its part of it to the device
+            model = model.model_copy(update={"device": "cpu"})
+        decoder, tokenizer = building.build_model(model, self.role_config.alphabet, seed=config.run.seed)
+        building.use_processor(config.run, decoder)
+        return decoder, tokenizer
 
+    @cached_property
+    def ranks(self) -> Ranks:
+        """Those that this process learns with. Of several, each waits here until all are there."""
+        if self.rank.count == 1:
+            return ALONE
+        from toolwright.learner.sharding import RankGroup
 
-def fastest_precision(kind: str, capability: tuple[int, int], *, parameters: int) -> str:
-    """bfloat16 is slower than float32 on a CPU, and gains nothing where a model is tiny."""
-    large = parameters >= TINY_PARAMETERS
-    return "bfloat16" if kind == "cuda" and capability >= HAS_BFLOAT16 and large else "float32"
-
-
-def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Decoder, Tokenizer]:
-    """The policy's decoder and tokenizer: a Hugging Face folder's, or fresh, a token a character."""
-    if config.path is not None:
-        base, _ = folders(config)
-        context_of(config)  # first of all it must be a model's folder
-        tokenizer = build_tokenizer(config, alphabet)
-        decoder = huggingface.load(base, context=cut_of(config), fast=FAST[config.fast])
-        _check_vocabulary(tokenizer, decoder.shape.vocab, base)
-        _adapt(decoder, config, seed=seed)
-    else:
-        tokenizer = Tokenizer.characters(alphabet)
-        shape = Shape(
-            vocab=tokenizer.size,
-            layers=config.layers,
-            width=config.width,
-            heads=config.heads,
-            kv_heads=config.kv_heads,
-            ffn=config.ffn,
-            context=decided(config.context, "model.context"),
-            head_dim=config.width // config.heads,
-            tied=config.tied,
-            qk_norm=config.qk_norm,
-            family="qwen3" if config.qk_norm else "llama",
-            extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
-        )
-        decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
-    decoder.recomputing(config.gradient_checkpointing)
-    return decoder.to(pick_device(config.device)), tokenizer
-
-
-def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
-    """Every token must have a row in the embedding; rows without a token are usual."""
-    added = tokenizer.backend.get_added_tokens_decoder()
-    beyond = [f"{token.content!r} is number {number}" for number, token in added.items() if number >= vocab]
-    if beyond or tokenizer.size > vocab:
-        which = f" ({beyond[0]})" if beyond else ""
-        raise UserError(
-            f"{base}: its tokenizer knows {tokenizer.size} tokens{which}, its model only {vocab}; take the "
-            "tokenizer that belongs to it, or give it rows by resize_token_embeddings of transformers"
+        config = self.config
+        address, _, port = self.rank.master.rpartition(":")
+        return RankGroup.join(
+            rank=self.rank.index,
+            size=self.rank.count,
+            address=address,
+            port=int(port),
+            device=building.pick_device(config.model.device, numbered=True),
+            timeout_s=config.runtime.stage_timeout_s,
+            offload=config.update.offload,
         )
 
+    @cached_property
+    def engine(self) -> Engine:
+        return building.build_engine(self.config, *self.model)
 
-def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:
-    """What a fresh character-level tokenizer must know: a tool may answer anything that can be typed."""
-    return tasks.alphabet + (string.printable if tools else "")
-
-
-def build_tokenizer(config: schema.Model, alphabet: str) -> Tokenizer:
-    """What `build_model` gives beside the decoder, without building that."""
-    if config.path is None:
-        return Tokenizer.characters(alphabet)
-    base, adapter = folders(config)
-    own = adapter is not None and (adapter / "tokenizer.json").is_file()
-    tokenizer = Tokenizer.load(adapter if own and adapter else base)
-    template_check.check(tokenizer)
-    return tokenizer
+    def rollout(self, stack: ExitStack) -> Rollout:
+        """`stack` ends the servers that tools needed."""
+        self.tools = stack.enter_context(served(self.role_config.tools, died=self.restarted.append))
+        return Rollout(self.config.rollout, self.engine, self.model[1], tools=self.tools)
 
 
-def context_of(config: schema.Model) -> int | None:
-    """The longest sequence of the model, read rather than built; None: as long as one wishes."""
-    if config.path is None:
-        return None if config.context == "auto" else config.context
-    base, _ = folders(config)
-    return huggingface.read_shape(base, context=cut_of(config), fast=FAST[config.fast]).context
-
-
-def cut_of(config: schema.Model) -> int | None:
-    """Where a model's positions end that has more of them; None: nowhere."""
-    return None if config.context == "auto" else config.context
-
-
-def folders(config: schema.Model) -> tuple[Path, Path | None]:
-    """Of the model, and of its adapter; `model.path` may name the adapter alone, which knows its base."""
-    folder, adapter = _folder("model.path", config.path), config.lora.path
-    alone = adapter_folder.is_adapter(folder)
-    if alone and adapter is not None:
-        raise UserError(
-            f"model.path={folder} is an adapter, and model.lora.path={adapter} another: set one of them"
-        )
-    if alone:
-        return adapter_folder.base_of(folder), folder
-    return folder, None if adapter is None else _folder("model.lora.path", adapter)
-
-
-def adapts(config: schema.Model) -> bool:
-    """Whether an adapter is learned, and not the model itself."""
-    return config.path is not None and (config.lora.rank is not None or folders(config)[1] is not None)
-
-
-def _folder(key: str, path: str | None) -> Path:
-    folder = Path(path or "").expanduser()
-    if not folder.is_dir():
-        raise UserError(f"{key}={path} is not a folder{_to_be_had(path or '')}")
-    return folder
-
-
-def _to_be_had(name: str) -> str:
-    """What is no folder may be a model's name."""
-    if name not in KNOWN and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
-        return ""
-    place = place_of(name)
-    if place.is_dir():
-        return f"; {place} is one"
-    return f"; as a model's name, `toolwright model get {name}` downloads it into {place}"
-
-
-def _adapt(decoder: Decoder, config: schema.Model, *, seed: int) -> None:
-    """The adapter that is asked for: one that is there, or a new one."""
-    base, adapter = folders(config)
-    rank, targets = config.lora.rank, config.lora.targets
-    if adapter is not None:
-        adapter_folder.load(decoder, adapter, base=base.resolve())
-        found = decoder.adapter
-        if rank is not None and found is not None and found.rank != rank:
-            raise UserError(f"model.lora.rank={rank}, but the adapter in {adapter} is of rank {found.rank}")
-    elif rank is not None:
-        modules = lora.matched(decoder, targets)
-        if not modules:
-            known = sorted({name.rpartition(".")[2] for name in decoder.adaptable()})
-            raise UserError(
-                f"model.lora.targets={targets}: {base} has no such matrices; it has {', '.join(known)}"
-            )
-        new = lora.Adapter(rank, config.lora.alpha, config.lora.alpha / rank, base=str(base.resolve()))
-        lora.attach(decoder, new, modules, seed=seed_of(seed, "adapter"))
-
-
-def export(
-    decoder: Decoder, tokenizer: Tokenizer, folder: Path, *, state: dict[str, Any] | None = None
+def build_roles(
+    roles: dict[str, Any], names: Sequence[str], context: RoleContext, remote_role: RemoteRole | None
 ) -> None:
-    """What was learned, as `transformers` or peft and vLLM read it. `state`: the weights, where the decoder
-    has only a part of them."""
-    if decoder.adapter is None:
-        huggingface.save(decoder, folder, state=state)
-    else:
-        adapter_folder.save(decoder, folder, state=state)
-    tokenizer.save(folder)
+    """Put the roles of these names into `roles`. The policy is built once its reference is copied from it."""
+
+    def role(name: str) -> Any:
+        return roles[name] if name in roles or remote_role is None else remote_role(name)
+
+    builders: dict[str, Callable[[], Any]] = {
+        "rollout": lambda: RolloutRole(context),
+        "reference": lambda: _reference(context, shared="policy" in names),
+        "critic": lambda: _critic(context),
+        "policy": lambda: PolicyRole(context, role),
+        "reward": lambda: RewardRole(context.role_config, context.tools),
+    }
+    for name in builders:
+        if name in names:
+            roles[name] = builders[name]()
+            if name == "rollout":
+                roles[name].start()
 
 
-def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> Engine:
-    build = engines.registry.get(config.engine.name).target
-    return build(config.engine, decoder=decoder, tokenizer=tokenizer, dtype=dtype_of(config.model))
+def _reference(context: RoleContext, *, shared: bool) -> Frozen:
+    """`shared`: the policy is in this process, and its decoder will move."""
+    decoder = context.model[0]
+    return build_reference(context.config, copy.deepcopy(decoder) if shared else decoder)
 
 
-def longest(texts: Sequence[str], tokenizer: Tokenizer) -> int:
-    """Tokens of the longest one. No token is shorter than a byte, so short texts need not be tokenised."""
-    most, left = 0, sorted(texts, key=lambda text: len(text.encode()), reverse=True)
-    while left and len(left[0].encode()) > most:
-        most = max(most, *tokenizer.lengths(left[:COUNTED]))
-        left = left[COUNTED:]
-    return most
+def _critic(context: RoleContext) -> Critic:
+    return build_critic(context.config, context.model[0])
 
 
-def fitting(
-    found: Sequence[Task],
-    texts: Sequence[str],
-    config: schema.TaskConfig,
-    tokenizer: Tokenizer,
-    *,
-    limit: int,
-    remedy: str,
-) -> list[Task]:
-    """The tasks whose openings, `texts`, are not too long; `task.long_prompts` says whether a long one is an
-    error. `remedy`: what to do where every one is."""
-    kept, least = [], 0
-    lengths = [len(text.encode()) for text in texts]
-    unsure = [index for index, length in enumerate(lengths) if length > limit]
-    for index, length in zip(unsure, tokenizer.lengths([texts[i] for i in unsure]), strict=True):
-        lengths[index] = length
-    for task, length in zip(found, lengths, strict=True):
-        if length > limit:
-            if config.long_prompts == "error":
-                raise UserError(
-                    f"task {task.id}: its prompt is longer than {limit} tokens, it has {length}, "
-                    "tools included; raise task.max_prompt_tokens or set task.long_prompts=skip"
-                )
-            least = min(least or length, length)
-            continue
-        kept.append(task)
-    if found and not kept:
-        raise UserError(
-            f"every prompt is longer than {limit} tokens, the shortest has {least}, tools included; "
-            f"{remedy}, or say less of the tools by rollout.tool_prompt"
+class RolloutRole:
+    """Attempts tasks with an engine and tools of its own."""
+
+    def __init__(self, context: RoleContext) -> None:
+        self.context, self.servers = context, ExitStack()
+        self.engine = context.engine
+        self.rollout: Rollout | None = None
+
+    def start(self) -> None:
+        """Apart from the constructor, so that the engine can be closed where this fails."""
+        self.rollout = self.context.rollout(self.servers)
+
+    async def run(
+        self,
+        requests: Sequence[AttemptRequest],
+        temperature: float | None,
+        arrived: Arrived = unheard,
+    ) -> list[Trajectory]:
+        """Every attempt, in order. `arrived` is called with each group when it is whole."""
+        assert self.rollout is not None
+        return await self.rollout.run(requests, temperature=temperature, arrived=arrived)
+
+    def load(self, weights: tensors.PublishedWeights) -> int:
+        """Put the published weights in place of the present ones; the checksum of what lies there now."""
+        found = tensors.load(self.context.model[0].learned_state(), weights)
+        self.engine.publish(weights.version)
+        return found
+
+    def check_engine(self) -> None:
+        """Before anything is learned that no engine could be given."""
+        if not self.engine.takes_weights:
+            raise UserError(
+                f"engine.name={self.context.config.engine.name}: its server takes no weights, so it can "
+                "evaluate and collect attempts, and cannot train; docs/engines.md says how a server is "
+                "made to"
+            )
+
+    def rest(self) -> None:
+        """Make room while the policy learns on the same device."""
+        self.engine.rest()
+
+    def publish(self, version: int) -> None:
+        """For an engine that stands on the policy's own tensors."""
+        self.engine.publish(version)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "exact": self.engine.exact,
+            "difference": getattr(self.engine, "difference", None),
+            "weights_version": self.engine.weights_version,
+        }
+
+    def awaits(self) -> str:
+        return "" if self.rollout is None else self.rollout.awaits()
+
+    def survived(self) -> list[str]:
+        """What died beneath it and was started again, since the last call."""
+        restarted, self.context.restarted[:] = list(self.context.restarted), []
+        return restarted
+
+    async def close(self) -> None:
+        """All of it, also where one of them fails to."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.servers.close)
+            stack.push_async_callback(self.engine.close)
+            if self.rollout is not None:
+                stack.push_async_callback(self.rollout.close)
+
+
+class PolicyRole:
+    """The learner. One that is alone asks reference and critic, here or in their own processes; one of
+    several ranks holds its part of them, beside its part of the policy."""
+
+    def __init__(self, context: RoleContext, role: Callable[[str], Any]) -> None:
+        others: dict[str, Any] = {}
+        if context.rank.count == 1:
+            needed = required_roles(context.config)
+            others = {name: role(name) for name in ("reference", "critic") if name in needed}
+        self.context = context
+        self.learner = Learner(
+            context.config,
+            context.model[0],
+            max_turns=context.role_config.max_turns,
+            ranks=context.ranks,
+            **others,
         )
-    return kept
+        self._taken: Sequence[Trajectory] = []
+
+    def describe(self) -> dict[str, Any]:
+        return {"parameters": sum(p.numel() for p in self.learner.policy.decoder.parameters())}
+
+    def take(self, trajectories: Sequence[Trajectory]) -> None:
+        """What the next step learns from: every rank has it before any of them begins."""
+        self._taken = trajectories
+
+    def learn(self, step: int, exact: bool, baselines: dict[str, float]) -> dict[str, float]:
+        """From what was taken."""
+        taken, self._taken = self._taken, []
+        return self.learner.learn(taken, step, exact=exact, baselines=baselines)
+
+    def weights(self, version: int) -> tuple[int, tensors.PublishedWeights]:
+        """For engines in other processes. All ranks gather them, and the first has them."""
+        found = self.learner.policy.weights()
+        if self.context.rank.index:
+            return 0, tensors.PublishedWeights(version, 0, np.empty(0, dtype=np.uint8))
+        published = tensors.publication(found, version)
+        return published.checksum, published
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return self.learner.state()
+
+    def restore(self, plain: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        self.learner.restore(plain, state)
+
+    @cached_property
+    def saver(self) -> Saver:
+        """Of several ranks."""
+        from toolwright.learner.sharded_checkpoints import Saver
+
+        return Saver(cast("RankGroup", self.context.ranks))
+
+    def save(self, folder: str, step: int, own: dict[str, Any], keep: int) -> None:
+        """Each rank writes its part of the checkpoint, while the next step runs."""
+        plain, state = self.learner.state()
+        self.saver.save(Path(folder), step, {**plain, **own}, state, keep=keep)
+
+    def settle(self) -> None:
+        """Wait until the checkpoint under way is in its place."""
+        self.saver.wait()
+
+    def restore_from(self, path: str) -> None:
+        """Each rank reads its part."""
+        from toolwright.learner import sharded_checkpoints
+
+        sharded_checkpoints.restore(Path(path), self.learner, self.saver.ranks)
+
+    def export(self, folder: str) -> None:
+        """As `transformers`, peft and vLLM read it. All ranks call it, and the first writes."""
+        self.learner.policy.export(Path(folder))
+        if self.context.rank.index == 0:
+            self.context.model[1].save(Path(folder))
+
+    def export_files(self) -> dict[str, Array]:
+        """The files of such a folder, by name, for a driver that may not see this machine's disk."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.export(folder)
+            return {p.name: np.fromfile(p, dtype=np.uint8) for p in Path(folder).iterdir()}

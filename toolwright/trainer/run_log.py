@@ -52,17 +52,18 @@ class RunLog:
     def announce(self) -> None:
         """Say what is about to run."""
         trainer, config, roles = self.trainer, self.config, self.trainer.roles
+        parameters = roles.learners.parameters
         self.say(f"run folder {self.folder.path}")
         self.say(
-            f"model of {roles.parameters:,} parameters, {len(trainer.train_tasks):,} training tasks, "
+            f"model of {parameters:,} parameters, {len(trainer.train_tasks):,} training tasks, "
             f"{len(trainer.held_out_tasks):,} held out"
         )
         self.say(batch_line(config))
-        if agreement := agreement_line(roles.difference):
+        if agreement := agreement_line(roles.rollouts.description["difference"]):
             self.say(agreement)
         for line in (*trainer.decided, checkpoint_line(config.checkpoint)):
             self.say(line)
-        if warning := rate_line(config, roles.parameters):
+        if warning := rate_line(config, parameters):
             self.say(warning)
         if roles.dashboard:
             self.say(f"Ray's dashboard {roles.dashboard}")

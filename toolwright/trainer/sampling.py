@@ -58,26 +58,26 @@ class GroupSampler:
 
     async def step(self, step: int) -> SampledStep:
         """Groups for one step; with dynamic sampling, in rounds until there are enough that can teach."""
-        chosen, wanted = self.config.algorithm.selection, self.config.rollout.prompts
+        chosen, prompts = self.config.algorithm.selection, self.config.rollout.prompts
         sampled = SampledStep()
-        while len(sampled.groups) < wanted and sampled.rounds < (
+        while len(sampled.groups) < prompts and sampled.rounds < (
             chosen.max_rounds if chosen.dynamic_sampling else 1
         ):
-            picks = self.order.take(wanted)
+            picks = self.order.take(prompts)
             await self._round(sampled, step, [self.tasks[i] for i in picks])
             sampled.rounds += 1
-        sampled.groups = sampled.groups[:wanted]
+        sampled.groups = sampled.groups[:prompts]
         return sampled
 
     async def _round(self, sampled: SampledStep, step: int, tasks: Sequence[Task]) -> None:
-        wanted, greedy = [], []
+        requests, greedy = [], []
         for place, task in enumerate(tasks):
             name = f"{step}.{sampled.rounds}.{place}"
             seed = seed_of(self.config.run.seed, name, task.id)
-            wanted += [AttemptRequest(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
+            requests += [AttemptRequest(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
             if self.greedy_baseline:
                 greedy.append(AttemptRequest(task, name, self.per_task, seed))
-        attempts, best, score_s = await self._scored(wanted, greedy)
+        attempts, best, score_s = await self._scored(requests, greedy)
         sampled.score_s += score_s
         for trajectory in best:
             if trajectory.failure is None and trajectory.reward is not None:
@@ -89,7 +89,7 @@ class GroupSampler:
             self._keep(sampled, group)
 
     async def _scored(
-        self, wanted: Sequence[AttemptRequest], greedy: Sequence[AttemptRequest]
+        self, requests: Sequence[AttemptRequest], greedy: Sequence[AttemptRequest]
     ) -> tuple[list[Trajectory], list[Trajectory], float]:
         """Both as attempted, a group scored while the next are sampled; and how long the last scores took
         once sampling was over. Each score is of one group alone, so it is the same whoever came first."""
@@ -98,10 +98,11 @@ class GroupSampler:
             async with asyncio.TaskGroup() as scoring:
 
                 def arrived(found: Sequence[Trajectory]) -> None:
-                    scoring.create_task(roles.score(found))
+                    scoring.create_task(roles.rewards.score(found))
 
-                attempts = await roles.attempt(wanted, arrived=arrived)
-                best = await roles.attempt(greedy, temperature=0.0, arrived=arrived) if greedy else []
+                attempt = roles.rollouts.attempt
+                attempts = await attempt(requests, arrived=arrived)
+                best = await attempt(greedy, temperature=0.0, arrived=arrived) if greedy else []
                 ended = time.perf_counter()
         except BaseExceptionGroup as several:  # what went wrong first has ended the rest
             raise several.exceptions[0] from None

@@ -40,7 +40,7 @@ from toolwright.runtime.reaper import attended
 from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
-from toolwright.trainer import defaults, memory, roles
+from toolwright.trainer import building, defaults, memory, preparation
 from toolwright.trainer.defaults import Decided
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt
@@ -76,9 +76,9 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
     """Demonstrations as the model will read them, and by them what the configuration leaves open."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=config.demonstrations is None)
     conversations = _conversations(config, tasks)
-    alphabet = roles.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
-    within = roles.context_of(config.model)  # first of all it must be a model's folder
-    tokenizer = roles.build_tokenizer(config.model, alphabet)
+    alphabet = preparation.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
+    within = building.context_of(config.model)  # first of all it must be a model's folder
+    tokenizer = building.build_tokenizer(config.model, alphabet)
     examples, openings = asyncio.run(_written(config, tokenizer, tools, conversations, tasks.held_out))
     rollout = config.rollout
     if rollout.max_tokens != "auto" and within is not None:  # what is shown may be shorter than attempts
@@ -91,7 +91,7 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
             rollout=rollout,
             update=schema.Update(micro_tokens=config.micro_tokens),
         ),
-        prompt=roles.longest(openings, tokenizer),
+        prompt=preparation.longest(openings, tokenizer),
         turns=most_turns(config.rollout, tools, tasks.held_out),
         demonstration=max((len(example.tokens) for example in examples), default=0),
     )
@@ -103,13 +103,13 @@ def _train(
 ) -> None:
     prepared = prepare(config, tools)
     fitted = memory.fitted(prepared.decided.config)
-    decoder, tokenizer = roles.build_model(fitted.model, prepared.alphabet, seed=config.run.seed)
-    roles.use_processor(config.run, decoder)
+    decoder, tokenizer = building.build_model(fitted.model, prepared.alphabet, seed=config.run.seed)
+    building.use_processor(config.run, decoder)
     examples, context = prepared.examples, decoder.shape.context
     fitting = [e for e in examples if len(e.tokens) <= context]
     if not fitting:
         raise UserError(f"no demonstration fits into model.context={context} tokens")
-    tried = roles.fitting(
+    tried = preparation.fitting(
         prepared.tasks.held_out,
         prepared.openings,
         fitted.task,
@@ -172,7 +172,7 @@ def _steps(
     room = folder.while_it_can_be_written(then="start again")
 
     def save() -> None:
-        folder.save_model(lambda fresh: roles.export(decoder, tokenizer, fresh))
+        folder.save_model(lambda fresh: building.export(decoder, tokenizer, fresh))
 
     with progress, Interrupt() as interrupt, room:
         progress.line(f"run folder {folder.path}")
@@ -209,7 +209,7 @@ class Student:
 
     def __init__(self, decoder: Decoder, config: schema.SupervisedConfig) -> None:
         self.decoder = decoder
-        self.dtype = roles.dtype_of(config.model)
+        self.dtype = building.dtype_of(config.model)
         self.budget = TokenBudget(config.micro_tokens, decoder)
         loosen(decoder, self.dtype)
         self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps)
@@ -282,7 +282,7 @@ class HeldOutJudge:
         tools: Settings,
     ) -> None:
         self.config, self.tasks = config, tasks
-        self.engine = roles.build_engine(config, decoder, tokenizer)
+        self.engine = building.build_engine(config, decoder, tokenizer)
         self.rollout = Rollout(config.rollout, self.engine, tokenizer, tools=tools)
         self.loop = asyncio.Runner()
         self.scorer: Scorer | None = None

@@ -18,7 +18,7 @@ from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.compose import Source, resolve
 from toolwright.learner.policy import Frozen
-from toolwright.trainer import roles
+from toolwright.trainer import building
 from toolwright.trainer.learning import Learner
 from toolwright.trajectory import Segment, Task, Trajectory
 from toolwright.workflow.pool import Experience
@@ -50,8 +50,8 @@ class EditPolicy:
         self, config: schema.Config, editor: Editor, *, every: int = 8, relative: bool = False
     ) -> None:
         self.config, self.editor, self.every, self.relative = config, editor, every, relative
-        decoder, self.tokenizer = roles.build_model(config.model, "", seed=config.run.seed)
-        roles.use_processor(config.run, decoder)
+        decoder, self.tokenizer = building.build_model(config.model, "", seed=config.run.seed)
+        building.use_processor(config.run, decoder)
         self.learner = Learner(config, decoder, max_turns=config.rollout.max_turns)
         self.began = Frozen.copy_of(self.learner.policy) if relative else self.learner.policy
         self.lessons = 0

@@ -1,4 +1,4 @@
-"""Dealing attempts to workers that may be lost, without any cluster."""
+"""Scheduling attempts over workers that may be lost, without any cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from toolwright.agents.rollout import AttemptRequest
 from toolwright.failures import InfrastructureFailure
-from toolwright.runtime.dealing import AttemptWorker, Dealer, Quarantine, WorkerLost
+from toolwright.runtime.scheduling import AttemptScheduler, AttemptWorker, Quarantine, WorkerLost
 from toolwright.trajectory import Task, Trajectory
 
 
@@ -38,7 +38,7 @@ def wanted(groups: int, samples: int = 2) -> list[AttemptRequest]:
     ]
 
 
-def deal(
+def schedule(
     workers: Sequence[Fake],
     asked: list[AttemptRequest],
     *,
@@ -51,13 +51,13 @@ def deal(
         lost.append((worker.name, count))
 
     quarantine = quarantine or Quarantine()
-    dealer = Dealer(lambda: workers, quarantine, room=room, lost=note, patience_s=0.5)
-    return asyncio.run(dealer.deal(asked, None)), lost
+    scheduler = AttemptScheduler(lambda: workers, quarantine, room=room, lost=note, patience_s=0.5)
+    return asyncio.run(scheduler.run(asked, None)), lost
 
 
 def test_everything_comes_back_in_order_and_everybody_has_work() -> None:
     workers, asked = [Fake("a"), Fake("b")], wanted(16)
-    found, lost = deal(workers, asked)
+    found, lost = schedule(workers, asked)
     assert [(t.group, t.index, t.seed) for t in found] == [(w.group, w.index, w.seed) for w in asked]
     assert all(worker.had for worker in workers)
     assert not lost
@@ -65,7 +65,7 @@ def test_everything_comes_back_in_order_and_everybody_has_work() -> None:
 
 def test_no_group_is_split() -> None:
     workers = [Fake("a"), Fake("b"), Fake("c")]
-    deal(workers, wanted(7, samples=3))
+    schedule(workers, wanted(7, samples=3))
     for worker in workers:
         for chunk in worker.had:
             assert all(chunk.count(task) == 3 for task in chunk)
@@ -74,7 +74,7 @@ def test_no_group_is_split() -> None:
 def test_whole_groups_are_told_of_as_they_come() -> None:
     heard: list[list[str]] = []
     workers = [Fake("a", dies=1), Fake("b")]
-    dealer = Dealer(
+    scheduler = AttemptScheduler(
         lambda: workers,
         Quarantine(),
         room=8,
@@ -82,36 +82,36 @@ def test_whole_groups_are_told_of_as_they_come() -> None:
         patience_s=0.5,
     )
     asked = wanted(16)
-    asyncio.run(dealer.deal(asked, None, lambda found: heard.append([t.group for t in found])))
+    asyncio.run(scheduler.run(asked, None, lambda found: heard.append([t.group for t in found])))
     assert len(heard) > 1
     assert sorted(group for groups in heard for group in groups) == sorted(one.group for one in asked)
     assert all(groups.count(group) == 2 for groups in heard for group in groups)
 
 
-def test_what_a_dead_worker_had_is_dealt_again() -> None:
+def test_what_a_dead_worker_had_is_run_again() -> None:
     workers, asked = [Fake("a", dies=1), Fake("b")], wanted(8)
-    found, lost = deal(workers, asked)
+    found, lost = schedule(workers, asked)
     assert [t.seed for t in found] == [w.seed for w in asked]
     assert all(t.failure is None for t in found)
     assert sum(count for _, count in lost) > 0
 
 
-def test_a_task_that_kills_twice_is_not_dealt_a_third_time() -> None:
+def test_a_task_that_kills_twice_is_not_run_a_third_time() -> None:
     workers, quarantine = [Fake("a", poison=["t3"]), Fake("b", poison=["t3"])], Quarantine()
-    found, _ = deal(workers, wanted(8), quarantine=quarantine)
+    found, _ = schedule(workers, wanted(8), quarantine=quarantine)
     assert {t.task.id for t in found if t.failure} == {"t3"}
     assert sum(worker.deaths for worker in workers) == 2
     assert list(quarantine.tasks) == ["t3"]
-    deal(workers, wanted(8), quarantine=quarantine)
+    schedule(workers, wanted(8), quarantine=quarantine)
     assert sum(worker.deaths for worker in workers) == 2
 
 
 def test_two_poisons_at_once_do_not_take_the_innocent_with_them() -> None:
     workers = [Fake(name, poison=["t1", "t2"]) for name in "ab"]
-    found, _ = deal(workers, wanted(12), room=64)
+    found, _ = schedule(workers, wanted(12), room=64)
     assert {t.task.id for t in found if t.failure} == {"t1", "t2"}
 
 
-def test_nobody_to_deal_to_is_an_error_in_time() -> None:
+def test_no_worker_at_all_is_an_error_in_time() -> None:
     with pytest.raises(InfrastructureFailure, match=r"no rollout worker for 0\.5 s"):
-        deal([], wanted(2))
+        schedule([], wanted(2))

@@ -1,0 +1,67 @@
+"""What crosses between processes: roles speak of trajectories, batches and tensors, and arrays travel.
+
+A role's methods take and return the same objects wherever they are called from. In one process they are
+called directly. Between two, `encode` and `decode` stand at both ends of every call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolwright.runtime.transport import Array, AttemptSummary, TrajectoryTable, pack, unpack
+from toolwright.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrajectoryRows:
+    """Trajectories that lie in the tables which follow it in a call."""
+
+    places: Array  # [trajectories, 2]: table and row, in order
+    rewards: Array  # [trajectories]
+
+    def of(self, tables: Sequence[TrajectoryTable]) -> list[Trajectory]:
+        whole = [unpack(table) for table in tables]
+        chosen = [whole[table][row] for table, row in self.places.tolist()]
+        for trajectory, reward in zip(chosen, self.rewards.tolist(), strict=True):
+            trajectory.reward = reward
+        return chosen
+
+
+def encode(value: Any) -> Any:
+    """Arrays in place of tensors and batches; attempts as what the driver selects by, and a table."""
+    if isinstance(value, list) and value and isinstance(value[0], Trajectory):
+        return [AttemptSummary.of(t) for t in value], pack(value)
+    if "torch" not in sys.modules:  # a process without it has no tensors, and need not load it
+        return value
+    from toolwright.batch import Batch
+    from toolwright.runtime import tensors
+
+    return PackedBatch(tensors.of_batch(value)) if isinstance(value, Batch) else tensors.packed(value)
+
+
+def decode(value: Any) -> Any:
+    if isinstance(value, TrajectoryTable):
+        return unpack(value)
+    if "torch" not in sys.modules:
+        return value
+    from toolwright.runtime import tensors
+
+    return tensors.to_batch(value.columns) if isinstance(value, PackedBatch) else tensors.unpacked(value)
+
+
+def encode_arguments(arguments: Sequence[Any]) -> list[Any]:
+    return [encode(argument) for argument in arguments]
+
+
+def decode_arguments(arguments: Sequence[Any]) -> list[Any]:
+    if arguments and isinstance(arguments[0], TrajectoryRows):
+        return [arguments[0].of(arguments[1:])]
+    return [decode(argument) for argument in arguments]

@@ -1,0 +1,227 @@
+"""Models, tokenizers and engines, built from a configuration on the device that it names."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolwright import engines
+from toolwright.agents.rollout import seed_of
+from toolwright.config import schema
+from toolwright.config.auto import decided
+from toolwright.engines import Engine
+from toolwright.failures import UserError
+from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
+from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.known import KNOWN, place_of
+from toolwright.models.tokenizer import Tokenizer
+
+TINY_PARAMETERS = 4_000_000
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+FAST = {"auto": None, "yes": True, "no": False}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+HAS_BFLOAT16 = (8, 0)  # compute capability of the first GPUs that multiply in it, Ampere's
+
+
+def use_processor(run: schema.RunConfig, decoder: Decoder) -> None:
+    """Threads that pay: a tiny model's products are over before a second thread has woken up, and beside a
+    GPU there is nothing larger."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    small = decoder.device.type != "cpu" or sum(p.numel() for p in decoder.parameters()) < TINY_PARAMETERS
+    torch.set_num_threads(run.threads or (1 if small else usable))
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Every step frees what the next one asks for again. Given back to the kernel in between, it comes back
+    as page faults, which cost a tenth of a step on a CPU."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # not the GNU C library
+        return
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+    mallopt(M_MMAP_THRESHOLD, 2**30)
+
+
+def pick_device(name: str, *, numbered: bool = False) -> torch.device:
+    """`numbered`: a GPU by its number, as process groups want it. Ray shows each actor its own ones alone."""
+    device = _named_device(name)
+    return torch.device("cuda", 0) if numbered and device == torch.device("cuda") else device
+
+
+def _named_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"model.device={name!r} is not a device; write auto, cpu, cuda or cuda:N") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"model.device={name} was asked for, but torch sees no CUDA device here")
+    return device
+
+
+def dtype_of(config: schema.Model) -> torch.dtype:
+    """In which matrices are multiplied. Weights are float32 always."""
+    return DTYPES[precision(config)]
+
+
+def precision(config: schema.Model) -> str:
+    if config.dtype != "auto":
+        return config.dtype
+    device = pick_device(config.device)
+    if config.path is None or device.type != "cuda":
+        return "float32"
+    base, _ = folders(config)
+    return fastest_precision(
+        device.type, torch.cuda.get_device_capability(device), parameters=weight_files.parameters(base)
+    )
+
+
+def fastest_precision(kind: str, capability: tuple[int, int], *, parameters: int) -> str:
+    """bfloat16 is slower than float32 on a CPU, and gains nothing where a model is tiny."""
+    large = parameters >= TINY_PARAMETERS
+    return "bfloat16" if kind == "cuda" and capability >= HAS_BFLOAT16 and large else "float32"
+
+
+def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Decoder, Tokenizer]:
+    """The policy's decoder and tokenizer: a Hugging Face folder's, or fresh, a token a character."""
+    if config.path is not None:
+        base, _ = folders(config)
+        context_of(config)  # first of all it must be a model's folder
+        tokenizer = build_tokenizer(config, alphabet)
+        decoder = huggingface.load(base, context=cut_of(config), fast=FAST[config.fast])
+        _check_vocabulary(tokenizer, decoder.shape.vocab, base)
+        _adapt(decoder, config, seed=seed)
+    else:
+        tokenizer = Tokenizer.characters(alphabet)
+        shape = Shape(
+            vocab=tokenizer.size,
+            layers=config.layers,
+            width=config.width,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            ffn=config.ffn,
+            context=decided(config.context, "model.context"),
+            head_dim=config.width // config.heads,
+            tied=config.tied,
+            qk_norm=config.qk_norm,
+            family="qwen3" if config.qk_norm else "llama",
+            extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
+        )
+        decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
+    decoder.recomputing(config.gradient_checkpointing)
+    return decoder.to(pick_device(config.device)), tokenizer
+
+
+def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
+    """Every token must have a row in the embedding; rows without a token are usual."""
+    added = tokenizer.backend.get_added_tokens_decoder()
+    beyond = [f"{token.content!r} is number {number}" for number, token in added.items() if number >= vocab]
+    if beyond or tokenizer.size > vocab:
+        which = f" ({beyond[0]})" if beyond else ""
+        raise UserError(
+            f"{base}: its tokenizer knows {tokenizer.size} tokens{which}, its model only {vocab}; take the "
+            "tokenizer that belongs to it, or give it rows by resize_token_embeddings of transformers"
+        )
+
+
+def build_tokenizer(config: schema.Model, alphabet: str) -> Tokenizer:
+    """What `build_model` gives beside the decoder, without building that."""
+    if config.path is None:
+        return Tokenizer.characters(alphabet)
+    base, adapter = folders(config)
+    own = adapter is not None and (adapter / "tokenizer.json").is_file()
+    tokenizer = Tokenizer.load(adapter if own and adapter else base)
+    template_check.check(tokenizer)
+    return tokenizer
+
+
+def context_of(config: schema.Model) -> int | None:
+    """The longest sequence of the model, read rather than built; None: as long as one wishes."""
+    if config.path is None:
+        return None if config.context == "auto" else config.context
+    base, _ = folders(config)
+    return huggingface.read_shape(base, context=cut_of(config), fast=FAST[config.fast]).context
+
+
+def cut_of(config: schema.Model) -> int | None:
+    """Where a model's positions end that has more of them; None: nowhere."""
+    return None if config.context == "auto" else config.context
+
+
+def folders(config: schema.Model) -> tuple[Path, Path | None]:
+    """Of the model, and of its adapter; `model.path` may name the adapter alone, which knows its base."""
+    folder, adapter = _folder("model.path", config.path), config.lora.path
+    alone = adapter_folder.is_adapter(folder)
+    if alone and adapter is not None:
+        raise UserError(
+            f"model.path={folder} is an adapter, and model.lora.path={adapter} another: set one of them"
+        )
+    if alone:
+        return adapter_folder.base_of(folder), folder
+    return folder, None if adapter is None else _folder("model.lora.path", adapter)
+
+
+def adapts(config: schema.Model) -> bool:
+    """Whether an adapter is learned, and not the model itself."""
+    return config.path is not None and (config.lora.rank is not None or folders(config)[1] is not None)
+
+
+def _folder(key: str, path: str | None) -> Path:
+    folder = Path(path or "").expanduser()
+    if not folder.is_dir():
+        raise UserError(f"{key}={path} is not a folder{_to_be_had(path or '')}")
+    return folder
+
+
+def _to_be_had(name: str) -> str:
+    """What is no folder may be a model's name."""
+    if name not in KNOWN and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
+        return ""
+    place = place_of(name)
+    if place.is_dir():
+        return f"; {place} is one"
+    return f"; as a model's name, `toolwright model get {name}` downloads it into {place}"
+
+
+def _adapt(decoder: Decoder, config: schema.Model, *, seed: int) -> None:
+    """The adapter that is asked for: one that is there, or a new one."""
+    base, adapter = folders(config)
+    rank, targets = config.lora.rank, config.lora.targets
+    if adapter is not None:
+        adapter_folder.load(decoder, adapter, base=base.resolve())
+        found = decoder.adapter
+        if rank is not None and found is not None and found.rank != rank:
+            raise UserError(f"model.lora.rank={rank}, but the adapter in {adapter} is of rank {found.rank}")
+    elif rank is not None:
+        modules = lora.matched(decoder, targets)
+        if not modules:
+            known = sorted({name.rpartition(".")[2] for name in decoder.adaptable()})
+            raise UserError(
+                f"model.lora.targets={targets}: {base} has no such matrices; it has {', '.join(known)}"
+            )
+        new = lora.Adapter(rank, config.lora.alpha, config.lora.alpha / rank, base=str(base.resolve()))
+        lora.attach(decoder, new, modules, seed=seed_of(seed, "adapter"))
+
+
+def export(
+    decoder: Decoder, tokenizer: Tokenizer, folder: Path, *, state: dict[str, Any] | None = None
+) -> None:
+    """What was learned, as `transformers` or peft and vLLM read it. `state`: the weights, where the decoder
+    has only a part of them."""
+    if decoder.adapter is None:
+        huggingface.save(decoder, folder, state=state)
+    else:
+        adapter_folder.save(decoder, folder, state=state)
+    tokenizer.save(folder)
+
+
+def build_engine(config: schema.Config, decoder: Decoder, tokenizer: Tokenizer) -> Engine:
+    build = engines.registry.get(config.engine.name).target
+    return build(config.engine, decoder=decoder, tokenizer=tokenizer, dtype=dtype_of(config.model))

@@ -1,0 +1,129 @@
+"""What is settled before a run starts: what `auto` means, which tasks fit, what roles are built from."""
+
+from __future__ import annotations
+
+import asyncio
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolwright import tasks as task_sets
+from toolwright.agents.agent_set import AgentSet
+from toolwright.agents.rollout import most_turns
+from toolwright.config import schema
+from toolwright.config.auto import decided
+from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.tasks import TaskSet
+from toolwright.tools.settings import Settings, settings_of
+from toolwright.trainer import building, defaults
+from toolwright.trainer.role_config import RoleConfig
+from toolwright.trajectory import Task
+
+COUNTED = 1024  # texts tokenised at a time
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    role_config: RoleConfig
+    train: list[Task]
+    held_out: list[Task]
+    skipped: int  # training prompts that are too long
+    skipped_held_out: int
+    decided: tuple[str, ...]  # lines about what was `auto`
+
+
+def prepare(config: schema.Config, tools: Settings | None = None, *, learns: bool = True) -> PreparedRun:
+    """Decide what is `auto` in the configuration. `tools`: settings in place of the configuration's.
+    `learns`: training tasks are needed as well."""
+    tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
+    tools = settings_of(config) if tools is None else tools
+    known_characters = alphabet(tasks, tools)
+    building.context_of(config.model)  # first of all it must be a model's folder
+    tokenizer = building.build_tokenizer(config.model, known_characters)
+    opening = asyncio.run(_openings(config.rollout, tokenizer, tools))
+    asked = tasks.train if learns else ()
+    texts = [[opening(task) for task in found] for found in (asked, tasks.held_out)]
+    known = defaults.depends_on_prompts(config)
+    made = defaults.decide(
+        config,
+        prompt=longest([*texts[0], *texts[1]], tokenizer) if known else 0,
+        turns=most_turns(config.rollout, tools, asked or tasks.held_out),
+        learns=learns,
+    )
+    config = made.config
+    limit = decided(config.task.max_prompt_tokens, "task.max_prompt_tokens")
+    train, held_out = (
+        fitting(found, said, config.task, tokenizer, limit=limit, remedy=made.remedy)
+        for found, said in zip((asked, tasks.held_out), texts, strict=True)
+    )
+    turns = most_turns(config.rollout, tools, train if learns else held_out)
+    return PreparedRun(
+        role_config=RoleConfig(config, tools, known_characters, tasks.scorer, max_turns=turns),
+        train=train,
+        held_out=held_out,
+        skipped=len(asked) - len(train),
+        skipped_held_out=len(tasks.held_out) - len(held_out),
+        decided=made.lines,
+    )
+
+
+async def _openings(
+    config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Settings
+) -> Callable[[Task], str]:
+    agents = AgentSet(config, tokenizer, tools=tools)
+    try:
+        return await agents.openings()
+    except InfrastructureFailure as error:
+        raise UserError(str(error)) from error  # before the first step, nothing is worth another try
+    finally:
+        await agents.tools.close()
+
+
+def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:
+    """What a fresh character-level tokenizer must know: a tool may answer anything that can be typed."""
+    return tasks.alphabet + (string.printable if tools else "")
+
+
+def longest(texts: Sequence[str], tokenizer: Tokenizer) -> int:
+    """Tokens of the longest one. No token is shorter than a byte, so short texts need not be tokenised."""
+    most, left = 0, sorted(texts, key=lambda text: len(text.encode()), reverse=True)
+    while left and len(left[0].encode()) > most:
+        most = max(most, *tokenizer.lengths(left[:COUNTED]))
+        left = left[COUNTED:]
+    return most
+
+
+def fitting(
+    found: Sequence[Task],
+    texts: Sequence[str],
+    config: schema.TaskConfig,
+    tokenizer: Tokenizer,
+    *,
+    limit: int,
+    remedy: str,
+) -> list[Task]:
+    """The tasks whose openings, `texts`, are not too long; `task.long_prompts` says whether a long one is an
+    error. `remedy`: what to do where every one is."""
+    kept, least = [], 0
+    lengths = [len(text.encode()) for text in texts]
+    unsure = [index for index, length in enumerate(lengths) if length > limit]
+    for index, length in zip(unsure, tokenizer.lengths([texts[i] for i in unsure]), strict=True):
+        lengths[index] = length
+    for task, length in zip(found, lengths, strict=True):
+        if length > limit:
+            if config.long_prompts == "error":
+                raise UserError(
+                    f"task {task.id}: its prompt is longer than {limit} tokens, it has {length}, "
+                    "tools included; raise task.max_prompt_tokens or set task.long_prompts=skip"
+                )
+            least = min(least or length, length)
+            continue
+        kept.append(task)
+    if found and not kept:
+        raise UserError(
+            f"every prompt is longer than {limit} tokens, the shortest has {least}, tools included; "
+            f"{remedy}, or say less of the tools by rollout.tool_prompt"
+        )
+    return kept
