@@ -280,11 +280,11 @@ def test_a_full_disk_at_any_other_time(
 
 def test_other_errors_of_the_system_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
     folder = RunFolder.claim(configured(f"run.dir={tmp_path}").run, made_of=["x"])
-    with pytest.raises(PermissionError), folder.while_it_can_be_written(then="go on"):
+    with pytest.raises(PermissionError), folder.explaining_write_errors(then="go on"):
         raise PermissionError(13, "Permission denied")
     with (
         pytest.raises(UserError, match="make room, then go on"),
-        folder.while_it_can_be_written(then="go on"),
+        folder.explaining_write_errors(then="go on"),
     ):
         raise OSError(28, "No space left on device")
 

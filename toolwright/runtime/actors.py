@@ -153,7 +153,7 @@ class ActorSlot:
         self.on_start: dict[str, Callable[[ActorSlot], None]] = {}
         self.incarnation = 0
         self.identity: Identity | None = None
-        self.last: tuple[float, Pulse] | None = None  # when it was last heard, and what it said
+        self.last: tuple[float, Pulse] | None = None  # when it last answered, and what
         self.rank = ALONE
         self.waits: list[str] = []  # for what the driver waits of it
         self._handle: Any = None
@@ -188,7 +188,7 @@ class ActorSlot:
         so that what it is given does not change."""
         with self._lock:
             if self._retired:
-                raise Lost("it is not wanted any more")
+                raise Lost("it was retired")
             self.create()
             self.incarnation += 1
             self._fresh = False
@@ -320,7 +320,7 @@ class ActorSlot:
             )
 
     def end(self) -> None:
-        """The process is gone afterwards, even one that is frozen and hears nothing."""
+        """The process is gone afterwards, even one that is frozen."""
         self._fresh = False
         if self._handle is None:
             return

@@ -53,7 +53,7 @@ class RayRoles(Roles):
 
     def _open(self, config: schema.Config) -> None:
         self.session.open()
-        self.dashboard = self.session.dashboard
+        self.dashboard = self.session.cluster.dashboard
         self.pool.place()
         self.learners: RayLearners = RayLearners(
             list(self.pool.slots.values()),

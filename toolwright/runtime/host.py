@@ -1,4 +1,4 @@
-"""The roles of one process: it holds them, calls their methods, and tells from the side what it is doing."""
+"""The roles of one process: it holds them, calls their methods, and says what it is doing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALONE = Rank()
 
 @dataclass(frozen=True)
 class Pulse:
-    """What an actor tells when asked."""
+    """What an actor answers when it is watched."""
 
     stages: list[tuple[str, float]]  # name and seconds so far of what is under way
     awaits: str

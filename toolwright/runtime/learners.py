@@ -179,17 +179,17 @@ class RayLearners(Learners):
 
     def _lost(self, what: str) -> LearnerLost:
         """Whoever is no more is named; the others are only ended."""
-        asked = [(slot, slot.incarnation, slot.pulse()) for slot in self.slots if slot.ready]
-        if asked:
-            ray.wait([ref for *_, ref in asked], num_returns=len(asked), timeout=PULSE_S)
-        for slot, incarnation, ref in asked:
+        pulses = [(slot, slot.incarnation, slot.pulse()) for slot in self.slots if slot.ready]
+        if pulses:
+            ray.wait([ref for *_, ref in pulses], num_returns=len(pulses), timeout=PULSE_S)
+        for slot, incarnation, ref in pulses:
             if _gone(ref):
                 self.replace(slot, incarnation, f"died; {what}")
         self._end()
         return LearnerLost(what)
 
     def _end(self) -> None:
-        """Of those that are still there nothing is wanted any more."""
+        """End those that are still there."""
         for slot in self.slots:
             slot.give_up(slot.incarnation)
         for slot in self.slots:
@@ -197,7 +197,7 @@ class RayLearners(Learners):
 
 
 def _gone(ref: Any) -> bool:
-    """Whether it was asked of a process that is no more."""
+    """Whether the process that was to answer is gone."""
     done, _ = ray.wait([ref], timeout=0, fetch_local=False)
     if not done:
         return False

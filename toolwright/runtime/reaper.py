@@ -3,13 +3,13 @@
 Ray ends some of its processes with a driver that is killed -9, and leaves the others to notice. Every
 process of a run carries its mark in its environment; some of Ray's write their title over it, and are known
 by the log that they hold open in the folder of the session, which Ray names after the driver's pid. When the
-driver is no more, for whatever reason, Ray's own that are still there are killed, since they have nothing to
-save and pay no heed to less; others, a tool's server say, are told to end, and killed if they have not after
-a moment. A driver that says farewell first has ended its own; of one that did not, anything may still be on
-its way. Started as a file of its own, so that it costs no import.
+driver is gone, for whatever reason, Ray's processes are killed: they have nothing to save and ignore SIGTERM.
+Others, a tool's server for example, get SIGTERM, and SIGKILL if they are still there after a moment. A driver
+that said `ENDED` has ended its own processes; of one that did not, some may still be starting. The reaper is
+started as a file of its own, so that it costs no import.
 
-It also hears of the driver's signals, from the C code that receives them: of a second Ctrl-C it gives the
-driver a moment and kills it then, since a thread that keeps the interpreter busy lets no handler run.
+It also receives the driver's signals, from the C code that catches them. After a second Ctrl-C it gives the
+driver a moment and then kills it, since a thread that keeps the interpreter busy lets no handler run.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 MARK = "TOOLWRIGHT_RUN"
-GRACE_S = 3.0  # between being told to end and being killed
+GRACE_S = 3.0  # between SIGTERM and SIGKILL
 INSISTENCE_S = 30.0  # in all, for those that come to light one after the other
 # A process that is just being started shows no environment for a moment: that there is none has to last.
 QUIET_S = 2.0
 LOOK_AGAIN_S = 0.1
-FAREWELL = b"ended"  # look whether anything is left
-DISMISSAL = b"dismissed"  # nothing is to be ended: what is left may serve the next run
+ENDED = b"ended"  # look whether anything is left
+DISMISSED = b"dismissed"  # nothing is to be ended: what is left may serve the next run
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# For a driver that was told twice to stop: until it leaves as it is, and until it is killed.
-LEAVING_S, PATIENCE_S = 0.7, 1.5
+# For a driver that got two signals to stop: until it exits as it is, and until it is killed.
+EXIT_S, PATIENCE_S = 0.7, 1.5
 IS_THE_PROCESS = __name__ == "__main__" and len(sys.argv) == 5
 # As Ray writes it; a session from before is somebody else's. Said by the driver, since on a busy machine this
 # process may begin later than the session does.
@@ -45,36 +45,36 @@ class Reaper:
     """`signals`: where a byte for each of the driver's signals goes; its number."""
 
     def __init__(self, mark: str) -> None:
-        heard, self.signals = os.pipe()
+        reader, self.signals = os.pipe()
         os.set_blocking(self.signals, False)
-        words = [mark, str(os.getpid()), str(heard), time.strftime("%Y-%m-%d_%H-%M-%S")]
+        arguments = [mark, str(os.getpid()), str(reader), time.strftime("%Y-%m-%d_%H-%M-%S")]
         self.process = subprocess.Popen(
-            [sys.executable, "-ISc", f"exec(open({__file__!r}).read())", *words],
+            [sys.executable, "-ISc", f"exec(open({__file__!r}).read())", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            pass_fds=[heard],
+            pass_fds=[reader],
             env={name: value for name, value in os.environ.items() if name != MARK},  # it is nobody's to end
             start_new_session=True,  # Ctrl-C is not meant for it
         )
-        os.close(heard)
+        os.close(reader)
 
-    def close(self, words: bytes = FAREWELL) -> None:
+    def close(self, message: bytes = ENDED) -> None:
         with suppress(OSError):
-            self.process.communicate(words)
+            self.process.communicate(message)
         os.close(self.signals)
 
 
 @contextmanager
-def attended() -> Iterator[None]:
-    """What this process starts within does not outlive it, however it ends; and told twice to stop, it ends
-    in less than two seconds, whatever it is doing."""
+def reap_children() -> Iterator[None]:
+    """What this process starts within does not outlive it, however it ends. After a second signal to stop, it
+    ends in less than two seconds, whatever it is doing."""
     import threading
     import uuid
 
     mark = uuid.uuid4().hex
     reaper, outer = Reaper(mark), os.environ.get(MARK)
     os.environ[MARK] = mark
-    _attending.append(reaper)
+    _reapers.append(reaper)
     main = threading.current_thread() is threading.main_thread()
     before = signal.set_wakeup_fd(reaper.signals, warn_on_full_buffer=False) if main else -1
     try:
@@ -82,29 +82,29 @@ def attended() -> Iterator[None]:
     finally:
         if main:
             signal.set_wakeup_fd(before)
-        while _leaving:
-            _leaving.pop().cancel()
-        _attending.remove(reaper)
+        while _exit_timers:
+            _exit_timers.pop().cancel()
+        _reapers.remove(reaper)
         if outer is None:
             os.environ.pop(MARK, None)
         else:
             os.environ[MARK] = outer
-        reaper.close(DISMISSAL)
+        reaper.close(DISMISSED)
 
 
-_attending: list[Reaper] = []  # in this process, the innermost last
-_leaving: list[Any] = []  # timers, until what is attended has ended
+_reapers: list[Reaper] = []  # in this process, the innermost last
+_exit_timers: list[Any] = []  # until the block has ended
 
 
-def leave_soon(status: int) -> None:
+def exit_soon(status: int) -> None:
     """End this process with this status unless it has cleared up in a moment; its reaper does the rest.
-    Nothing where nobody attends it."""
+    Does nothing without a reaper."""
     import threading
 
-    if _attending:
-        _leaving.append(threading.Timer(LEAVING_S, os._exit, [status]))
-        _leaving[-1].daemon = True
-        _leaving[-1].start()
+    if _reapers:
+        _exit_timers.append(threading.Timer(EXIT_S, os._exit, [status]))
+        _exit_timers[-1].daemon = True
+        _exit_timers[-1].start()
 
 
 def carries(pid: int, mark: str) -> bool:
@@ -143,7 +143,7 @@ def of_session(pid: int, driver: int) -> bool:
     return False
 
 
-def tell(pid: int, mark: str, driver: int, number: int) -> None:
+def send_signal(pid: int, mark: str, driver: int, number: int) -> None:
     """A signal to the process that is ours, never to another that has its number by now."""
     with suppress(OSError):
         process = os.pidfd_open(pid)
@@ -154,15 +154,15 @@ def tell(pid: int, mark: str, driver: int, number: int) -> None:
             os.close(process)
 
 
-def last_words(driver: int, signals: int) -> bytes:
+def wait_for_driver(driver: int, signals: int) -> bytes:
     """What the driver said before it closed the pipe, or died: a process that it forked may hold the pipe
-    open for as long as it likes. A driver that was told twice to stop and goes on is killed here."""
+    open for as long as it likes. A driver that goes on after two signals to stop is killed here."""
     watched, stdin = select.poll(), sys.stdin.fileno()
     watched.register(stdin, select.POLLIN)
     watched.register(signals, select.POLLIN)
     with suppress(OSError, AttributeError):  # it is gone already; there is no such call on this system
         watched.register(os.pidfd_open(driver), select.POLLIN)
-    said, stops = b"", 0
+    message, stops = b"", 0
     limit: float | None = None
     while os.getppid() == driver:
         left = None if limit is None else max(0.0, limit - time.monotonic()) * 1000
@@ -171,32 +171,32 @@ def last_words(driver: int, signals: int) -> bytes:
             os.kill(driver, signal.SIGKILL)  # still our parent: its number is nobody else's
             break
         if signals in ready:
-            heard = os.read(signals, 4096)
-            stops += sum(number in STOPPING for number in heard)
+            received = os.read(signals, 4096)
+            stops += sum(number in STOPPING for number in received)
             if stops > 1 and limit is None:
                 limit = time.monotonic() + PATIENCE_S
-            if not heard:
+            if not received:
                 watched.unregister(signals)
         elif stdin in ready:
-            heard = os.read(stdin, 4096)
-            if not heard:
+            received = os.read(stdin, 4096)
+            if not received:
                 break
-            said += heard
+            message += received
         elif ready:
             break
     os.set_blocking(stdin, False)  # it may have said more before it died
     with suppress(BlockingIOError):
-        said += os.read(stdin, 4096)
-    return said
+        message += os.read(stdin, 4096)
+    return message
 
 
 def main(mark: str, driver: int, signals: int) -> None:
-    last = last_words(driver, signals)
-    if last == DISMISSAL:
+    last = wait_for_driver(driver, signals)
+    if last == DISMISSED:
         return
-    quiet_s = 0.0 if last == FAREWELL else QUIET_S
+    quiet_s = 0.0 if last == ENDED else QUIET_S
     begun = last_seen = time.monotonic()
-    told: dict[int, float] = {}  # when each was told to end
+    ended_at: dict[int, float] = {}  # when each got SIGTERM
     while (now := time.monotonic()) < begun + GRACE_S + INSISTENCE_S:
         left = marked(mark, driver)
         if left:
@@ -204,10 +204,10 @@ def main(mark: str, driver: int, signals: int) -> None:
         elif now >= last_seen + quiet_s:
             return
         for pid in left:
-            if of_ray(pid) or now >= told.setdefault(pid, now) + GRACE_S:
-                tell(pid, mark, driver, signal.SIGKILL)
-            elif told[pid] == now:  # once: some take a second time for haste
-                tell(pid, mark, driver, signal.SIGTERM)
+            if of_ray(pid) or now >= ended_at.setdefault(pid, now) + GRACE_S:
+                send_signal(pid, mark, driver, signal.SIGKILL)
+            elif ended_at[pid] == now:  # once: some take a second SIGTERM for haste
+                send_signal(pid, mark, driver, signal.SIGTERM)
         time.sleep(LOOK_AGAIN_S)
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +25,61 @@ if TYPE_CHECKING:
     from toolwright.config import schema
 
 
+class RayCluster:
+    """The cluster at an address, else one of its own on this machine. Closes only what it opened."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address or os.environ.get("RAY_ADDRESS")
+        self.dashboard: str | None = None
+        self._opened = False
+        self._reaper: Reaper | None = None
+
+    def open(self, folders: Sequence[Path] = (), modules: Callable[[], list[str]] = list) -> None:
+        """`folders` hold the user's code: workers on this machine import from them. `modules` lists what
+        workers of another cluster are sent instead."""
+        if ray.is_initialized():
+            return
+        self._opened = True
+        common: dict[str, Any] = {
+            "namespace": NAMESPACE,
+            "log_to_driver": False,
+            "logging_level": logging.ERROR,
+        }
+        if self.address is None:
+            mark = uuid.uuid4().hex
+            self._reaper = Reaper(mark)
+            inherited = os.environ.get("PYTHONPATH")
+            paths = [*user_code.python_path(), *map(str, folders), *([inherited] if inherited else [])]
+            own = {"PYTHONPATH": os.pathsep.join(paths), "RAY_USAGE_STATS_ENABLED": "0", MARK: mark}
+            with _environment(own):
+                try:
+                    context = ray.init(address="local", include_dashboard=False, **common)
+                except OSError as error:  # its folder is full, say, or cannot be written to
+                    raise UserError(f"Ray cannot be started on this machine: {error}") from error
+        else:
+            package = Path(__file__).resolve().parents[1]  # sent unless it is installed there
+            sent = [*modules(), *([] if "site-packages" in package.parts else [str(package)])]
+            runtime_env = {"py_modules": sent, "excludes": ["__pycache__", "*.pyc"]} if sent else {}
+            try:
+                context = ray.init(address=self.address, runtime_env=runtime_env, **common)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise UserError(
+                    f"runtime.address={self.address}: no Ray cluster can be joined there: {error}"
+                ) from None
+        self.dashboard = f"http://{context.dashboard_url}" if context.dashboard_url else None
+
+    def close(self) -> None:
+        if self._opened and ray.is_initialized():
+            ray.shutdown()
+        if self._reaper is not None:
+            self._reaper.close()
+
+
 class RaySession:
-    """Opened before any actor and closed after the last; closes only what it opened."""
+    """The cluster of a run with roles, and the user's code that its workers need."""
 
     def __init__(self, config: schema.Runtime, role_config: Any) -> None:
-        self.config = config
+        self.cluster = RayCluster(config.address)
         tree = user_code.absolute(role_config.config.model_dump())
         self.role_config = replace(
             role_config,
@@ -38,63 +88,19 @@ class RaySession:
         )
         self.folders = user_code.folders([self.role_config.config.model_dump(), self.role_config.tools])
         self.moved: dict[str, str] = {str(folder): "" for folder in self.folders}
-        self.mine = False
-        self.dashboard: str | None = None
         self._staged: Path | None = None
-        self._reaper: Reaper | None = None
 
     def open(self) -> None:
-        if ray.is_initialized():
-            return
-        self.mine = True
-        address = self.config.address or os.environ.get("RAY_ADDRESS")
-        common: dict[str, Any] = {
-            "namespace": NAMESPACE,
-            "log_to_driver": False,
-            "logging_level": logging.ERROR,
-        }
-        if address is None:
-            mark = uuid.uuid4().hex
-            self._reaper = Reaper(mark)
-            with _environment({**self._local_environment(), MARK: mark}):
-                try:
-                    context = ray.init(address="local", include_dashboard=False, **common)
-                except OSError as error:  # its folder is full, say, or cannot be written to
-                    raise UserError(f"Ray cannot be started on this machine: {error}") from error
-        else:
-            try:
-                context = ray.init(address=address, runtime_env=self._sent_along(), **common)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UserError(
-                    f"runtime.address={address}: no Ray cluster can be joined there: {error}"
-                ) from None
-        url = context.dashboard_url
-        self.dashboard = f"http://{url}" if url else None
+        self.cluster.open(self.folders, self._stage)
 
-    def _local_environment(self) -> dict[str, str]:
-        """Workers see the driver's modules; nothing has to be copied on one machine."""
-        paths = [*user_code.python_path(), *map(str, self.folders)]
-        there = os.environ.get("PYTHONPATH", "")
-        return {
-            "PYTHONPATH": os.pathsep.join([*paths, *([there] if there else [])]),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
-
-    def _sent_along(self) -> dict[str, Any]:
-        """Ray's runtime environment: the user's folders, and this package unless it is installed there."""
+    def _stage(self) -> list[str]:
+        """Copies of the user's folders, to be sent along."""
         self._staged = Path(tempfile.mkdtemp(prefix="toolwright-"))
         self.moved = user_code.stage(self.folders, self._staged)
-        modules = [str(self._staged / user_code.PACKAGE)] if self.moved else []
-        package = Path(__file__).resolve().parents[1]
-        if "site-packages" not in package.parts:
-            modules.append(str(package))
-        return {"py_modules": modules, "excludes": ["__pycache__", "*.pyc"]} if modules else {}
+        return [str(self._staged / user_code.PACKAGE)] if self.moved else []
 
     def close(self) -> None:
-        if self.mine and ray.is_initialized():
-            ray.shutdown()
-        if self._reaper is not None:
-            self._reaper.close()
+        self.cluster.close()
         if self._staged is not None:
             shutil.rmtree(self._staged, ignore_errors=True)
 
@@ -102,35 +108,12 @@ class RaySession:
 @contextmanager
 def joined(address: str | None) -> Iterator[None]:
     """Ray for work without roles: the cluster at this address, or one of its own on this machine."""
-    if ray.is_initialized():
-        yield
-        return
-    address = address or os.environ.get("RAY_ADDRESS")
-    common: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.ERROR}
-    reaper = None
+    cluster = RayCluster(address)
     try:
-        if address is None:
-            mark = uuid.uuid4().hex
-            reaper = Reaper(mark)
-            paths = os.pathsep.join([*user_code.python_path(), os.environ.get("PYTHONPATH", "")])
-            with _environment({"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0", MARK: mark}):
-                ray.init(address="local", include_dashboard=False, **common)
-        else:
-            package = Path(__file__).resolve().parents[1]
-            installed = "site-packages" in package.parts
-            sent = {} if installed else {"py_modules": [str(package)], "excludes": ["__pycache__", "*.pyc"]}
-            try:
-                ray.init(address=address, runtime_env=sent, **common)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UserError(
-                    f"runtime.address={address}: no Ray cluster can be joined there: {error}"
-                ) from None
+        cluster.open()
         yield
     finally:
-        if ray.is_initialized():
-            ray.shutdown()
-        if reaper is not None:
-            reaper.close()
+        cluster.close()
 
 
 def alive_nodes() -> set[str]:

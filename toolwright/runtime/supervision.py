@@ -1,4 +1,4 @@
-"""A watch over every actor: it is asked how it goes, and one that is dead, frozen or stuck is replaced."""
+"""A watch over every actor: one that is dead, frozen or stuck is replaced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_OFTEN_S, LEAST_OFTEN_S = 0.2, 2.0
-STACK_S = 3.0  # for a stuck actor to tell where it is
+STACK_S = 3.0  # for a stuck actor to say where it is
 
 
 class Supervisor(threading.Thread):

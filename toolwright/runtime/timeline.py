@@ -37,7 +37,7 @@ class Open:
 
 
 class Stages:
-    """What a process is doing, as it tells whoever asks, and what it has done."""
+    """What a process is doing, and what it has done."""
 
     def __init__(self, who: str) -> None:
         self.who = who
@@ -114,7 +114,7 @@ def gpu_use() -> float | None:
 
 
 def use(events: Sequence[Event]) -> dict[str, float]:
-    """Cores and GPUs in use by stage, and the seconds of each: what metrics.jsonl tells."""
+    """Cores and GPUs in use by stage, and the seconds of each: as metrics.jsonl has it."""
     metrics: dict[str, float] = {}
     for stage in sorted({event.stage for event in events}):
         mine = [event for event in events if event.stage == stage]

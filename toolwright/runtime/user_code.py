@@ -105,7 +105,7 @@ def arrive(moved: Mapping[str, str]) -> dict[str, str]:
 
 
 def relocated(tree: Any, here: Mapping[str, str]) -> Any:
-    """What a role is told, with its files named where they are here."""
+    """A role's configuration, with its files named where they are here."""
     moves = {folder: place for folder, place in here.items() if folder != place}
     if not moves:
         return tree

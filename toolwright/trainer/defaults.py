@@ -29,17 +29,17 @@ def decide(
     config: schema.Config, *, prompt: int, turns: int, learns: bool = True, demonstration: int = 0
 ) -> Decided:
     """`prompt`, `demonstration`: tokens of the longest. `turns`: the most that an attempt may take."""
-    stated, asked, most = config.model.context, config.rollout.max_tokens, config.task.max_prompt_tokens
+    stated, max_tokens, most = config.model.context, config.rollout.max_tokens, config.task.max_prompt_tokens
     prompt = prompt if most == "auto" else min(prompt, most)
     config = _changed(config, "model", dtype=building.precision(config.model))
     context, why, remedy = _context(config, prompt, turns, learns, demonstration)
     lines = [why] if why else []
     whole = min(filter(None, (context, config.rollout.max_total_tokens)))
-    answer = _answer(prompt, whole) if asked == "auto" else asked
-    if asked == "auto":
+    answer = _answer(prompt, whole) if max_tokens == "auto" else max_tokens
+    if max_tokens == "auto":
         lines.append(f"answers of up to {answer:,} tokens a turn (rollout.max_tokens)")
     # Who states both lengths may want no more than a word; else there is to be room for an answer.
-    longest = max(1, whole - (1 if "auto" not in (stated, asked) else answer))
+    longest = max(1, whole - (1 if "auto" not in (stated, max_tokens) else answer))
     config = _changed(config, "model", context=context)
     config = _changed(config, "rollout", max_tokens=answer)
     config = _changed(config, "task", max_prompt_tokens=longest if most == "auto" else min(most, longest))
@@ -68,13 +68,17 @@ def _context(
     config: schema.Config, prompt: int, turns: int, learns: bool, demonstration: int
 ) -> tuple[int, str | None, str]:
     """How long a sequence may be, why if that is to be said, and what to do where it is too short."""
-    stated, asked, total = config.model.context, config.rollout.max_tokens, config.rollout.max_total_tokens
+    stated, max_tokens, total = (
+        config.model.context,
+        config.rollout.max_tokens,
+        config.rollout.max_total_tokens,
+    )
     has = building.context_of(config.model.model_copy(update={"context": "auto"}))
     model = config.model.path
-    if has is not None and asked != "auto" and asked >= has:
+    if has is not None and max_tokens != "auto" and max_tokens >= has:
         raise UserError(
-            f"rollout.max_tokens={asked} leaves no room for a prompt in the {has:,} tokens that {model} has; "
-            "lower it, or take a model with a longer context"
+            f"rollout.max_tokens={max_tokens} leaves no room for a prompt in the {has:,} tokens that {model} "
+            "has; lower it, or take a model with a longer context"
         )
     longer = f"{model} has no more than {has} tokens: take a model with a longer context, shorten the prompts"
     if stated != "auto":
@@ -82,20 +86,21 @@ def _context(
             raised = "raise task.max_prompt_tokens, model.context or rollout.max_total_tokens"
             return stated, None, raised
         return has, f"model.context={stated:,} is more than {model} has: it is {has:,} tokens", longer
-    answer = _answer(prompt, min(filter(None, (has, total)), default=None)) if asked == "auto" else asked
+    room = min(filter(None, (has, total)), default=None)
+    answer = _answer(prompt, room) if max_tokens == "auto" else max_tokens
     between = min(config.rollout.tool_tokens, answer) if turns > 1 else 0
-    wanted = max(prompt + turns * answer + (turns - 1) * between, demonstration)
+    needed = max(prompt + turns * answer + (turns - 1) * between, demonstration)
     sum_of = f"longest prompt {prompt:,} + " + (
         f"{turns} turns × {answer:,} + {turns - 1} × {between:,} between them"
         if turns > 1
         else f"answer {answer:,}"
     )
-    if wanted == demonstration:
+    if needed == demonstration:
         sum_of = f"the longest demonstration has {demonstration:,}"
-    if total is not None and total < wanted:
-        wanted, sum_of = total, f"rollout.max_total_tokens={total}"
-    context = min(wanted, has or wanted)
-    why = f"context {context:,} tokens{', all that the model has' if context < wanted else ''}: {sum_of}"
+    if total is not None and total < needed:
+        needed, sum_of = total, f"rollout.max_total_tokens={total}"
+    context = min(needed, has or needed)
+    why = f"context {context:,} tokens{', all that the model has' if context < needed else ''}: {sum_of}"
     held = memory.longest_context(config, context, learns=learns) if _counts_memory(config) else context
     if held == context:
         return context, f"{why} (model.context)", longer if context == has else "raise task.max_prompt_tokens"

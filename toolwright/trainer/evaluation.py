@@ -9,7 +9,7 @@ from toolwright.agents.rollout import AttemptRequest, seed_of
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.observe.report import write_report
-from toolwright.runtime.reaper import attended
+from toolwright.runtime.reaper import reap_children
 from toolwright.trainer.preparation import prepare
 from toolwright.trainer.roles import start_roles
 from toolwright.trainer.run_folder import RunFolder
@@ -23,12 +23,12 @@ async def held_out(
     config: schema.Config, tasks: Sequence[Task], *, attempt: Attempting, score: Scoring
 ) -> tuple[dict[str, float], list[Trajectory]]:
     """Mean score and the share of right answers; the same seeds every time, so that runs can be compared."""
-    wanted = [
+    requests = [
         AttemptRequest(task, f"held_out/{task.id}", i, seed_of(config.run.seed, "held_out", task.id, i))
         for task in tasks
         for i in range(config.eval.samples)
     ]
-    attempts = await attempt(wanted, temperature=config.eval.temperature)
+    attempts = await attempt(requests, temperature=config.eval.temperature)
     await score([t for t in attempts if t.failure is None])
     scored = [t for t in attempts if t.failure is None and t.reward is not None]
     if not scored:
@@ -53,13 +53,13 @@ def evaluate(
     config: schema.Config, *, command: Sequence[str], say: Callable[[str], None] = lambda line: None
 ) -> dict[str, float]:
     """Score the configured model on the held-out tasks; nothing is written but where a run has a new name.
-    `say` hears what was decided of what the configuration leaves open."""
+    `say` is called with what was decided of what the configuration leaves open."""
     folder = RunFolder.claim(config.run, made_of=()) if keeps(config.run) else None
     prepared = prepare(config, learns=False)
     config = prepared.role_config.config
     if not prepared.held_out:
         raise UserError("there are no held-out tasks to evaluate on; set task.held_out")
-    with attended(), closing(start_roles(prepared.role_config, learns=False)) as roles:
+    with reap_children(), closing(start_roles(prepared.role_config, learns=False)) as roles:
         roles.rewards.check(prepared.held_out)
         for line in prepared.decided:
             say(line)

@@ -50,7 +50,7 @@ class Interrupt:
     def _caught(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             # What is raised here may be taken for a tool's own mistake, and what clears up may wait for it.
-            reaper.leave_soon(128 + number)
+            reaper.exit_soon(128 + number)
             raise _departure(number)
         self.signal = number
         with suppress(OSError):  # nobody may be there to read it

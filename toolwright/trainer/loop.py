@@ -19,7 +19,7 @@ from toolwright.algorithms import advantages
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
-from toolwright.runtime.reaper import attended
+from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings
@@ -39,7 +39,7 @@ T = TypeVar("T")
 def train(config: schema.Config, *, command: Sequence[str]) -> Path:
     """Run the whole training, from its folder to its report. Returns the folder."""
     folder = RunFolder.claim(config.run, made_of=(config.algorithm.name, config.task.name))
-    with attended(), closing(TrainingLoop(config)) as trainer:
+    with reap_children(), closing(TrainingLoop(config)) as trainer:
         for _ in trainer.steps(folder, command=command):
             pass
     return folder.path
@@ -90,7 +90,7 @@ class TrainingLoop:
         self.folder, log = claimed, RunLog(self, claimed)
         saver = Checkpointer(self, claimed, log)
         lost: LearnerLost | None = None
-        with claimed.while_it_can_be_written(then=saver.remedy):
+        with claimed.explaining_write_errors(then=saver.remedy):
             kept = saver.resume() if self.step_done == 0 else None
             claimed.begin(self.config, command=command)
             if kept is not None:
@@ -98,7 +98,7 @@ class TrainingLoop:
         with (
             log.progress,
             Interrupt() as interrupt,
-            claimed.while_it_can_be_written(then=saver.remedy),
+            claimed.explaining_write_errors(then=saver.remedy),
             _frozen_for_gc(),
         ):
             log.announce()

@@ -43,29 +43,29 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
     building.context_of(config.model)  # first of all it must be a model's folder
     tokenizer = building.build_tokenizer(config.model, known_characters)
     opening = asyncio.run(_openings(config.rollout, tokenizer, tools))
-    asked = tasks.train if learns else ()
-    texts = [[opening(task) for task in found] for found in (asked, tasks.held_out)]
+    training = tasks.train if learns else ()
+    texts = [[opening(task) for task in found] for found in (training, tasks.held_out)]
     known = defaults.depends_on_prompts(config)
-    made = defaults.decide(
+    settled = defaults.decide(
         config,
         prompt=longest([*texts[0], *texts[1]], tokenizer) if known else 0,
-        turns=most_turns(config.rollout, tools, asked or tasks.held_out),
+        turns=most_turns(config.rollout, tools, training or tasks.held_out),
         learns=learns,
     )
-    config = made.config
+    config = settled.config
     limit = decided(config.task.max_prompt_tokens, "task.max_prompt_tokens")
     train, held_out = (
-        fitting(found, said, config.task, tokenizer, limit=limit, remedy=made.remedy)
-        for found, said in zip((asked, tasks.held_out), texts, strict=True)
+        fitting(found, openings, config.task, tokenizer, limit=limit, remedy=settled.remedy)
+        for found, openings in zip((training, tasks.held_out), texts, strict=True)
     )
     turns = most_turns(config.rollout, tools, train if learns else held_out)
     return PreparedRun(
         role_config=RoleConfig(config, tools, known_characters, tasks.scorer, max_turns=turns),
         train=train,
         held_out=held_out,
-        skipped=len(asked) - len(train),
+        skipped=len(training) - len(train),
         skipped_held_out=len(tasks.held_out) - len(held_out),
-        decided=made.lines,
+        decided=settled.lines,
     )
 
 

@@ -36,8 +36,8 @@ def rehearse(config: schema.Config, credit: Credit, objective: Objective) -> Non
             "algorithm.selection.dynamic_sampling learns from groups whose rewards differ: "
             f"rollout.samples={rollout.samples} must be at least 2"
         )
-    given = _play(credit, objective, samples=min(rollout.samples, MOST_SAMPLES))
-    if not given.any():
+    advantage = _play(credit, objective, samples=min(rollout.samples, MOST_SAMPLES))
+    if not advantage.any():
         raise UserError(
             f"algorithm.adv_estimator={algorithm.adv_estimator} learns nothing from "
             f"rollout.samples={rollout.samples}: it compares attempts at one task; set it to at least 2"
@@ -54,12 +54,12 @@ def _play(credit: Credit, objective: Objective, *, samples: int) -> torch.Tensor
     )
     baselines = {attempt.group: 0.1 for attempt in attempts}
     rewards = batch.rewards([attempt.reward or 0.0 for attempt in attempts])
-    given, _ = credit.estimate(batch, rewards, attempts, baselines)
-    batch.columns["advantages"] = batch.flat(given)
+    advantage, _ = credit.estimate(batch, rewards, attempts, baselines)
+    batch.columns["advantages"] = batch.flat(advantage)
     if objective.prepares:
         batch.columns.update(objective.prepare(batch, sampled))
     objective(batch, Statistics(sampled, -sampled), Totals.of(batch.mask))
-    return given
+    return advantage
 
 
 def _attempt(group: int, index: int) -> Trajectory:

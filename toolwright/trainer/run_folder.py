@@ -73,7 +73,7 @@ class RunFolder:
         """Once nothing can be wrong with the configuration any more, say what runs here."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.model_copy(update={"run": config.run.model_copy(update={"resume": False})})
-        with self.while_it_can_be_written(then="start again"):
+        with self.explaining_write_errors(then="start again"):
             for place in (self.checkpoints, self.rollouts):
                 place.mkdir(parents=True, exist_ok=True)
             (self.path / "config.yaml").write_text(stored.to_yaml(config))
@@ -130,21 +130,20 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)
 
     @contextmanager
-    def while_it_can_be_written(self, *, then: str) -> Iterator[None]:
-        """A disk that is full or read-only and a folder that was removed are no bugs: says what is safe, and
-        how to go on."""
+    def explaining_write_errors(self, *, then: str) -> Iterator[None]:
+        """A full or read-only disk and a removed folder are no bugs: say what is safe, and how to go on."""
         try:
             yield
         except Exception as error:
-            told = self._told(error)
-            if told is None:
+            found = self._write_error(error)
+            if found is None:
                 raise
             last = checkpoints.latest(self.checkpoints)
             kept = f"the last whole checkpoint is {last}; " if last else ""
-            what, remedy = told
+            what, remedy = found
             raise UserError(f"{what}; {kept}{remedy}, then {then}") from error
 
-    def _told(self, error: Exception) -> tuple[str, str] | None:
+    def _write_error(self, error: Exception) -> tuple[str, str] | None:
         """What happened to the folder and what helps, if that is what the error is about."""
         cause = getattr(error, "cause", None)  # of an error that Ray brought from another process
         cause = cause if isinstance(cause, Exception) else error
@@ -161,9 +160,9 @@ class RunFolder:
 
 
 def _number(error: Exception) -> int | None:
-    """The system's own. Libraries in Rust tell it in their message alone."""
-    told = re.search(r"\(os error (\d+)\)", str(error))
-    return error.errno if isinstance(error, OSError) else int(told[1]) if told else None
+    """The system's error number. Libraries in Rust have it in their message alone."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return error.errno if isinstance(error, OSError) else int(found[1]) if found else None
 
 
 def _unused(path: Path) -> Path:

@@ -72,15 +72,15 @@ class OutOfTokens:
     short on purpose, an attempt hardly."""
 
     def __init__(self, config: schema.Config) -> None:
-        self.config, self.given = config, False
+        self.config, self.warned = config, False
 
     def check(self, sampled: SampledStep) -> str | None:
         """The warning, if there is one to give."""
         ended = [t.stop for t in sampled.attempts if t.failure is None]
         out = ended.count("tokens")
-        if self.given or not out or out < len(ended) / 2:
+        if self.warned or not out or out < len(ended) / 2:
             return None
-        self.given = True
+        self.warned = True
         limit = limit_of(self.config, "tokens")
         return f"{out:,} of {len(ended):,} attempts had no tokens left: prompt and answers fill {limit}"
 

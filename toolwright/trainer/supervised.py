@@ -36,7 +36,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.summary import closing_table
 from toolwright.rewards import Scorer
-from toolwright.runtime.reaper import attended
+from toolwright.runtime.reaper import reap_children
 from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
@@ -58,7 +58,7 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
             f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
         )
     folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
-    with attended(), served(settings_of(config.model_dump())) as tools:
+    with reap_children(), served(settings_of(config.model_dump())) as tools:
         _train(config, folder, tools, command=command)
     return folder.path
 
@@ -121,8 +121,8 @@ def _train(
         own = {name: getattr(fitted, name) for name in ("model", "rollout", "task")}
         config = config.model_copy(update={**own, "micro_tokens": fitted.update.micro_tokens})
         long = len(examples) - len(fitting)
-        said = [f"{len(fitting):,} demonstrations, {long:,} too long", *prepared.decided.lines]
-        _steps(config, folder, decoder, tokenizer, judge, fitting, said, command=command)
+        lines = [f"{len(fitting):,} demonstrations, {long:,} too long", *prepared.decided.lines]
+        _steps(config, folder, decoder, tokenizer, judge, fitting, lines, command=command)
 
 
 async def _written(
@@ -133,25 +133,25 @@ async def _written(
     held_out: Sequence[Task],
 ) -> tuple[list[Trajectory], list[str]]:
     """Demonstrations as attempts would leave them, and the openings of the tasks that are tried."""
-    cast = AgentSet(config.rollout, tokenizer, tools=tools)
+    agents = AgentSet(config.rollout, tokenizer, tools=tools)
     try:
-        opening = await cast.openings()
+        opening = await agents.openings()
         agent, teacher = (
-            cast.agent_for(Task("", [])),
+            agents.agent_for(Task("", [])),
             Demonstrator(tokenizer, template=config.rollout.template),
         )
         if isinstance(agent, ToolUse):
             teacher = Demonstrator(
                 tokenizer,
                 agent.format,
-                agent.ordered(await cast.tools.schemas()),
+                agent.ordered(await agents.tools.schemas()),
                 tool_prompt=config.rollout.tool_prompt,
                 template=config.rollout.template,
             )
         examples = [teacher.trajectory(number, c) for number, c in enumerate(conversations)]
         return examples, [opening(task) for task in held_out]
     finally:
-        await cast.tools.close()
+        await agents.tools.close()
 
 
 def _steps(
@@ -161,7 +161,7 @@ def _steps(
     tokenizer: Tokenizer,
     judge: HeldOutJudge,
     fitting: list[Trajectory],
-    said: Sequence[str],
+    lines: Sequence[str],
     *,
     command: Sequence[str],
 ) -> None:
@@ -169,14 +169,14 @@ def _steps(
     student = Student(decoder, config)
     order = TaskOrder(len(fitting), config.run.seed)
     progress = Progress(config.steps, title=f"sft on {config.task.name}")
-    room = folder.while_it_can_be_written(then="start again")
+    room = folder.explaining_write_errors(then="start again")
 
     def save() -> None:
         folder.save_model(lambda fresh: building.export(decoder, tokenizer, fresh))
 
     with progress, Interrupt() as interrupt, room:
         progress.line(f"run folder {folder.path}")
-        for line in said:
+        for line in lines:
             progress.line(line)
         if warning := rate_line(config, sum(p.numel() for p in decoder.parameters())):
             progress.line(warning)
