@@ -72,7 +72,7 @@ def test_all_are_asked_and_the_first_answers(group: Group) -> None:
     assert other[:3] == [1, 2, master]
     assert other[3] != pid
     answer, rest = group.learners.ask("double", 4, returns=2)
-    assert (answer, group.learners.fetched(rest)) == (8, 12)
+    assert (answer, ray.get(rest)) == (8, 12)
 
 
 def test_a_rank_that_dies_takes_the_others_along_and_is_the_one_named(group: Group) -> None:

@@ -174,10 +174,6 @@ class ActorSlot:
     def ready(self) -> bool:
         return self._ready.is_set()
 
-    @property
-    def retired(self) -> bool:
-        return self._retired
-
     def open(
         self,
         then: Callable[[ActorSlot], None] | None = None,
@@ -268,26 +264,12 @@ class ActorSlot:
             self.waits.remove(what)
 
     def result(self, ref: Any, limit_s: float | None = None) -> Any:
-        try:
+        with _our_errors():
             return ray.get(ref, timeout=limit_s)
-        except GetTimeoutError:
-            raise TimeoutError from None
-        except RayTaskError as error:
-            raise _cause(error) from None
-        except RayActorError as error:
-            raise Lost(first_line(error)) from None
-        except ObjectLostError as error:
-            raise LostData(first_line(error)) from None
 
     async def received(self, ref: Any) -> Any:
-        try:
+        with _our_errors():
             return await ref
-        except RayTaskError as error:
-            raise _cause(error) from None
-        except RayActorError as error:
-            raise Lost(first_line(error)) from None
-        except ObjectLostError as error:
-            raise LostData(first_line(error)) from None
 
     def pulse(self) -> Any:
         return self._handle.pulse.remote()
@@ -367,6 +349,21 @@ def _kill_there(who: Identity, handle: Any) -> None:
     for node in nodes:
         where = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         ray.remote(kill).options(num_cpus=0, scheduling_strategy=where).remote(who.pid, who.born)
+
+
+@contextmanager
+def _our_errors() -> Iterator[None]:
+    """What Ray raises for an answer, as the driver tells one case from the other."""
+    try:
+        yield
+    except GetTimeoutError:
+        raise TimeoutError from None
+    except RayTaskError as error:
+        raise _cause(error) from None
+    except RayActorError as error:
+        raise Lost(first_line(error)) from None
+    except ObjectLostError as error:
+        raise LostData(first_line(error)) from None
 
 
 def _cause(error: RayTaskError) -> BaseException:
