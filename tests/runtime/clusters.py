@@ -62,7 +62,7 @@ def walked() -> Iterator[None]:
         yield
 
 
-def told(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Metrics less those that say how long something took, or where it ran."""
     apart = ("time/", "use/", "runtime/", "throughput/")
     return [{key: value for key, value in row.items() if not key.startswith(apart)} for row in rows]

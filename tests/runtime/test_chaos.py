@@ -17,7 +17,7 @@ from tests.trainer.runs import metrics, rollouts
 from toolwright.trainer.loop import train
 from toolwright.trainer.run_folder import RunFolder
 
-from .clusters import HERE, configured, told
+from .clusters import HERE, comparable, configured
 from .conftest import Build
 
 pytestmark = pytest.mark.xdist_group("ray deaths")
@@ -89,7 +89,7 @@ def test_a_run_through_ten_deaths_ends_as_one_without(build: Build, tmp_path: Pa
     there = folder.path
     assert len(killer.killed) >= 10
     assert [row["step"] for row in metrics(there)] == list(range(STEPS + 1))
-    for mine, theirs in zip(told(metrics(here)), told(metrics(there)), strict=True):
+    for mine, theirs in zip(comparable(metrics(here)), comparable(metrics(there)), strict=True):
         assert theirs == pytest.approx(mine, abs=1e-6)
     assert all(len(attempts) == 16 for attempts in rollouts(there).values())
     noted = [json.loads(line) for line in (there / "incidents.jsonl").read_text().splitlines()]

@@ -21,7 +21,7 @@ from toolwright.learner import checkpoints
 from toolwright.runtime.reaper import marked, of_ray
 from toolwright.trainer.loop import train
 
-from .clusters import PATIENT, ROOT, configured, told, words
+from .clusters import PATIENT, ROOT, comparable, configured, words
 
 pytestmark = pytest.mark.xdist_group("ray runs")
 
@@ -104,10 +104,10 @@ def alive(processes: set[tuple[int, str]]) -> dict[int, str]:
     return there
 
 
-def wait_until(condition: Any, what: str, limit_s: float = 240, told: Any = lambda: "") -> None:
+def wait_until(condition: Any, what: str, limit_s: float = 240, detail: Any = lambda: "") -> None:
     limit = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < limit, f"waited {limit_s} s for {what} {told()}"
+        assert time.monotonic() < limit, f"waited {limit_s} s for {what} {detail()}"
         time.sleep(0.1)
 
 
@@ -167,7 +167,7 @@ def test_a_driver_killed_while_ray_starts_leaves_nothing(tmp_path: Path) -> None
         process.kill()
         process.communicate()
     left = lambda: alive(children) or marked("no mark", process.pid)  # noqa: E731
-    wait_until(lambda: not left(), "Ray's processes to end", 60, told=left)
+    wait_until(lambda: not left(), "Ray's processes to end", 60, detail=left)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_second_ctrl_c_ends_a_driver_whose_workers_are_blocked(tmp_path: Path)
         out, err = process.communicate(timeout=120)
     assert process.returncode in (130, -signal.SIGKILL), out + err
     assert "Traceback" not in err
-    wait_until(lambda: not alive(children), "the run's processes to end", 60, told=lambda: alive(children))
+    wait_until(lambda: not alive(children), "the run's processes to end", 60, detail=lambda: alive(children))
 
 
 def ended_by(number: int, run: Path, step: int, *line: str) -> str:
@@ -200,7 +200,7 @@ def ended_by(number: int, run: Path, step: int, *line: str) -> str:
         process.send_signal(number)
         out, err = process.communicate(timeout=120)
     assert process.returncode == (130 if number == signal.SIGINT else -number), out + err
-    wait_until(lambda: not alive(children), "the run's processes to end", 60, told=lambda: alive(children))
+    wait_until(lambda: not alive(children), "the run's processes to end", 60, detail=lambda: alive(children))
     assert not [path for path in memory if path.exists()]
     return out
 
@@ -234,7 +234,7 @@ def test_nothing_stays_behind_and_the_run_goes_on_exactly(mine: Path, tmp_path: 
     # One more than were made: with its last a run tries the held-out tasks again.
     alone = configured(*what, f"run.dir={tmp_path}", "run.name=whole", f"train.steps={len(found)}")
     whole = train(alone, command=["toolwright"])
-    for mine_, theirs in zip(told(metrics(whole)[:-1]), told(found), strict=True):
+    for mine_, theirs in zip(comparable(metrics(whole)[:-1]), comparable(found), strict=True):
         assert theirs == pytest.approx(mine_, abs=1e-6)
     wanted, made = rollouts(whole), rollouts(run)
     assert sorted(made) == sorted(wanted)[:-1]

@@ -17,7 +17,7 @@ from toolwright.runtime.session import alive_nodes
 from toolwright.trainer.loop import train
 from toolwright.trainer.run_folder import RunFolder
 
-from .clusters import HERE, PATIENT, configured, told
+from .clusters import HERE, PATIENT, comparable, configured
 from .conftest import Build
 
 pytestmark = pytest.mark.xdist_group("ray deaths")
@@ -69,7 +69,7 @@ def test_a_node_that_joins_is_used_and_one_that_goes_is_survived(
     list(trainer.steps(folder, command=["toolwright"]))
     there = folder.path
     assert [row["step"] for row in metrics(there)] == list(range(7))
-    for mine, theirs in zip(told(metrics(here)), told(metrics(there)), strict=True):
+    for mine, theirs in zip(comparable(metrics(here)), comparable(metrics(there)), strict=True):
         assert theirs == pytest.approx(mine, abs=1e-6)
     assert all(len(attempts) == 16 for attempts in rollouts(there).values())
     log = (there / "log.txt").read_text()

@@ -17,7 +17,7 @@ from toolwright.trainer.loop import TrainingLoop, train
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Trajectory
 
-from .clusters import HERE, configured, told, walked
+from .clusters import HERE, comparable, configured, walked
 from .conftest import Build
 
 pytestmark = pytest.mark.xdist_group("ray runs")
@@ -65,7 +65,7 @@ def test_the_same_numbers_as_in_one_process(algorithm: str, build: Build, tmp_pa
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
     list(trainer.steps(folder, command=["toolwright"]))
     there = folder.path
-    for mine, theirs in zip(told(metrics(here)), told(metrics(there)), strict=True):
+    for mine, theirs in zip(comparable(metrics(here)), comparable(metrics(there)), strict=True):
         assert mine.keys() == theirs.keys()
         for key, value in mine.items():
             assert theirs[key] == pytest.approx(value, abs=1e-6), (mine["step"], key)

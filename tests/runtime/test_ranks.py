@@ -20,7 +20,7 @@ from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.trainer.loop import TrainingLoop, train
 
-from .clusters import HERE, PATIENT, configured, told, walked
+from .clusters import HERE, PATIENT, comparable, configured, walked
 
 pytestmark = pytest.mark.xdist_group("ray runs")
 
@@ -58,7 +58,7 @@ def resumed(run_of: Path, step: int, name: str, *own: str) -> Path:
 
 
 def assert_same(found: Path, wanted: Path) -> None:
-    for theirs, mine in zip(told(metrics(found)), told(metrics(wanted)), strict=True):
+    for theirs, mine in zip(comparable(metrics(found)), comparable(metrics(wanted)), strict=True):
         assert theirs.keys() == mine.keys()
         for key, value in mine.items():
             assert theirs[key] == pytest.approx(value, abs=1e-5, rel=1e-5), (mine["step"], key)

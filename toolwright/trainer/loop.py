@@ -86,7 +86,8 @@ class TrainingLoop:
         What surrounds them is called from here: the log, checkpoints, Ctrl-C, and the way back to the last
         checkpoint if what learns is lost. Without a `folder` the configuration names a new one.
         """
-        claimed = folder or self.folder or RunFolder.claim(self.config.run, made_of=self._made_of)
+        named_after = (self.config.algorithm.name, self.config.task.name)
+        claimed = folder or self.folder or RunFolder.claim(self.config.run, made_of=named_after)
         self.folder, log = claimed, RunLog(self, claimed)
         saver = Checkpointer(self, claimed, log)
         lost: LearnerLost | None = None
@@ -246,10 +247,6 @@ class TrainingLoop:
         """Tells whether two runs have the same training tasks."""
         known = [[task.id, task.prompt, task.ground_truth, task.extra_info] for task in self.train_tasks]
         return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
-
-    @property
-    def _made_of(self) -> tuple[str, str]:
-        return (self.config.algorithm.name, self.config.task.name)
 
     @property
     def learner(self) -> Any:
