@@ -144,9 +144,38 @@ def converted(where: str, annotation: Any, value: Any) -> Any:
         raise UserError(f"{where}={value!r} does not work: {error.errors()[0]['msg']}") from None
 
 
+IN_PROCESS = "python"  # `python:name`: an object of a script or a notebook, known in this process alone
+_in_process: dict[str, Any] = {}
+
+
+def hold(name: str, target: Any) -> str:
+    """Keep an object that no other process can import. `load_object` takes the reference in this one."""
+    key, number = name, 2
+    while key in _in_process:
+        key, number = f"{name}_{number}", number + 1
+    _in_process[key] = target
+    return f"{IN_PROCESS}:{key}"
+
+
+def release(reference: str) -> None:
+    """Forget an object that was held."""
+    _in_process.pop(reference.partition(":")[2], None)
+
+
+def is_held(reference: str) -> bool:
+    return reference.startswith(f"{IN_PROCESS}:")
+
+
 def load_object(reference: str) -> Any:
     """`path/to/file.py:name` or `package.module:name`, with an error that says which half is wrong."""
     where, _, name = reference.rpartition(":")
+    if where == IN_PROCESS:
+        if name not in _in_process:
+            raise UserError(
+                f"{reference!r} is an object of the Python script or notebook that began the run, and is not "
+                "known here: pass it to toolwright.Trainer again, or name it as package.module:name"
+            )
+        return _in_process[name]
     if not where or not name:
         raise UserError(
             f"{reference!r} is not a reference: write path/to/file.py:name or package.module:name"
@@ -160,6 +189,8 @@ def load_object(reference: str) -> Any:
 
 def short_name(name: str) -> str:
     """A name as it is; a reference such as `path/to/file.py:name` by its file alone, fit for a folder."""
+    if is_held(name):
+        return name.partition(":")[2]
     return name.rpartition(":")[0].removesuffix(".py").rpartition("/")[2] or name
 
 

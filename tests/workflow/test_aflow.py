@@ -21,7 +21,7 @@ from toolwright.trajectory import Task
 from toolwright.workflow.aflow.folder import Folder, FolderRound, RoundExperience
 from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
 from toolwright.workflow.aflow.write import write
-from toolwright.workflow.code import Sandbox
+from toolwright.workflow.code import CodeSandbox
 from toolwright.workflow.datasets import adapted
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.meaning import snake
@@ -146,7 +146,7 @@ class Pupil:
 
 
 async def ran(flow: Workflow, task: Task) -> Trace:
-    sandbox = Sandbox()
+    sandbox = CodeSandbox()
     try:
         return await WorkflowInterpreter(Pupil(task), runner=sandbox).run(flow, task)
     finally:

@@ -10,7 +10,7 @@ import pytest
 from tests.workflow.programs import DIVERSE, built, ensemble, mean, simulated
 from toolwright.failures import UserError
 from toolwright.workflow.apply import applied
-from toolwright.workflow.code import Sandbox
+from toolwright.workflow.code import CodeSandbox
 from toolwright.workflow.edits import parse
 from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
 from toolwright.workflow.program import Workflow, single_call
@@ -109,7 +109,7 @@ TESTED = applied(single_call("CustomCodeGenerate"), parse("add Test after solve"
 )
 def test_the_simulated_sandbox_says_what_the_real_one_does(world: World, flow: Workflow) -> None:
 
-    async def with_runner(runner: SimulatedRunner | Sandbox) -> list[WorkflowOutcome]:
+    async def with_runner(runner: SimulatedRunner | CodeSandbox) -> list[WorkflowOutcome]:
         _, template = simulated(4)
         evaluator = TaskEvaluator(WorkflowInterpreter(SimulatedChat(world), runner=runner), template.scorer)
         try:
@@ -117,7 +117,7 @@ def test_the_simulated_sandbox_says_what_the_real_one_does(world: World, flow: W
         finally:
             await runner.close()
 
-    simulation, real = (asyncio.run(with_runner(runner)) for runner in (SimulatedRunner(), Sandbox()))
+    simulation, real = (asyncio.run(with_runner(runner)) for runner in (SimulatedRunner(), CodeSandbox()))
     # The real one's tracebacks are longer, and tokens cost.
     assert [(o.score, o.calls) for o in simulation] == [(o.score, o.calls) for o in real]
     assert any(o.calls > 2 for o in real)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
-from toolwright.registry import Registry
+from toolwright.registry import Registry, is_held, load_object
 from toolwright.rewards.function import ScoringFunction, Verdict
+from toolwright.rewards.in_this_process import InThisProcess
 from toolwright.rewards.item import Item, final_turn
 from toolwright.rewards.part import Here, InProcesses, OverNetwork, RewardPart
 from toolwright.rewards.pool import ProcessPool
@@ -58,6 +59,9 @@ class ScorerBuilder:
             return self.own()
         if ":" in name:
             settings = self._settings(called or name.rpartition(":")[2])
+            if is_held(name):
+                function = ScoringFunction(name.rpartition(":")[2], load_object(name), settings)
+                return InThisProcess(function, limit_s=self.config.timeout_s)
             workers = self.config.workers or 1  # a user's function may hold a model, or a place in a queue
             pool = ProcessPool(name, limit_s=self.config.timeout_s, workers=workers, settings=settings)
             return InProcesses(pool, users_own=True)

@@ -42,9 +42,10 @@ BEGUN = sys.argv[4] if IS_THE_PROCESS else time.strftime("%Y-%m-%d_%H-%M-%S")
 
 
 class Reaper:
-    """`signals`: where a byte for each of the driver's signals goes; its number."""
+    """`signals`: where a byte for each of the driver's signals goes; its number. `listens`: they go there."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, *, listens: bool = False) -> None:
+        self.mark, self.listens = mark, listens
         reader, self.signals = os.pipe()
         os.set_blocking(self.signals, False)
         arguments = [mark, str(os.getpid()), str(reader), time.strftime("%Y-%m-%d_%H-%M-%S")]
@@ -65,17 +66,19 @@ class Reaper:
 
 
 @contextmanager
-def reap_children() -> Iterator[None]:
+def reap_children(*, signals: bool = True) -> Iterator[None]:
     """What this process starts within does not outlive it, however it ends. After a second signal to stop, it
-    ends in less than two seconds, whatever it is doing."""
+    ends in less than two seconds, whatever it is doing: with `signals`, and not in a notebook or at a prompt,
+    where the process goes on after the run."""
     import threading
     import uuid
 
-    mark = uuid.uuid4().hex
-    reaper, outer = Reaper(mark), os.environ.get(MARK)
+    signals = signals and not interactive()
+    mark = _reapers[-1].mark if _reapers else uuid.uuid4().hex
+    reaper, outer = Reaper(mark, listens=signals), os.environ.get(MARK)
     os.environ[MARK] = mark
     _reapers.append(reaper)
-    main = threading.current_thread() is threading.main_thread()
+    main = signals and threading.current_thread() is threading.main_thread()
     before = signal.set_wakeup_fd(reaper.signals, warn_on_full_buffer=False) if main else -1
     try:
         yield
@@ -96,12 +99,18 @@ _reapers: list[Reaper] = []  # in this process, the innermost last
 _exit_timers: list[Any] = []  # until the block has ended
 
 
+def interactive() -> bool:
+    """Whether somebody types into this process: at Python's prompt, in IPython or in a notebook."""
+    ipython = sys.modules.get("IPython")
+    return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
+
+
 def exit_soon(status: int) -> None:
     """End this process with this status unless it has cleared up in a moment; its reaper does the rest.
-    Does nothing without a reaper."""
+    Does nothing without a reaper that listens to signals."""
     import threading
 
-    if _reapers:
+    if any(reaper.listens for reaper in _reapers):
         _exit_timers.append(threading.Timer(EXIT_S, os._exit, [status]))
         _exit_timers[-1].daemon = True
         _exit_timers[-1].start()

@@ -24,9 +24,9 @@ class TaskSet:
     """Tasks to learn from, tasks to be judged by, and what both need."""
 
     train: Sequence[Task]
-    held_out: Sequence[Task]
-    scorer: str  # the registered scorer that is the task's own
-    alphabet: str  # every character prompts and answers may need, for a character-level tokenizer
+    held_out: Sequence[Task] = ()
+    scorer: str = ""  # the registered scorer that is the task's own
+    alphabet: str = ""  # every character prompts and answers may need, for a character-level tokenizer
     demonstrate: Demonstrate | None = None  # assistant messages that solve a task, for the warm start
 
 

@@ -7,7 +7,7 @@ import gc
 import hashlib
 import json
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,7 +80,9 @@ class TrainingLoop:
             greedy_baseline="reward_baseline" in advantages.needs(config.algorithm.adv_estimator),
         )
 
-    def steps(self, folder: RunFolder | None = None, *, command: Sequence[str] = ()) -> Iterator[TrainedStep]:
+    def steps(
+        self, folder: RunFolder | None = None, *, command: Sequence[str] = ()
+    ) -> Generator[TrainedStep]:
         """Take the steps that are left, and yield each once it is written down.
 
         What surrounds them is called from here: the log, checkpoints, Ctrl-C, and the way back to the last
@@ -120,7 +122,7 @@ class TrainingLoop:
                     break
                 except LearnerLost as error:
                     lost = error
-                except StopRequested:
+                except (StopRequested, GeneratorExit):  # or a caller has left its loop
                     saver.save_and_stop()
                     break
             log.write_report()

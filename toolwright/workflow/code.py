@@ -15,7 +15,7 @@ _LONGEST = 1 << 18  # characters of code; more is nobody's solution
 _OUTPUT = 10_000
 
 
-class Sandbox:
+class CodeSandbox:
     """A client of the server at `url`; without one, of a server that starts with the first run."""
 
     def __init__(self, url: str | None = None, *, timeout_s: float = 10.0, memory_mb: int = 512) -> None:

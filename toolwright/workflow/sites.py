@@ -253,7 +253,7 @@ class DataSite:
         from toolwright.config import schema
         from toolwright.providers import open_chat
         from toolwright.rewards import Scorer
-        from toolwright.workflow.code import Sandbox
+        from toolwright.workflow.code import CodeSandbox
 
         chat = open_chat(
             ChatSettings.model_validate_json(self.chat),
@@ -261,7 +261,7 @@ class DataSite:
             cache=None if self.cache is None else Path(self.cache),
         )
         scorer = Scorer(schema.Reward(), default=self.scorer)
-        runner = Sandbox()
+        runner = CodeSandbox()
 
         def evaluator(repeat: int) -> Evaluator:
             own = WorkflowInterpreter(

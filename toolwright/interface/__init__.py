@@ -1,0 +1,1 @@
+"""The Python interface: what `import toolwright` offers to scripts and notebooks."""
