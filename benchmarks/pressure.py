@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import orjson
+from load import LoadConnection, Report
 
-from toolwright.sandbox.load import LoadConnection, Report
 from toolwright.sandbox.local import command
 
 EVERY_S = 0.02

@@ -21,8 +21,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import orjson
+from load import LoadConnection, Report, load, status_of
 
-from toolwright.sandbox.load import LoadConnection, Report, load, status_of
 from toolwright.sandbox.local import local_server
 
 PRINT = "print(1+1)"

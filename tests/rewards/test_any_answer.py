@@ -117,7 +117,7 @@ def seconds_for_a_thousand() -> float:
     return time.process_time() - began
 
 
-def test_a_thousand_answers_to_gsm8k_take_a_blink() -> None:
+def test_a_thousand_gsm8k_answers_are_scored_quickly() -> None:
     """In a process of its own: the processor's time is that of all threads, also those other tests left."""
     code = "from tests.rewards import test_any_answer as here; print(here.seconds_for_a_thousand())"
     root = Path(__file__).resolve().parents[2]

@@ -269,7 +269,7 @@ def test_a_cheat_earns_nothing(cheat: str, code: Scorer) -> None:
     assert score(code, *made) == [0.0, 0.0], [one.failure for one in made]
 
 
-def test_the_tests_that_cheats_fail_are_passed_by_what_is_right(code: Scorer) -> None:
+def test_honest_solutions_pass_the_tests_that_cheats_fail(code: Scorer) -> None:
     honest = "def add(a, b): return a + b"
     made = [attempt(honest, truth) for tests in (EVERYTHING, RAISED) for truth in forms(tests)]
     assert score(code, *made) == [1.0] * len(made), [one.failure for one in made]

@@ -73,7 +73,7 @@ def test_the_share_of_passed_tests_is_recorded_and_may_be_the_score(code: Callab
     assert score(code(partial=True), half) == [0.5]
 
 
-def test_a_body_alone_completes_its_declaration(code: Callable[..., Scorer]) -> None:
+def test_a_function_body_without_a_header_completes_the_declaration(code: Callable[..., Scorer]) -> None:
     declaration = 'from typing import List\n\ndef double(x: List) -> List:\n    """Twice."""\n'
     truth = {**CHECK, "test": "def check(candidate):\n    assert candidate([1]) == [1, 1]\n"}
     body, whole = "    return x + x", "def double(x: List):\n    return x + x"
@@ -90,7 +90,7 @@ def test_a_program_that_never_ends_is_a_wrong_answer(sandbox_url: str) -> None:
         made.close()
 
 
-def test_a_long_answer_is_no_program(code: Callable[..., Scorer]) -> None:
+def test_an_answer_that_is_too_long_scores_zero(code: Callable[..., Scorer]) -> None:
     assert score(code(), attempt("#" * 2_000_000, ADD), attempt("\0\ud800", ADD)) == [0.0, 0.0]
 
 
@@ -275,13 +275,15 @@ HONEST = {
 
 
 @pytest.mark.parametrize("what", HONEST)
-def test_what_is_right_passes_whatever_it_takes_and_returns(what: str, code: Callable[..., Scorer]) -> None:
+def test_right_solutions_pass_with_any_type_of_argument_and_result(
+    what: str, code: Callable[..., Scorer]
+) -> None:
     answer, tests = HONEST[what]
     made = attempt(answer, {"tests": tests})
     assert score(code(), made) == [1.0], (made.failure, made.reward_parts)
 
 
-def test_tests_that_cannot_be_tried_are_a_failure_and_no_score(code: Callable[..., Scorer]) -> None:
+def test_tests_that_cannot_be_run_are_a_failure_and_not_a_score(code: Callable[..., Scorer]) -> None:
     made = attempt("def f(x): pass", {"tests": ["class Mine: pass\nf(Mine())"]})
     assert score(code(), made) == [None]
     assert made.failure.kind == "task"

@@ -77,7 +77,7 @@ def test_the_reference_earns_1_and_a_wrong_answer_0(name: str, file: str, sandbo
         scorer.close()
 
 
-def test_a_file_of_all_of_them_is_scored_source_by_source(sandbox_url: str) -> None:
+def test_a_file_that_mixes_sources_is_scored_by_the_scorer_of_each_source(sandbox_url: str) -> None:
     good = [
         t
         for name, files in FILES.items()

@@ -45,13 +45,13 @@ DIFFERENT = [
 ]
 
 
-def test_what_is_equal_earns_1_and_what_is_not_or_cannot_be_read_0(math: Scorer) -> None:
+def test_math_scores_1_for_equal_answers_and_0_for_others(math: Scorer) -> None:
     good, bad = [attempt(*case) for case in EQUAL], [attempt(*case) for case in DIFFERENT]
     assert score(math, *good) == [1.0] * len(EQUAL), [t.failure for t in good]
     assert score(math, *bad) == [0.0] * len(DIFFERENT), [t.failure for t in bad]
 
 
-def test_strict_wants_the_box() -> None:
+def test_strict_math_needs_a_box() -> None:
     strict = scorer("math", params={"math": {"strict": True}}, workers=1)
     try:
         assert score(strict, attempt("it is $5$", "5"), attempt("\\boxed{5}", "5")) == [0.0, 1.0]
@@ -60,7 +60,7 @@ def test_strict_wants_the_box() -> None:
 
 
 @pytest.mark.parametrize("truth", ["\\frac{}{}", "", ["5"], None, True, {"answer": 5}])
-def test_a_ground_truth_that_is_no_mathematics_is_an_error_before_the_first_attempt(
+def test_a_ground_truth_that_is_not_mathematics_is_an_error_before_the_first_attempt(
     truth: Any, math: Scorer
 ) -> None:
     good = [Task(f"good {n}", [], str(n)) for n in range(20)]
@@ -71,7 +71,7 @@ def test_a_ground_truth_that_is_no_mathematics_is_an_error_before_the_first_atte
     assert made.failure.kind == "task"
 
 
-def test_what_takes_for_ever_is_killed_in_time_and_is_a_failure() -> None:
+def test_an_endless_comparison_is_killed_in_time_and_is_a_failure() -> None:
     endless = ["\\boxed{9^{9^{9^9}}}", "9**9**9**9", "\\boxed{" + "(" * 100_000 + "1" + ")" * 100_000 + "}"]
     made = scorer("math", workers=2, timeout_s=3)
     attempts = [attempt(answer, "3") for answer in [*endless, "\\boxed{3}", "\\boxed{4}"]]

@@ -145,7 +145,7 @@ def test_scoring_changes_nothing_but_the_reward() -> None:
     assert after == before
 
 
-def test_an_attempt_that_failed_before_is_left_alone() -> None:
+def test_an_attempt_that_failed_already_is_not_scored() -> None:
     lost = attempt("12", "12")
     lost.failure = Failure("infrastructure", "the engine died")
     asyncio.run(Scorer(schema.Reward(), default="exact").score([lost]))
@@ -183,7 +183,7 @@ def test_an_exception_is_a_failure_with_its_traceback(scorer: Callable[..., Scor
 
 
 @pytest.mark.parametrize("answer", ["nan", "inf", "none", "text", "list", "no score"])
-def test_what_is_not_a_finite_number_is_a_failure(answer: str, file: Path) -> None:
+def test_a_score_that_is_not_a_finite_number_is_a_failure(answer: str, file: Path) -> None:
     from toolwright.registry import load_object
     from toolwright.rewards.function import ScoringFunction
 
@@ -279,7 +279,7 @@ def test_closing_leaves_no_process(scorer: Callable[..., Scorer]) -> None:
     assert after.failure.kind == "infrastructure"
 
 
-def test_what_a_function_started_ends_with_it(
+def test_child_processes_of_a_scoring_function_end_with_it(
     scorer: Callable[..., Scorer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTE", str(tmp_path / "note"))

@@ -28,7 +28,7 @@ def score(scorer: str, answer: str, truth: Any, source: str = "") -> float:
         ("ABC", "abc", 0),
     ],
 )
-def test_exact(answer: str, truth: Any, right: float) -> None:
+def test_exact_compares_without_surrounding_white_space(answer: str, truth: Any, right: float) -> None:
     assert score("exact", answer, truth) == right
 
 
@@ -101,11 +101,13 @@ def test_gsm8k_takes_the_number_after_the_mark(answer: str, truth: str, right: f
         ("", 0),
     ],
 )
-def test_countdown_wants_the_target_from_the_given_numbers(answer: str, right: float) -> None:
+def test_countdown_scores_an_expression_of_the_numbers_that_equals_the_target(
+    answer: str, right: float
+) -> None:
     assert score("countdown", answer, {"numbers": [3, 7, 12], "target": 48}) == right
 
 
-def test_countdown_tells_a_wrong_expression_from_none() -> None:
+def test_countdown_distinguishes_a_wrong_expression_from_none() -> None:
     truth = {"numbers": [3, 7], "target": 10}
     parts = [SCORERS.get("countdown").target("", text, truth, {}) for text in ("3*7", "three and seven")]
     assert [part["well_formed"] for part in parts] == [1.0, 0.0]

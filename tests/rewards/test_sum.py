@@ -78,7 +78,7 @@ def test_a_sum_records_its_parts_and_acc_is_the_right_answer() -> None:
     assert [right(t) for t in (both, answer, form)] == [True, True, False]
 
 
-def test_what_a_part_says_beside_its_score_is_kept_under_its_name() -> None:
+def test_further_numbers_of_a_part_are_recorded_under_its_name() -> None:
     made = scorer("", parts={"f1": 1.0, "countdown": -0.5, "length": 1}, params={"length": {"most": 4}})
     found = attempt("3+4", {"numbers": [3, 4], "target": 7})
     assert score(made, found) == [None]  # f1 cannot use that truth, and the sum is never partial
@@ -122,7 +122,7 @@ def test_one_scorer_may_be_two_parts() -> None:
     assert score(made, attempt("5", "5"), attempt("\\boxed{5}", "5")) == [1.0, 2.0]
 
 
-def test_functions_of_either_form_are_told_how_the_attempt_went(file: Path) -> None:
+def test_functions_of_either_form_get_the_facts_of_the_attempt(file: Path) -> None:
     for name, params, value in (
         ("told", {}, 1.0),
         ("any_keyword", {}, 0.0),
@@ -205,7 +205,7 @@ def test_format_by_tags_or_by_pattern(text: str, params: dict[str, Any], value: 
         made.close()
 
 
-def test_a_pattern_that_takes_for_ever_is_killed_and_one_that_is_wrong_is_told_at_once() -> None:
+def test_a_pattern_that_never_ends_is_killed_and_an_invalid_one_is_an_error_at_once() -> None:
     made = scorer("format", timeout_s=3, params={"format": {"pattern": "(a+)+b"}})
     endless, quick = attempt("a" * 60), attempt("aab")
     try:
@@ -226,8 +226,8 @@ def test_a_pattern_that_takes_for_ever_is_killed_and_one_that_is_wrong_is_told_a
     [
         ({"params": {"gsm8k": {"strickt": True}}}, "did you mean 'strict'"),
         ({"params": {"gsm8k": {"strict": "perhaps"}}}, "reward.params.gsm8k.strict='perhaps' does not work"),
-        ({"params": {"gsm8k": {"solution_str": "x"}}}, "is given by the run"),
-        ({"params": {"math": {"strict": True}}}, "reward.params.math is for no scorer of this run"),
+        ({"params": {"gsm8k": {"solution_str": "x"}}}, "is set by the run"),
+        ({"params": {"math": {"strict": True}}}, "reward.params.math belongs to no scorer of this run"),
         ({"params": {"gsm": {"strict": True}}}, "did you mean 'gsm8k'"),
         ({"function": "length"}, "scorer 'length' needs reward.params.length.most"),
     ],
@@ -255,7 +255,9 @@ def test_settings_reach_the_scorer_of_a_data_source() -> None:
         (["reward.workers=0"], "reward.workers=0"),
     ],
 )
-def test_a_mistake_in_the_parts_is_told_with_the_configuration(arguments: list[str], message: str) -> None:
+def test_a_mistake_in_the_parts_is_an_error_that_names_the_setting(
+    arguments: list[str], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         show_config(arguments)
 

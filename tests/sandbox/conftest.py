@@ -11,7 +11,7 @@ import pytest
 
 from toolwright.sandbox import layers
 from toolwright.sandbox.limits import RunLimits
-from toolwright.sandbox.once import run_once
+from toolwright.sandbox.server import run_once
 from toolwright.sandbox.settings import SandboxSettings
 
 from .attack import Weakened, served_without
@@ -41,7 +41,7 @@ def weakened() -> Iterator[Weakened]:
 
 
 def run_alone(
-    code: str, isolation: str = "full", limits: RunLimits | None = None, **wishes: Any
+    code: str, isolation: str = "full", limits: RunLimits | None = None, **options: Any
 ) -> dict[str, Any]:
     """One run without a server, with the layers of one's choice.
 
@@ -52,4 +52,4 @@ def run_alone(
     settings = SandboxSettings(
         isolation=isolation, workers=1, runs_per_worker=1, preload=(), limits=limits or RunLimits()
     )
-    return asyncio.run(run_once(settings, code, **wishes))
+    return asyncio.run(run_once(settings, code, **options))

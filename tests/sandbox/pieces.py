@@ -31,12 +31,12 @@ FILE_NAMES = Piece(
     "file names are checked",
     server="""
 from toolwright.sandbox import requests
-requests._inside.__code__ = (lambda name: name).__code__
+requests._relative_name.__code__ = (lambda name: name).__code__
 """,
 )
 FETCHED_AT_ONCE = Piece(
     "fetched files are opened without waiting",
-    worker="import os\nfrom toolwright.sandbox import child\nchild._at_once = os.open",
+    worker="import os\nfrom toolwright.sandbox import child\nchild._open_without_waiting = os.open",
 )
 OWN_GROUP = Piece("a session for each run", worker=_without_steps("('setsid',)"))
 OWN_USERS = Piece("a user namespace for each run", worker=_without_steps("('unshare', kernel.CLONE_NEWUSER)"))
@@ -95,7 +95,7 @@ CLOSED_DESCRIPTORS = Piece(
 )
 CLOSED_CHANNEL = Piece(
     "the channel is closed before the code begins",
-    worker="from toolwright.sandbox import child\nchild._let_go_of = lambda channel: None",
+    worker="from toolwright.sandbox import child\nchild._close_channel = lambda channel: None",
 )
 EXPECTED_ANSWERS = Piece(
     "a session's answers are checked",
@@ -112,8 +112,8 @@ BLIND_ZYGOTE = Piece(
     "a zygote sees no job",
     worker="""
 import os, socket
-from toolwright.sandbox import nursery, zygote
-nursery.Nursery.fill = lambda self: None
+from toolwright.sandbox import child_pool, zygote
+child_pool.ChildPool.fill = lambda self: None
 def fork(self, number, channel, *others, fork=zygote.Zygote._fork):
     with socket.socket(fileno=os.dup(channel)) as coming:
         self.jobs = [*getattr(self, 'jobs', []), coming.recv(1 << 16, socket.MSG_PEEK)]

@@ -43,8 +43,8 @@ class Server:
         assert code == 200, (code, answer)
         return answer
 
-    def run(self, code: str, **wishes: Any) -> dict[str, Any]:
-        return self.post("/run", {"code": code, **wishes})
+    def run(self, code: str, **options: Any) -> dict[str, Any]:
+        return self.post("/run", {"code": code, **options})
 
     def status(self) -> dict[str, Any]:
         return self.ask("GET", "/status")[1]
@@ -66,8 +66,8 @@ class Server:
         wait_until(lambda: self.status()["running"] <= running, "the code has left with its caller")
 
     @contextlib.contextmanager
-    def session(self, **wishes: Any) -> Iterator[LiveSession]:
-        live = LiveSession(self, self.post("/sessions", wishes)["id"])
+    def session(self, **options: Any) -> Iterator[LiveSession]:
+        live = LiveSession(self, self.post("/sessions", options)["id"])
         try:
             yield live
         finally:
@@ -81,11 +81,11 @@ class LiveSession:
         self.server = server
         self.name = name
 
-    def ask(self, code: str, **wishes: Any) -> tuple[int, Any]:
-        return self.server.ask("POST", f"/sessions/{self.name}/run", {"code": code, **wishes})
+    def ask(self, code: str, **options: Any) -> tuple[int, Any]:
+        return self.server.ask("POST", f"/sessions/{self.name}/run", {"code": code, **options})
 
-    def cell(self, code: str, **wishes: Any) -> dict[str, Any]:
-        status, answer = self.ask(code, **wishes)
+    def cell(self, code: str, **options: Any) -> dict[str, Any]:
+        status, answer = self.ask(code, **options)
         assert status == 200, (status, answer)
         return answer
 

@@ -135,8 +135,8 @@ time.sleep(1); print('BREACH', flush=True); os._exit(0)
 """
 
 
-def wishing(code: str, **wishes: Any) -> Any:
-    return lambda server, _: server.run(code, **{"timeout_s": 60, **wishes})
+def wishing(code: str, **options: Any) -> Any:
+    return lambda server, _: server.run(code, **{"timeout_s": 60, **options})
 
 
 def take_the_neighbours_processes(server: Server, _: Path) -> dict[str, Any]:
@@ -223,7 +223,7 @@ test_it_fails, test_each_stop_is_enough, test_without_them_it_succeeds = proofs(
             "memory outside the address space", "import os; os.memfd_create('x'); print('BREACH')",
             ("seccomp",), "PermissionError",
         ),
-        Attack("100 MB of output", flood, (FLOOD,), "the run wrote without end"),
+        Attack("100 MB of output", flood, (FLOOD,), "the run wrote too much output"),
     ]
 )  # fmt: skip
 
@@ -254,7 +254,7 @@ def test_a_run_that_passes_its_memory_takes_nobody_with_it(server: Server) -> No
     assert server.status()["worker_restarts"] == restarts
 
 
-def test_a_session_is_weighed_between_its_cells(server: Server) -> None:
+def test_the_memory_of_a_session_is_checked_between_its_cells(server: Server) -> None:
     later = """
 import os, time
 for _ in range(4):

@@ -43,7 +43,7 @@ def test_a_page_of_another_site_can_do_nothing(server: Server, path: str) -> Non
     assert (after["answers"], after["sessions"]) == (before["answers"], before["sessions"])
 
 
-def test_a_form_is_told_to_send_json(server: Server) -> None:
+def test_a_form_post_gets_an_error_that_asks_for_json(server: Server) -> None:
     code, told = ask(server, "POST", "/run", {"code": "1"}, content_type="application/x-www-form-urlencoded")
     assert code == 415
     assert "content-type: application/json" in told["error"]

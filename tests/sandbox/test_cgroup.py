@@ -84,20 +84,22 @@ def test_a_run_has_a_ceiling_of_its_own_in_a_group_that_serves_again(
     folder.mkdir()
     (folder / "cgroup.procs").write_text("")
     (folder / events).write_text("under_oom 0\noom 9\noom_kill 3\noom_group_kill 0\n")
-    run = group.for_a_run()
-    run.allow(100 << 20)
+    run = group.acquire()
+    run.set_limit(100 << 20)
     assert 100 << 20 < int((folder / limit).read_text()) <= 200 << 20
     assert not run.has_killed()
     (folder / events).write_text("under_oom 0\noom 9\noom_kill 4\noom_group_kill 0\n")
     assert run.has_killed()
-    group.take_back(run)
-    assert group.for_a_run() is run
-    run.allow(100 << 20)
+    group.release(run)
+    assert group.acquire() is run
+    run.set_limit(100 << 20)
     assert not run.has_killed(), "what happened to the run before is not held against this one"
 
 
 @pytest.mark.parametrize("version", ["first", "second"])
-def test_what_cannot_be_made_is_said_and_leaves_nothing(version: str, request: pytest.FixtureRequest) -> None:
+def test_a_group_that_cannot_be_created_leaves_nothing_behind(
+    version: str, request: pytest.FixtureRequest
+) -> None:
     root = request.getfixturevalue(version)
     blocked = root / ("memory/a" if version == "first" else "system/ours") / "blocked"
     blocked.write_text("in the way")
@@ -120,7 +122,7 @@ def test_a_real_group_is_made_and_removed_where_this_user_may() -> None:
         pytest.skip("this user may not make control groups here")
     group = ControlGroup(f"toolwright-test-{os.getpid()}")
     assert group.make(memory_bytes=100 << 20, processes=10)
-    held = {*group._folders.values(), group.for_a_run()._folder}
+    held = {*group._folders.values(), group.acquire()._folder}
     assert all(folder.is_dir() for folder in held)
     group.remove()
     assert not any(folder.exists() for folder in held)

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from tests.waiting import wait_until
 from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.sandbox import BlockingClient, Client, DeadlinePassed, SessionLost, balance, servers
-from toolwright.sandbox.balance import Balance
+from toolwright.sandbox import BlockingClient, Client, DeadlinePassed, SessionLost, servers
 from toolwright.sandbox.judge import same_output
+from toolwright.sandbox.servers import Balance
 
 from .attack import served_without
 from .conftest import needs_isolation
@@ -123,7 +123,7 @@ def test_infrastructure_is_retried_and_answers_are_not() -> None:
     assert calls == 4
 
 
-def test_retries_end() -> None:
+def test_retries_end_with_an_infrastructure_failure() -> None:
     async def broken(_: web.Request) -> web.Response:
         return web.Response(status=500, text="no")
 
@@ -154,8 +154,8 @@ def test_a_call_keeps_its_deadline_whatever_the_server_does() -> None:
     asyncio.run(main())
 
 
-def test_a_sick_server_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(balance, "_EJECT_S", 60.0)
+def test_a_failing_server_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "_EJECT_S", 60.0)
     bad_calls = 0
 
     async def bad(_: web.Request) -> web.Response:
@@ -176,12 +176,12 @@ def test_a_sick_server_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that looks after its calls soon."""
     monkeypatch.setattr(servers, "_LOOK_AFTER_S", 0.2)
-    monkeypatch.setattr(balance, "_EJECT_S", 1.0)
+    monkeypatch.setattr(servers, "_EJECT_S", 1.0)
 
 
 @needs_isolation
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_stands_still_loses_no_call_and_comes_back() -> None:
+def test_a_server_that_hangs_loses_no_call_and_is_used_again_later() -> None:
     options = ("--workers", "1", "--preload", "")
     nothing: frozenset[str] = frozenset()
 
@@ -212,7 +212,7 @@ def test_a_server_that_stands_still_loses_no_call_and_comes_back() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_call_that_a_live_server_keeps_is_asked_of_a_second_one_once() -> None:
+def test_a_slow_call_is_sent_to_a_second_server_once() -> None:
     kept = 0
 
     async def keeps(request: web.Request) -> web.StreamResponse:
@@ -240,7 +240,7 @@ def test_a_call_that_a_live_server_keeps_is_asked_of_a_second_one_once() -> None
 
 
 @pytest.mark.usefixtures("impatient")
-def test_second_askings_are_few_when_all_servers_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_calls_are_hedged_when_all_servers_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "_HEDGES_AT_ONCE", 3.0)
     asked = 0
 
@@ -264,7 +264,7 @@ def test_second_askings_are_few_when_all_servers_are_slow(monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_cell_is_never_asked_twice() -> None:
+def test_a_cell_is_never_sent_twice() -> None:
     cells = 0
 
     async def keeps_cells(request: web.Request) -> web.Response:
@@ -354,7 +354,7 @@ def test_a_judged_program_whose_worker_was_killed_is_judged_again(server: Server
         wait_until(lambda: own.status()["worker_restarts"] == 1, "it is replaced")
 
 
-def test_the_least_busy_server_is_asked() -> None:
+def test_the_least_busy_server_is_called() -> None:
     both = Balance(["http://a", "http://b/"])
     first, second = both.servers
     assert second.url == "http://b"

@@ -79,8 +79,8 @@ def test_expressions_that_never_end_cost_their_time_and_no_more() -> None:
             ask = partial(service.expressions.compare, timeout_s=1.0)
             pairs = [("$9^{9^{9^{9}}}$", "$1$"), ("$\\frac{4}{6}$", "$\\frac{2}{3}$"), ("1", "2")]
             results = await asyncio.gather(*(ask(*pair) for pair in pairs))
-            (seat,) = [session.seat for session in service.expressions._sessions]
-            service.pool.close_session(seat)
+            (slot,) = [session.slot for session in service.expressions._sessions]
+            service.pool.close_session(slot)
             return [*results, await ask("$x$", "$x$")]
         finally:
             await service.close()
@@ -92,7 +92,7 @@ def test_expressions_that_never_end_cost_their_time_and_no_more() -> None:
     assert after_a_loss["stdout"] == "True\n"
 
 
-def test_code_judge_asks_for_a_status_of_two_keys(server: Server) -> None:
+def test_code_judge_gets_a_status_of_two_keys(server: Server) -> None:
     """Its client makes a dataclass of exactly those, and would refuse more."""
     assert server.ask("GET", "/code-judge/status")[1] == {"queue": 0, "num_workers": 2}
     assert {"queue", "num_workers"} < server.status().keys()
@@ -140,7 +140,7 @@ def test_sandbox_fusion_sees_failures_and_timeouts(server: Server) -> None:
     assert late.run_result.status == fusion.CommandRunStatus.TimeLimitExceeded
 
 
-def test_sandbox_fusion_hears_of_languages_that_are_not_there(server: Server) -> None:
+def test_sandbox_fusion_gets_an_error_for_missing_languages(server: Server) -> None:
     told = server.post("/run_code", {"code": "x", "language": "verilog"})
     assert told["status"] == "SandboxError"
     assert "verilog" in told["message"]

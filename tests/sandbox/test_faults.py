@@ -131,7 +131,7 @@ def test_two_servers_on_one_machine_do_not_meet() -> None:
             assert other.ask("POST", f"/sessions/{session.name}/run", {"code": "1"})[0] == 404
 
 
-def test_a_blocking_client_that_is_closed_lets_its_callers_go(server: Server) -> None:
+def test_closing_a_blocking_client_ends_the_calls_of_its_threads(server: Server) -> None:
     """Calls of other threads waited for an event loop that had stopped."""
     from toolwright.sandbox import BlockingClient
 
@@ -153,11 +153,11 @@ def test_a_blocking_client_that_is_closed_lets_its_callers_go(server: Server) ->
 
 def test_only_a_session_can_be_a_lost_session() -> None:
     """A wrong path under another server's URL was reported as one."""
-    from toolwright.sandbox.balance import Server as Known
+    from toolwright.sandbox.servers import Server as Known
 
     asked = Servers(["http://x"], token=None, concurrency=1, interval_s=0)
     with pytest.raises(UserError, match="404"):
-        asked._understood(Known("http://x"), "/run/batch", 404, {}, b'{"error": "nothing here"}')
+        asked._parse(Known("http://x"), "/run/batch", 404, {}, b'{"error": "nothing here"}')
 
 
 @pytest.mark.parametrize("byte", [b"\0", b"\x1b", b"\xff"])

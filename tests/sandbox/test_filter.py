@@ -55,7 +55,7 @@ def both(machine: str, number: int, *arguments: int, audit: int | None = None) -
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_what_is_named_is_refused_and_its_neighbours_are_not(machine: str) -> None:
+def test_refused_calls_are_refused_and_their_neighbours_are_not(machine: str) -> None:
     refused = {*seccomp.ARCHITECTURES[machine].refused.values(), *seccomp._REFUSED_EVERYWHERE}
     absent = {*seccomp.ARCHITECTURES[machine].absent.values()}
     looked_at = {OTHERS[machine][name] for name in ("clone", "socket", "ioctl", "fcntl", "setsockopt")}
@@ -65,7 +65,7 @@ def test_what_is_named_is_refused_and_its_neighbours_are_not(machine: str) -> No
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_what_is_newer_or_foreign_is_refused(machine: str) -> None:
+def test_newer_calls_and_other_architectures_are_refused(machine: str) -> None:
     other = next(name for name in MACHINES if name != machine)
     assert both(machine, seccomp._NEWEST_REVIEWED + 1) == ENOSYS
     assert both(machine, 0x40000000 | OTHERS[machine]["read"]) == ENOSYS  # x32's table
@@ -76,7 +76,7 @@ def test_what_is_newer_or_foreign_is_refused(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_arguments_are_looked_at(machine: str) -> None:
+def test_the_filter_checks_arguments(machine: str) -> None:
     numbers = OTHERS[machine]
     assert both(machine, seccomp._CLONE3) == ENOSYS
     assert both(machine, numbers["clone"], 17) == ALLOW
@@ -97,7 +97,7 @@ def test_arguments_are_looked_at(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_zygote_may_still_do_what_it_must(machine: str) -> None:
+def test_the_filter_of_the_zygote_allows_what_it_needs(machine: str) -> None:
     architecture = seccomp.ARCHITECTURES[machine]
     for name in seccomp._NEEDED_BY_ZYGOTE:
         number = architecture.refused[name]

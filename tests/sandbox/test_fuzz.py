@@ -61,13 +61,15 @@ def check_code(server: Server, code: str, stdin: str) -> None:
 
 @given(path=st.sampled_from(PATHS), noise=st.binary(max_size=300), body=bodies)
 @QUICK
-def test_bodies_of_noise(server: Server, path: str, noise: bytes, body: dict[str, object]) -> None:
+def test_random_bodies_never_break_the_server(
+    server: Server, path: str, noise: bytes, body: dict[str, object]
+) -> None:
     check_noise(server, path, noise, body)
 
 
 @given(code=st.text(max_size=200), stdin=st.text(max_size=200))
 @QUICK
-def test_code_and_input_of_noise(server: Server, code: str, stdin: str) -> None:
+def test_random_code_and_input_never_break_the_server(server: Server, code: str, stdin: str) -> None:
     if not any("\ud800" <= letter <= "\udfff" for letter in code + stdin):
         check_code(server, code, stdin)
 
@@ -75,14 +77,16 @@ def test_code_and_input_of_noise(server: Server, code: str, stdin: str) -> None:
 @pytest.mark.slow
 @given(path=st.sampled_from(PATHS), noise=st.binary(max_size=2000), body=bodies)
 @LONG
-def test_bodies_of_noise_at_length(server: Server, path: str, noise: bytes, body: dict[str, object]) -> None:
+def test_many_random_bodies_never_break_the_server(
+    server: Server, path: str, noise: bytes, body: dict[str, object]
+) -> None:
     check_noise(server, path, noise, body)
 
 
 @pytest.mark.slow
 @given(code=st.text(max_size=2000), stdin=st.text(max_size=2000))
 @LONG
-def test_code_and_input_of_noise_at_length(server: Server, code: str, stdin: str) -> None:
+def test_much_random_code_and_input_never_break_the_server(server: Server, code: str, stdin: str) -> None:
     if not any("\ud800" <= letter <= "\udfff" for letter in code + stdin):
         check_code(server, code, stdin)
 

@@ -10,7 +10,7 @@ import pytest
 from .served import Server
 
 
-def test_judging(server: Server) -> None:
+def test_judge_gives_a_verdict_for_each_test(server: Server) -> None:
     tests = [
         {"stdin": "2", "expected_output": "4"},
         {"stdin": "3", "expected_output": "9  \n\n"},
@@ -76,7 +76,7 @@ def test_checks_are_run_by_another_process_than_the_program(server: Server) -> N
     assert not result["passed"]
 
 
-def test_a_check_that_ends_the_program_leaves_the_others_theirs(server: Server) -> None:
+def test_a_check_that_ends_the_program_does_not_fail_the_other_checks(server: Server) -> None:
     program = (
         "import os\ndef f(n):\n    if n == 1: os._exit(0)\n    if n == 2: [0] * (1 << 40)\n"
         "    while n == 3: pass\n    return n"
@@ -105,7 +105,7 @@ def test_a_program_that_cannot_be_loaded_fails_every_check(
     assert reason in result["verdicts"][0]["reason"]
 
 
-def test_a_check_that_gives_what_no_program_can_be_given_is_said_to(server: Server) -> None:
+def test_a_check_that_passes_an_object_of_its_own_class_is_unsupported(server: Server) -> None:
     check = "class Mine: pass\nassert f(Mine()) is None"
     result = server.post("/judge", {"code": "def f(x): pass", "checks": [check]})
     assert result["verdicts"][0]["verdict"] == "unsupported"
@@ -134,7 +134,7 @@ def test_a_thousand_checks_are_reported_whatever_is_raised(server: Server) -> No
     assert result["verdicts"][0]["reason"].startswith("ValueError: ?\u1234")
 
 
-def test_a_check_that_writes_over_its_report_is_no_mistake_of_the_servers(server: Server) -> None:
+def test_a_check_that_overwrites_its_report_is_not_a_server_error(server: Server) -> None:
     write = "import os\nfor n in range(256):\n    try: os.write(n, {text!r})\n    except OSError: pass"
     for text in (b"nonsense\n", b"[1]\n", b"[" * 5000, b'["failed", "\\ud800"]\n' * 9):
         result = server.post("/judge", {"code": "", "checks": [write.format(text=text), "assert False"]})

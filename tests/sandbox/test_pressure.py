@@ -143,7 +143,7 @@ def test_a_killed_worker_is_replaced_and_its_run_answered(victim: str) -> None:
         assert own.server.status()["worker_restarts"] == 1
 
 
-def test_a_worker_that_stands_still_is_given_up() -> None:
+def test_a_worker_that_hangs_is_killed() -> None:
     impatient = Piece(
         "patience",
         server="from toolwright.sandbox import limits, pool; limits._WALL_GRACE_S = pool._PATIENCE_S = 0.5",
@@ -210,7 +210,7 @@ def _run_and_ignore(own: Own) -> None:
         own.server.run("import os, time\nos.fork()\ntime.sleep(500)", timeout_s=600)
 
 
-def test_a_caller_that_leaves_does_not_keep_its_run() -> None:
+def test_a_run_ends_when_its_client_hangs_up() -> None:
     with Own("--workers", "1", "--runs-per-worker", "1") as own:
         with own.server.busy():
             pass

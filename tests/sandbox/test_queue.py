@@ -25,8 +25,8 @@ EVERYTHING: frozenset[str] = frozenset()
 T = TypeVar("T")
 
 
-def call(name: str, *, deadline: float = 100.0, seat: SessionSlot | None = None) -> QueuedRun:
-    return QueuedRun({"name": name}, asyncio.new_event_loop().create_future(), 0.0, deadline, seat)
+def call(name: str, *, deadline: float = 100.0, slot: SessionSlot | None = None) -> QueuedRun:
+    return QueuedRun({"name": name}, asyncio.new_event_loop().create_future(), 0.0, deadline, slot)
 
 
 def taken(queue: FairQueue, *free: object) -> list[str]:
@@ -86,31 +86,31 @@ def test_cells_of_a_busy_session_are_passed_in_one_step() -> None:
                 Counted.looks += 1
             return super().__getattribute__(name)
 
-    queue, seat = FairQueue(10_000), Counted("a", 1, busy=True)
+    queue, slot = FairQueue(10_000), Counted("a", 1, busy=True)
     for number in range(3900):
-        queue.add(seat.flow, call(f"cell {number}", seat=seat))
+        queue.add(slot.flow, call(f"cell {number}", slot=slot))
     queue.add(Flow(), call("run"))
     assert taken(queue, "a") == ["run"]
     assert Counted.looks <= 2
-    seat.busy = False
+    slot.busy = False
     assert taken(queue, "a") == [f"cell {number}" for number in range(3900)]
 
 
 def test_a_cell_waits_for_its_worker_and_lets_others_pass() -> None:
-    queue, seat = FairQueue(10), SessionSlot("a", 1)
-    for name, where in (("cell", seat), ("run", None), ("second cell", seat)):
-        queue.add(Flow(), call(name, seat=where))
+    queue, slot = FairQueue(10), SessionSlot("a", 1)
+    for name, where in (("cell", slot), ("run", None), ("second cell", slot)):
+        queue.add(Flow(), call(name, slot=where))
     assert taken(queue, "b") == ["run"]
     first = queue.take(["a"])
     assert first is not None
     assert first.job["name"] == "cell"
-    seat.busy = True
+    slot.busy = True
     assert queue.take(["a"]) is None
-    seat.busy = False
+    slot.busy = False
     assert taken(queue, "a") == ["second cell"]
 
 
-def test_what_is_late_or_unwanted_leaves_the_line() -> None:
+def test_expired_and_abandoned_calls_leave_the_queue() -> None:
     queue, flow = FairQueue(10), Flow()
     for deadline in (1.0, 5.0, 3.0):
         queue.add(flow, call(f"until {deadline:g}", deadline=deadline))
@@ -124,7 +124,7 @@ def test_what_is_late_or_unwanted_leaves_the_line() -> None:
     assert len(queue) == 0
 
 
-def test_a_full_line_says_so() -> None:
+def test_a_full_queue_refuses_a_request() -> None:
     queue = FairQueue(2)
     queue.reserve(5)  # into an empty one
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_a_full_line_says_so() -> None:
 
 
 @needs_isolation
-def test_cells_stand_in_the_same_line_as_runs() -> None:
+def test_cells_wait_in_the_same_queue_as_runs() -> None:
     with served_without(EVERYTHING, *NARROW) as server, server.session() as session:
         with ThreadPoolExecutor(1) as callers:
             with server.busy():
@@ -164,7 +164,7 @@ def test_a_deadline_counts_the_cells_before_it() -> None:
 
 
 @needs_isolation
-def test_too_many_cells_are_told_to_come_back() -> None:
+def test_too_many_cells_of_one_session_are_refused_with_retry_after() -> None:
     with (
         served_without(EVERYTHING, *NARROW, "--queue-limit", "2") as server,
         server.session() as session,
@@ -197,7 +197,7 @@ def test_a_session_with_many_cells_takes_nothing_from_others() -> None:
 
 
 @needs_isolation
-def test_a_run_alone_waits_for_its_neighbours_and_has_none() -> None:
+def test_a_run_alone_waits_until_its_worker_is_empty() -> None:
     with (
         served_without(EVERYTHING, "--workers", "1", "--runs-per-worker", "3", "--preload", "") as server,
         ThreadPoolExecutor(3) as callers,
@@ -215,7 +215,7 @@ def test_a_run_alone_waits_for_its_neighbours_and_has_none() -> None:
 
 
 @needs_isolation
-def test_a_full_line_says_over_http_when_to_come_back() -> None:
+def test_a_full_queue_answers_429_with_retry_after() -> None:
     with (
         served_without(EVERYTHING, *NARROW, "--queue-limit", "1") as server,
         ThreadPoolExecutor(1) as callers,
@@ -233,7 +233,7 @@ def test_a_full_line_says_over_http_when_to_come_back() -> None:
 
 
 @needs_isolation
-def test_a_caller_that_leaves_takes_its_cell_along_and_leaves_the_session() -> None:
+def test_a_cell_is_interrupted_and_its_session_kept_when_the_client_hangs_up() -> None:
     with served_without(EVERYTHING, *NARROW) as server, server.session() as session:
         session.cell("kept = 7")
         with server.busy(path=f"/sessions/{session.name}/run"):

@@ -101,7 +101,7 @@ def test_a_timeout_keeps_what_was_printed(server: Server) -> None:
     assert 2 <= result["duration_s"] < 60
 
 
-def test_memory_can_be_asked_for(server: Server) -> None:
+def test_a_request_may_set_its_memory_limit(server: Server) -> None:
     code = "block = bytearray(200 << 20); print(len(block) >> 20)"
     assert server.run(code, memory_mb=100)["status"] == "memory"
     assert server.run(code, memory_mb=400)["stdout"] == "200\n"
@@ -194,13 +194,15 @@ def test_a_batch_answers_in_order_and_survives_its_bad_items(server: Server) -> 
         ([1, 2], 422, "body"),
     ],
 )
-def test_a_bad_request_is_told_what_is_wrong(server: Server, body: object, code: int, says: str) -> None:
+def test_a_bad_request_gets_an_error_that_says_what_is_wrong(
+    server: Server, body: object, code: int, says: str
+) -> None:
     answered, told = server.ask("POST", "/run", body)
     assert answered == code
     assert says in told["error"]
 
 
-def test_unknown_places_and_methods(server: Server) -> None:
+def test_unknown_paths_answer_404_and_wrong_methods_405(server: Server) -> None:
     assert server.ask("GET", "/nowhere")[0] == 404
     assert server.ask("GET", "/run")[0] == 405
     assert server.ask("POST", "/status", {})[0] == 405
@@ -214,7 +216,9 @@ def test_unknown_places_and_methods(server: Server) -> None:
         ("javascript", "node", "const a = require('fs').readFileSync(0); console.log(a * 2)", "42\n"),
     ],
 )
-def test_other_languages(server: Server, language: str, tool: str, code: str, output: str) -> None:
+def test_other_languages_run_if_they_are_installed(
+    server: Server, language: str, tool: str, code: str, output: str
+) -> None:
     if shutil.which(tool) is None:
         assert "not installed" in server.status()["languages"][language]
         assert server.ask("POST", "/run", {"code": code, "language": language})[0] == 422

@@ -20,8 +20,8 @@ def session(server: Server) -> Iterator[str]:
     server.ask("DELETE", f"/sessions/{name}")
 
 
-def cell(server: Server, name: str, code: str, **wishes: object) -> dict[str, object]:
-    return server.post(f"/sessions/{name}/run", {"code": code, **wishes})
+def cell(server: Server, name: str, code: str, **options: object) -> dict[str, object]:
+    return server.post(f"/sessions/{name}/run", {"code": code, **options})
 
 
 def test_variables_stay_and_the_last_expression_is_shown(server: Server, session: str) -> None:
@@ -33,7 +33,7 @@ def test_variables_stay_and_the_last_expression_is_shown(server: Server, session
     assert cell(server, session, "import word; word.text")["value"] == "'hello'"
 
 
-def test_an_error_does_not_end_it(server: Server, session: str) -> None:
+def test_an_error_in_a_cell_does_not_end_the_session(server: Server, session: str) -> None:
     cell(server, session, "x = 1")
     failed = cell(server, session, "y = 2\nx / 0")
     assert failed["status"] == "error"
@@ -44,7 +44,7 @@ def test_an_error_does_not_end_it(server: Server, session: str) -> None:
     assert "SyntaxError" in str(cell(server, session, "def")["stderr"])
 
 
-def test_a_cell_that_overruns_is_interrupted_and_the_session_kept(server: Server, session: str) -> None:
+def test_a_cell_that_takes_too_long_is_interrupted_and_the_session_kept(server: Server, session: str) -> None:
     cell(server, session, "kept = 7")
     overran = cell(server, session, "print('a', flush=True)\nwhile True: pass", timeout_s=2)
     assert overran["status"] == "timeout"
@@ -53,7 +53,7 @@ def test_a_cell_that_overruns_is_interrupted_and_the_session_kept(server: Server
     assert cell(server, session, "kept")["value"] == "7"
 
 
-def test_a_cell_that_cannot_be_interrupted_costs_its_session(server: Server) -> None:
+def test_a_cell_that_cannot_be_interrupted_ends_its_session(server: Server) -> None:
     name = server.post("/sessions", {})["id"]
     stubborn = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass"
     overran = cell(server, name, stubborn, timeout_s=0.3)
@@ -71,7 +71,7 @@ def test_leaving_the_interpreter_ends_it(server: Server) -> None:
     assert server.ask("POST", f"/sessions/{name}/run", {"code": "1"})[0] == 410
 
 
-def test_one_that_is_closed_or_never_was(server: Server) -> None:
+def test_a_closed_session_answers_410_and_an_unknown_one_404(server: Server) -> None:
     name = server.post("/sessions", {})["id"]
     assert server.ask("DELETE", f"/sessions/{name}") == (200, {"closed": True})
     assert server.ask("POST", f"/sessions/{name}/run", {"code": "1"})[0] == 410

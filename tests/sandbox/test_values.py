@@ -88,7 +88,7 @@ forged = st.recursive(
 
 
 @given(forged.map(json.dumps) | st.text())
-def test_whatever_is_sent_becomes_plain_values_or_nothing(text: str) -> None:
+def test_any_text_becomes_plain_values_or_is_refused(text: str) -> None:
     try:
         value = decoded(text, refused)
     except Broken:
@@ -100,7 +100,7 @@ def test_whatever_is_sent_becomes_plain_values_or_nothing(text: str) -> None:
     "text",
     ["", "[" * 100_000, '{"int": "0x' + "f" * 10 + 'g"}', "1" * 10_000, '{"set": [[]]}', '{"a": 1, "b": 2}'],
 )
-def test_what_is_no_value_is_refused(text: str) -> None:
+def test_text_that_is_not_a_value_is_refused(text: str) -> None:
     with pytest.raises(Broken):
         decoded(text, refused)
 
@@ -114,7 +114,7 @@ def test_a_message_is_cut_off_by_its_length_or_by_its_end() -> None:
     with pytest.raises(Broken, match="too long"):
         line.receive()
     os.write(writing, (3).to_bytes(4, "little") + b"\xff\xff\xff")
-    with pytest.raises(Broken, match="no text"):
+    with pytest.raises(Broken, match="not text"):
         line.receive()
     os.write(writing, (9).to_bytes(4, "little") + b"short")
     os.close(writing)

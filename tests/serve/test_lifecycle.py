@@ -133,7 +133,7 @@ def test_what_cannot_be_served_is_said_with_status_2(
         ([str(tmp_path), "--port=0", "--queue-limit=0"], "--queue-limit 0: expected a number from 1 on"),
         ([str(tmp_path), "--port=0", "--drain-s=nan"], "--drain-s nan: expected a number from 0 on"),
         ([str(tmp_path), "--port=99999"], "cannot listen on 127.0.0.1:99999"),
-        ([str(tmp_path), "--host=0.0.0.0"], "give a token with --token or in TOOLWRIGHT_SERVE_TOKEN"),
+        ([str(tmp_path), "--host=0.0.0.0"], "set a token with --token or in TOOLWRIGHT_SERVE_TOKEN"),
     ):
         assert main(["serve", *words]) == 2
         assert message in capsys.readouterr().err

@@ -35,7 +35,7 @@ Make = Callable[..., Box]
         ("sum([1, 2, 3.5])", "6.5"),
     ],
 )
-def test_values(box: Make, expression: str, value: str) -> None:
+def test_values_of_expressions(box: Make, expression: str, value: str) -> None:
     assert box({"calculator": {}}).call("calculator", expression=expression).text == value
 
 
@@ -64,7 +64,7 @@ def test_values(box: Make, expression: str, value: str) -> None:
         "",
     ],
 )
-def test_what_cannot_be_computed_is_told_at_once(box: Make, expression: str) -> None:
+def test_an_expression_that_cannot_be_computed_is_an_error_at_once(box: Make, expression: str) -> None:
     made = box({"calculator": {}})
     began = time.process_time()
     answer = made.call("calculator", expression=expression)
@@ -85,5 +85,5 @@ def test_any_text_is_answered(expression: str) -> None:
         assert isinstance(asyncio.run(calculator(expression)), str)
 
 
-def test_it_needs_no_settings() -> None:
+def test_a_calculator_needs_no_settings() -> None:
     assert Toolbox({"calculator": {}}).names == ["calculator"]

@@ -67,12 +67,12 @@ def test_a_session_lives_as_long_as_its_attempt(box: Make, sandbox: str) -> None
     assert "NameError" in made.call("python_session", code="x").text
 
 
-def test_a_session_ended_by_its_own_code_is_told(box: Make, sandbox: str) -> None:
+def test_the_policy_learns_that_its_code_ended_the_session(box: Make, sandbox: str) -> None:
     made = box({"python_session": {"url": sandbox}})
     made.call("python_session", code="x = 1")
     gone = made.call("python_session", code="import os; os._exit(7)")
     assert gone.trouble == "raised"
-    assert "exit code 7; its variables are gone, the next call begins a new one" in gone.text
+    assert "exit code 7; its variables are gone; the next call starts a new one" in gone.text
     assert "NameError" in made.call("python_session", code="x").text
 
 
@@ -89,7 +89,7 @@ def test_two_calls_of_one_turn_share_a_session(sandbox: str) -> None:
     assert asyncio.run(both()) == "3"
 
 
-def test_the_block_that_people_have_works_as_it_stands(box: Make, sandbox: str) -> None:
+def test_a_tools_block_of_rstar2_works_unchanged(box: Make, sandbox: str) -> None:
     port = int(sandbox.rpartition(":")[2])
     block = {
         "host_addr": "localhost",

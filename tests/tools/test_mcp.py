@@ -64,7 +64,7 @@ def settings(request: pytest.FixtureRequest) -> dict[str, object]:
     return {"url": request.getfixturevalue("http_server").url, "start_timeout_s": 240}
 
 
-def test_a_servers_tools_are_listed_called_and_their_errors_told(
+def test_the_tools_of_an_mcp_server_are_listed_and_called_and_their_errors_reach_the_policy(
     box: Make, settings: dict[str, object]
 ) -> None:
     made = box({"mcp": {**settings, "prefix": "demo_", "timeout_s": 4.0}})
@@ -127,6 +127,6 @@ def test_two_servers_side_by_side(box: Make) -> None:
     assert "one_pid" not in made.schemas()
 
 
-def test_settings_that_cannot_work() -> None:
+def test_invalid_settings_are_an_error() -> None:
     with pytest.raises(UserError, match=r"tools\.mcp: set either `command`.* or `url`"):
         Toolbox({"mcp": {}})

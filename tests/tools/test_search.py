@@ -68,7 +68,7 @@ def test_a_parquet_corpus_with_contents(box: Make, tmp_path: Path) -> None:
     assert made.call("search", query="Aare").text == 'Doc 1(Title: "Bern") A town in a bend of the Aare.'
 
 
-def test_a_corpus_that_cannot_work(box: Make, tmp_path: Path) -> None:
+def test_a_corpus_that_is_missing_or_malformed_is_an_error(box: Make, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="set either `corpus`"):
         Toolbox({"search": {}})
     with pytest.raises(UserError, match=r"tools\.search: corpus=.*no such file"):
@@ -152,13 +152,13 @@ def test_queries_of_many_attempts_travel_together(server: Server) -> None:
     assert server.asked[0] == {"queries": [f"q{i}" for i in range(20)], "topk": 2, "return_scores": True}
 
 
-def test_a_server_that_is_not_ready_is_asked_again(box: Make, server: Server) -> None:
+def test_a_server_that_is_not_ready_is_retried(box: Make, server: Server) -> None:
     server.failures = 2
     assert "passage" in box({"search": {"url": f"{server.url}/retrieve"}}).call("search", query="q").text
     assert len(server.asked) == 3
 
 
-def test_any_api_by_template(box: Make, server: Server) -> None:
+def test_a_template_reads_any_json_api(box: Make, server: Server) -> None:
     template = {
         "url": f"{server.url}/api",
         "headers": {"x-key": "k"},
@@ -179,5 +179,5 @@ def test_any_api_by_template(box: Make, server: Server) -> None:
 
 def test_a_server_that_is_away_is_named_within_its_limit(box: Make) -> None:
     url = f"http://127.0.0.1:{free_port()}/retrieve"
-    with pytest.raises(InfrastructureFailure, match=f"the search server {url} cannot be asked"):
+    with pytest.raises(InfrastructureFailure, match=f"the search server {url} cannot be reached"):
         box({"search": {"url": url, "max_retries": 2}}).call("search", query="q")

@@ -31,12 +31,12 @@ def write(path: Path, tree: Any) -> str:
     return str(path)
 
 
-def test_inline(tmp_path: Path) -> None:
+def test_tools_can_be_configured_inline(tmp_path: Path) -> None:
     assert settings_of(Config.model_validate(TREE)) == {"code_judge": JUDGE}
     assert Toolbox(settings_of(Config.model_validate(TREE))).names == ["code_judge"]
 
 
-def test_by_either_path(tmp_path: Path) -> None:
+def test_either_config_path_names_a_tool_file(tmp_path: Path) -> None:
     file = write(tmp_path / "tools.yaml", TREE)
     assert settings_of(Config(tool_config_path=file)) == {"code_judge": JUDGE}
     assert settings_of(Config.model_validate({"rollout": {"tool_config_path": file}})) == {
@@ -57,7 +57,7 @@ def test_the_command_line() -> None:
     assert settings_of(config) == {"python": {"url": "http://x:1"}, "calculator": {}}
 
 
-def test_the_ways_add_up_and_must_not_differ(tmp_path: Path) -> None:
+def test_the_three_places_of_tools_add_up_and_must_agree(tmp_path: Path) -> None:
     file = write(tmp_path / "tools.yaml", TREE)
     both = Config.model_validate(
         {"tools": {"calculator": None, "code_judge": JUDGE}, "tool_config_path": file}
@@ -74,7 +74,7 @@ def test_the_ways_add_up_and_must_not_differ(tmp_path: Path) -> None:
     ("content", "told"),
     [
         (None, "no such file"),
-        ("tools: [", "is no YAML"),
+        ("tools: [", "is not YAML"),
         ("other: 1", "expected a block `tools:`"),
         ("tools: 3", "expected tools by name"),
         ("tools: [{class_name: verl.tools.gsm8k_tool.Gsm8kTool}]", "without an equivalent here"),
@@ -84,7 +84,7 @@ def test_the_ways_add_up_and_must_not_differ(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_files_that_cannot_work(tmp_path: Path, content: str | None, told: str) -> None:
+def test_a_malformed_tool_file_is_an_error(tmp_path: Path, content: str | None, told: str) -> None:
     file = tmp_path / "tools.yaml"
     if content is not None:
         file.write_text(content)

@@ -62,7 +62,7 @@ def test_a_result_of_any_size_is_cut_before_it_is_kept(box: Make) -> None:
     assert len(text) < (1 << 20) + 100
 
 
-def test_arguments_are_taken_leniently_and_the_attempt_filled_in(box: Make) -> None:
+def test_arguments_are_converted_and_the_attempt_id_is_passed(box: Make) -> None:
     made = box(mine("forecast"))
     assert made.call("forecast", attempt="g/3", city="Rome").text == "Rome 2 celsius None g/3"
     assert made.call("forecast", city=7, days="4", hours="[1, 2]").text == "7 5 celsius [1, 2] a"
@@ -79,14 +79,16 @@ def test_arguments_are_taken_leniently_and_the_attempt_filled_in(box: Make) -> N
         ({"city": "Rome", "attempt": "mine"}, "there is no argument 'attempt'"),
     ],
 )
-def test_wrong_arguments_are_told(box: Make, arguments: dict[str, Any], told: str) -> None:
+def test_wrong_arguments_get_an_answer_that_says_what_is_wrong(
+    box: Make, arguments: dict[str, Any], told: str
+) -> None:
     made = box(mine("forecast"))
     answer = made.runner.run(made.toolbox.call(ToolRequest("forecast", arguments), attempt="a"))
     assert answer.trouble == "arguments"
     assert told in answer.text
 
 
-def test_an_unknown_tool_is_told_with_the_nearest(box: Make) -> None:
+def test_an_unknown_tool_is_answered_with_the_nearest_name(box: Make) -> None:
     answer = box(mine("forecast")).call("forcast")
     assert (answer.trouble, answer.text) == (
         "unknown_tool",
@@ -96,7 +98,7 @@ def test_an_unknown_tool_is_told_with_the_nearest(box: Make) -> None:
 
 
 @pytest.mark.parametrize("how", ["value", "exit", "stop"])
-def test_what_a_function_raises_is_told_and_logged_once(
+def test_the_policy_sees_the_exception_of_a_function_and_the_log_has_it_once(
     box: Make, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = box(mine("broken"))
@@ -109,13 +111,15 @@ def test_what_a_function_raises_is_told_and_logged_once(
 
 
 @pytest.mark.parametrize("how", ["value", "exit", "cancel"])
-def test_what_a_coroutine_raises_is_told(box: Make, how: str) -> None:
+def test_the_policy_sees_the_exception_of_a_coroutine(box: Make, how: str) -> None:
     made = box({**mine("broken_async"), **mine("quick")})
     assert made.call("broken_async", how=how).trouble == "raised"
     assert made.call("quick").text == "here"
 
 
-def test_a_tools_own_word_is_told_as_it_is(box: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_text_of_a_tool_error_reaches_the_policy_unchanged(
+    box: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     answer = box(mine("broken")).call("broken", how="told")
     assert (answer.trouble, answer.text) == ("raised", "not today")
     assert not caplog.records
@@ -146,7 +150,7 @@ def test_a_class_is_built_in_the_loop_that_calls_it_and_closed(box: Make) -> Non
     made = box(mine("Weather", unit="fahrenheit", name="weather"))
     assert made.toolbox.names == ["weather"]
     assert made.schemas()["weather"]["description"] == "Tell the weather."
-    kit = made.toolbox._kits[0]
+    kit = made.toolbox._entries[0]
     assert kit._instance is None
     assert made.call("weather", city="Rome").text == "Rome: 20 fahrenheit, for a"
     instance = kit._instance
@@ -163,7 +167,7 @@ def test_a_tool_that_fails_in_closing_is_named_and_the_others_are_closed(
     made = box({**mine(kind), **mine("Weather")})
     assert made.call(kind).text == "fine"
     assert made.call("Weather", city="Rome").text.startswith("Rome")
-    weather = made.toolbox._kits[1]._instance
+    weather = made.toolbox._entries[1]._instance
     made.end("a")
     made.runner.run(made.toolbox.close())
     assert weather.ended == ["a"]
@@ -213,7 +217,7 @@ def test_a_toolbox_serves_the_next_loop_when_its_own_is_gone() -> None:
         ({"calculator": 3}, "tools.calculator: expected a block of settings"),
     ],
 )
-def test_settings_that_cannot_work_are_told_before_anything_starts(settings: Any, told: str) -> None:
+def test_invalid_settings_are_an_error_before_anything_starts(settings: Any, told: str) -> None:
     with pytest.raises(UserError) as caught:
         Toolbox(settings)
     assert told in str(caught.value)
@@ -231,7 +235,7 @@ NAMES = st.sampled_from(["calculator", "quick", "forecast"]) | st.text()
 
 @given(name=NAMES, arguments=st.dictionaries(st.sampled_from(["expression", "city"]) | st.text(), JSON))
 @settings(max_examples=200, deadline=None)
-def test_whatever_is_asked_is_answered(name: str, arguments: dict[str, Any]) -> None:
+def test_every_call_gets_an_answer(name: str, arguments: dict[str, Any]) -> None:
     answer = LOOP.run(ANYTHING.call(ToolRequest(name, arguments), attempt="a"))
     answer.text.encode()
 

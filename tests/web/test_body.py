@@ -34,7 +34,7 @@ def test_too_many_values_are_refused_before_they_are_parsed(item: str) -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("text", ["[,{" * 100, '\\"[,' * 100, "\\\\" * 101, "\\" * 33 + '"[[['])
-def test_what_stands_in_a_string_is_one_value(text: str) -> None:
+def test_a_string_counts_as_one_value(text: str) -> None:
     raw = orjson.dumps({"stdin": text, "code": text})
     assert parsed(raw) == {"stdin": text, "code": text}
 
@@ -50,7 +50,7 @@ def test_strings_of_any_kind_are_counted_as_what_they_are(texts: list[str]) -> N
         body._SLICE, body.MOST_VALUES = before
 
 
-def test_what_is_no_json_is_said_to_be_none() -> None:
+def test_a_body_that_is_not_json_gets_an_error_that_says_so() -> None:
     for raw in (b"", b"[" * 2_000, b'"' * 3_000_000, b"\xff" * 2_000_000):
         with pytest.raises((orjson.JSONDecodeError, BodyTooLarge)):
             parsed(raw)

@@ -11,7 +11,7 @@ import pytest
 
 from toolwright.web.asgi import HttpReply, send_reply
 from toolwright.web.callers import Callers, RequestRefused
-from toolwright.web.serving import hosted
+from toolwright.web.serving import serve_in_background
 
 HERE = "127.0.0.1:8010"
 JSON = {"content-type": "application/json"}
@@ -70,7 +70,7 @@ def test_pages_of_the_server_itself_may_call_it() -> None:
     assert status(Callers(), method="POST", content_type="application/json", **own) == 200
 
 
-def test_what_a_browser_sends_without_an_origin_is_told_by_where_it_comes_from() -> None:
+def test_sec_fetch_site_decides_for_requests_without_an_origin() -> None:
     """An image or a script of another site; a link that somebody follows is not one of those."""
     assert status(Callers(), sec_fetch_site="cross-site", sec_fetch_mode="no-cors") == 403
     assert status(Callers(), sec_fetch_site="same-site") == 403
@@ -81,12 +81,12 @@ def test_what_a_browser_sends_without_an_origin_is_told_by_where_it_comes_from()
 @pytest.mark.parametrize(
     "kind", ["", "text/plain", "application/x-www-form-urlencoded", "text/plain;application/json"]
 )
-def test_a_body_that_a_form_could_send_is_refused(kind: str) -> None:
+def test_a_body_without_the_json_content_type_is_refused(kind: str) -> None:
     assert status(Callers(), method="POST", content_type=kind) == 415
     assert status(Callers(), method="POST", content_type="Application/JSON; charset=utf-8") == 200
 
 
-def test_a_token_is_wanted_in_either_header() -> None:
+def test_a_token_is_accepted_in_either_header() -> None:
     callers = Callers(token="s3cret")
     assert status(callers) == 401
     assert status(callers, authorization="Bearer s3cret") == status(callers, x_api_key="s3cret") == 200
@@ -111,10 +111,10 @@ class Echo:
             reply = self._callers.check(scope) or HttpReply(b"{}")
         except RequestRefused as error:
             reply = HttpReply(str(error).encode(), error.status)
-        await send_reply(self._callers.shared(scope, send), reply)
+        await send_reply(self._callers.with_cors(scope, send), reply)
 
 
-def test_a_browser_is_told_that_an_allowed_page_may_ask_and_read() -> None:
+def test_a_page_of_an_allowed_origin_may_call_and_read() -> None:
     def ask(url: str, method: str, origin: str) -> tuple[int, str | None]:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
         wanted = {"access-control-request-method": "POST"} if method == "OPTIONS" else JSON
@@ -125,7 +125,7 @@ def test_a_browser_is_told_that_an_allowed_page_may_ask_and_read() -> None:
         return answer.status, answer.headers["access-control-allow-origin"]
 
     async def main() -> None:
-        async with hosted(Echo(Callers(origins=(PAGE,), token=None))) as url:
+        async with serve_in_background(Echo(Callers(origins=(PAGE,), token=None))) as url:
             for method in ("OPTIONS", "POST"):
                 assert await asyncio.to_thread(ask, url, method, PAGE) == (200, PAGE)
                 assert await asyncio.to_thread(ask, url, method, "null") == (403, None)

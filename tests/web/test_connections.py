@@ -14,7 +14,7 @@ from toolwright.web import connections
 from toolwright.web.asgi import HttpReply, send_reply
 from toolwright.web.body import read_body
 from toolwright.web.connections import ConnectionLimits
-from toolwright.web.serving import hosted
+from toolwright.web.serving import serve_in_background
 
 HEALTH = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 HALF = b"GET /health HTTP/1.1\r\nhost: loc"
@@ -82,7 +82,7 @@ def against(scene: Callable[[Callers], Awaitable[None]], **limits: Any) -> None:
     @contextlib.asynccontextmanager
     async def callers() -> AsyncIterator[Callers]:
         app = Slow()
-        async with hosted(app, limits=ConnectionLimits(**limits)) as url:
+        async with serve_in_background(app, limits=ConnectionLimits(**limits)) as url:
             callers = Callers(url, app)
             try:
                 yield callers
@@ -137,7 +137,7 @@ def test_a_head_of_many_headers_is_refused() -> None:
     against(scene, headers=20, **PATIENT)
 
 
-def test_a_head_and_a_body_have_to_arrive_in_time() -> None:
+def test_a_late_head_and_a_late_body_are_refused() -> None:
     async def scene(callers: Callers) -> None:
         body = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nab"
         for half in (b"", HALF, body):
@@ -150,7 +150,7 @@ def test_a_head_and_a_body_have_to_arrive_in_time() -> None:
     against(scene, head_s=0.2, body_s=0.2)
 
 
-def test_a_body_that_keeps_coming_has_the_time_it_needs() -> None:
+def test_a_slow_body_that_makes_progress_is_read_to_its_end() -> None:
     async def scene(callers: Callers) -> None:
         _, writer = streams = await callers.call(
             b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60\r\n\r\n"
@@ -216,7 +216,7 @@ def test_an_idle_connection_makes_room_before_a_request_that_has_just_begun(
     against(scene, connections=4, reserve=1, **PATIENT)
 
 
-def test_a_thousand_requests_in_one_breath_are_not_all_taken() -> None:
+def test_a_thousand_pipelined_requests_are_not_all_accepted() -> None:
     async def scene(callers: Callers) -> None:
         reader, _ = await callers.call(HEALTH.replace(b"/health", b"/wait") + HEALTH * 1000)
         assert await answer(reader) in (429, 0)
@@ -232,7 +232,7 @@ def test_there_are_never_more_connections_than_files(files: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     try:
-        assert ConnectionLimits().in_all == files - 128 - 16
+        assert ConnectionLimits().total == files - 128 - 16
         ConnectionLimits(connections=files).raise_open_files()
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(files + 128 + 16, hard)
     finally:

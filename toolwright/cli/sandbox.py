@@ -1,4 +1,4 @@
-"""Run code in isolation: serve it over HTTP, run one file, or measure a server."""
+"""Run code in isolation: serve it over HTTP, or run one file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="toolwright sandbox", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="serve | run | bench")
+    commands = parser.add_subparsers(required=True, metavar="serve | run")
     serve = commands.add_parser("serve", help="answer runs over HTTP")
     serve.add_argument("--host", default="127.0.0.1", help="other than loopback needs a token")
     serve.add_argument("--port", type=int, default=8010, help="0 takes a free one")
@@ -62,15 +62,6 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--stdin", default="", help="a file whose content the code reads")
     _add_isolation(run)
     run.set_defaults(command=_run)
-    bench = commands.add_parser("bench", help="load a server and print what it did")
-    bench.add_argument(
-        "--url", action="append", default=[], help="without it, a server is started for the test"
-    )
-    bench.add_argument("--concurrency", type=int, default=16)
-    bench.add_argument("--seconds", type=float, default=5.0)
-    bench.add_argument("--code", default="print(1+1)")
-    bench.add_argument("--batch", type=int, default=1, help="runs per request")
-    bench.set_defaults(command=_bench)
     return parser
 
 
@@ -97,7 +88,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     from toolwright.web import address
 
     token = arguments.token or os.environ.get(server.TOKEN_VARIABLE) or None
-    address.check_who_may_call(arguments.host, token, server.TOKEN_VARIABLE)
+    address.require_token(arguments.host, token, server.TOKEN_VARIABLE)
     settings = SandboxSettings(
         isolation=arguments.isolation,
         workers=arguments.workers,
@@ -111,7 +102,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         drain_s=arguments.drain_s,
     )
     listening = address.bind(arguments.host, arguments.port)
-    with asyncio.Runner(loop_factory=address.event_loop) as runner:
+    with asyncio.Runner(loop_factory=address.new_event_loop) as runner:
         who = callers.from_options(arguments, token)
         runner.run(server.serve(settings, listening, who, lambda text: print(text, flush=True)))
     return 0
@@ -120,7 +111,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from toolwright.sandbox.once import run_once
+    from toolwright.sandbox.server import run_once
 
     if arguments.file == "-":
         code = sys.stdin.read()
@@ -142,16 +133,3 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"[{result['status']}: {result['reason']}]\n")
     exit_code = result["exit_code"]
     return 1 if exit_code is None else exit_code if exit_code >= 0 else 128 - exit_code
-
-
-def _bench(arguments: argparse.Namespace) -> int:
-    from toolwright.sandbox import load
-
-    load.main(
-        urls=arguments.url,
-        concurrency=arguments.concurrency,
-        seconds=arguments.seconds,
-        code=arguments.code,
-        batch=arguments.batch,
-    )
-    return 0

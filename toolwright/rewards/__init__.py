@@ -1,4 +1,4 @@
-"""What an attempt is worth: scorers by name or by path, alone or as a weighted sum."""
+"""Rewards of attempts: scorers by name or by path, alone or as a weighted sum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Scorer:
-    """Gives trajectories their rewards. May be asked by any thread and from any event loop."""
+    """Gives trajectories their rewards. Any thread and any event loop may call it."""
 
     def __init__(self, config: schema.Reward, *, default: str, sandbox_url: str | None = None) -> None:
         """`default` is the tasks' own scorer; `sandbox_url` the run's own server, if it has one."""
@@ -36,19 +36,19 @@ class Scorer:
             raise
 
     def check(self, tasks: Iterable[Task]) -> None:
-        """A ground truth that a built-in scorer cannot use is an error before the first attempt."""
+        """Raises UserError for a ground truth that a built-in scorer cannot use, before the first attempt."""
         items = [of_task(task) for task in tasks]
         for part in self._parts:
             part.check(items)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
-        """Sets `reward` and `reward_parts`, or `failure`; attempts that failed already are left alone."""
+        """Sets `reward` and `reward_parts`, or `failure`. Skips attempts that have failed already."""
         judged = [t for t in trajectories if t.failure is None]
         if not judged:
             return
         items = [of_attempt(t) for t in judged]
-        by_part = await asyncio.gather(*(part.judge(items) for part in self._parts))
-        verdicts = [self._joined(of_one) for of_one in zip(*by_part, strict=True)]
+        by_part = await asyncio.gather(*(part.score(items) for part in self._parts))
+        verdicts = [self._weighted_sum(of_one) for of_one in zip(*by_part, strict=True)]
         for trajectory, verdict in zip(judged, verdicts, strict=True):
             if verdict.score is None:
                 trajectory.failure = Failure(verdict.kind, verdict.message)
@@ -60,8 +60,8 @@ class Scorer:
         for part in self._parts:
             part.close()
 
-    def _joined(self, verdicts: Sequence[Verdict]) -> Verdict:
-        """Σ weight · score. The parts are recorded as they were given; one that failed leaves no score."""
+    def _weighted_sum(self, verdicts: Sequence[Verdict]) -> Verdict:
+        """Σ weight · score. Records the score of each part. If a part failed, there is no score."""
         if not self._weights:
             return verdicts[0]
         failed = [verdict for verdict in verdicts if verdict.score is None]

@@ -1,6 +1,6 @@
-"""Where the answer stands in what was said, and the forms that a ground truth of words has.
+"""Finds the answer in a text, and reads ground truths that are words.
 
-All of it is linear in the length of the text: answers are written by a policy that may write anything.
+All of it takes linear time: a policy may write anything.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def boxed(text: str) -> str | None:
-    """What the last `\\boxed{…}` holds, braces balanced; None if there is none, or it does not end."""
+    """The content of the last `\\boxed{…}` with balanced braces; None if there is none or it does not end."""
     start = text.rfind("\\boxed{")
     if start < 0:
         return None
     start += len("\\boxed{")
     depth = 1
-    for brace in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):  # \{ is to be seen, it groups nothing
+    for brace in re.finditer(
+        r"\\.|[{}]", text[start:], re.DOTALL
+    ):  # \{ is a visible brace and groups nothing
         depth += {"{": 1, "}": -1}.get(brace[0], 0)
         if depth == 0:
             return text[start : start + brace.start()]
@@ -30,25 +32,25 @@ def boxed(text: str) -> str | None:
 
 
 def tagged(text: str, tag: str = "answer") -> str | None:
-    """What the last `<answer>…</answer>` holds, as Search-R1 asks for it; None if there is none."""
+    """The content of the last `<answer>…</answer>`, as Search-R1 has it; None if there is none."""
     end = text.rfind(f"</{tag}>")
     start = text.rfind(f"<{tag}>", 0, max(end, 0))
     return text[start + len(tag) + 2 : end].strip() if start >= 0 else None
 
 
 def stated(text: str, *, strict: bool) -> str:
-    """The tagged answer; without a tag all that was said, or nothing where the tag is obligatory."""
+    """The tagged answer. Without a tag the whole text, or nothing if `strict`."""
     answer = tagged(text)
     return (("" if strict else text) if answer is None else answer).strip()
 
 
 def words(text: str) -> list[str]:
-    """As SQuAD and HotpotQA compare: lower case, no punctuation, no articles."""
+    """Words as SQuAD and HotpotQA compare them: lower case, without punctuation and articles."""
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
 def golds(ground_truth: Any, *, scorer: str) -> list[str]:
-    """The right answers: a text, several of which any one is right, or Search-R1's {'target': …}."""
+    """The right answers: a text, a list of texts, or Search-R1's {'target': …}."""
     found = ground_truth.get("target") if isinstance(ground_truth, dict) else ground_truth
     texts = [text for text in (found if isinstance(found, list) else [found]) if isinstance(text, str)]
     if not texts or (isinstance(found, list) and len(texts) < len(found)):

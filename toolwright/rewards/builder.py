@@ -1,28 +1,27 @@
-"""The parts of a reward, made from its configuration."""
+"""Builds the parts of a reward from its configuration."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
 from toolwright.registry import Registry, is_held, load_object
-from toolwright.rewards.function import ScoringFunction, Verdict
+from toolwright.rewards.function import ScoringFunction
 from toolwright.rewards.in_this_process import InThisProcess
-from toolwright.rewards.item import Item, final_turn
-from toolwright.rewards.part import Here, InProcesses, OverNetwork, RewardPart
+from toolwright.rewards.part import DirectCall, InProcesses, OverNetwork, RewardPart
 from toolwright.rewards.pool import ProcessPool
 from toolwright.rewards.settings import checked
 
 if TYPE_CHECKING:
     from toolwright.config import schema
 
-# Each scorer is registered under its own name and under the data sources that it serves: a function of either
-# form, a RemoteScorer class, or a Part class. A function may need
-#   process: to run where it can be killed, because it may hang;
-#   final:   the policy's last turn alone as `solution_str`, without earlier turns and what tools answered;
-# any other word is a module that its process imports before the clock of the first score runs.
+# A scorer is registered under its own name and under the data sources that it serves. It is a function of
+# either form, a RemoteScorer class, or a RewardPart class. A function may need
+#   process: a process that can be killed, because it may hang;
+#   final:   only the policy's last turn as `solution_str`, without earlier turns and answers of tools;
+# any other word is a module that its process imports before the first score is timed.
 SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "toolwright.rewards.builtin")
 
 OWN = "task"  # in reward.parts: the task's own scorer
@@ -36,12 +35,12 @@ class ScorerBuilder:
         self.unused = set(config.params)
 
     def named(self, name: str) -> RewardPart:
-        """A part of a sum: by its scorer's name, or by its own where the settings name the function."""
+        """A part of a sum, by the name of its scorer, or by any name if its settings have a `function`."""
         function = self.config.params.get(name, {}).get("function")
         return self.part(name) if function is None else self.part(function, called=name)
 
     def own(self) -> RewardPart:
-        """The part for the scorer that the tasks name themselves."""
+        """The part for the tasks' own scorer."""
         known = SCORERS.names()
         if self.default not in known and ":" not in self.default:
             source = (
@@ -54,7 +53,7 @@ class ScorerBuilder:
         return self.part(self.default)
 
     def part(self, name: str, called: str = "") -> RewardPart:
-        """`called`: the name in the configuration, where it is not the scorer's."""
+        """Builds a part. `called` is its name in the configuration, if that is not the scorer's."""
         if name == OWN:
             return self.own()
         if ":" in name:
@@ -62,9 +61,9 @@ class ScorerBuilder:
             if is_held(name):
                 function = ScoringFunction(name.rpartition(":")[2], load_object(name), settings)
                 return InThisProcess(function, limit_s=self.config.timeout_s)
-            workers = self.config.workers or 1  # a user's function may hold a model, or a place in a queue
+            workers = self.config.workers or 1  # a user's function may hold a model
             pool = ProcessPool(name, limit_s=self.config.timeout_s, workers=workers, settings=settings)
-            return InProcesses(pool, users_own=True)
+            return InProcesses(pool, is_users=True)
         entry = SCORERS.get(name)
         target = entry.target
         if isinstance(target, type) and issubclass(target, RewardPart):
@@ -73,30 +72,32 @@ class ScorerBuilder:
         settings = self._settings(called) if called else self._settings(canonical, name)
         part: RewardPart
         if isinstance(target, type):
-            given = entry.accepted(limit_s=self.config.timeout_s, sandbox_url=self.sandbox_url)
+            run_settings = entry.accepted(limit_s=self.config.timeout_s, sandbox_url=self.sandbox_url)
             part = OverNetwork(
-                canonical, target(**given, **checked(canonical, target, settings, reserved=given))
+                canonical,
+                target(**run_settings, **checked(canonical, target, settings, reserved=run_settings)),
             )
         elif "process" in entry.needs:
             imports = sorted(entry.needs - {"process", "final"})
-            part = InProcesses(self._pool(target, canonical, settings, imports), users_own=False)
+            part = InProcesses(self._pool(target, canonical, settings, imports), is_users=False)
         else:
-            part = Here(ScoringFunction(canonical, target, settings))
-        return Final(part) if "final" in entry.needs else part
+            part = DirectCall(ScoringFunction(canonical, target, settings))
+        part.last_turn_only = "final" in entry.needs
+        return part
 
     def refuse_unused(self) -> None:
-        """Settings of a scorer that is not there are a mistake."""
+        """Raises UserError for settings of a scorer that the run does not have."""
         if self.unused:
             key = sorted(self.unused)[0]
             used = set(self.config.params) - self.unused
             hint = nearest(key, used | set(SCORERS.names()))
-            raise UserError(f"reward.params.{key} is for no scorer of this run; {hint}")
+            raise UserError(f"reward.params.{key} belongs to no scorer of this run; {hint}")
 
     def _settings(self, *names: str) -> dict[str, Any]:
-        """Those under the scorer's own name, and under the data source's that it was found by."""
+        """Settings under the scorer's own name, and under the data source that it was found by."""
         self.unused -= set(names)
-        given = [self.config.params.get(name, {}) for name in names]
-        return {key: value for one in given for key, value in one.items() if key != "function"}
+        blocks = [self.config.params.get(name, {}) for name in names]
+        return {key: value for one in blocks for key, value in one.items() if key != "function"}
 
     def _pool(
         self, target: Callable[..., Any], name: str, settings: dict[str, Any], imports: list[str]
@@ -109,20 +110,3 @@ class ScorerBuilder:
             settings=settings,
             imports=imports,
         )
-
-
-class Final(RewardPart):
-    """A part that is shown the policy's last turn alone: what a tool printed is not the policy's answer."""
-
-    def __init__(self, part: RewardPart) -> None:
-        self._part = part
-        self.reads_truth = part.reads_truth
-
-    def check(self, items: Sequence[Item]) -> None:
-        self._part.check(items)
-
-    async def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        return await self._part.judge([final_turn(item) for item in items])
-
-    def close(self) -> None:
-        self._part.close()

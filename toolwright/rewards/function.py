@@ -1,4 +1,4 @@
-"""A scoring function: which of the two forms it has, how it is called, what its answer means."""
+"""A scoring function of either form: how it is called, and what its result means."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMS = "f(data_source, solution_str, ground_truth, extra_info) or f(completions
 
 @dataclass(frozen=True)
 class Verdict:
-    """A score with its parts; or no score, and why."""
+    """A score with its parts; or no score and the reason."""
 
     score: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Verdict:
 
 
 class ScoringFunction:
-    """Calls a function of either form and never mistakes an exception for a score."""
+    """Calls a function of either form. An exception is never a score."""
 
     def __init__(
         self, name: str, target: Callable[..., Any], settings: Mapping[str, Any] | None = None
@@ -43,11 +43,11 @@ class ScoringFunction:
 
     @property
     def reads_truth(self) -> bool:
-        """Whether its score can depend on the ground truth, and so speak about right and wrong."""
+        """Whether the score may depend on the ground truth, and so say right or wrong."""
         return self._accepts is None or "ground_truth" in self._accepts
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict an item, in order."""
+        """Verdicts in the order of the items."""
         if not self.whole_batch:
             return [self._judge_one(item) for item in items]
         try:
@@ -64,10 +64,10 @@ class ScoringFunction:
             raise
         except (Exception, SystemExit) as error:
             return [failed(self.name, error)] * len(items)
-        return [understood(self.name, score) for score in scores]
+        return [verdict_of(self.name, score) for score in scores]
 
     def dry_run(self, item: Item) -> None:
-        """Calls the function and lets what it raises through."""
+        """Calls the function and lets its exceptions through."""
         self._target(**self._arguments([item]), **self._settings)
 
     def _judge_one(self, item: Item) -> Verdict:
@@ -75,12 +75,12 @@ class ScoringFunction:
             answer = self._target(**self._arguments([item]), **self._settings)
         except UserError:
             raise
-        except (Exception, SystemExit) as error:  # a sys.exit() is no more a score than a ValueError
+        except (Exception, SystemExit) as error:  # sys.exit() is not a score either
             return failed(self.name, error)
-        return understood(self.name, answer)
+        return verdict_of(self.name, answer)
 
     def _reserved(self, settings: Mapping[str, Any]) -> set[str]:
-        """The arguments that hold the attempt. A batch function's others may all be columns of the tasks."""
+        """Arguments that describe the attempt. Others of a batch function may be columns of the tasks."""
         if not self.whole_batch:
             return {*FIRST_FORM, *ON_REQUEST}
         return {*COLUMNS, *inspect.signature(self._target).parameters} - (set(settings) - set(COLUMNS))
@@ -88,16 +88,16 @@ class ScoringFunction:
     def _arguments(self, items: Sequence[Item]) -> dict[str, Any]:
         if self.whole_batch:
             columns = _columns(items)
-            return columns if self._accepts is None else _those(columns, self._accepts)
+            return columns if self._accepts is None else _selected(columns, self._accepts)
         (item,) = items
-        arguments = _those(item, self._accepts or frozenset())
+        arguments = _selected(item, self._accepts or frozenset())
         if "extra_info" in arguments:
             arguments["extra_info"] = with_facts(item)
         return arguments
 
 
 def failed(name: str, error: BaseException) -> Verdict:
-    """What was raised in place of a score, with the end of its traceback where it is no plain statement."""
+    """The verdict for an exception, with the end of its traceback unless it is a TaskFailure."""
     kind: FailureKind = "infrastructure" if isinstance(error, InfrastructureFailure) else "task"
     if isinstance(error, TaskFailure):
         return Verdict(message=str(error))
@@ -105,8 +105,8 @@ def failed(name: str, error: BaseException) -> Verdict:
     return Verdict(kind=kind, message=f"{name} raised {type(error).__name__}\n{tail}")
 
 
-def understood(name: str, answer: Any) -> Verdict:
-    """What a scorer returned: a number, or a dict with `score` and numbers beside it."""
+def verdict_of(name: str, answer: Any) -> Verdict:
+    """The verdict for a scorer's result: a number, or a dict with `score` and further numbers."""
     parts = {}
     score = answer
     if isinstance(answer, dict):
@@ -114,7 +114,7 @@ def understood(name: str, answer: Any) -> Verdict:
             return Verdict(message=f"{name} returned a dict without 'score': {sorted(answer)}")
         score = answer["score"]
         values = {str(key): _number(value) for key, value in answer.items() if key != "score"}
-        # Parts are for reading; a text among them, say the answer that was found, is no part of a score.
+        # Parts are numbers; a text among them, such as the answer that was found, is dropped.
         parts = {key: value for key, value in values.items() if value is not None}
     value = _number(score)
     if value is None:
@@ -127,7 +127,7 @@ def understood(name: str, answer: Any) -> Verdict:
 def _form(
     name: str, target: Callable[..., Any], settings: Mapping[str, Any]
 ) -> tuple[bool, frozenset[str] | None]:
-    """Whether it takes the whole batch, and which arguments it gets (None: every column there is)."""
+    """Whether the function takes a whole batch, and which arguments it gets (None: every column)."""
     if not callable(target):
         raise UserError(f"{name} is a {type(target).__name__}, not a function {FORMS}")
     if inspect.iscoroutinefunction(target):
@@ -140,7 +140,7 @@ def _form(
     required = {p.name for p in parameters if p.default is p.empty and p.name in names}
     whole_batch = "completions" in names
     positional_only = any(p.kind is p.POSITIONAL_ONLY for p in parameters)
-    # A keyword-only argument without a default is a setting; `checked` says which one is missing.
+    # A keyword-only argument without a default is a setting; `checked` reports a missing one.
     settable = {*settings, *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)}
     unknown = required - {*FIRST_FORM, *ON_REQUEST, *settable}
     first_form = not names.isdisjoint(OF_THE_ATTEMPT)
@@ -149,11 +149,11 @@ def _form(
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     if whole_batch:
         return True, None if open_ended else names
-    # One that takes any keyword gets no more than it did before there was anything to request.
+    # A function with **kwargs gets the four arguments of the first form only.
     return False, (names | set(FIRST_FORM) if open_ended else names) - set(settings)
 
 
-# The columns of the second form that are there whatever the tasks have.
+# Columns of the second form that every task has.
 COLUMNS = (
     *("completions", "prompts", "ground_truth", "data_source", "extra_info"),
     *("num_turns", "counts", "stop"),
@@ -174,12 +174,12 @@ def _columns(items: Sequence[Item]) -> dict[str, list[Any]]:
     }
 
 
-def _those(arguments: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+def _selected(arguments: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if key in names}
 
 
 def _number(value: Any) -> float | None:
-    """A finite float, or None; numpy's and torch's scalars are numbers too."""
+    """A finite float, or None. Scalars of numpy and torch are numbers too."""
     if not isinstance(value, numbers.Real) and getattr(value, "shape", None) == ():
         value = value.item()
     if not isinstance(value, numbers.Real):

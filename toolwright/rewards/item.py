@@ -1,4 +1,4 @@
-"""One attempt as a scorer sees it: plain JSON, so that it can be sent to the process that scores it."""
+"""An attempt as a scorer sees it: plain JSON, so that it can be sent to another process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from toolwright.trajectory import Task, Trajectory
 
 Item = dict[str, Any]
 
-# What every function of the first form may ask for, and what one gets that takes any keyword.
+# Arguments of the first form. A function with **kwargs gets exactly these.
 FIRST_FORM = ("data_source", "solution_str", "ground_truth", "extra_info")
-# What it gets as well where it names it: the prompt's messages; what the policy said, turn by turn; counts
-# such as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn.
+# Arguments that it gets if it names them: the prompt's messages; the policy's text, turn by turn; counts such
+# as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn.
 ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards")
-# A function that looks at none of these scores no attempt.
+# A function that takes none of these does not score an attempt.
 OF_THE_ATTEMPT = ("solution_str", "turns", "counts", "tokens", "step_rewards")
 
 
@@ -31,7 +31,7 @@ def of_attempt(trajectory: Trajectory) -> Item:
 
 
 def of_task(task: Task) -> Item:
-    """An attempt at which nothing was said, to try a ground truth with."""
+    """An empty attempt, to check a ground truth with."""
     return {
         "id": task.id,
         "data_source": task.data_source,
@@ -48,12 +48,12 @@ def of_task(task: Task) -> Item:
 
 
 def final_turn(item: Item) -> Item:
-    """With the policy's last turn as the solution: what a tool printed is not the policy's answer."""
+    """The item with the policy's last turn as the solution: what a tool printed is not its answer."""
     return {**item, "solution_str": item["turns"][-1]} if item.get("turns") else item
 
 
 def with_facts(item: Item) -> dict[str, Any]:
-    """`extra_info`, and beside the task's own keys how the attempt went; verl's functions read num_turns."""
+    """`extra_info` with the facts of the attempt added; verl's functions read num_turns."""
     return {**facts(item), **item["extra_info"]}
 
 

@@ -1,4 +1,4 @@
-"""One scorer at work. Where it runs follows from what it is: here, in processes, or over the network."""
+"""One scorer of a reward: in this process, in processes of its own, or over the network."""
 
 from __future__ import annotations
 
@@ -9,53 +9,58 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
-from toolwright.rewards.background import Background
-from toolwright.rewards.function import ScoringFunction, Verdict, failed, understood
-from toolwright.rewards.item import Item
+from toolwright.rewards.function import ScoringFunction, Verdict, failed, verdict_of
+from toolwright.rewards.item import Item, final_turn
 from toolwright.rewards.pool import ProcessPool
+from toolwright.web.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from toolwright.rewards.builder import ScorerBuilder
 
 
 class RewardPart(ABC):
-    reads_truth: bool  # whether its score speaks about right and wrong, as `acc` does
+    reads_truth: bool  # whether its score says right or wrong, as `acc` does
+    last_turn_only = False  # what a tool printed is not the policy's answer
+
+    async def score(self, items: Sequence[Item]) -> list[Verdict]:
+        """Verdicts in the order of the items, each with the turns that this part may see."""
+        return await self.judge([final_turn(item) for item in items] if self.last_turn_only else items)
 
     @abstractmethod
     def check(self, items: Sequence[Item]) -> None:
-        """A UserError for the first ground truth that cannot be used."""
+        """Raises UserError for the first ground truth that cannot be used."""
 
     @abstractmethod
     async def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict an item, in order."""
+        """Verdicts in the order of the items."""
 
     @abstractmethod
     def close(self) -> None:
-        """Ends what it started."""
+        """Ends the processes and threads of the part."""
 
     @classmethod
     def of(cls, builder: ScorerBuilder) -> RewardPart:
-        """For a part that is registered itself, and not made for a scorer that is."""
+        """Builds a part that is itself registered as a scorer."""
         raise NotImplementedError
 
 
 class RemoteScorer(Protocol):
-    """A scorer that waits for a server. Built once; lives on one event loop, where all its calls run."""
+    """A scorer that waits for a server. All its calls run on one event loop."""
 
     def check(self, item: Item) -> None:
-        """A TaskFailure if the ground truth cannot be used."""
+        """Raises TaskFailure if the ground truth cannot be used."""
 
     async def open(self) -> None:
-        """Finds its server, or starts one; called before anything is scored, and may be called again."""
+        """Finds or starts its server. Called before the first score, and perhaps again."""
 
     async def judge(self, item: Item) -> Any:
-        """A number, or a dict with `score`; what it raises is a failure of its kind."""
+        """A number, or a dict with `score`. Raises a failure of the kind that fits."""
 
     async def close(self) -> None: ...
 
 
-class Here(RewardPart):
-    """Pure and quick: called right here."""
+class DirectCall(RewardPart):
+    """A pure and quick function, called in this process."""
 
     def __init__(self, function: ScoringFunction) -> None:
         self._function = function
@@ -76,16 +81,16 @@ class Here(RewardPart):
 
 
 class InProcesses(RewardPart):
-    """What may hang, or is not ours: called where it can be killed."""
+    """A function that may hang, or is a user's: called in a process that can be killed."""
 
-    def __init__(self, pool: ProcessPool, *, users_own: bool) -> None:
+    def __init__(self, pool: ProcessPool, *, is_users: bool) -> None:
         self._pool = pool
-        self._users_own = users_own
+        self._is_users = is_users
         self.reads_truth = pool.form.reads_truth
 
     def check(self, items: Sequence[Item]) -> None:
-        if self._users_own:
-            return  # only its author knows what it takes
+        if self._is_users:
+            return  # only its author knows the ground truths that it takes
         different: dict[str, Item] = {}
         for item in items:
             truth = json.dumps(item["ground_truth"], sort_keys=True) if self.reads_truth else ""
@@ -103,13 +108,13 @@ class InProcesses(RewardPart):
 
 
 class OverNetwork(RewardPart):
-    """What waits for a server: every item at once, on an event loop that outlives the caller's."""
+    """A scorer that waits for a server: all items at once, on an event loop that outlives the caller's."""
 
     reads_truth = True
 
     def __init__(self, name: str, scorer: RemoteScorer) -> None:
         self._name, self._scorer = name, scorer
-        self._background = Background()
+        self._loop = LoopThread("rewards")
         self._closed = False
 
     def check(self, items: Sequence[Item]) -> None:
@@ -119,27 +124,27 @@ class OverNetwork(RewardPart):
             except TaskFailure as error:
                 raise UserError(f"task {item['id']}: {error}") from None
         try:
-            self._background.submit(self._scorer.open()).result()
+            self._loop.run(self._scorer.open())
         except InfrastructureFailure as error:
             raise UserError(f"scorer {self._name!r} cannot work: {error}") from None
 
     async def judge(self, items: Sequence[Item]) -> list[Verdict]:
         if self._closed:
-            return [self._gone] * len(items)
-        work = self._background.submit(self._judge_all(items))
+            return [self._closed_verdict] * len(items)
+        work = self._loop.submit(self._judge_all(items))
         try:
             return await asyncio.wrap_future(work)
         except asyncio.CancelledError:
             if not self._closed:
                 raise
-            return [self._gone] * len(items)  # it was closed meanwhile; the caller himself goes on
+            return [self._closed_verdict] * len(items)  # the scorer was closed meanwhile; the caller goes on
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._background.cancel_all()
-            self._background.submit(self._scorer.close()).result()
-            self._background.close()
+            self._loop.cancel_all()
+            self._loop.run(self._scorer.close())
+            self._loop.close()
 
     async def _judge_all(self, items: Sequence[Item]) -> list[Verdict]:
         return await asyncio.gather(*(self._judge(item) for item in items))
@@ -153,10 +158,8 @@ class OverNetwork(RewardPart):
             return Verdict(kind="infrastructure", message=f"{self._name}: {error}")
         except Exception as error:
             return failed(self._name, error)
-        return understood(self._name, answer)
+        return verdict_of(self._name, answer)
 
     @property
-    def _gone(self) -> Verdict:
-        return Verdict(
-            kind="infrastructure", message=f"{self._name} was asked for a score after it was closed"
-        )
+    def _closed_verdict(self) -> Verdict:
+        return Verdict(kind="infrastructure", message=f"{self._name} was called after it was closed")

@@ -1,4 +1,4 @@
-"""Several processes of one scoring function, so that scoring is parallel and a hang holds up only itself."""
+"""Several processes of one scoring function: scoring is parallel, and a hang holds up only itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolwright.rewards.process import FunctionProcess
 
 
 class ProcessPool:
-    """The first process starts at once, so that a mistake shows; the others when there is work for them."""
+    """Starts the first process at once, so that a mistake shows; the others when there is work."""
 
     def __init__(
         self,
@@ -32,13 +32,13 @@ class ProcessPool:
         ]
         self.name = self._processes[0].reference
         self.form = self._processes[0].start()
-        self._idle = self._processes[::-1]  # the last of it is taken first: one that runs already, if any
+        self._idle = self._processes[::-1]  # taken from the end: first those that run already
         self._lock = threading.Lock()
         self._closed = False
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="reward")
 
     async def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """One verdict an item; each item is a call of its own, unless the function takes whole batches."""
+        """Verdicts in order. Each item is a call of its own, unless the function takes whole batches."""
         calls = [asyncio.wrap_future(call) for call in self._calls(items)]
         return [verdict for verdicts in await asyncio.gather(*calls) for verdict in verdicts]
 
@@ -46,7 +46,7 @@ class ProcessPool:
         return [verdict for call in self._calls(items) for verdict in call.result()]
 
     def close(self) -> None:
-        """Leaves no process. Calls that wait are answered: they find their process closed."""
+        """Ends all processes. Waiting calls get a verdict that says so."""
         with self._lock:
             self._closed = True
         for process in self._processes:

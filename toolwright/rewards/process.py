@@ -1,4 +1,4 @@
-"""A scoring function in a process of its own: killed when it hangs, started again for the next."""
+"""A scoring function in a process of its own: killed if it hangs, started again for the next call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from toolwright.rewards.item import Item
 START_LIMIT_S = 120.0
 CLOSE_LIMIT_S = 1.0
 
-# The child sees the parent's modules whatever the working directory; `-m` would need an installed package.
+# The child finds the parent's modules from any working directory; `-m` would need an installed package.
 _BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from toolwright.rewards import worker; "
 )
@@ -32,14 +32,14 @@ _BOOTSTRAP += "worker.main(int(sys.argv[2]))"
 
 @dataclass(frozen=True)
 class Form:
-    """What the process found its function to be."""
+    """The form of the function, as the process found it."""
 
     whole_batch: bool
     reads_truth: bool
 
 
 class FunctionProcess:
-    """The parent's side. A fresh interpreter, not a fork: it shares no lock, no device and no `__main__`."""
+    """The parent's side. The child is a fresh interpreter, not a fork: it shares no lock or device."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class FunctionProcess:
             path = Path(where).expanduser().resolve()
             reference = f"{path}:{name}"
             self._modules.append(str(path.parent))  # for the modules that lie beside it
-        self._wanted = {
+        self._request = {
             "reference": reference,
             "name": self.reference,
             "settings": dict(settings or {}),
@@ -70,17 +70,17 @@ class FunctionProcess:
         self._connection: Connection | None = None
 
     def start(self) -> Form:
-        """Starts the process, which a call would do as well, and says what was found there."""
+        """Starts the process, as a call would do too, and gives the form of the function."""
         with self._lock:
             return self._start()
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """One call for all these items, one verdict each. The limit is that of the call."""
+        """One call for all items, with one verdict each. The limit is for the call."""
         with self._lock:
             return self._call(list(items))
 
     def close(self) -> None:
-        """Leaves no process, and does not wait for a function that hangs."""
+        """Ends the process without waiting for a function that hangs."""
         self._closed = True
         while not self._lock.acquire(timeout=0.05):
             if (busy := self._process) is not None:
@@ -92,14 +92,17 @@ class FunctionProcess:
 
     def _call(self, items: list[Item]) -> list[Verdict]:
         if self._closed:
-            message = f"{self.reference} was asked for a score after its process was closed"
+            message = f"{self.reference} was called after its process was closed"
             return [Verdict(kind="infrastructure", message=message)] * len(items)
         try:
             if self._process is None:
                 self._start()
             self._send(items)
             answer = self._receive(self._limit_s)
-        except (InfrastructureFailure, UserError) as error:  # a UserError here: it started before, not again
+        except (
+            InfrastructureFailure,
+            UserError,
+        ) as error:  # a UserError here: it started once and does not start again
             return [Verdict(kind="infrastructure", message=str(error))] * len(items)
         if answer is None:
             self._stop()
@@ -119,12 +122,12 @@ class FunctionProcess:
             command,
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            start_new_session=True,  # what it starts dies with it, and Ctrl-C is the parent's to handle
+            start_new_session=True,  # its children die with it, and the parent handles Ctrl-C
         )
         theirs.close()
         self._connection = ours
         try:
-            self._send(self._wanted)
+            self._send(self._request)
             answer = self._receive(START_LIMIT_S)
         except InfrastructureFailure as error:
             raise UserError(f"{self.reference} cannot be imported: {error}") from None
@@ -144,7 +147,7 @@ class FunctionProcess:
             raise self._died() from None
 
     def _receive(self, limit_s: float) -> dict[str, Any] | None:
-        """The answer, or None if there is none within the limit."""
+        """The answer, or None if none comes within the limit."""
         assert self._connection is not None
         try:
             if not self._connection.poll(limit_s):
@@ -160,7 +163,7 @@ class FunctionProcess:
         return InfrastructureFailure(f"the process of {self.reference} died with exit code {code}{cause}")
 
     def _stop(self, *, grace_s: float = 0.0) -> int:
-        """Ends the process and all that it started; its exit code."""
+        """Ends the process and its children, and gives its exit code."""
         process, self._process = self._process, None
         if self._connection is not None:
             self._connection.close()  # an idle process ends when it sees this
@@ -175,6 +178,6 @@ class FunctionProcess:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The process and what it started, which may have outlived it."""
+    """Kills the process and its children, which may outlive it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

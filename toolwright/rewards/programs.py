@@ -1,4 +1,4 @@
-"""Answers that are programs: where the code stands, and the tests that a ground truth holds."""
+"""Answers that are programs: finds the code, and reads the tests of a ground truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_TESTS = 1000  # what the sandbox takes in one call
 
 @dataclass(frozen=True)
 class Tests:
-    """What a program is tried with: inputs with the outputs that belong to them, or code that checks it."""
+    """The tests of a program: inputs with expected outputs, or code that checks it."""
 
     checks: tuple[str, ...] = ()
     cases: tuple[tuple[str, str], ...] = ()
@@ -32,10 +32,10 @@ class Tests:
         """The body of `/judge` for this attempt."""
         code = code_of(item["solution_str"])
         if not self.checks:
-            tests = [{"stdin": given, "expected_output": expected} for given, expected in self.cases]
+            tests = [{"stdin": stdin, "expected_output": expected} for stdin, expected in self.cases]
             return {"code": code, "tests": tests}
         declaration = str(item["extra_info"].get("declaration", ""))
-        # The helpers of a declaration that tests use are the data set's, not what a solution makes of them.
+        # Helpers of a declaration that tests use are the data set's, whatever a solution makes of them.
         helpers = f"{declaration.rstrip()}\n    pass\n" if declaration else ""
         return {
             "code": completed(code, declaration, self.entry_point),
@@ -65,7 +65,7 @@ def tests_of(ground_truth: Any) -> Tests:
 
 
 def code_of(text: str) -> str:
-    """The last fenced block, one marked as Python if there is one; without a fence, all that was said."""
+    """The last fenced block, preferably one marked as Python; without a fence, the whole text."""
     blocks = _fenced(text)
     marked = [code for language, code in blocks if language in ("python", "py", "python3")]
     if blocks:
@@ -74,7 +74,7 @@ def code_of(text: str) -> str:
 
 
 def completed(code: str, declaration: str, entry_point: str) -> str:
-    """HumanEval: the declaration's imports and helpers before a whole function, or above a body alone."""
+    """HumanEval: puts the declaration before a whole function, or above a body only."""
     if not declaration:
         return code
     if re.search(rf"^\s*(async\s+)?def\s+{re.escape(entry_point)}\b", code, re.MULTILINE):
@@ -83,7 +83,7 @@ def completed(code: str, declaration: str, entry_point: str) -> str:
 
 
 def _fenced(text: str) -> list[tuple[str, str]]:
-    """Language and content of every ``` block; one that is not closed ends with the text."""
+    """Language and content of every ``` block. A block that is not closed ends with the text."""
     blocks: list[tuple[str, str]] = []
     language, lines = None, []
     for line in text.splitlines(keepends=True):
@@ -113,7 +113,7 @@ def _checks(truth: Any) -> Tests | None:
 
 
 def _hidden_name(tests: list[str]) -> str:
-    """The function that assertions try, if it has the name of a built-in one that they would call instead."""
+    """The function under test, if it has the name of a built-in that the assertions would call instead."""
     names: set[str] = set()
     for test in tests:
         try:

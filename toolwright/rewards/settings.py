@@ -1,4 +1,4 @@
-"""The settings of a scorer: keyword arguments by name, of the types that its signature declares."""
+"""Checks the settings of a scorer against its signature."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from toolwright.registry import converted, signature_of
 
 
 def checked(
-    name: str, target: Callable[..., Any], given: Mapping[str, Any], *, reserved: Collection[str]
+    name: str, target: Callable[..., Any], settings: Mapping[str, Any], *, reserved: Collection[str]
 ) -> dict[str, Any]:
-    """What is given, held to the signature. `reserved` are arguments that are not the user's to set."""
+    """The settings with the types of the signature. `reserved` are arguments that the user cannot set."""
     parameters = signature_of(target).parameters.values()
     known = {p.name: p for p in parameters if p.name not in reserved and p.kind not in _OPEN}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    settings = {}
-    for key, value in given.items():
+    checked = {}
+    for key, value in settings.items():
         if key in reserved:
-            raise UserError(f"reward.params.{name}.{key} is given by the run, not by reward.params")
+            raise UserError(f"reward.params.{name}.{key} is set by the run, not by reward.params")
         if key not in known and not open_ended:
             hint = nearest(key, known) if known else "it takes none"
             raise UserError(f"scorer {name!r} has no setting reward.params.{name}.{key}; {hint}")
         annotation = known[key].annotation if key in known else inspect.Parameter.empty
-        settings[key] = converted(f"reward.params.{name}.{key}", annotation, value)
-    missing = [key for key, p in known.items() if p.default is p.empty and key not in settings]
+        checked[key] = converted(f"reward.params.{name}.{key}", annotation, value)
+    missing = [key for key, p in known.items() if p.default is p.empty and key not in checked]
     if missing:
         raise UserError(f"scorer {name!r} needs reward.params.{name}.{missing[0]}")
-    return settings
+    return checked
 
 
 _OPEN = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)

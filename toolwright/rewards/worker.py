@@ -1,4 +1,4 @@
-"""The process of a scoring function: receives attempts, returns verdicts, ends with its parent."""
+"""The process of a scoring function: it receives attempts, returns verdicts, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GRACE_S = 5.0
 
 
 def main(descriptor: int) -> None:
-    # Standard output may be the parent's table or JSON: what the user's function prints goes to the log.
+    # Standard output may be the parent's table or JSON, so the user's function prints to the log.
     sys.stdout = sys.stderr
     os.dup2(2, 1)
-    os.set_inheritable(descriptor, False)  # what the function starts must not keep the parent waiting
+    os.set_inheritable(descriptor, False)  # children of the function must not keep the parent waiting
     connection = Connection(descriptor)
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(connection, requests), daemon=True).start()
@@ -33,16 +33,16 @@ def main(descriptor: int) -> None:
     def answer(message: dict[str, Any]) -> None:
         connection.send_bytes(json.dumps(message).encode())
 
-    wanted = requests.get()
+    request = requests.get()
     try:
-        for module in wanted["imports"]:
+        for module in request["imports"]:
             importlib.import_module(module)
-        function = ScoringFunction(wanted["name"], load_object(wanted["reference"]), wanted["settings"])
+        function = ScoringFunction(request["name"], load_object(request["reference"]), request["settings"])
     except UserError as error:
         return answer({"error": str(error)})
     except BaseException:
         tail = traceback.format_exc(limit=-4).strip()
-        return answer({"error": f"{wanted['name']} cannot be imported:\n{tail}"})
+        return answer({"error": f"{request['name']} cannot be imported:\n{tail}"})
     answer({"whole_batch": function.whole_batch, "reads_truth": function.reads_truth})
     while (items := requests.get()) is not None:
         try:
@@ -54,7 +54,7 @@ def main(descriptor: int) -> None:
 
 
 def _listen(connection: Connection, requests: queue.SimpleQueue[Any]) -> None:
-    """Reads ahead of the function, so that the end of the parent is seen even while the function hangs."""
+    """Reads ahead of the function, so that the end of the parent is noticed even if the function hangs."""
     try:
         while True:
             requests.put(json.loads(connection.recv_bytes()))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 _HOMES = {
     "Client": "client",
-    "Session": "client",
-    "Result": "client",
+    "SandboxSession": "client",
+    "ExecutionResult": "client",
     "DeadlinePassed": "client",
     "SessionLost": "client",
     "BlockingClient": "blocking",
-    "Settings": "settings",
-    "Limits": "limits",
+    "SandboxSettings": "settings",
+    "RunLimits": "limits",
     "local_server": "local",
 }
 __all__ = list(_HOMES)

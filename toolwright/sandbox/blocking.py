@@ -1,26 +1,22 @@
-"""The client for code without an event loop: the same calls, one thread that runs them."""
+"""The client for code without an event loop: the same calls, in a thread that runs one."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 from toolwright.sandbox.client import Client, ExecutionResult, SandboxSession
-
-T = TypeVar("T")
+from toolwright.web.loop_thread import LoopThread
 
 
 class BlockingClient:
     """Takes the arguments of `Client`. Threads may share it: their calls travel in the same batches."""
 
     def __init__(self, urls: str | list[str], **options: Any) -> None:
-        self._urls = urls
-        self._options = options
+        self._arguments = (urls, options)
+        self._loop = LoopThread("sandbox-client")
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
         self._client: Client | None = None
 
     def __enter__(self) -> BlockingClient:
@@ -29,64 +25,45 @@ class BlockingClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, code: str, **wishes: Any) -> ExecutionResult:
-        return self._wait(self._started().run(code, **wishes))
+    def run(self, code: str, **options: Any) -> ExecutionResult:
+        return self._loop.run(self._opened().run(code, **options))
 
-    def run_many(self, codes: list[str], **wishes: Any) -> list[ExecutionResult]:
+    def run_many(self, codes: list[str], **options: Any) -> list[ExecutionResult]:
         """Results in the order of the codes."""
-        client = self._started()
+        client = self._opened()
 
-        async def all_of_them() -> list[ExecutionResult]:
-            return await asyncio.gather(*(client.run(code, **wishes) for code in codes))
+        async def run_all() -> list[ExecutionResult]:
+            return await asyncio.gather(*(client.run(code, **options) for code in codes))
 
-        return self._wait(all_of_them())
+        return self._loop.run(run_all())
 
-    def judge(self, code: str, **wishes: Any) -> dict[str, Any]:
-        return self._wait(self._started().judge(code, **wishes))
+    def judge(self, code: str, **options: Any) -> dict[str, Any]:
+        return self._loop.run(self._opened().judge(code, **options))
 
-    def open_session(self, **wishes: Any) -> BlockingSession:
-        return BlockingSession(self, self._wait(self._started().open_session(**wishes)))
+    def open_session(self, **options: Any) -> BlockingSession:
+        return BlockingSession(self._loop, self._loop.run(self._opened().open_session(**options)))
 
     def close(self) -> None:
+        """Closes the client. Calls of other threads that are under way are cancelled."""
         with self._lock:
-            if self._loop is None or self._client is None or self._thread is None:
-                return
-            self._wait(self._client.close())
-            self._wait(_cancel_the_others())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop = self._client = self._thread = None
+            client, self._client = self._client, None
+            if client is not None:
+                self._loop.run(client.close())
+                self._loop.close()
 
-    def _started(self) -> Client:
+    def _opened(self) -> Client:
         with self._lock:
             if self._client is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="sandbox-client", daemon=True
-                )
-                self._thread.start()
-                self._client = Client(self._urls, **self._options)
+                urls, options = self._arguments
+                self._client = Client(urls, **options)
             return self._client
-
-    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
-
-
-async def _cancel_the_others() -> None:
-    """Calls of other threads that are under way: they are told, and do not wait for a loop that is gone."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 class BlockingSession:
     """A session of a blocking client."""
 
-    def __init__(self, client: BlockingClient, session: SandboxSession) -> None:
-        self._client = client
+    def __init__(self, loop: LoopThread, session: SandboxSession) -> None:
+        self._loop = loop
         self._session = session
         self.name = session.name
 
@@ -96,8 +73,8 @@ class BlockingSession:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, code: str, **wishes: Any) -> ExecutionResult:
-        return self._client._wait(self._session.run(code, **wishes))
+    def run(self, code: str, **options: Any) -> ExecutionResult:
+        return self._loop.run(self._session.run(code, **options))
 
     def close(self) -> None:
-        self._client._wait(self._session.close())
+        self._loop.run(self._session.close())

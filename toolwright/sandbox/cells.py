@@ -1,4 +1,4 @@
-"""A session's interpreter: it keeps its variables from one cell to the next."""
+"""The interpreter of a session: it keeps its variables from one cell to the next."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def serve(channel: int) -> NoReturn:
             finally:
                 interrupts.in_cell = False
         except SystemExit as leaving:
-            os._exit(program.wind_up(program.code_of(leaving)))
+            os._exit(program.finish(program.exit_code_of(leaving)))
         except BaseException as error:
             interrupts.in_cell = False
             outcome = wire.CELL_ERROR
-            _show_cell(error)
+            _print_error(error)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(BaseException):
                 stream.flush()
@@ -53,7 +53,7 @@ def serve(channel: int) -> NoReturn:
         wire.write_all(channel, wire.REPLY.pack(job["number"], outcome, len(value)) + value)
 
 
-def _show_cell(error: BaseException) -> None:
+def _print_error(error: BaseException) -> None:
     trace = error.__traceback__
     ours = __file__
     while trace is not None and trace.tb_frame.f_code.co_filename == ours:
@@ -63,8 +63,8 @@ def _show_cell(error: BaseException) -> None:
 
 
 def _run_cell(code: str, name: str, namespace: dict[str, Any]) -> bytes:
-    """Runs a cell; the value of a last expression is what is shown under it."""
-    program.remember(name, code)
+    """Runs a cell and returns the value of its last expression, as a notebook shows it."""
+    program.cache_source(name, code)
     tree = ast.parse(code, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     if tree.body:

@@ -1,8 +1,8 @@
-"""Control groups, where they are to be had: a ceiling over each run, and one over all runs of a worker.
+"""Control groups, if available: a memory limit for each run, and one for all runs of a worker.
 
-Limits of processes are counted for each alone; a group's hold for whatever they do together, the kernel's own
-memory included, and when memory runs out inside it, it is one of them that is killed and nobody else. A group
-serves one run after another: making one for each costs more than the run.
+Rlimits count each process alone. The limit of a group holds for all its processes together, including the
+kernel's memory, and if memory runs out inside it, the kernel kills one of them and nobody else. One run after
+another uses a group: creating one for each would cost more than the run.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _ZYGOTES = "zygotes"
-# On top of what a run may use: the pages of the zygote that its first process writes to, and what the kernel
+# On top of the run's own limit: the pages of the zygote that its first process writes to, and what the kernel
 # holds for any process.
 _ALLOWANCE_BYTES = 32 << 20
 
 
 def _own_paths() -> dict[str, str]:
-    """Controller to path of this process; the empty name is version 2."""
+    """The path of this process by controller; the empty name is version 2."""
     paths = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -32,59 +32,59 @@ def _own_paths() -> dict[str, str]:
 
 
 class ControlGroup:
-    """The group of one worker, in whichever version has the two controllers."""
+    """The group of one worker, in version 1 or 2."""
 
     def __init__(self, name: str, root: Path = _ROOT) -> None:
         self.name = name
         self._free: list[RunGroup] = []
-        self._made = 0
+        self._created = 0
         own = _own_paths()
-        self._second = (root / "cgroup.controllers").exists()
-        if self._second:
+        self._v2 = (root / "cgroup.controllers").exists()
+        if self._v2:
             self._folders = {"memory": root / own.get("", "") / name}
             self._folders["pids"] = self._folders["memory"]
         else:
             self._folders = {kind: root / kind / own.get(kind, "") / name for kind in ("memory", "pids")}
 
     def make(self, *, memory_bytes: int, processes: int) -> bool:
-        """Whether the kernel and the machine's owner let us."""
+        """Creates the group. False if the kernel or the machine's owner does not allow it."""
         try:
-            if self._second:
-                _pass_on(self._folders["memory"].parent)
+            if self._v2:
+                _delegate(self._folders["memory"].parent)
             for folder in self._folders.values():
                 folder.mkdir(exist_ok=True)
-            limit = "memory.max" if self._second else "memory.limit_in_bytes"
+            limit = "memory.max" if self._v2 else "memory.limit_in_bytes"
             (self._folders["memory"] / limit).write_text(str(memory_bytes))
             (self._folders["pids"] / "pids.max").write_text(str(processes))
-            if self._second:
-                _pass_on(self._folders["memory"])
+            if self._v2:
+                _delegate(self._folders["memory"])
                 (self._folders["memory"] / _ZYGOTES).mkdir(exist_ok=True)
         except OSError:
             self.remove()
             return False
-        no_swap, nothing = ("memory.swap.max", 0) if self._second else ("memory.swappiness", 0)
+        no_swap, nothing = ("memory.swap.max", 0) if self._v2 else ("memory.swappiness", 0)
         with contextlib.suppress(OSError):  # a machine without swap has no such file
             (self._folders["memory"] / no_swap).write_text(str(nothing))
         return True
 
     def add(self, pid: int) -> None:
-        """A zygote. In version 2 processes live in the leaves only."""
+        """Adds a zygote. In version 2 only leaves have processes."""
         for folder in {*self._folders.values()}:
-            leaf = folder / _ZYGOTES if self._second else folder
+            leaf = folder / _ZYGOTES if self._v2 else folder
             (leaf / "cgroup.procs").write_text(str(pid))
 
-    def for_a_run(self) -> RunGroup:
-        """The group of a run that ended, or another."""
+    def acquire(self) -> RunGroup:
+        """A group for a run: one that an earlier run had, or a new one."""
         if self._free:
             return self._free.pop()
-        self._made += 1
-        return RunGroup(self._folders["memory"] / f"run-{self._made}", self._second)
+        self._created += 1
+        return RunGroup(self._folders["memory"] / f"run-{self._created}", self._v2)
 
-    def take_back(self, group: RunGroup) -> None:
+    def release(self, group: RunGroup) -> None:
         self._free.append(group)
 
     def remove(self) -> None:
-        """Ends whatever is still in it, which without a pid namespace may be something, and takes it away."""
+        """Removes the group. Ends processes in it: without a pid namespace there may be some."""
         below = [folder for folder in self._folders["memory"].glob("*") if folder.is_dir()]
         for folder in (*below, *{*self._folders.values()}):
             with contextlib.suppress(OSError, ValueError):
@@ -102,40 +102,40 @@ class ControlGroup:
 
 
 class RunGroup:
-    """The group of one run after another. The run's first process joins it before it sees its job."""
+    """The group of one run after another. The first process of a run joins it before it reads its job."""
 
     def __init__(self, folder: Path, second: bool) -> None:
-        self._second = second
+        self._v2 = second
         self._folder = folder
         folder.mkdir(exist_ok=True)
-        self.joining = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+        self.procs = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
         events = "memory.events.local" if second else "memory.oom_control"
         self._events = os.open(folder / events, os.O_RDONLY | os.O_CLOEXEC)
-        self._ceiling = 0
-        self._kills = self._counted()
+        self._limit = 0
+        self._kills = self._oom_kills()
 
-    def allow(self, memory_bytes: int) -> None:
-        """Sets the ceiling of the run that comes."""
-        self._kills = self._counted()
-        ceiling = memory_bytes + _ALLOWANCE_BYTES
-        if ceiling != self._ceiling:
-            limit = "memory.max" if self._second else "memory.limit_in_bytes"
-            (self._folder / limit).write_text(str(ceiling))
-            self._ceiling = ceiling
+    def set_limit(self, memory_bytes: int) -> None:
+        """Sets the limit of the next run."""
+        self._kills = self._oom_kills()
+        limit_bytes = memory_bytes + _ALLOWANCE_BYTES
+        if limit_bytes != self._limit:
+            limit = "memory.max" if self._v2 else "memory.limit_in_bytes"
+            (self._folder / limit).write_text(str(limit_bytes))
+            self._limit = limit_bytes
 
     def has_killed(self) -> bool:
-        """Whether a process of the run was killed for want of memory."""
-        return self._counted() > self._kills
+        """Whether the kernel killed a process of the run because memory ran out."""
+        return self._oom_kills() > self._kills
 
-    def _counted(self) -> int:
+    def _oom_kills(self) -> int:
         for line in os.pread(self._events, 4096, 0).splitlines():
             if line.startswith(b"oom_kill "):
                 return int(line.split()[1])
         return 0
 
 
-def _pass_on(parent: Path) -> None:
-    """Version 2 gives a child only what its parent passes on; asking again for what it has may be refused."""
+def _delegate(parent: Path) -> None:
+    """Delegates the controllers to children, which version 2 requires. Asks only for those still missing."""
     control = parent / "cgroup.subtree_control"
     lacking = {"memory", "pids"} - set(control.read_text().split())
     if lacking:
@@ -143,7 +143,7 @@ def _pass_on(parent: Path) -> None:
 
 
 def available() -> bool:
-    """Found out by making one."""
+    """Whether we may create groups, found out by creating one."""
     group = ControlGroup(f"toolwright-probe-{os.getpid()}")
     made = group.make(memory_bytes=1 << 30, processes=100)
     group.remove()
@@ -151,6 +151,6 @@ def available() -> bool:
 
 
 def share_of_memory(workers: int) -> int:
-    """What a worker's runs may use together: four fifths of the machine, divided."""
+    """The memory that all runs of a worker may use together: its share of four fifths of the machine."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(total * 0.8) // max(1, workers)

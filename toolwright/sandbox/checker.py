@@ -1,8 +1,8 @@
-"""The checker's side of a trial: runs the tests, and calls the solution's functions over a line.
+"""The checker: it runs the tests and calls the solution's functions over a socket.
 
-The solution sees the arguments of the call that it is asked for and nothing else of the tests. What it
-returns is rebuilt here from text, as a value of an exact built-in type. What cannot be rebuilt ends the trial
-at once, so that no test takes it for an exception that it expects.
+The solution sees the arguments of a call and nothing else of the tests. What it returns is rebuilt here from
+text, as a value of an exact built-in type. A value that cannot be rebuilt ends the check at once, so that no
+test takes it for an exception that it expects.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, NoReturn
 
 from toolwright.sandbox import program, values
 
-_MOST_SAID = 500  # characters of the reason why a test failed
-# What tests use without importing it, because solutions usually do. It is Python's, never the solution's: a
-# `math.pi` or a `Counter` of the solution's own could make both sides of a comparison equal.
+_REASON_LENGTH = 500  # characters of the reason why a test failed
+# Names that tests use without importing them, because solutions usually do. They are Python's, never the
+# solution's: its own `math.pi` or `Counter` could make both sides of a comparison equal.
 _MODULES = {name: name for name in sys.stdlib_module_names} | {"np": "numpy", "numpy": "numpy"}
 _CLASSES = {
     "Counter": "collections", "OrderedDict": "collections", "defaultdict": "collections",
@@ -32,33 +32,33 @@ _CLASSES = {
 
 
 def check(setup: str, checks: list[str], entry_point: str, link: int) -> NoReturn:
-    """Runs every check and reports each on standard output; what the tests print goes to standard error."""
-    report = os.dup(1)
+    """Runs every check and reports each on standard output. Output of the tests goes to standard error."""
+    report_to = os.dup(1)
     os.dup2(2, 1)
 
-    def tell(outcome: str, why: str = "") -> None:
-        os.write(report, json.dumps([outcome, why[:_MOST_SAID]]).encode() + b"\n")
+    def report(outcome: str, why: str = "") -> None:
+        os.write(report_to, json.dumps([outcome, why[:_REASON_LENGTH]]).encode() + b"\n")
 
     def give_up(outcome: str, why: str) -> NoReturn:
-        tell(outcome, why)
+        report(outcome, why)
         os._exit(0)
 
-    _check_all(_Solution(values.MessageStream(link), give_up), setup, checks, entry_point, tell)
+    _check_all(_Solution(values.MessageStream(link), give_up), setup, checks, entry_point, report)
     with contextlib.suppress(BaseException):
         sys.stdout.flush()
     os._exit(0)
 
 
-def rehearse() -> None:
-    """In the zygote: a trial whose solution has given all its answers before."""
-    told = ["ready"], ["value", {"reference": 0}], ["value", {"tuple": [3, [0.5, "a"]]}], ["value", None]
+def warm_up() -> None:
+    """Runs a check in the zygote with a solution whose answers are prepared."""
+    answers = ["ready"], ["value", {"reference": 0}], ["value", {"tuple": [3, [0.5, "a"]]}], ["value", None]
     checks = ["assert f(1, [2], key='a') == (3, [0.5, 'a'])\nassert f({1: (2,)}) is None"]
 
     def give_up(outcome: str, why: str) -> NoReturn:
         raise AssertionError(f"{outcome}: {why}")
 
-    for reading, writing in values.rehearsal():
-        for message in told:
+    for reading, writing in values.warm_up_sockets():
+        for message in answers:
             values.MessageStream(writing).send(json.dumps(message))
         _check_all(
             _Solution(values.MessageStream(reading), give_up), "", checks, "", lambda outcome, why="": None
@@ -66,10 +66,10 @@ def rehearse() -> None:
 
 
 def _check_all(
-    solution: _Solution, setup: str, checks: list[str], entry_point: str, tell: Callable[..., None]
+    solution: _Solution, setup: str, checks: list[str], entry_point: str, report: Callable[..., None]
 ) -> None:
     solution.wait_until_loaded()
-    tell("loaded")
+    report("loaded")
     for index, test in enumerate(checks):
         namespace = _Namespace(solution, f"{setup}\n{test}")
         try:
@@ -79,17 +79,17 @@ def _check_all(
                 namespace[entry_point] = solution.named(entry_point)
             exec(_compiled(test, f"test{index}.py"), namespace)
         except BaseException as error:
-            tell("failed", _described(error))
+            report("failed", _description(error))
         else:
-            tell("passed")
+            report("passed")
 
 
 def _compiled(code: str, name: str) -> Any:
-    program.remember(name, code)
+    program.cache_source(name, code)
     return compile(code, name, "exec", dont_inherit=True)
 
 
-def _described(error: BaseException) -> str:
+def _description(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:
@@ -97,7 +97,7 @@ def _described(error: BaseException) -> str:
 
 
 class _Namespace(dict[str, Any]):
-    """The test's names. One that neither the test nor Python defines is the solution's."""
+    """The names of a test. A name that neither the test nor Python defines is the solution's."""
 
     def __init__(self, solution: _Solution, text: str) -> None:
         super().__init__(__name__="test", __builtins__=builtins)
@@ -105,7 +105,7 @@ class _Namespace(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         if hasattr(builtins, name):
-            raise KeyError(name)  # Python's own, as is
+            raise KeyError(name)  # Python finds it itself
         if name in _MODULES and not re.search(rf"(?<![\w.]){name}\s*\(", self._text):
             return importlib.import_module(_MODULES[name])
         if name in _CLASSES:
@@ -114,73 +114,73 @@ class _Namespace(dict[str, Any]):
 
 
 class _Solution:
-    """The process at the other end of the line."""
+    """The process at the other end of the socket."""
 
-    def __init__(self, line: values.MessageStream, give_up: Callable[[str, str], NoReturn]) -> None:
-        self._line = line
+    def __init__(self, stream: values.MessageStream, give_up: Callable[[str, str], NoReturn]) -> None:
+        self._stream = stream
         self._give_up = give_up
-        self._lent: list[Any] = []  # functions and iterators of the test's that the solution knows by number
+        self._shared: list[Any] = []  # functions and iterators of the test that the solution knows by number
         self._objects: dict[int, _Object] = {}
         self._turn = threading.RLock()
 
     def wait_until_loaded(self) -> None:
-        match self._hear():
+        match self._receive():
             case ["ready"]:
                 return
             case ["unloaded", str(why)]:
                 self._give_up("ended", why)
-        self._give_up("ended", "the solution sent what is no answer")
+        self._give_up("ended", "the solution sent something that is not an answer")
 
     def named(self, name: str) -> Any:
-        """What the solution calls by that name; with a capital it is a class that the test uses."""
+        """The solution's object of that name. A capitalised name is a class that the test uses."""
         value = self.ask("name", name)
         if isinstance(value, _Object) and name[0].isupper():
-            value.made_for_the_test()
+            value.open_to_the_test()
         return value
 
-    def ask(self, operation: str, target: Any, *given: Any, **named: Any) -> Any:
-        """What an operation on something of the solution's returns or raises."""
+    def ask(self, operation: str, target: Any, *args: Any, **kwargs: Any) -> Any:
+        """What an operation on an object of the solution returns or raises."""
         try:
-            message = json.dumps([operation, *map(self._encoded, (target, list(given), named))])
+            message = json.dumps([operation, *map(self._encoded, (target, list(args), kwargs))])
         except TypeError as error:
             self._give_up("unsupported", str(error))
         with self._turn:
-            self._say(message)
+            self._send(message)
             while True:
-                match self._hear():
+                match self._receive():
                     case ["value", value]:
                         return value
-                    case ["value", None, list(changed)] if len(changed) == len(given):
-                        for value, state in zip(given, changed, strict=True):
+                    case ["value", None, list(changed)] if len(changed) == len(args):
+                        for value, state in zip(args, changed, strict=True):
                             _change(value, state)
                         return None
-                    case ["raised", list(names), list(told)]:
-                        raise _rebuilt(names, told, may_stop=operation == "next")
-                    case [("call" | "next") as wish, int(number), list(args), dict(keywords)] if (
-                        0 <= number < len(self._lent)
+                    case ["raised", list(names), list(arguments)]:
+                        raise _rebuilt(names, arguments, may_stop=operation == "next")
+                    case [("call" | "next") as kind, int(number), list(positional), dict(keywords)] if (
+                        0 <= number < len(self._shared)
                     ):
-                        self._lend(wish, self._lent[number], args, keywords)
+                        self._call_shared(kind, self._shared[number], positional, keywords)
                     case _:
-                        self._give_up("ended", "the solution sent what is no answer")
+                        self._give_up("ended", "the solution sent something that is not an answer")
 
-    def _lend(self, wish: str, function: Any, given: list[Any], named: dict[str, Any]) -> None:
-        """Calls a function of the test's for the solution."""
+    def _call_shared(self, kind: str, function: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Calls a function of the test for the solution."""
         try:
-            result = next(function) if wish == "next" else function(*given, **named)
+            result = next(function) if kind == "next" else function(*args, **kwargs)
             message = ["value", self._encoded(result)]
         except Exception as error:
             message = ["raised", {"tuple": [type(error).__name__, str(error)]}]
-        self._say(json.dumps(message))
+        self._send(json.dumps(message))
 
-    def _say(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         try:
-            self._line.send(text)
+            self._stream.send(text)
         except values.Broken as broken:
             self._give_up("ended", f"the solution cannot be reached: {broken}")
 
-    def _hear(self) -> Any:
+    def _receive(self) -> Any:
         try:
-            return values.decoded(self._line.receive(), self._resolve)
+            return values.decoded(self._stream.receive(), self._resolve)
         except values.Broken as broken:
             self._give_up("ended", f"the solution gave no answer: {broken}")
 
@@ -195,21 +195,21 @@ class _Solution:
             return {"builtin": name}
         if not callable(value) and not isinstance(value, Iterator):
             raise TypeError(f"a solution cannot be given a {type(value).__name__}")
-        self._lent.append(value)
-        return {"function" if callable(value) else "iterator": len(self._lent) - 1}
+        self._shared.append(value)
+        return {"function" if callable(value) else "iterator": len(self._shared) - 1}
 
-    def _resolve(self, tag: str, told: Any) -> Any:
-        if tag == "reference" and type(told) is int:
-            return self._objects.setdefault(told, _Object(self, told))
-        if tag == "class" and isinstance(getattr(builtins, told), type):
-            return getattr(builtins, told)
+    def _resolve(self, tag: str, value: Any) -> Any:
+        if tag == "reference" and type(value) is int:
+            return self._objects.setdefault(value, _Object(self, value))
+        if tag == "class" and isinstance(getattr(builtins, value), type):
+            return getattr(builtins, value)
         raise values.Broken("it sent an unknown tag")
 
 
 class _Object:
-    """Something of the solution's that is no plain value: a function, an iterator, an instance.
+    """An object of the solution that is not a plain value: a function, an iterator, an instance.
 
-    It equals itself only: the solution is not asked to compare, search or add, which would tell it what the
+    It equals only itself: the solution is never asked to compare, search or add, which would tell it what the
     test expects. Methods take arguments only on objects of classes that the test itself names.
     """
 
@@ -219,19 +219,19 @@ class _Object:
         for name, value in (("_solution", solution), ("_number", number), ("_open", False), ("_takes", True)):
             object.__setattr__(self, name, value)
 
-    def made_for_the_test(self) -> None:
+    def open_to_the_test(self) -> None:
         object.__setattr__(self, "_open", True)
 
-    def _ask(self, operation: str, *given: Any, **named: Any) -> Any:
-        result = self._solution.ask(operation, self, *given, **named)
+    def _ask(self, operation: str, *args: Any, **kwargs: Any) -> Any:
+        result = self._solution.ask(operation, self, *args, **kwargs)
         if isinstance(result, _Object) and self._open:
-            result.made_for_the_test()
+            result.open_to_the_test()
         return result
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        if (given or named) and not self._takes:
-            raise TypeError("a method of what a solution returned takes no arguments in a test")
-        return self._ask("call", *given, **named)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if (args or kwargs) and not self._takes:
+            raise TypeError("methods of an object that a solution returned take no arguments in a test")
+        return self._ask("call", *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__name__":
@@ -245,7 +245,7 @@ class _Object:
         self._ask("set", name, value)
 
     def __getitem__(self, key: Any) -> Any:
-        if type(key) is not int:  # which tells nothing about what is expected
+        if type(key) is not int:  # an index tells nothing about what is expected
             self._only_if_open()
         return self._ask("item", key)
 
@@ -255,7 +255,7 @@ class _Object:
 
     def _only_if_open(self) -> None:
         if not self._open:
-            raise TypeError("what a solution returned is no plain value")
+            raise TypeError("the object that a solution returned is not a plain value")
 
     def __iter__(self) -> Any:
         return self._ask("iter")
@@ -277,7 +277,7 @@ class _Object:
 
 
 def _change(value: Any, state: Any) -> None:
-    """Gives an argument the state that a function left it in."""
+    """Changes an argument as the function changed its copy."""
     if state is None or type(state) is not type(value):
         return
     if isinstance(value, list | bytearray):
@@ -287,16 +287,16 @@ def _change(value: Any, state: Any) -> None:
         value.update(state)
 
 
-def _rebuilt(names: list[Any], told: list[Any], *, may_stop: bool) -> Exception:
+def _rebuilt(names: list[Any], arguments: list[Any], *, may_stop: bool) -> Exception:
     """The exception of that name, or of its nearest built-in ancestor."""
     for name in names:
         kind = getattr(builtins, name, None) if isinstance(name, str) else None
         if not isinstance(kind, type) or not issubclass(kind, Exception):
             continue
         if issubclass(kind, StopIteration | StopAsyncIteration) and not may_stop:
-            kind = RuntimeError  # raised by a function, it would end a loop of the test's as if all were well
+            kind = RuntimeError  # from a function it would silently end a loop of the test
         try:
-            return kind(*told)
+            return kind(*arguments)
         except Exception:
             return kind()
-    return Exception(*told)
+    return Exception(*arguments)

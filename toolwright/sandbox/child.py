@@ -1,6 +1,6 @@
-"""What a sealed child does: takes its job, becomes the program that was asked for, and ends.
+"""A sealed child: it reads its job, becomes the program of the job, and ends.
 
-Nothing here is trusted by anyone outside. How a run ended is read from its wait status by the zygote.
+Nobody outside trusts anything here. The zygote reads from the wait status how a run ended.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any, NoReturn
 from toolwright.sandbox import cells, checker, limits, program, solution, wire
 
 UNPREPARED = 120
-_REHEARSALS = 60
+_WARM_UPS = 60
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def live(channel: int, *, base_bytes: int) -> NoReturn:
-    """Waits for a job and does it."""
+def run(channel: int, *, base_bytes: int) -> NoReturn:
+    """Waits for a job and runs it."""
     job = wire.read_job(channel)
     if job is None:
         os._exit(0)
@@ -35,7 +35,7 @@ def live(channel: int, *, base_bytes: int) -> NoReturn:
     if "argv" in job or "fetch" in job:
         _run_below(channel, job)
     link = _receive_link(channel) if "linked" in job else -1
-    _let_go_of(channel)
+    _close_channel(channel)
     if "checks" in job:
         checker.check(job.get("setup", ""), job["checks"], job.get("entry_point", ""), link)
     if link >= 0:
@@ -44,7 +44,7 @@ def live(channel: int, *, base_bytes: int) -> NoReturn:
 
 
 def _receive_link(channel: int) -> int:
-    """One end of the line between a solution and its checker, which follows the job of each."""
+    """One end of the socket between a solution and its checker, which follows the job of each."""
     with socket.socket(fileno=os.dup(channel)) as worker:
         _, descriptors, _, _ = socket.recv_fds(worker, 1, 1)
     return descriptors[0]
@@ -62,12 +62,12 @@ def _prepare(job: dict[str, Any], base_bytes: int) -> None:
     _reseed()
 
 
-def _let_go_of(channel: int) -> None:
-    """Before strangers' code begins: who holds the channel can speak for the run."""
+def _close_channel(channel: int) -> None:
+    """Closes the channel before untrusted code starts: whoever holds it can report for the run."""
     os.close(channel)
 
 
-_REHEARSAL = """
+_WARM_UP_CODE = """
 import sys, math, collections
 class Point:
     def __init__(self, x): self.x = x
@@ -76,30 +76,30 @@ print(total(20), {"a": [1, 2]}, f"{3.5:.2f}", sorted("hello"), sep=" ")
 """
 
 
-def rehearse() -> None:
-    """In the zygote, before the first fork: what every run does, until the interpreter has settled on how.
+def warm_up() -> None:
+    """Does in the zygote, before the first fork, what every run does.
 
-    It rewrites instructions and fills caches as it goes. Once that is done here, no child has to copy the
-    memory that holds them in order to do it again.
+    The interpreter specialises its code and fills caches as it goes. Once that is done here, no child has to
+    copy the memory that holds them to do it again.
     """
     reading, writing = os.pipe()
-    job = wire.pack_job({"code": _REHEARSAL})
-    for _ in range(_REHEARSALS):
+    job = wire.pack_job({"code": _WARM_UP_CODE})
+    for _ in range(_WARM_UPS):
         os.write(writing, job)
-        told = wire.read_job(reading)
-        assert told is not None
+        received = wire.read_job(reading)
+        assert received is not None
         _reseed()
-        program.wind_up(program.execute(told["code"]))
+        program.finish(program.execute(received["code"]))
     os.close(reading)
     os.close(writing)
-    solution.rehearse()
-    checker.rehearse()
+    solution.warm_up()
+    checker.warm_up()
 
 
 def _reseed() -> None:
-    """Generators seeded at import would give every child the same numbers."""
+    """Seeds random generators: those seeded at import would give every child the same numbers."""
     if "random" in sys.modules:
-        # The method of the C class: the one of `random` does more than a fresh generator needs.
+        # The method of the C class: that of `random` does more than a fresh generator needs.
         _random.Random.seed(sys.modules["random"]._inst)
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
@@ -121,7 +121,7 @@ def _put_files(files: dict[str, bytes], executable: str) -> None:
 
 
 def _open_stdin(content: bytes) -> None:
-    """A nameless file: code that opens descriptor 0 itself, or hands it to a child, finds a real one."""
+    """Makes descriptor 0 an unnamed file, so that code can open it or pass it to a child."""
     name = ".stdin"
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     os.unlink(name)
@@ -132,10 +132,10 @@ def _open_stdin(content: bytes) -> None:
 
 
 def _run_below(channel: int, job: dict[str, Any]) -> NoReturn:
-    """The program runs one process down: its end, however sudden, leaves someone to read its files."""
+    """Runs the program in a child process, so that this one can read its files whatever ends it."""
 
-    def run() -> NoReturn:
-        _let_go_of(channel)
+    def run_program() -> NoReturn:
+        _close_channel(channel)
         if "argv" not in job:
             program.run(job.get("code", ""))
         try:
@@ -144,18 +144,18 @@ def _run_below(channel: int, job: dict[str, Any]) -> NoReturn:
             os.write(2, f"{job['argv'][0]}: {error.strerror}\n".encode())
         os._exit(127)
 
-    status = _run_and_wait(run)
+    status = _run_and_wait(run_program)
     files = _read_files(job.get("fetch", []), job["fetch_bytes"])
     wire.write_all(channel, json.dumps({"status": status, "files": files}).encode())
     os._exit(0)
 
 
 def _run_and_wait(run: Callable[[], NoReturn]) -> int:
-    """The wait status of a process of its own; strays that it leaves are reaped on the way."""
+    """Runs a function in a process of its own and gives the wait status. Reaps orphans on the way."""
     child = os.fork()
     if child == 0:
         run()
-    # The first process of a namespace ignores what it has no handler for: nothing below can disturb it.
+    # The first process of a namespace ignores signals without a handler, so its children cannot end it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     while True:
         done, status = os.wait()
@@ -164,12 +164,15 @@ def _run_and_wait(run: Callable[[], NoReturn]) -> int:
 
 
 def _read_files(names: list[str], budget: int) -> dict[str, str]:
-    """Read from inside the sandbox: a link that leads elsewhere leads to what the run itself could see."""
+    """Reads files from inside the sandbox: a link can only lead to what the run itself could see."""
     found = {}
     for name in names:
-        with contextlib.suppress(OSError, ValueError, MemoryError), open(name, "rb", opener=_at_once) as file:
+        with (
+            contextlib.suppress(OSError, ValueError, MemoryError),
+            open(name, "rb", opener=_open_without_waiting) as file,
+        ):
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                continue  # a pipe or a device has no end of its own
+                continue  # a pipe or a device may have no end
             content = file.read(budget + 1)
             if len(content) <= budget:
                 budget -= len(content)
@@ -177,6 +180,6 @@ def _read_files(names: list[str], budget: int) -> dict[str, str]:
     return found
 
 
-def _at_once(name: str, flags: int) -> int:
-    """Opening a pipe would wait for somebody to write to it."""
+def _open_without_waiting(name: str, flags: int) -> int:
+    """Opens a file. Opening a pipe would otherwise wait for a writer."""
     return os.open(name, flags | os.O_NONBLOCK)

@@ -1,6 +1,6 @@
-"""The client: small calls travel in batches, infrastructure errors are retried, answers are answers.
+"""The client: it sends small calls in batches and retries infrastructure errors.
 
-Nothing is opened before the first call, so that a client can be made from its configuration in any process.
+It opens nothing before the first call, so you can create a client in any process.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from toolwright.failures import InfrastructureFailure
-from toolwright.sandbox.balance import Server
-from toolwright.sandbox.servers import RequestTooLarge, Servers, SessionLost, TryAgain
+from toolwright.sandbox.servers import RequestTooLarge, Server, Servers, SessionLost, TryAgain
 
 _BACKOFF_S = 0.1
 _BACKOFF_MOST_S = 10.0
@@ -24,12 +23,12 @@ Answer = TypeVar("Answer")
 
 
 class DeadlinePassed(InfrastructureFailure):
-    """No answer came in the time that the caller gave."""
+    """No answer came in the caller's time."""
 
 
 @dataclass(frozen=True)
 class ExecutionResult:
-    """How a run went; `status` is ok, error, timeout, memory or killed."""
+    """The result of a run; `status` is ok, error, timeout, memory or killed."""
 
     status: str
     stdout: str
@@ -47,21 +46,21 @@ class ExecutionResult:
         return self.status == "ok"
 
     @staticmethod
-    def of(told: Mapping[str, Any]) -> ExecutionResult:
+    def of(body: Mapping[str, Any]) -> ExecutionResult:
         known = {
-            name: told[name] for name in ExecutionResult.__dataclass_fields__ if told.get(name) is not None
+            name: body[name] for name in ExecutionResult.__dataclass_fields__ if body.get(name) is not None
         }
         return ExecutionResult(**{"exit_code": None, **known})
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether the run says nothing about its code: it never ran, or its worker was killed under it."""
+        """Whether the result says nothing about the code: it never ran, or its worker was killed."""
         return self.exit_code is None and self.reason.startswith(_UNJUDGED)
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """A call that waits for its batch, and for its answer."""
+    """A call that waits for its batch and its answer."""
 
     body: dict[str, Any]
     answer: asyncio.Future[ExecutionResult]
@@ -69,7 +68,7 @@ class _Waiting:
 
 
 class Client:
-    """Asynchronous. One client serves any number of tasks of one event loop."""
+    """An asynchronous client. All tasks of one event loop may share it."""
 
     def __init__(
         self,
@@ -113,27 +112,29 @@ class Client:
             call.answer.cancel()
         await self._servers.close()
 
-    async def run(self, code: str, *, timeout: float | None = None, **wishes: Any) -> ExecutionResult:
-        """Runs code; `wishes` are the other fields of a run: stdin, timeout_s, files, language and so on.
+    async def run(self, code: str, *, timeout: float | None = None, **options: Any) -> ExecutionResult:
+        """Runs code. `options` are the other fields of a run: stdin, timeout_s, files, language and so on.
 
-        An error of the code is in the result. Infrastructure that fails raises InfrastructureFailure.
+        Errors of the code are in the result. Raises InfrastructureFailure if the infrastructure fails.
         """
         limit = self._timeout_s if timeout is None else timeout
-        body = {"code": code, **wishes}
+        body = {"code": code, **options}
         return await self._in_time(self._run(body, time.monotonic() + limit), limit)
 
-    async def judge(self, code: str, *, timeout: float | None = None, **wishes: Any) -> dict[str, Any]:
-        """Judges code by its output; see `/judge`."""
+    async def judge(self, code: str, *, timeout: float | None = None, **options: Any) -> dict[str, Any]:
+        """Judges code; see `POST /judge`."""
         limit = self._timeout_s if timeout is None else timeout
-        body = {"code": code, **wishes}
+        body = {"code": code, **options}
         return await self._in_time(self._judge(body, time.monotonic() + limit), limit)
 
-    async def open_session(self, **wishes: Any) -> SandboxSession:
-        """A live interpreter on one of the servers."""
+    async def open_session(self, **options: Any) -> SandboxSession:
+        """Opens a live interpreter on one of the servers."""
         deadline = time.monotonic() + self._timeout_s
         server: list[Server] = []
-        told = await self._in_time(self._post("/sessions", wishes, deadline, chosen=server), self._timeout_s)
-        return SandboxSession(self, server[-1], told["id"])
+        opened = await self._in_time(
+            self._post("/sessions", options, deadline, chosen=server), self._timeout_s
+        )
+        return SandboxSession(self, server[-1], opened["id"])
 
     async def _in_time(self, call: Any, limit: float) -> Any:
         try:
@@ -156,11 +157,11 @@ class Client:
 
     async def _judge(self, body: dict[str, Any], deadline: float) -> dict[str, Any]:
         for attempt in range(self._max_retries + 1):
-            told = await self._post("/judge", body, deadline)
-            reasons = [verdict.get("reason") or "" for verdict in told.get("verdicts", [])]
+            result = await self._post("/judge", body, deadline)
+            reasons = [verdict.get("reason") or "" for verdict in result.get("verdicts", [])]
             unjudged = next((reason for reason in reasons if reason.startswith(_UNJUDGED)), None)
             if unjudged is None:
-                return told
+                return result
             if attempt < self._max_retries:
                 body = _next_try(body, unjudged)
                 await asyncio.sleep(_backoff(attempt))
@@ -188,12 +189,12 @@ class Client:
             task.add_done_callback(self._batches.discard)
 
     async def _send_batch(self, calls: list[_Waiting]) -> None:
-        """One request for all. Each caller keeps its own deadline; the request lives until the last one."""
+        """Sends one request for all. Each caller keeps its own deadline; the request lives until the last."""
         deadline = max(call.deadline for call in calls)
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                told = await self._post("/run/batch", {"runs": [call.body for call in calls]}, deadline)
-            results = [ExecutionResult.of(item) for item in told["results"]]
+                answer = await self._post("/run/batch", {"runs": [call.body for call in calls]}, deadline)
+            results = [ExecutionResult.of(item) for item in answer["results"]]
             if len(results) != len(calls):
                 raise InfrastructureFailure(
                     f"{len(calls)} runs were sent and {len(results)} results came back"
@@ -206,7 +207,7 @@ class Client:
                 call.answer.cancel()
             raise
         except RequestTooLarge as error:
-            # Together they may be, each alone need not.
+            # They may be too large together, and not each alone.
             half = len(calls) // 2
             if half:
                 await asyncio.gather(self._send_batch(calls[:half]), self._send_batch(calls[half:]))
@@ -222,12 +223,12 @@ class Client:
     async def _post(
         self, path: str, body: object, deadline: float, chosen: list[Server] | None = None
     ) -> dict[str, Any]:
-        """Asks one server after another until one answers, the tries are used up, or the time is."""
+        """Tries one server after another until one answers, or the retries or the time are used up."""
         last: Server | None = None
         for attempt in range(self._max_retries + 1):
             last = self._servers.choose(avoid=last)
             try:
-                told, last = await self._servers.ask_one_or_two(last, path, body, deadline)
+                answer, last = await self._servers.ask_with_hedge(last, path, body, deadline)
             except TryAgain as error:
                 wait = max(error.after_s, _backoff(attempt))
                 if attempt == self._max_retries:
@@ -240,12 +241,12 @@ class Client:
             else:
                 if chosen is not None:
                     chosen.append(last)
-                return told
+                return answer
         raise AssertionError("unreachable")
 
 
 class SandboxSession:
-    """A live interpreter. It lives on one server; when that is gone, so is the session."""
+    """A live interpreter on one server. If the server is gone, so is the session."""
 
     def __init__(self, client: Client, server: Server, name: str) -> None:
         self._client = client
@@ -258,11 +259,11 @@ class SandboxSession:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def run(self, code: str, *, timeout: float | None = None, **wishes: Any) -> ExecutionResult:
-        """One cell. Never sent twice: it may have changed the session the first time."""
+    async def run(self, code: str, *, timeout: float | None = None, **options: Any) -> ExecutionResult:
+        """Runs a cell. It is never sent twice: the first time may have changed the session."""
         limit = self._client._timeout_s if timeout is None else timeout
         call = self._client._servers.ask(
-            self._server, "POST", f"/sessions/{self.name}/run", {"code": code, **wishes}
+            self._server, "POST", f"/sessions/{self.name}/run", {"code": code, **options}
         )
         try:
             result = ExecutionResult.of(await self._client._in_time(call, limit))
@@ -282,13 +283,13 @@ class SandboxSession:
 
 
 def _next_try(body: dict[str, Any], reason: str) -> dict[str, Any]:
-    """After its worker was killed a run is sent once more, alone.
+    """The body for a retry: a run whose worker was killed asks for a worker alone.
 
-    When that worker dies as well, the server answers it as the run's own failure.
+    If that worker dies too, the server answers that the run itself is at fault.
     """
     return {**body, "alone": True} if reason.startswith("worker:") else body
 
 
 def _backoff(attempt: int) -> float:
-    """Doubling, with jitter over the whole width, so that many clients do not come back at once."""
+    """Seconds to wait: doubling, with full jitter, so that many clients do not come back at once."""
     return random.uniform(0, min(_BACKOFF_S * 2**attempt, _BACKOFF_MOST_S)) + 0.01

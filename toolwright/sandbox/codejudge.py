@@ -1,4 +1,4 @@
-"""The bodies of code-judge, so that what was written for it works unchanged."""
+"""The requests and answers of code-judge, so that its clients work unchanged."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from toolwright.sandbox.languages import UnknownLanguage
 from toolwright.sandbox.pool import refusal
 from toolwright.sandbox.queue import Flow
 from toolwright.sandbox.requests import MOST_IN_A_BATCH, RunRequest
-from toolwright.sandbox.service import SandboxService
-from toolwright.sandbox.slices import in_slices
+from toolwright.sandbox.service import SandboxService, in_slices
 
-# Its clients' `get_status` takes a status of exactly two keys. Nothing in the request tells them from others:
-# a client whose URL ends in this prefix gets what it expects.
+# `get_status` of its clients accepts a status of exactly two keys, and their requests look like any other.
+# A client whose URL ends in this prefix gets that status.
 PREFIX = "/code-judge"
 PATHS = ("/run", "/run/batch", "/run/long-batch", "/judge", "/judge/batch", "/judge/long-batch")
 
@@ -71,7 +70,7 @@ class BatchJudged(BaseModel):
 async def run(
     service: SandboxService, submission: Submission, flow: Flow, queue_s: float | None = None
 ) -> dict[str, Any]:
-    """`success`: it ran and printed what was expected; `run_success`: it ran."""
+    """Runs a submission. `run_success`: it ran; `success`: it also printed the expected output."""
     deadline = None if queue_s is None else queue_s + service.settings.limits.timeout_s
     expected = submission.expected_output
     try:
@@ -119,12 +118,12 @@ async def run_batch(service: SandboxService, batch: BatchSubmission, *, long: bo
 
 
 def status(service: SandboxService) -> dict[str, int]:
-    told = service.status()
-    return {"queue": told["queue"], "num_workers": told["num_workers"]}
+    status = service.status()
+    return {key: status[key] for key in ("queue", "num_workers")}
 
 
 def without_output(result: dict[str, Any]) -> dict[str, Any]:
-    """What the judging endpoints answer: the same without what was printed."""
+    """The answer of the judging endpoints: the same without the output."""
     if "results" in result:
         return {**result, "results": [without_output(item) for item in result["results"]]}
     return {name: value for name, value in result.items() if name not in ("stdout", "stderr")}

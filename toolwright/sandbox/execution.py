@@ -1,4 +1,4 @@
-"""One run under way in a worker, and the answer it becomes."""
+"""A run under way in a worker, and the answer that it becomes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolwright.sandbox.child import UNPREPARED
+from toolwright.sandbox.child_pool import Child
 from toolwright.sandbox.clock import DEADLINE, STARVED, TIMEOUT, Clock
-from toolwright.sandbox.memory import Weight
-from toolwright.sandbox.nursery import Child
+from toolwright.sandbox.memory import MemoryMeter
 from toolwright.sandbox.output import Output
 
 _REPORT_LIMIT = 64 << 20
@@ -22,25 +22,25 @@ _REPORT_LIMIT = 64 << 20
 
 @dataclass
 class Execution:
-    """A job in a child. The wait status says how it ended; what the worker did to it is remembered here."""
+    """A job in a child. The wait status says how it ended; `ended_by` says what the worker did to it."""
 
     job: dict[str, Any]
     child: Child
     stdout: Output
     stderr: Output
     clock: Clock
-    done: Callable[[dict[str, Any]], None]  # is given the answer
-    # When the worker ended it: a limit of the clock, memory, descriptors, output, checked or cancelled.
+    done: Callable[[dict[str, Any]], None]  # gets the answer
+    # Why the worker ended it: a limit of the clock, memory, descriptors, output, checked or cancelled.
     ended_by: str = ""
-    waits_for: Execution | None = None  # while that one works, this one may sleep
+    waits_for: Execution | None = None  # while that run works, this one may sleep
     attached: bool = False
-    weight: Weight | None = None
+    meter: MemoryMeter | None = None
     timers: list[int] = field(default_factory=list)
     report: bytearray = field(default_factory=bytearray)
 
     @property
     def reports(self) -> bool:
-        """Whether the program runs one process below the first, which then tells how it ended."""
+        """Whether the program runs in a child of the first process, which then reports how it ended."""
         return bool(self.job["argv"] or self.job["fetch"])
 
     def end(self, why: str) -> None:
@@ -52,7 +52,7 @@ class Execution:
         return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
 
     def read_report(self) -> None:
-        """What the first process of the run says of the program below it, which never held this channel."""
+        """Reads the report of the first process about the program below it, which never held this channel."""
         while len(self.report) < _REPORT_LIMIT:
             try:
                 data = self.child.channel.recv(1 << 16)
@@ -86,7 +86,9 @@ class Execution:
             result["reason"] = reason
         if self.job["fetch"]:
             found = report.get("files", {})
-            result["files"] = {name: _shown(found[name]) for name in self.job["fetch"] if name in found}
+            result["files"] = {
+                name: _file_content(found[name]) for name in self.job["fetch"] if name in found
+            }
         return result
 
     def _verdict(self, exit_code: int, cpu_s: float) -> tuple[str, str]:
@@ -94,7 +96,7 @@ class Execution:
             return "timeout", "the deadline of the call passed before the run had ended"
         if self.ended_by == STARVED:
             return "killed", "queue: the machine was too busy to give the run its processor time"
-        # Looked at again here: the worker may have come too late to end it.
+        # Checked again here: the worker may have come too late to end it.
         if self.ended_by == TIMEOUT or cpu_s >= self.job["timeout_s"]:
             return "timeout", "the run passed its timeout in processor time and sleep, and was ended"
         if self.ended_by == "memory":
@@ -102,9 +104,9 @@ class Execution:
         if self.ended_by == "descriptors":
             return "killed", "the run's processes together held more descriptors than the limit"
         if self.ended_by == "output":
-            return "killed", "the run wrote without end and was ended"
+            return "killed", "the run wrote too much output and was ended"
         if self.ended_by == "cancelled":
-            return "killed", "the caller went away"
+            return "killed", "the client hung up"
         if exit_code == 0:
             return "ok", ""
         if exit_code in (1, -signal.SIGABRT) and self.stderr.ends_in_memory_error():
@@ -121,8 +123,28 @@ class Execution:
         self.child.channel.close()
 
 
+class CheckedRun:
+    """A solution and its checker: two runs that reach each other over one socket only. It ends with both."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.runs: dict[str, Execution] = {}
+        self.results: dict[str, dict[str, Any]] = {}
+
+    def end(self, why: str) -> None:
+        for run in self.runs.values():
+            run.end(why)
+
+    def ended(self, name: str, result: dict[str, Any]) -> bool:
+        """Keeps the result of one run; True if it was the last. The solution ends with the checker."""
+        self.results[name] = result
+        if name == "checker" and "solution" not in self.results:
+            self.runs["solution"].end("checked")
+        return len(self.results) == 2
+
+
 def _parse_report(data: bytearray) -> dict[str, Any]:
-    # The report is written inside the sandbox: it may be cut short, never believed beyond its shape.
+    # The report comes from inside the sandbox: it may be cut short, and only its shape is believed.
     try:
         report = json.loads(data)
         status, files = report["status"], report["files"]
@@ -132,8 +154,8 @@ def _parse_report(data: bytearray) -> dict[str, Any]:
     return {"status": status, "files": files} if fits else {}
 
 
-def _shown(encoded: object) -> object:
-    """A fetched file: text where it is text, base64 where it is not."""
+def _file_content(encoded: object) -> object:
+    """A fetched file: as text if it is text, otherwise as base64."""
     try:
         content = base64.b64decode(str(encoded), validate=True)
         return content.decode()

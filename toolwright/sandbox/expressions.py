@@ -1,7 +1,7 @@
-"""Mathematical answers compared by math-verify, in sandboxed processes that have it loaded.
+"""Compares mathematical answers by math-verify, in sandboxed processes that have it loaded.
 
-Loading it takes seconds and comparing milliseconds, so a session for each worker loads it once, when it is
-first asked for. A fork of the session compares. One that takes too long is killed, and the next is as warm.
+Loading it takes seconds and comparing takes milliseconds. So one session per worker loads it with the first
+comparison, and a fork of the session compares. A fork that takes too long is killed; the next one is as warm.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from toolwright.sandbox.pool import Pool
 from toolwright.sandbox.queue import SessionSlot
 
 _LOAD_LIMIT_S = 300.0  # on a busy machine
-_LIFE_S = 10 * 24 * 3600.0  # of a session: what takes long is a comparison, which has a limit of its own
-_TRIES = 3  # a session that is lost is opened again
-_MOST_CALLS = 200  # of one fork, whose caches grow
-# The parser of LaTeX learns its grammar as it goes. What these teach it no fork has to learn again.
+_LIFE_S = 10 * 24 * 3600.0  # of a session: each comparison has a limit of its own
+_TRIES = 3  # a lost session is opened again
+_MOST_CALLS = 200  # of one fork: its caches grow
+# The LaTeX parser builds its tables as it goes. These examples spare the forks that work.
 _ORDINARY = r"""
 7|-3.5|0.333|1,000|50\%|x|\frac{1}{2}|-\frac{3}{4}|\dfrac{12}{5}|\tfrac{1}{3}|\frac{x+1}{x-1}|\frac12
 \sqrt{2}|3\sqrt{13}|\sqrt[3]{4}|\frac{\sqrt{3}}{2}|2+\sqrt{5}|\pi|\frac{\pi}{6}|2\pi r|\frac{2\pi}{3}|e^{2}
@@ -73,10 +73,10 @@ class Fork:
             signal.setitimer(signal.ITIMER_PROF, 0)
             os.write(answers, code)
 
-    def ask(self, *told):
+    def ask(self, *question):
         self.calls += 1
         try:
-            print(json.dumps(told), file=self.questions, flush=True)
+            print(json.dumps(question), file=self.questions, flush=True)
         except BrokenPipeError:
             pass
         return os.read(self.answers, 1)
@@ -91,12 +91,12 @@ class Fork:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 fork = None
-def compare(*told):
+def compare(*question):
     global fork
     fork = fork or Fork()
     try:
-        answer = fork.ask(*told)
-    except BaseException:  # the interrupt of a cell that overran
+        answer = fork.ask(*question)
+    except BaseException:  # the interrupt of a cell that takes too long
         fork.end()
         fork = None
         raise
@@ -115,15 +115,15 @@ gc.freeze()
 
 @dataclass(eq=False)
 class _Session:
-    """A seat in a worker, the task that loads it, and how many comparisons are with it."""
+    """A session: its slot in a worker, the task that loads it, and how many comparisons it has."""
 
-    seat: SessionSlot
+    slot: SessionSlot
     loading: asyncio.Task[bytes | None]
     calls: int = 0
 
 
 class ExpressionSessions:
-    """Warm sessions, at most as many as workers, opened as they are needed and again when they are lost."""
+    """Warm sessions, at most one per worker, opened when needed and again when lost."""
 
     def __init__(self, pool: Pool, jobs: Jobs, count: int) -> None:
         self._pool, self._jobs, self._count = pool, jobs, count
@@ -132,8 +132,8 @@ class ExpressionSessions:
     async def compare(
         self, expected: str, found: str, *, timeout_s: float, deadline_s: float | None = None
     ) -> dict[str, Any]:
-        """A result as of a run, whose standard output is `True` or `False`."""
-        # The fork's limit comes first, so that the session need not be interrupted.
+        """The result of a run whose standard output is `True` or `False`."""
+        # The limit of the fork comes first, so that the session need not be interrupted.
         cell = {"code": f"compare({expected!r}, {found!r}, {timeout_s})", "timeout_s": 2 * timeout_s + 1}
         for _ in range(_TRIES):
             session = self._free()
@@ -142,13 +142,13 @@ class ExpressionSessions:
                 result = _read(await asyncio.shield(session.loading))
                 loaded = result["status"] == "ok"
                 if loaded:
-                    result = _read(await self._pool.run_cell(session.seat, dict(cell), deadline_s))
+                    result = _read(await self._pool.run_cell(session.slot, dict(cell), deadline_s))
             finally:
                 session.calls -= 1
             lost = result["status"] == "killed"
             if session in self._sessions and (lost or not loaded):
                 self._sessions.remove(session)
-                self._pool.close_session(session.seat)
+                self._pool.close_session(session.slot)
             if not lost:
                 return _as_run(result) if loaded else result
         raise InfrastructureFailure("no worker can compare expressions at the moment; try again")
@@ -159,12 +159,12 @@ class ExpressionSessions:
             return least
         job = self._jobs.session()
         job["timeout_s"] = _LIFE_S
-        seat = self._pool.open_session(job)
+        slot = self._pool.open_session(job)
         ordinary = [text for line in _ORDINARY.splitlines() for text in line.split("|") if text]
         code = f"ordinary, most_calls = {ordinary!r}, {_MOST_CALLS}\n{_LOAD}"
         load = {"code": code, "timeout_s": _LOAD_LIMIT_S}
-        loading = asyncio.ensure_future(self._pool.run_cell(seat, load, None))
-        self._sessions.append(_Session(seat, loading))
+        loading = asyncio.ensure_future(self._pool.run_cell(slot, load, None))
+        self._sessions.append(_Session(slot, loading))
         return self._sessions[-1]
 
 
@@ -173,7 +173,7 @@ def _read(answer: bytes | None) -> dict[str, Any]:
 
 
 def _as_run(result: dict[str, Any]) -> dict[str, Any]:
-    """What the fork answered, or how it ended, says how the comparison went."""
+    """The result of a comparison, from the answer of the fork or from how it ended."""
     value = result.pop("value", None)
     if result["status"] != "ok" or value is None:
         return result
@@ -181,5 +181,5 @@ def _as_run(result: dict[str, Any]) -> dict[str, Any]:
     if code in (0, 1):
         return {**result, "stdout": f"{code == 0}\n", "exit_code": 0}
     if code == -signal.SIGPROF:
-        return {**result, "status": "timeout", "reason": "the comparison took longer than its time"}
+        return {**result, "status": "timeout", "reason": "the comparison passed its time limit"}
     return {**result, "status": "error", "exit_code": code}

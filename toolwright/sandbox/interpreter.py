@@ -1,4 +1,4 @@
-"""A session as its worker sees it: a live interpreter that is sent one cell at a time."""
+"""A session in its worker: a live interpreter that gets one cell at a time."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from toolwright.sandbox import wire
+from toolwright.sandbox.child_pool import Child
 from toolwright.sandbox.clock import LOOK_EVERY_S, Clock
-from toolwright.sandbox.memory import Weight
-from toolwright.sandbox.nursery import Child
+from toolwright.sandbox.memory import MemoryMeter
 from toolwright.sandbox.output import Output
 
 if TYPE_CHECKING:
     from toolwright.sandbox.worker import SandboxWorker
 
 _WATCH_IDLE_EVERY_S = 1.0
-_TOO_HEAVY = "its processes together used more memory than the limit"
-_GRACE_S = 1.0  # between the interrupt of a cell that overran and the end of its session
+_OUT_OF_MEMORY = "its processes together used more memory than the limit"
+_GRACE_S = 1.0  # between the interrupt of a late cell and the end of its session
 
 
 class Interpreter:
-    """The code of a session shares a process with the loop that answers for it: it may lie about its own
-    cells. It cannot answer twice, answer another session, or keep a call beyond its time."""
+    """A session of a worker.
+
+    The code of a session shares a process with the loop that answers for it, so it may lie about its own
+    cells. It cannot answer twice, answer for another session, or keep a call beyond its time.
+    """
 
     def __init__(self, worker: SandboxWorker, number: int, child: Child, job: dict[str, Any]) -> None:
         self.number = number
@@ -32,8 +35,8 @@ class Interpreter:
         self.stderr = Output(child.stderr, job["output_bytes"])
         self._worker = worker
         self.job = job
-        self.weight: Weight | None = None
-        self._heard = bytearray()
+        self.meter: MemoryMeter | None = None
+        self._received = bytearray()
         self._cells = 0
         self._call = 0
         self._cell: dict[str, Any] | None = None
@@ -49,7 +52,7 @@ class Interpreter:
         return self.stdout.total + self.stderr.total > self.job["flood_bytes"]
 
     def run(self, call: int, cell: dict[str, Any]) -> None:
-        """Sends a cell; the server sees to it that there is only one at a time."""
+        """Sends a cell. The server sends one at a time."""
         self._cells += 1
         self._call, self._cell, self._overran = call, cell, False
         self._clock = Clock(cell, of_a_cell=True)
@@ -64,26 +67,26 @@ class Interpreter:
             self._clock.look(pids)
         if self._clock.passed():
             self.interrupt()
-        elif not self._closed_for_its_weight(pids):
+        elif not self._closed_at_a_limit(pids):
             self._timer = self._worker.after(self._clock.next_look_s(), self._look_after_cell)
 
     def _watch_idle(self) -> None:
-        """Between cells as well, more rarely: what they started may go on."""
-        self._watch_timer = self._worker.after(_WATCH_IDLE_EVERY_S, self._weigh)
+        """Checks the memory between cells too, less often: processes that they started may go on."""
+        self._watch_timer = self._worker.after(_WATCH_IDLE_EVERY_S, self._check_memory)
 
-    def _weigh(self) -> None:
-        if not self._closed_for_its_weight(self._worker.processes_of(self)):
+    def _check_memory(self) -> None:
+        if not self._closed_at_a_limit(self._worker.processes_of(self)):
             self._watch_idle()
 
-    def _closed_for_its_weight(self, pids: list[int]) -> bool:
+    def _closed_at_a_limit(self, pids: list[int]) -> bool:
         if self._worker.ran_out_of_memory(self) or (pids and self._worker.too_heavy(self, pids)):
-            self.close(_TOO_HEAVY)
+            self.close(_OUT_OF_MEMORY)
         elif pids and self._worker.holds_too_many(self, pids):
             self.close("its processes together held more descriptors than the limit")
         return bool(self._ended_by)
 
     def interrupt(self) -> None:
-        """Ends a cell that overran, or that nobody waits for any more."""
+        """Ends a cell that takes too long, or that nobody waits for."""
         self._worker.cancel(self._timer)
         self._overran = True
         self.child.signal(signal.SIGINT)
@@ -91,7 +94,7 @@ class Interpreter:
             _GRACE_S, lambda: self.close("a cell overran and could not be interrupted")
         )
 
-    def hear(self) -> None:
+    def read_channel(self) -> None:
         try:
             data = self.child.channel.recv(1 << 16)
         except BlockingIOError:
@@ -99,29 +102,31 @@ class Interpreter:
         except ConnectionError:
             data = b""
         if not data:
-            # Usually the interpreter is just ending, and its zygote is about to say how.
-            self._worker.stop_hearing(self)
+            # Usually the interpreter is ending, and its zygote is about to report how.
+            self._worker.stop_reading(self)
             why = "its code closed the channel of the session"
             self._end_timer = self._worker.after(_GRACE_S, lambda: self.close(why))
             return
-        self._heard += data
+        self._received += data
         self._read_reply()
 
     def _read_reply(self) -> None:
-        if len(self._heard) < wire.REPLY.size:
+        if len(self._received) < wire.REPLY.size:
             return
-        number, outcome, length = wire.REPLY.unpack_from(self._heard)
+        number, outcome, length = wire.REPLY.unpack_from(self._received)
         if not self._expects(number, length):
             self.close("its code wrote to the channel of the session")
-        elif len(self._heard) == wire.REPLY.size + length:
-            value = bytes(self._heard[wire.REPLY.size :]).decode("utf-8", "replace")
-            self._heard.clear()
+        elif len(self._received) == wire.REPLY.size + length:
+            value = bytes(self._received[wire.REPLY.size :]).decode("utf-8", "replace")
+            self._received.clear()
             self._answer(outcome, value)
 
     def _expects(self, number: int, length: int) -> bool:
-        """One answer to the cell that is under way, and nothing after it."""
-        asked = number == self._cells and self._cell is not None
-        return asked and length <= self.job["output_bytes"] and len(self._heard) <= wire.REPLY.size + length
+        """Whether this is one answer to the cell under way, with nothing after it."""
+        current = number == self._cells and self._cell is not None
+        return (
+            current and length <= self.job["output_bytes"] and len(self._received) <= wire.REPLY.size + length
+        )
 
     def _answer(self, outcome: int, value: str) -> None:
         self._worker.cancel(self._timer)
@@ -160,24 +165,24 @@ class Interpreter:
         self._worker.answer(self._call, result)
 
     def close(self, why: str) -> None:
-        """Ends the interpreter; the zygote will say when it is gone."""
+        """Ends the interpreter. The zygote reports when it is gone."""
         if not self._ended_by:
             self._ended_by = why
             self.child.kill()
 
     def ended(self, status: int) -> None:
-        """The last process of the session is gone. A cell under way is answered with how it went."""
+        """Handles the end of the last process of the session. Answers a cell under way."""
         self._worker.cancel(self._timer)
         self._worker.cancel(self._end_timer)
         self._worker.cancel(self._watch_timer)
         exit_code = os.waitstatus_to_exitcode(status)
         if not self._ended_by and self._worker.ran_out_of_memory(self):
-            self._ended_by = _TOO_HEAVY
-        why = self._ended_by or _how(exit_code)
+            self._ended_by = _OUT_OF_MEMORY
+        why = self._ended_by or _exit_reason(exit_code)
         if self._cell is not None:
             if self._overran:
                 verdict = "timeout"
-            elif self._ended_by == _TOO_HEAVY:
+            elif self._ended_by == _OUT_OF_MEMORY:
                 verdict = "memory"
             elif self._ended_by or exit_code < 0:
                 verdict = "killed"
@@ -187,7 +192,7 @@ class Interpreter:
         self._worker.forget_session(self, why)
 
 
-def _how(exit_code: int) -> str:
+def _exit_reason(exit_code: int) -> str:
     if exit_code >= 0:
         return f"its code left the interpreter with exit code {exit_code}"
     return f"its interpreter was killed by {signal.Signals(-exit_code).name}"

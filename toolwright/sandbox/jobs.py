@@ -1,4 +1,4 @@
-"""From a request to the job that a worker takes."""
+"""Turns requests into jobs for workers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from toolwright.sandbox.languages import BINARY, Language
 from toolwright.sandbox.limits import RunLimits
-from toolwright.sandbox.recipe import LIGHT, LOADED, TOOLS
 from toolwright.sandbox.requests import Base64
+from toolwright.sandbox.worker_main import LIGHT, LOADED, TOOLS
 
-_REPORT_BYTES = 4096  # of a checker on one check
+_REPORT_BYTES = 4096  # for each check
 
 
 class BadRequest(ValueError):
-    """The request asks for what no run may have; said to the caller as it is."""
+    """The request asks for more than a run may have. The caller sees the text."""
 
 
 class Jobs:
@@ -28,41 +28,41 @@ class Jobs:
         names = "|".join(re.escape(name) for name in preloaded)
         self._mentions = re.compile(rf"\b(?:{names})\b") if names else None
 
-    def python(self, code: str, **wishes: Any) -> dict[str, Any]:
-        """Code that names a preloaded package runs where it is loaded; other code starts from less memory."""
+    def python(self, code: str, **options: Any) -> dict[str, Any]:
+        """A Python run. Code that names a preloaded package is forked from a zygote that has it."""
         loaded = self._mentions is not None and self._mentions.search(code) is not None
-        return self._job(code=code, kind=LOADED if loaded else LIGHT, **wishes)
+        return self._job(code=code, kind=LOADED if loaded else LIGHT, **options)
 
-    def trial(
-        self, code: str, checks: list[str], *, setup: str, entry_point: str, **wishes: Any
+    def checked(
+        self, code: str, checks: list[str], *, setup: str, entry_point: str, **options: Any
     ) -> dict[str, Any]:
-        """A solution, and a checker that calls it: two jobs for one worker."""
-        solution = {**self.python(code, **wishes), "linked": True}
+        """A solution and a checker that calls it: two jobs for one worker."""
+        solution = {**self.python(code, **options), "linked": True}
         checker = self.python(
             "\n".join((setup, *checks)),
-            timeout_s=wishes.get("timeout_s"),
+            timeout_s=options.get("timeout_s"),
             output_bytes=_REPORT_BYTES * (1 + len(checks)),
         )
         checker |= {"linked": True, "code": "", "checks": checks, "setup": setup, "entry_point": entry_point}
         return {"solution": solution, "checker": checker, "timeout_s": solution["timeout_s"]}
 
-    def session(self, **wishes: Any) -> dict[str, Any]:
-        return self._job(kind=LOADED if self._mentions else LIGHT, session=True, **wishes)
+    def session(self, **options: Any) -> dict[str, Any]:
+        return self._job(kind=LOADED if self._mentions else LIGHT, session=True, **options)
 
     def cell(self, code: str, timeout_s: float | None) -> dict[str, Any]:
         return {"code": code, "timeout_s": self._timeout(timeout_s)}
 
-    def script(self, language: Language, tool: str, code: str, **wishes: Any) -> dict[str, Any]:
-        files = {**wishes.pop("files", {}), language.source: code}
+    def script(self, language: Language, tool: str, code: str, **options: Any) -> dict[str, Any]:
+        files = {**options.pop("files", {}), language.source: code}
         argv = [tool, *language.command]
         return self._job(
-            kind=TOOLS, argv=argv, files=files, limit_address_space=language.limit_address_space, **wishes
+            kind=TOOLS, argv=argv, files=files, limit_address_space=language.limit_address_space, **options
         )
 
-    def binary(self, program: str, **wishes: Any) -> dict[str, Any]:
-        """Runs what a compiler made, given in base64."""
-        files = {**wishes.pop("files", {}), BINARY: Base64.model_construct(base64=program)}
-        return self._job(kind=TOOLS, argv=[f"./{BINARY}"], executable=BINARY, files=files, **wishes)
+    def binary(self, program: str, **options: Any) -> dict[str, Any]:
+        """A run of a compiled program, given in base64."""
+        files = {**options.pop("files", {}), BINARY: Base64.model_construct(base64=program)}
+        return self._job(kind=TOOLS, argv=[f"./{BINARY}"], executable=BINARY, files=files, **options)
 
     def _job(
         self,
@@ -104,11 +104,11 @@ class Jobs:
             "fetch_bytes": limits.fetch_mb << 20,
         }
 
-    def _timeout(self, wished: float | None) -> float:
+    def _timeout(self, requested: float | None) -> float:
         most = self._limits.timeout_max_s
-        if wished is not None and wished > most:
-            raise BadRequest(f"timeout_s is {wished:g}, more than the {most:g} allowed here")
-        return self._limits.timeout_s if wished is None else wished
+        if requested is not None and requested > most:
+            raise BadRequest(f"timeout_s is {requested:g}, more than the {most:g} allowed here")
+        return self._limits.timeout_s if requested is None else requested
 
 
 def _encoded(content: str | Base64) -> str:

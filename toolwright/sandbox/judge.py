@@ -1,4 +1,4 @@
-"""Programs judged by what they print, or by what their functions return."""
+"""Judges programs by their output, or by what their functions return."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BY_STATUS = {
     "killed": "killed",
 }
 _BY_OUTCOME = {"passed": "accepted", "failed": "wrong_answer", "unsupported": "unsupported"}
-_SHOWN = 2048  # characters of what was written, beside each of up to a thousand verdicts of checks
-_BEYOND_EXPECTED = 1 << 16  # bytes that a right output may have more: blanks at the ends of lines
+_SHOWN = 2048  # characters of output with each verdict of a check; there may be a thousand
+_BEYOND_EXPECTED = 1 << 16  # extra bytes that a right output may have: blanks at the ends of lines
 
 
 def same_output(found: str, expected: str) -> bool:
-    """Equal but for blanks at the ends of lines and empty lines at the end."""
+    """Whether two outputs are equal, apart from blanks at the ends of lines and empty lines at the end."""
 
     def lines(text: str) -> list[str]:
         return [line.rstrip() for line in text.strip().splitlines()]
@@ -35,54 +35,56 @@ def same_output(found: str, expected: str) -> bool:
 
 
 def enough_to_compare(service: SandboxService, expected: str) -> int:
-    """Bytes of output to keep: all that can be right, so that no end, right or wrong, is cut off."""
+    """Bytes of output to keep, so that a right output is never cut off."""
     return max(service.settings.limits.output_kb << 10, len(expected.encode()) + _BEYOND_EXPECTED)
 
 
 async def judge(service: SandboxService, request: JudgeRequest) -> dict[str, Any]:
     """A verdict for each test."""
     if sum(form is not None for form in (request.tests, request.expected_output, request.checks)) != 1:
-        raise BadRequest("give one of expected_output (with stdin), tests and checks")
+        raise BadRequest("give exactly one of expected_output (with stdin), tests and checks")
     if request.checks is not None:
-        verdicts = await _checked(service, request, request.checks)
+        verdicts = await _judge_checks(service, request, request.checks)
     else:
         tests = request.tests or [
             TestCase(stdin=request.stdin, expected_output=request.expected_output or "")
         ]
         service.pool.queue.reserve(len(tests))
         flow = Flow()
-        verdicts = await asyncio.gather(*(_verdict(service, request, test, flow) for test in tests))
+        verdicts = await asyncio.gather(*(_judge_output(service, request, test, flow) for test in tests))
     return {"passed": all(verdict["verdict"] == "accepted" for verdict in verdicts), "verdicts": verdicts}
 
 
-async def _verdict(
+async def _judge_output(
     service: SandboxService, request: JudgeRequest, test: TestCase, flow: Flow
 ) -> dict[str, Any]:
-    shown = service.settings.limits.output_kb << 10
-    wanted = enough_to_compare(service, test.expected_output)
-    result = orjson.loads(await service.execute(request, test.stdin, flow, {"output_bytes": wanted}))
+    limit = service.settings.limits.output_kb << 10
+    kept = enough_to_compare(service, test.expected_output)
+    result = orjson.loads(await service.execute(request, test.stdin, flow, {"output_bytes": kept}))
     reason = result.get("reason")
     if result["status"] == "ok":
         right = not result["truncated"] and same_output(result["stdout"], test.expected_output)
         verdict = "accepted" if right else "wrong_answer"
         if result["truncated"]:
-            reason = f"it wrote more than {wanted} bytes"
+            reason = f"the program wrote more than {kept} bytes"
     elif reason and reason.startswith("compile:"):
         verdict = "compile_error"
     else:
         verdict = _BY_STATUS[result["status"]]
-    return _told(verdict, reason, result["stdout"][:shown], result["stderr"][:shown], result["duration_s"])
+    return _verdict(verdict, reason, result["stdout"][:limit], result["stderr"][:limit], result["duration_s"])
 
 
-async def _checked(service: SandboxService, request: JudgeRequest, checks: list[str]) -> list[dict[str, Any]]:
-    """One solution process answers all checks. Where it ends early, each of the rest gets another."""
+async def _judge_checks(
+    service: SandboxService, request: JudgeRequest, checks: list[str]
+) -> list[dict[str, Any]]:
+    """Runs all checks on one solution process. If it ends early, each remaining check gets another."""
     if service.languages.find(request.language)[0] is not None:
         raise BadRequest(f"checks are for {PYTHON}, not for {request.language}")
     service.pool.queue.reserve(len(checks))
     flow = Flow()
 
-    async def tried(some: list[str]) -> tuple[list[dict[str, Any]], bool]:
-        job = service.jobs.trial(
+    async def run_checks(some: list[str]) -> tuple[list[dict[str, Any]], bool]:
+        job = service.jobs.checked(
             request.code,
             some,
             setup=request.setup,
@@ -94,30 +96,34 @@ async def _checked(service: SandboxService, request: JudgeRequest, checks: list[
         answer = await service.pool.submit(job, flow, request.deadline_s, alone=request.alone)
         return _read(orjson.loads(answer), len(some))
 
-    verdicts, loaded = await tried(checks)
+    verdicts, loaded = await run_checks(checks)
     if len(verdicts) == len(checks):
         return verdicts
     if not loaded:
         return verdicts * len(checks)
-    # The first check of a process has all of its time and memory; a later one may have had too little.
+    # The first check of a process has all of its time and memory. A later one may have had too little.
     kept = max(1, len(verdicts) - 1)
-    alone = await asyncio.gather(*(tried([check]) for check in checks[kept:]))
+    alone = await asyncio.gather(*(run_checks([check]) for check in checks[kept:]))
     return verdicts[:kept] + [found[0] for found, _ in alone]
 
 
 def _read(result: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], bool]:
-    """The verdicts of the checks that were begun, the last of which may have ended the trial; and whether the
-    solution was loaded at all."""
-    if "checker" not in result:  # no worker could try it
-        return [_told(_BY_STATUS[result["status"]], result.get("reason"))], False
+    """The verdicts of the checks that were begun, and whether the solution was loaded at all.
+
+    The last of these checks may have ended the process.
+    """
+    if "checker" not in result:  # no worker could run it
+        return [_verdict(_BY_STATUS[result["status"]], result.get("reason"))], False
     solution, checker = result["solution"], result["checker"]
-    told = _reported(checker["stdout"])[: count + 1]
-    loaded = ("loaded", "") in told[:1]
-    said = checker["stderr"][-_SHOWN:]
+    reports = _reports(checker["stdout"])[: count + 1]
+    loaded = ("loaded", "") in reports[:1]
+    stderr = checker["stderr"][-_SHOWN:]
     verdicts = [
-        _told(_BY_OUTCOME[outcome], why, stderr=said) for outcome, why in told if outcome in _BY_OUTCOME
+        _verdict(_BY_OUTCOME[outcome], why, stderr=stderr)
+        for outcome, why in reports
+        if outcome in _BY_OUTCOME
     ]
-    # By a limit, or by the machine: then it has no exit code, and was not judged.
+    # The run that a limit ended, or the machine: then it has no exit code and was not judged.
     ended = next(
         (
             run
@@ -127,29 +133,29 @@ def _read(result: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], boo
         None,
     )
     if count == 1 and ended:
-        verdicts = []  # it passed its limit before anybody looked
-    if len(verdicts) < count and "unsupported" not in (outcome for outcome, _ in told):
+        verdicts = []  # it passed its limit before anybody checked
+    if len(verdicts) < count and "unsupported" not in (outcome for outcome, _ in reports):
         verdict = _BY_STATUS[ended["status"]] if ended else "runtime_error"
-        why = ended["reason"] if ended else told[-1][1] if told else ""
-        said, printed = solution["stderr"][-_SHOWN:], solution["stdout"][-_SHOWN:]
-        verdicts.append(_told(verdict, why, printed, said, solution["duration_s"]))
+        why = ended["reason"] if ended else reports[-1][1] if reports else ""
+        stdout, stderr = solution["stdout"][-_SHOWN:], solution["stderr"][-_SHOWN:]
+        verdicts.append(_verdict(verdict, why, stdout, stderr, solution["duration_s"]))
     return verdicts, loaded
 
 
-def _reported(text: str) -> list[tuple[str, str]]:
-    """What the checker said of each check, as far as it is a report: checks may write what they like."""
-    told: list[tuple[str, str]] = []
+def _reports(text: str) -> list[tuple[str, str]]:
+    """The checker's reports, up to the first line that is none: checks may write anything."""
+    reports: list[tuple[str, str]] = []
     for line in text.splitlines():
         try:
             outcome, why = json.loads(line)
-            told.append((str(outcome), str(why).encode("utf-8", "replace").decode()))
+            reports.append((str(outcome), str(why).encode("utf-8", "replace").decode()))
         except (ValueError, TypeError, RecursionError):
             break
-    return told
+    return reports
 
 
-def _told(
+def _verdict(
     verdict: str, reason: str | None, stdout: str = "", stderr: str = "", duration_s: float = 0.0
 ) -> dict[str, Any]:
-    told = {"verdict": verdict, "stdout": stdout, "stderr": stderr, "duration_s": duration_s}
-    return {**told, "reason": reason} if reason else told
+    result = {"verdict": verdict, "stdout": stdout, "stderr": stderr, "duration_s": duration_s}
+    return {**result, "reason": reason} if reason else result

@@ -1,6 +1,6 @@
-"""The system calls that isolation is made of, and nothing above them.
+"""The system calls that isolation needs.
 
-Only the standard library is imported: this module is loaded into every process that runs strangers' code.
+It imports the standard library only: every process that runs untrusted code loads this module.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SECCOMP_MODE_FILTER = 2
 
 MACHINE = platform.machine()
 
-# The calls that glibc does not wrap everywhere; from 424 on every architecture shares one numbering.
+# Calls that glibc does not wrap everywhere. From 424 on all architectures share the numbers.
 NUMBERS_BY_MACHINE = {
     "x86_64": {
         "rt_sigprocmask": 14, "setsid": 112, "chdir": 80, "clone": 56, "pivot_root": 155,
@@ -81,7 +81,7 @@ _libc.mount.argtypes = [
 _libc.prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
 
 
-# Every argument must be a ctypes integer already: nothing is converted, nothing is allocated.
+# Every argument must be a ctypes integer: nothing is converted or allocated.
 raw_syscall = _libc.syscall
 
 
@@ -107,12 +107,12 @@ def unshare(flags: int) -> None:
 
 
 def fork_into(namespaces: int) -> int:
-    """`os.fork` with the child in new namespaces, its first process where they count processes.
+    """`os.fork` with the child in new namespaces; it is the first process of a new pid namespace.
 
     `os.fork` after `unshare` would need a process in between, whose death nobody would notice.
     """
     ctypes.pythonapi.PyOS_BeforeFork()
-    # Through PyDLL: the interpreter's lock must not be let go of around the call.
+    # Through PyDLL, which keeps the interpreter's lock during the call.
     pid = _interpreter.syscall(
         ctypes.c_long(number("clone")), namespaces | signal.SIGCHLD, None, None, None, None
     )
@@ -124,10 +124,10 @@ def fork_into(namespaces: int) -> int:
 
 
 def plain_fork() -> int:
-    """The C library's fork without the interpreter's hooks, which touch more memory than the fork itself.
+    """The C library's fork, without the interpreter's hooks, which write to more memory than the fork itself.
 
-    Right for a process with one thread only: what the hooks repair are other threads' locks and the seeds of
-    random generators, which the child sees to.
+    For processes with one thread only: the hooks repair other threads' locks, and seed random generators,
+    which the child does itself.
     """
     return _checked(_interpreter.fork(), "fork")
 
@@ -139,7 +139,7 @@ def signals_as_file(numbers: list[int]) -> int:
 
 
 class PreparedCall:
-    """A call whose arguments are ready: to be made often, at the price of the call alone."""
+    """A system call with prepared arguments, for calls that are made often."""
 
     def __init__(self, name: str, *arguments: int) -> None:
         self._name = name
@@ -165,7 +165,7 @@ def pivot_root(new_root: str, put_old: str) -> None:
 
 
 def make_read_only(tree: str) -> None:
-    """Every mount of the tree becomes read-only, without devices and without set-user-id programs."""
+    """Makes every mount of the tree read-only, without devices and set-user-id programs."""
     attributes = struct.pack("=QQQQ", MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0)
     size = ctypes.c_size_t(len(attributes))
     syscall("mount_setattr", AT_FDCWD, tree.encode(), AT_RECURSIVE, attributes, size)
@@ -176,7 +176,7 @@ def prctl(option: int, argument: int = 0, address: int = 0) -> None:
 
 
 def name_process(name: str) -> None:
-    """What `ps` shows."""
+    """Sets the name that `ps` shows."""
     buffer = ctypes.create_string_buffer(name.encode()[:15])
     prctl(PR_SET_NAME, ctypes.addressof(buffer))
 
@@ -186,7 +186,7 @@ def no_new_privileges() -> None:
 
 
 def close_from(first: int, *, keep: int) -> None:
-    """Closes every descriptor from `first` on but one."""
+    """Closes all descriptors from `first` on, except one."""
     if keep > first:
         syscall("close_range", first, keep - 1, 0)
     syscall("close_range", max(first, keep + 1), ctypes.c_uint(0xFFFFFFFF), 0)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Landlock: file and network rights that a process gives up for good, for itself and its descendants."""
+"""Landlock: gives up file and network rights for good, for a process and its descendants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATH_BENEATH = 1
 
 
 def abi() -> int:
-    """The version the kernel speaks; 0 when it has none."""
+    """The version that the kernel supports; 0 if none."""
     try:
         return kernel.syscall("landlock_create_ruleset", None, ctypes.c_void_p(0), _VERSION_FLAG)
     except OSError:
@@ -30,7 +30,7 @@ def abi() -> int:
 
 
 class Ruleset:
-    """What a run may touch: `readable` trees, given open, a `writable` tree, and single `devices`."""
+    """What a run may use: `readable` trees (descriptors), a `writable` tree, and `devices`."""
 
     def __init__(self, *, readable: Iterable[int], writable: str, devices: Iterable[str]) -> None:
         version = abi()
@@ -38,7 +38,7 @@ class Ruleset:
         network = _TCP if version >= 4 else 0
         scopes = _SCOPES if version >= 6 else 0
         attributes = struct.pack("=QQQ", self._handled, network, scopes)
-        # An older kernel takes a shorter structure and refuses bytes that it does not know.
+        # An older kernel takes a shorter structure and refuses unknown bytes.
         size = 8 if version < 4 else 16 if version < 6 else 24
         self.descriptor = kernel.syscall(
             "landlock_create_ruleset",

@@ -1,4 +1,4 @@
-"""The languages a server can run: Python always, the others where their tools are installed."""
+"""The languages that a server can run: Python always, others if their tools are installed."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _ALIASES = {
 
 
 class UnknownLanguage(ValueError):
-    """Said to the caller as it is."""
+    """The language is unknown or not installed. The caller sees the text."""
 
 
 class Languages:
-    """What this machine has, looked up once."""
+    """The languages of this machine, looked up once."""
 
     def __init__(self) -> None:
         self._paths: dict[str, str] = {}
@@ -71,7 +71,7 @@ class Languages:
         }
 
     def find(self, name: str) -> tuple[Language | None, str]:
-        """The language and its tool; no language for Python, which needs none."""
+        """The language and the path of its tool; None for Python, which needs no tool."""
         plain = _ALIASES.get(name.lower(), name.lower())
         if plain == PYTHON:
             return None, ""

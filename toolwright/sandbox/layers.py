@@ -1,4 +1,4 @@
-"""The layers of isolation: their names, which of them this kernel has, and which the user asked for."""
+"""The layers of isolation: their names, which of them the kernel provides, and which the user chose."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NAMESPACES = {
     "ipc": kernel.CLONE_NEWIPC,
     "uts": kernel.CLONE_NEWUTS,
 }
-# What `full` means. Control groups come on top where they are to be had, and are never required.
+# What `full` means. Control groups are added if available, and never required.
 REQUIRED = (*NAMESPACES, "landlock", "seccomp", "limits")
 CGROUP = "cgroup"
 KNOWN = (*REQUIRED, CGROUP)
 
 
 def missing() -> dict[str, str]:
-    """The layers this kernel does not give this user, each with what it answered when asked."""
+    """The layers that the kernel does not provide to this user, each with the kernel's error."""
     absent = {}
     for name in REQUIRED:
         answer = _refusal(_attempt(name))
@@ -33,12 +33,12 @@ def missing() -> dict[str, str]:
     return absent
 
 
-def choose(wanted: str) -> frozenset[str]:
+def choose(isolation: str) -> frozenset[str]:
     """The layers named by `--isolation`: `full`, `available`, `none`, or names joined by commas.
 
     A name with a minus takes that layer away from `full`: `-network` is everything else.
     """
-    words = [word.strip() for word in wanted.split(",") if word.strip()]
+    words = [word.strip() for word in isolation.split(",") if word.strip()]
     if words == ["none"]:
         return frozenset()
     if words == ["available"]:
@@ -59,7 +59,7 @@ def choose(wanted: str) -> frozenset[str]:
 
 
 def _with_groups(chosen: Iterable[str]) -> frozenset[str]:
-    """Control groups are in force where they are to be had."""
+    """Adds control groups if they are available."""
     rest = frozenset(chosen) - {CGROUP}
     return rest | {CGROUP} if cgroup.available() else rest
 
@@ -77,8 +77,8 @@ def _refuse_absent(chosen: Iterable[str]) -> None:
     lines = "\n".join(f"  {name}: {why}" for name, why in absent.items())
     rest = ",".join(f"-{name}" for name in absent)
     raise UserError(
-        f"this kernel does not give this user every layer of isolation asked for:\n{lines}\n"
-        f"Code would run with less between it and this machine. To accept that, say "
+        f"the kernel does not provide these layers of isolation to this user:\n{lines}\n"
+        f"Code would run with less isolation. To accept that, use "
         f"--isolation={rest} (or --isolation available)."
     )
 
@@ -96,7 +96,7 @@ def _attempt(name: str) -> Callable[[], None]:
 
 
 def _unshare(flags: int) -> None:
-    """Inside a user namespace of our own, which is how an ordinary user gets the others; or else as root."""
+    """Unshares inside a user namespace, as an ordinary user must; otherwise as root."""
     try:
         kernel.unshare(flags | kernel.CLONE_NEWUSER)
     except OSError:
@@ -124,7 +124,7 @@ def _mount() -> None:
 
 
 def _refusal(attempt: Callable[[], None]) -> str:
-    """What the kernel says to an attempt made in a process of its own; empty when it agrees."""
+    """The error of an attempt, made in a process of its own; empty if it succeeds."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""How much of the machine one run may use."""
+"""Limits on one run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WALL_GRACE_S = 30.0
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Per run. The three that a request may lower or raise come with the most that it may ask for."""
+    """Limits per run. A request may set `timeout_s` and `memory_mb` up to the `max` of each."""
 
     timeout_s: float = 10.0
     timeout_max_s: float = 600.0
@@ -26,14 +26,14 @@ class RunLimits:
     disk_mb: int = 128
     files_in_disk: int = 20_000
     output_kb: int = 1024
-    # A run that goes on writing is ended when it has written this much, most of it thrown away.
+    # A run that has written this much is ended. Most of it is dropped before.
     flood_mb: int = 64
     fetch_mb: int = 16
 
 
 def fixed(limits: RunLimits) -> list[tuple[int, int, int]]:
-    """What is the same for every run, set while the process waits for its job: kind, soft, hard."""
-    wanted = [
+    """The rlimits of every run (kind, soft, hard), set while the process waits for its job."""
+    amounts = [
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, limits.file_mb << 20),
         (resource.RLIMIT_NOFILE, limits.open_files),
@@ -42,13 +42,13 @@ def fixed(limits: RunLimits) -> list[tuple[int, int, int]]:
         (resource.RLIMIT_MSGQUEUE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
     ]
-    return [(kind, *soft_and_hard(kind, amount)) for kind, amount in wanted]
+    return [(kind, *soft_and_hard(kind, amount)) for kind, amount in amounts]
 
 
 def for_the_job(timeout_s: float, memory_bytes: int, address_space: bool) -> None:
-    """What the request decides.
+    """Sets the rlimits that depend on the request.
 
-    Virtual machines reserve gigabytes of addresses that they never touch: those get a limit on data.
+    Virtual machines such as V8 reserve gigabytes of addresses and never use them. They get a limit on data.
     """
     memory = resource.RLIMIT_AS if address_space else resource.RLIMIT_DATA
     for kind, amount in ((resource.RLIMIT_CPU, cpu_seconds(timeout_s)), (memory, memory_bytes)):
@@ -56,20 +56,20 @@ def for_the_job(timeout_s: float, memory_bytes: int, address_space: bool) -> Non
 
 
 def cpu_seconds(timeout_s: float) -> int:
-    """More than a process can use before its run is ended from outside."""
+    """CPU seconds of a process: more than it can use before its run is ended from outside."""
     return math.ceil(timeout_s) + 1
 
 
 def wall_seconds(timeout_s: float) -> float:
-    """How long a run may take by the wall clock, of which its own time is `timeout_s` at most.
+    """How long a run may take by the wall clock. Its own time is `timeout_s` at most.
 
-    The rest is waiting for a processor: only a machine with ten times the work that it can do lets it pass.
+    The rest is waiting for a processor. Only a machine with ten times too much work needs that long.
     """
     return _WALL_FACTOR * timeout_s + _WALL_GRACE_S
 
 
 def soft_and_hard(kind: int, amount: int) -> tuple[int, int]:
-    """Both at the amount, so that a run cannot raise it again; less where the machine's owner says so."""
+    """Both limits at the amount, so that a run cannot raise it; less if the machine allows less."""
     _, hard = resource.getrlimit(kind)
     amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
     return amount, amount

@@ -1,4 +1,4 @@
-"""A server of one's own, in a process of its own, for as long as a block lasts."""
+"""Starts a sandbox server in a process of its own for the length of a block."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 def command(*options: str) -> list[str]:
-    """How to start the command from this very package, installed or not."""
+    """The command line of `toolwright sandbox`, from this package, installed or not."""
     return [sys.executable, "-c", _START.format(package=_PACKAGE), *options]
 
 
 def _stop_with_parent() -> None:
-    """A server started for a block stops when the process that started it is killed in the middle."""
+    """Makes the server stop when the process that started it is killed."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def local_server(*options: str) -> Iterator[str]:
     """Serves on a free port of the loopback and gives the URL."""
-    process, url = _started("0", options)
+    process, url = _start("0", options)
     try:
         yield url
     finally:
-        _ended(process)
+        _stop(process)
 
 
 @contextlib.contextmanager
 def lasting_server(*options: str, died: Callable[[str], None]) -> Iterator[str]:
-    """As `local_server`, and started again at the same address whenever it dies; `died` is told each time."""
-    process, url = _started("0", options)
+    """Like `local_server`, but starts the server again at the same address if it dies, and calls `died`."""
+    process, url = _start("0", options)
     present, closing = [process], threading.Event()
 
     def watch() -> None:
@@ -54,15 +54,15 @@ def lasting_server(*options: str, died: Callable[[str], None]) -> Iterator[str]:
             if closing.is_set():
                 return
             died(f"the sandbox server {url} (pid {present[0].pid}) died with exit code {code}")
-            _ended(present[0])
+            _stop(present[0])
             while not closing.is_set():
                 try:
-                    present[0], _ = _started(url.rpartition(":")[2].strip("/"), options)
+                    present[0], _ = _start(url.rpartition(":")[2].strip("/"), options)
                     break
                 except InfrastructureFailure:  # the port may not be free yet
                     closing.wait(RETRY_S)
 
-    # The server is told to stop when the thread that started it ends, so this one has to outlast it.
+    # The server stops when the thread that started it ends, so this thread must outlive it.
     watcher = threading.Thread(target=watch, name="sandbox", daemon=True)
     watcher.start()
     try:
@@ -71,29 +71,29 @@ def lasting_server(*options: str, died: Callable[[str], None]) -> Iterator[str]:
         closing.set()
         present[0].terminate()
         watcher.join(40)
-        _ended(present[0])
+        _stop(present[0])
 
 
-def _started(port: str, options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
+def _start(port: str, options: Sequence[str]) -> tuple[subprocess.Popen[str], str]:
     # A file and not a pipe: nobody reads it while the server runs, and a full pipe would stop the server.
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as stderr:
         process = subprocess.Popen(
             command("serve", "--port", port, *options),
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             text=True,
             preexec_fn=_stop_with_parent,
         )
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("serving on "):
-            _ended(process)
-            said.seek(0)
-            raise InfrastructureFailure(f"the sandbox did not start: {said.read().strip()}")
+            _stop(process)
+            stderr.seek(0)
+            raise InfrastructureFailure(f"the sandbox did not start: {stderr.read().strip()}")
     return process, line.removeprefix("serving on ").strip()
 
 
-def _ended(process: subprocess.Popen[str]) -> None:
+def _stop(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
         process.wait(40)

@@ -1,4 +1,4 @@
-"""The memory that all processes of a run use together, read from outside."""
+"""Measures, from outside, the memory that all processes of a run use together."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from toolwright.sandbox import processes, view
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-# What one socket's buffers may hold, and about what the kernel takes to remember one mapping.
+# What the buffers of one socket may hold, and roughly what one mapping costs the kernel.
 _SOCKET_BYTES = int(processes.read("/proc/sys/net/core/wmem_default") or 212_992)
 _MAPPING_BYTES = 256
-# Every process has some; as many as this are not worth reading.
+# Every process has some. So few are not worth reading.
 _FEW_DESCRIPTORS = 32
 
 
 @dataclass(frozen=True)
-class Weight:
-    """A run's first process, by its number on the host, and whether a control group counts for the kernel."""
+class MemoryMeter:
+    """The host pid of a run's first process, and whether a control group counts the kernel's memory."""
 
     pid: int
     grouped: bool
 
     @staticmethod
-    def of(zygote: int, inside: int, *, grouped: bool) -> Weight | None:
-        """Of the child of a zygote that is `inside` in the zygote's own numbering."""
-        pid = processes.on_the_host(zygote, inside)
+    def of(zygote: int, inside: int, *, grouped: bool) -> MemoryMeter | None:
+        """The meter of a zygote's child whose pid in the zygote's namespace is `inside`."""
+        pid = processes.host_pid(zygote, inside)
         if not pid:
             return None
-        _offer_to_the_oom_killer(pid)
-        return Weight(pid, grouped)
+        _raise_oom_score(pid)
+        return MemoryMeter(pid, grouped)
 
     def exceeds(self, limit: int, pids: list[int]) -> bool:
-        """Whether the processes together use more, and where no group counts it, the kernel for them."""
-        # Pages that are shared, with the zygote too, are counted in full at first: that is quick to read.
+        """Whether the processes use too much together. Without a group, the kernel's memory is added."""
+        # First count shared pages in full, also those of the zygote: that is quick to read.
         files, rest = (0, 0) if self.grouped else kernel_bytes(self.pid, pids)
         if files + rest + sum(map(_resident, pids)) <= limit:
             return False
         shares = [_share(pid) for pid in pids]
-        # What is mapped of the files is counted once.
+        # Files that are mapped count once.
         shared = max(files, sum(mapped for _, mapped in shares))
         return rest + sum(own for own, _ in shares) + shared > limit
 
 
 def kernel_bytes(first: int, pids: list[int]) -> tuple[int, int]:
-    """Memory that need not be in any process's addresses: files in the run's own file system; page tables,
-    mappings, and buffers of sockets, which are taken for full."""
+    """Memory outside of the processes' addresses: files in the run's own file system; and page tables,
+    mappings and buffers of sockets, which are assumed to be full."""
     return _files(first), sum(map(_tables_and_mappings, pids)) + sum(map(_buffers, pids))
 
 
@@ -57,7 +57,7 @@ def _files(pid: int) -> int:
     try:
         used = os.statvfs(f"/proc/{pid}/root{view.RUN}")
     except OSError:
-        return 0  # without a mount namespace it has none of its own, and they are not in memory
+        return 0  # without a mount namespace there is no own file system in memory
     return (used.f_blocks - used.f_bfree) * used.f_frsize
 
 
@@ -77,14 +77,14 @@ def _buffers(pid: int) -> int:
 
 
 def _share(pid: int) -> tuple[int, int]:
-    """Bytes in use, each page divided by how many processes share it: of its own, and of files in memory."""
-    told = dict(re.findall(r"^(Pss\w*):\s+(\d+)", processes.read(f"/proc/{pid}/smaps_rollup"), re.M))
-    mapped = int(told.get("Pss_Shmem", 0)) << 10
-    return (int(told.get("Pss", 0)) << 10) - mapped, mapped
+    """Proportional bytes in use: own memory, and files in memory."""
+    sizes = dict(re.findall(r"^(Pss\w*):\s+(\d+)", processes.read(f"/proc/{pid}/smaps_rollup"), re.M))
+    mapped = int(sizes.get("Pss_Shmem", 0)) << 10
+    return (int(sizes.get("Pss", 0)) << 10) - mapped, mapped
 
 
-def _offer_to_the_oom_killer(pid: int) -> None:
-    """A run goes before the zygote that others come from."""
+def _raise_oom_score(pid: int) -> None:
+    """Makes the kernel kill a run before its zygote."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w") as score:
         score.write("950")
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, written from the same types that validate."""
+"""The OpenAPI document, from the same types that validate requests."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pydantic.json_schema import models_json_schema
 import toolwright
 from toolwright.sandbox import codejudge, fusion, requests
 
-_PLACE = "#/components/schemas/{model}"
+_REFERENCE = "#/components/schemas/{model}"
 _PROBLEMS = {
     "401": "no token, or a wrong one",
     "403": "a web page of another site",
     "413": "the body is too large",
     "415": "the body is not sent as application/json",
-    "421": "a name that this server does not answer to",
-    "422": "the body is not what is expected",
-    "429": "the queue is full; Retry-After says when to come back",
+    "421": "a host name that is not the server's",
+    "422": "the body does not fit the schema",
+    "429": "the queue is full; retry after Retry-After",
     "503": "the server is starting or stopping",
 }
 _BODIES: dict[str, tuple[str, tuple[type[BaseModel], ...], tuple[type[BaseModel], ...]]] = {
@@ -57,10 +57,10 @@ _READS = {
 
 def document() -> dict[str, Any]:
     """Version 3.1."""
-    models = {model for _, asked, given in _BODIES.values() for model in (*asked, *given)}
+    models = {model for _, bodies, results in _BODIES.values() for model in (*bodies, *results)}
     models.add(requests.RefusedRequest)
     modes = [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)]
-    _, definitions = models_json_schema(modes, ref_template=_PLACE)  # type: ignore[arg-type]
+    _, definitions = models_json_schema(modes, ref_template=_REFERENCE)  # type: ignore[arg-type]
     paths: dict[str, Any] = {path: {"post": _post(path, *parts)} for path, parts in _BODIES.items()}
     paths["/sessions/{id}"] = {"delete": _close()}
     for path, summary in _READS.items():
@@ -92,7 +92,7 @@ def document() -> dict[str, Any]:
 
 
 def _reference(models: tuple[type[BaseModel], ...]) -> dict[str, Any]:
-    references = [{"$ref": _PLACE.format(model=model.__name__)} for model in models]
+    references = [{"$ref": _REFERENCE.format(model=model.__name__)} for model in models]
     return references[0] if len(references) == 1 else {"anyOf": references}
 
 
@@ -106,12 +106,12 @@ def _problems(*codes: str) -> dict[str, Any]:
 
 
 def _post(
-    path: str, summary: str, asked: tuple[type[BaseModel], ...], given: tuple[type[BaseModel], ...]
+    path: str, summary: str, bodies: tuple[type[BaseModel], ...], results: tuple[type[BaseModel], ...]
 ) -> Any:
     operation: dict[str, Any] = {
         "summary": summary,
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _reference(asked)}}},
-        "responses": {"200": _json(_reference(given)), **_problems(*_PROBLEMS)},
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _reference(bodies)}}},
+        "responses": {"200": _json(_reference(results)), **_problems(*_PROBLEMS)},
     }
     if "{id}" in path:
         operation["parameters"] = _name()

@@ -1,4 +1,4 @@
-"""What a run writes: kept up to a limit, counted beyond it."""
+"""The output of a run: kept up to a limit, counted beyond it."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Output:
         return self.total > len(self._kept)
 
     def _cut_to_fit(self) -> None:
-        """What is kept has to fit as it is answered, too: a byte that is no text becomes three, a NUL six."""
-        if _answered_bytes(self._kept) <= self._limit:
+        """Cuts the output to the limit, counted as in the answer: a byte that is not text is 3, a NUL 6."""
+        if _size_in_answer(self._kept) <= self._limit:
             return
         fits, too_long = 0, len(self._kept)
         while too_long - fits > 1:
             middle = (fits + too_long) // 2
-            if _answered_bytes(self._kept[:middle]) <= self._limit:
+            if _size_in_answer(self._kept[:middle]) <= self._limit:
                 fits = middle
             else:
                 too_long = middle
         del self._kept[fits:]
 
     def drain(self, at_most: int = _AT_MOST) -> bool:
-        """Takes what is there; False when the stream has ended."""
+        """Reads what is there; False if the stream has ended."""
         for _ in range(at_most):
             try:
                 data = os.read(self.descriptor, _AT_ONCE)
@@ -55,7 +55,7 @@ class Output:
         return True
 
     def take(self) -> str:
-        """The text so far, which is then forgotten. Bytes that are not UTF-8 are shown as U+FFFD."""
+        """The text so far, which is then dropped. Bytes that are not UTF-8 become U+FFFD."""
         self._cut_to_fit()
         text = self._kept.decode("utf-8", "replace")
         self._kept.clear()
@@ -67,7 +67,7 @@ class Output:
         return self._last.rstrip().rpartition(b"\n")[2]
 
     def ends_in_memory_error(self) -> bool:
-        """Whether the last words are those of a program that was refused memory: Python's, numpy's, C++'s."""
+        """Whether the last line is an error for lack of memory: Python's, numpy's or C++'s."""
         last = self.last_line().strip()
         return last.partition(b":")[0].endswith(b"MemoryError") or last == b"what():  std::bad_alloc"
 
@@ -78,8 +78,8 @@ class Output:
             self.descriptor = -1
 
 
-def _answered_bytes(kept: bytearray) -> int:
-    """The bytes of an answer that has this in it, short escapes counted as one."""
+def _size_in_answer(kept: bytearray) -> int:
+    """The size of this output in an answer, with short escapes counted as one byte."""
     long = len(kept) - len(kept.translate(None, _WRITTEN_LONG))
     text = len(kept) if kept.isascii() else len(kept.decode("utf-8", "replace").encode())
     return text + 5 * long

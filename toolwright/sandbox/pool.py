@@ -1,4 +1,4 @@
-"""The workers of a server: started, fed from the fair queue, replaced when they die."""
+"""Starts the workers of a server, feeds them from the fair queue, and replaces those that die."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ logger = logging.getLogger("toolwright.sandbox")
 
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[2]);"
-    "from toolwright.sandbox.recipe import main; main(int(sys.argv[1]))"
+    "from toolwright.sandbox.worker_main import main; main(int(sys.argv[1]))"
 )
-# A set has the same order in every worker; symbols are bound once, before the fork, and not in every child.
+# Sets have the same order in every worker. Symbols are bound once, before the fork, not in every child.
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_BIND_NOW": "1"}
 _START_TIMEOUT_S = 120.0
 _EXPIRE_EVERY_S = 0.05
-_RATE_OF_RESTARTS_S = 0.5
-_PATIENCE_S = 60.0  # with a worker that should have ended a run by now
+_RESTART_PAUSE_S = 0.5
+_PATIENCE_S = 60.0  # for a worker that should have ended a run by now
 _KILLED = "worker: the process that ran it was killed"
 _KILLED_ALONE = "the run took its worker with it, and nothing else ran there"
-_LOST = b'{"lost"'  # how the answer to a cell begins whose session is gone
+_LOST = b'{"lost"'  # how the answer begins if the session of a cell is gone
 
 
 def refusal(status: str, reason: str, queued_s: float = 0.0) -> dict[str, Any]:
-    """The answer for a run that no worker could finish."""
+    """The answer to a run that no worker could finish."""
     return {
         "status": status,
         "stdout": "",
@@ -60,14 +60,13 @@ def refusal(status: str, reason: str, queued_s: float = 0.0) -> dict[str, Any]:
 
 
 class Link(asyncio.Protocol):
-    """A worker process and the calls that are with it."""
+    """A worker process and the runs that it has."""
 
     def __init__(self, pool: Pool, index: int) -> None:
         self.index = index
         self.running: dict[int, QueuedRun] = {}
-        self.held_for: QueuedRun | None = (
-            None  # a run that wants this worker alone: it waits until others end, or runs
-        )
+        # A run that needs this worker alone: it waits until the others have ended, or runs.
+        self.held_for: QueuedRun | None = None
         self.sessions = 0
         self.preloaded: list[str] = []
         self.ready_at = 0.0
@@ -112,16 +111,16 @@ class Link(asyncio.Protocol):
                     self.held_for = None
                 self._pool.answered(call, body)
             elif kind == wire.READY:
-                self._greet(json.loads(body))
+                self._on_ready(json.loads(body))
             elif kind == wire.LOST:
                 self.sessions -= 1
                 self._pool.on_session_lost(self, number, json.loads(body)["why"])
 
-    def _greet(self, told: dict[str, Any]) -> None:
-        if "error" in told:
-            self.ready.set_exception(InfrastructureFailure(f"a worker cannot start: {told['error']}"))
+    def _on_ready(self, message: dict[str, Any]) -> None:
+        if "error" in message:
+            self.ready.set_exception(InfrastructureFailure(f"a worker cannot start: {message['error']}"))
         else:
-            self.preloaded = told["preloaded"]
+            self.preloaded = message["preloaded"]
             self.ready_at = time.monotonic()
             self.ready.set_result(None)
 
@@ -152,7 +151,7 @@ class Link(asyncio.Protocol):
                 self.process.kill()
 
     async def close(self) -> None:
-        """Hangs up; a worker that is alone takes its zygotes and runs with it."""
+        """Closes the connection. The worker then ends, with its zygotes and runs."""
         if self._transport is not None:
             self._transport.close()
         if self.process is not None:
@@ -165,7 +164,7 @@ class Link(asyncio.Protocol):
 
 
 class Pool:
-    """Runs go in, answers come out; in between any worker may die."""
+    """Takes runs and gives answers, whichever worker dies meanwhile."""
 
     def __init__(self, settings: SandboxSettings, layers: frozenset[str], tools: list[str]) -> None:
         self.settings = settings
@@ -181,7 +180,7 @@ class Pool:
             "preload": settings.preload,
             "runs_per_worker": settings.runs_per_worker,
             "tools": tools,
-            # Workers keep to a core each. Several servers on one machine must not all begin with the same.
+            # Each worker stays on a core. Several servers on one machine must not all start with the same.
             "first_core": int.from_bytes(os.urandom(2)),
             "group_bytes": cgroup.share_of_memory(settings.worker_count),
             "group_processes": settings.limits.processes
@@ -222,14 +221,14 @@ class Pool:
         job: dict[str, Any],
         flow: Flow,
         deadline_s: float | None = None,
-        seat: SessionSlot | None = None,
+        slot: SessionSlot | None = None,
         *,
         alone: bool = False,
     ) -> asyncio.Future[bytes]:
-        """Puts a run or a cell in line. The future gives the answer as JSON, whatever happens to it."""
+        """Queues a run or a cell. The future gets the answer as JSON, whatever happens."""
         now = time.monotonic()
         wait = self.settings.queue_timeout_s if deadline_s is None else deadline_s
-        call = QueuedRun(job, asyncio.get_running_loop().create_future(), now, now + wait, seat, alone)
+        call = QueuedRun(job, asyncio.get_running_loop().create_future(), now, now + wait, slot, alone)
         if deadline_s is not None:
             job["deadline_s"] = deadline_s
         self.queue.add(flow, call)
@@ -244,19 +243,19 @@ class Pool:
             if call is None:
                 return
             if call.alone:
-                # The worker with the fewest sessions: they would end with it.
+                # The worker with the fewest sessions: they would end with the worker.
                 link = min(free, key=lambda link: (link.sessions, len(link.running)))
                 link.held_for = call
                 self._begin_alone(link)
-            elif call.seat is None:
+            elif call.slot is None:
                 self._send(min(free, key=lambda link: len(link.running)), call)
             else:
-                self._send(cast(Link, call.seat.worker), call)
+                self._send(cast(Link, call.slot.worker), call)
 
     def _begin_alone(self, link: Link) -> None:
-        """Sends the run that a worker is held for, once nothing else runs there."""
+        """Sends the run that needs a worker alone, once nothing else runs there."""
         if link.held_for is not None and not link.running and link.is_alive():
-            if link.held_for.answer.done():  # its caller has left
+            if link.held_for.answer.done():  # its caller has hung up
                 link.held_for = None
             else:
                 self._send(link, link.held_for)
@@ -279,18 +278,18 @@ class Pool:
         call.overdue = now + job["wall_s"] + _PATIENCE_S
         number = next(self._numbers) & 0xFFFFFFFF
         link.running[number] = call
-        # When nobody waits for it any more, a run that is under way is ended and a cell interrupted.
+        # If nobody waits for it any more, a run is ended and a cell is interrupted.
         call.answer.add_done_callback(partial(link.cancel_unless_answered, number))
-        if call.seat is not None:
-            call.seat.busy = True
-        kind = wire.CELL if call.seat is not None else wire.TRIAL if "checker" in job else wire.RUN
+        if call.slot is not None:
+            call.slot.busy = True
+        kind = wire.CELL if call.slot is not None else wire.CHECK if "checker" in job else wire.RUN
         link.write(wire.frame(kind, number, orjson.dumps(job)))
 
     def answered(self, call: QueuedRun | None, body: bytes) -> None:
         if call is not None:
             self.answers += 1
-            if call.seat is not None:
-                call.seat.busy = False
+            if call.slot is not None:
+                call.slot.busy = False
             if not call.answer.done():
                 call.answer.set_result(body)
         self._dispatch()
@@ -298,25 +297,25 @@ class Pool:
     @staticmethod
     def _resolve(call: QueuedRun, result: dict[str, Any]) -> None:
         if not call.answer.done():
-            # The answer to a cell has one field more.
-            call.answer.set_result(orjson.dumps(result if call.seat is None else {**result, "value": None}))
+            # The answer to a cell has one more field.
+            call.answer.set_result(orjson.dumps(result if call.slot is None else {**result, "value": None}))
 
     async def _expire(self) -> None:
         while True:
             await asyncio.sleep(_EXPIRE_EVERY_S)
             now = time.monotonic()
-            for call in [*self.queue.expire(now), *self._give_up_late_holders(now)]:
+            for call in [*self.queue.expire(now), *self._expire_held(now)]:
                 waited = now - call.entered
                 self._resolve(
                     call, refusal("timeout", "queue: the deadline passed before a worker was free", waited)
                 )
             for link in self.links:
                 if any(now > call.overdue for call in link.running.values()):
-                    logger.error("worker %d does not answer; it is killed", link.index)
+                    logger.error("worker %d does not answer and is killed", link.index)
                     link.kill()
 
-    def _give_up_late_holders(self, now: float) -> list[QueuedRun]:
-        """Runs that waited for a worker alone until their deadline; their workers are free for others."""
+    def _expire_held(self, now: float) -> list[QueuedRun]:
+        """Runs whose deadline passed while they waited for a worker alone. Frees these workers for others."""
         late = []
         for link in self.links:
             if link.held_for is not None and link.held_for.deadline <= now and not link.runs_held():
@@ -330,13 +329,13 @@ class Pool:
 
     def lost(self, link: Link) -> None:
         self.on_session_lost(link, None, "its worker was killed")
-        waiting = self.queue.remove(lambda call: call.seat is not None and call.seat.worker is link)
+        waiting = self.queue.remove(lambda call: call.slot is not None and call.slot.worker is link)
         for call in (*link.running.values(), *waiting):
-            if call.seat is not None and not call.answer.done():
+            if call.slot is not None and not call.answer.done():
                 call.answer.set_result(_LOST + b":true}")
             self._resolve(call, refusal("killed", _KILLED_ALONE if call.alone else _KILLED))
         if link.held_for is not None and not link.runs_held():
-            self.queue.add(Flow(), link.held_for)  # it waited for the others, and never began
+            self.queue.add(Flow(), link.held_for)  # it waited for the others and never began
         link.held_for = None
         link.running.clear()
         if not self._closing and link in self.links and link.ready.done() and link.ready.exception() is None:
@@ -345,8 +344,8 @@ class Pool:
     async def _replace(self, link: Link) -> None:
         logger.warning("worker %d is gone; starting another", link.index)
         await link.close()
-        if time.monotonic() - link.ready_at < _RATE_OF_RESTARTS_S:
-            await asyncio.sleep(_RATE_OF_RESTARTS_S)  # it died at once, and the next one may as well
+        if time.monotonic() - link.ready_at < _RESTART_PAUSE_S:
+            await asyncio.sleep(_RESTART_PAUSE_S)  # it died at once, and the next one may too
         while not self._closing:
             fresh = Link(self, link.index)
             try:
@@ -354,7 +353,7 @@ class Pool:
             except InfrastructureFailure as error:
                 logger.error("%s; trying again", error)
                 await fresh.close()
-                await asyncio.sleep(_RATE_OF_RESTARTS_S)
+                await asyncio.sleep(_RESTART_PAUSE_S)
                 continue
             except asyncio.CancelledError:
                 await fresh.close()
@@ -367,7 +366,7 @@ class Pool:
     # Sessions.
 
     def open_session(self, job: dict[str, Any]) -> SessionSlot:
-        """On the worker with the fewest; the number names it there."""
+        """Opens a session on the worker with the fewest."""
         alive = [link for link in self.links if link.is_alive()]
         if not alive:
             raise InfrastructureFailure("no worker is running at the moment; try again")
@@ -378,11 +377,11 @@ class Pool:
         return SessionSlot(link, number)
 
     async def run_cell(
-        self, seat: SessionSlot, cell: dict[str, Any], deadline_s: float | None
+        self, slot: SessionSlot, cell: dict[str, Any], deadline_s: float | None
     ) -> bytes | None:
-        """The answer to a cell, which stands in the same line as runs; None when its session is gone."""
-        answer = await self.submit({**cell, "session": seat.number}, seat.flow, deadline_s, seat)
+        """The answer to a cell, which waits in the same queue as runs; None if its session is gone."""
+        answer = await self.submit({**cell, "session": slot.number}, slot.flow, deadline_s, slot)
         return None if answer.startswith(_LOST) else answer
 
-    def close_session(self, seat: SessionSlot) -> None:
-        cast(Link, seat.worker).write(wire.frame(wire.CLOSE, seat.number))
+    def close_session(self, slot: SessionSlot) -> None:
+        cast(Link, slot.worker).write(wire.frame(wire.CLOSE, slot.number))

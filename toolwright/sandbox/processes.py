@@ -1,4 +1,4 @@
-"""The processes of a run, found and read from outside."""
+"""Finds and reads the processes of a run, from outside."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-def on_the_host(zygote: int, inside: int) -> int:
-    """The host's number for the zygote's child that is `inside` in the zygote's own numbering; 0: gone."""
+def host_pid(zygote: int, inside: int) -> int:
+    """The host pid of a zygote's child whose pid in the zygote's namespace is `inside`; 0 if it is gone."""
     depth = len(_numbers_of(zygote))
     for pid in children(zygote):
         if _numbers_of(pid)[depth - 1 : depth] == [inside]:
@@ -18,7 +18,7 @@ def on_the_host(zygote: int, inside: int) -> int:
 
 
 def tree(pid: int) -> list[int]:
-    """A run's first process and its descendants, which hang below it whatever they do."""
+    """The first process of a run and its descendants, which always stay below it."""
     found = [pid]
     for parent in found:
         found += children(parent)
@@ -26,14 +26,14 @@ def tree(pid: int) -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The kernel lists them by the thread that forked them."""
+    """The children of a process. The kernel lists them by the thread that forked them."""
     lists = (read(f"/proc/{pid}/task/{thread}/children") for thread in _threads(pid))
     return [int(child) for listed in lists for child in listed.split()]
 
 
 def times(pid: int) -> tuple[bool | None, float, float]:
-    """Whether one of its threads runs or waits for a processor, None once it has ended; the seconds of
-    processor time that it has used; and those of the children it has waited for."""
+    """Whether a thread of the process runs or waits for a processor (None if it has ended), and the seconds
+    of processor time of the process and of the children that it has waited for."""
     # The name, in parentheses, may hold anything, parentheses and blanks too.
     fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if len(fields) < 18:
@@ -43,7 +43,7 @@ def times(pid: int) -> tuple[bool | None, float, float]:
     if fields[0] == "Z" and threads in ("0", "1"):
         return None, own, waited_for
     if threads == "1":
-        # Ticks are long: sixty processes that have each used less than one have used much together.
+        # A tick is long: sixty processes that each used less than one used much together.
         own = max(own, int(read(f"/proc/{pid}/schedstat").split(" ")[0] or 0) / 1e9)
     elif not runnable:
         states = (read(f"/proc/{pid}/task/{thread}/stat").rpartition(")")[2] for thread in _threads(pid))
@@ -52,7 +52,7 @@ def times(pid: int) -> tuple[bool | None, float, float]:
 
 
 def descriptors(pid: int) -> int:
-    """How many it holds open."""
+    """How many descriptors the process has open."""
     folder = f"/proc/{pid}/fd"
     try:
         return os.stat(folder).st_size or len(os.listdir(folder))  # kernels before 6.2 give no size

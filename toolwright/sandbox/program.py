@@ -1,4 +1,4 @@
-"""Python code run as a script: what a fresh interpreter would do, without starting one."""
+"""Runs Python code as a script, as a fresh interpreter would, without starting one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NAME = "main.py"
 _OURS = "toolwright"
 
 
-def dress() -> None:
-    """In the zygote: makes the interpreter look like one that was just started on a script."""
+def prepare_interpreter() -> None:
+    """Makes the interpreter of the zygote look like one that was just started on a script."""
     for name in [name for name in sys.modules if name.split(".")[0] == _OURS]:
         del sys.modules[name]
     sys.argv = [_NAME]
@@ -47,31 +47,31 @@ def new_main() -> dict[str, Any]:
     return module.__dict__
 
 
-def remember(name: str, code: str) -> None:
-    # No time stamp: linecache then keeps the lines although no such file exists.
+def cache_source(name: str, code: str) -> None:
+    # Without a time stamp linecache keeps the lines although no such file exists.
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
 
 
 def run(code: str) -> NoReturn:
-    os._exit(wind_up(execute(code)))
+    os._exit(finish(execute(code)))
 
 
 def execute(code: str) -> int:
     """Runs a script and returns its exit code."""
     namespace = new_main()
-    remember(_NAME, code)
+    cache_source(_NAME, code)
     exit_code = 0
     try:
         exec(compile(code, _NAME, "exec", dont_inherit=True), namespace)
     except SystemExit as leaving:
-        exit_code = code_of(leaving)
+        exit_code = exit_code_of(leaving)
     except BaseException as error:
         _show(error)
         exit_code = 1
     return exit_code
 
 
-def code_of(leaving: SystemExit) -> int:
+def exit_code_of(leaving: SystemExit) -> int:
     if leaving.code is None:
         return 0
     if isinstance(leaving.code, int):
@@ -82,7 +82,7 @@ def code_of(leaving: SystemExit) -> int:
 
 
 def _show(error: BaseException) -> None:
-    """The traceback as the interpreter prints it, without the frames that are ours."""
+    """Prints the traceback as the interpreter does, without our own frames."""
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     try:
         if sys.excepthook is not sys.__excepthook__:
@@ -90,13 +90,13 @@ def _show(error: BaseException) -> None:
         else:
             traceback.print_exception(type(error), error, frames)
     except BaseException:
-        # The code may have broken whatever prints: closed stderr, a hook that raises, memory all used.
+        # The code may have broken printing: a closed stderr, a hook that raises, no memory left.
         with contextlib.suppress(BaseException):
             os.write(2, f"{type(error).__name__}\n".encode())
 
 
-def wind_up(exit_code: int) -> int:
-    """The end of a script: threads are waited for, exit functions run, streams are flushed."""
+def finish(exit_code: int) -> int:
+    """Ends a script: waits for threads, runs exit functions, flushes streams."""
     try:
         if len(threading._active) > 1:  # type: ignore[attr-defined]
             threading._shutdown()  # type: ignore[attr-defined]

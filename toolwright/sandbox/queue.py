@@ -1,4 +1,4 @@
-"""The line in front of the workers: bounded, fair between callers and requests, with deadlines."""
+"""The queue in front of the workers: bounded, fair between callers and between requests, with deadlines."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-# Who sent the request that is being handled: the address that it came from.
+# The address that the current request came from.
 CALLER: ContextVar[str] = ContextVar("caller", default="")
 
 
 class QueueFull(Exception):
-    """There is no room; `retry_after_s` says when there may be."""
+    """The queue is full; `retry_after_s` says when there may be room."""
 
     def __init__(self, waiting: int, retry_after_s: int, what: str = "runs are waiting") -> None:
         super().__init__(f"{waiting} {what}; try again in {retry_after_s} s")
@@ -36,7 +36,7 @@ class Flow:
 
 @dataclass(eq=False)
 class SessionSlot:
-    """Where a session lives: its worker, its number there, its cells, and whether one is under way."""
+    """The place of a session: its worker, its number there, its cells, and whether one is under way."""
 
     worker: object
     number: int
@@ -52,32 +52,32 @@ class QueuedRun:
     answer: asyncio.Future[bytes]
     entered: float
     deadline: float
-    seat: SessionSlot | None = None  # of a cell, which only one worker can run
-    alone: bool = False  # without any other run beside it on its worker
-    overdue: float = math.inf  # when a worker that has it and does not answer is given up
+    slot: SessionSlot | None = None  # of a cell, which only one worker can run
+    alone: bool = False  # no other run beside it on its worker
+    overdue: float = math.inf  # when a worker that has it and does not answer is killed
 
     def fits(self, free: list[Any]) -> bool:
-        return self.seat is None or (not self.seat.busy and self.seat.worker in free)
+        return self.slot is None or (not self.slot.busy and self.slot.worker in free)
 
 
 @dataclass(eq=False)
-class _Line:
+class _CallerQueue:
     """The flows of one caller, and how many calls they have."""
 
     flows: deque[Flow] = field(default_factory=deque)
     length: int = 0
 
     def take(self, free: list[Any]) -> QueuedRun | None:
-        """The next call of the next flow that somebody still waits for and one of the free workers can run.
+        """The next call that somebody still waits for and that a free worker can run.
 
-        A cell whose session or worker is busy keeps its place, and those behind it go first.
+        A cell whose session or worker is busy keeps its turn, and others go first.
         """
         passed = 0
         while passed < len(self.flows):
             flow = self.flows[passed]
             call = flow.calls[0]
-            wanted = not call.answer.done()
-            if wanted and not call.fits(free):
+            waited_for = not call.answer.done()
+            if waited_for and not call.fits(free):
                 passed += 1
                 continue
             del self.flows[passed]
@@ -85,7 +85,7 @@ class _Line:
             self.length -= 1
             if flow.calls:
                 self.flows.append(flow)
-            if wanted:
+            if waited_for:
                 return call
         return None
 
@@ -102,14 +102,14 @@ class _Line:
 
 
 class FairQueue:
-    """Who is next: callers take turns, and so do the requests and sessions of each."""
+    """Callers take turns, and so do the requests and sessions of each caller."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._lines: OrderedDict[str, _CallerQueue] = OrderedDict()
         self._rate = 0.0
         self._last_taken = time.monotonic()
-        self._earliest = math.inf  # no call that waits has a deadline before this
+        self._earliest = math.inf  # no waiting call has an earlier deadline
 
     def __len__(self) -> int:
         return sum(line.length for line in self._lines.values())
@@ -117,7 +117,7 @@ class FairQueue:
     def reserve(self, count: int) -> None:
         """Refuses a request that does not fit into its caller's share of the queue.
 
-        A caller who has nothing in it may bring a request of any size.
+        A caller with nothing in the queue may send a request of any size.
         """
         line = self._lines.get(CALLER.get())
         own = line.length if line is not None else 0
@@ -129,7 +129,7 @@ class FairQueue:
         return max(1, min(60, round(len(self) / self._rate))) if self._rate > 0 else 1
 
     def add(self, flow: Flow, call: QueuedRun) -> None:
-        line = self._lines.setdefault(flow.caller, _Line())
+        line = self._lines.setdefault(flow.caller, _CallerQueue())
         if not flow.calls:
             line.flows.append(flow)
         flow.calls.append(call)
@@ -137,7 +137,7 @@ class FairQueue:
         self._earliest = min(self._earliest, call.deadline)
 
     def take(self, free: list[Any]) -> QueuedRun | None:
-        """The next call of the next caller who has one that a free worker can run."""
+        """The next call that a free worker can run, of the next caller."""
         for caller, line in list(self._lines.items()):
             call = line.take(free)
             if not line.flows:
@@ -150,7 +150,7 @@ class FairQueue:
         return None
 
     def expire(self, now: float) -> list[QueuedRun]:
-        """Takes out the calls whose deadline passed while they waited."""
+        """Removes the calls whose deadline passed while they waited."""
         if now < self._earliest:
             return []
         late = self.remove(lambda call: now >= call.deadline)
@@ -161,7 +161,7 @@ class FairQueue:
         return late
 
     def remove(self, unwanted: Callable[[QueuedRun], bool]) -> list[QueuedRun]:
-        """Takes calls out of the line wherever they stand."""
+        """Removes calls wherever they are in the queue."""
         removed: list[QueuedRun] = []
         for caller, line in list(self._lines.items()):
             removed += line.remove(unwanted)

@@ -1,4 +1,4 @@
-"""What callers send and what they get, as types: the source of validation and of the OpenAPI document."""
+"""Requests and results as types, for validation and for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MOST_FILES = 10_000
 Status = Literal["ok", "error", "timeout", "memory", "killed"]
 
 
-def _inside(name: str) -> str:
-    """A file name that stays in the working directory of its run."""
+def _relative_name(name: str) -> str:
+    """Checks that a file name stays in the working directory of its run."""
     parts = name.split("/")
     if not name or len(name) > 512 or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise ValueError("a file name is relative, without . or .. in it, and at most 512 characters long")
@@ -21,7 +21,7 @@ def _inside(name: str) -> str:
     return name
 
 
-FileName = Annotated[str, AfterValidator(_inside)]
+FileName = Annotated[str, AfterValidator(_relative_name)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -62,13 +62,13 @@ class RunRequest(Program):
 
 
 class RunResult(BaseModel):
-    """How a run went. `error` means that the code ended with a code other than 0: that is an answer."""
+    """The result of a run. `error` means that the exit code is not 0; that is an answer about the code."""
 
     status: Status
     stdout: str
     stderr: str
     exit_code: int | None = Field(
-        description="negative: the number of the signal; null: it never ran to an end"
+        description="negative: the number of the signal; null: it did not run to its end"
     )
     duration_s: float
     queued_s: float
@@ -79,7 +79,7 @@ class RunResult(BaseModel):
 
 
 class BatchRequest(_Body):
-    """Many runs; each item is judged alone, so that a bad one does not fail the others."""
+    """Many runs. Each item is checked alone, so a bad one does not fail the others."""
 
     runs: list[object] = Field(
         max_length=MOST_IN_A_BATCH, json_schema_extra={"items": {"$ref": "#/components/schemas/RunRequest"}}
@@ -120,14 +120,14 @@ class CellResult(RunResult):
 
 
 class TestCase(_Body):
-    """One input and the output that belongs to it."""
+    """An input and its expected output."""
 
     stdin: str = ""
     expected_output: str
 
 
 class JudgeRequest(Program):
-    """A program and what it should print, one test or a list; or the code that checks its functions."""
+    """A program with its expected output, for one input or several; or code that checks its functions."""
 
     stdin: str = ""
     expected_output: str | None = None
@@ -136,7 +136,7 @@ class JudgeRequest(Program):
         default=None,
         min_length=1,
         max_length=1000,
-        description="Python that calls what the program defines and raises where it is wrong; "
+        description="Python that calls the program and raises if it is wrong; "
         "run in another process, which the program cannot reach",
     )
     setup: str = Field(default="", description="Python run before each check, in the process of the checks")

@@ -1,8 +1,8 @@
-"""How a copy of the zygote becomes a process that may run strangers' code: a list of system calls.
+"""Isolates a fork of the zygote, so that it may run untrusted code: a list of system calls.
 
-The list is written once, in the zygote, with every argument already in the form the kernel takes. A child
-only walks it. Each page that a child touches after the fork is copied, and that copying, not the isolation,
-is most of what a run costs; walking a list touches few.
+The list is written once, in the zygote, with every argument in the form that the kernel takes. A child only
+walks it. Each page that a child writes to after the fork is copied. That copying, not the isolation, is most
+of what a run costs, and walking a list writes to few pages.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _CAPABILITY_VERSION_3 = 0x20080522
 class Seal:
     """The steps from fork to readiness, for one zygote.
 
-    The order matters: rights are used before they are given up. Mounts first, then the user namespace without
-    any mapping (where the process is nobody and owns nothing), then capabilities, then system calls.
+    The order matters: rights are used before they are given up. First mounts, then the user namespace without
+    any mapping (the process is nobody there and owns nothing), then capabilities, then system calls.
     """
 
     def __init__(self, layers: frozenset[str], limits: RunLimits, trees: list[int], folder: str) -> None:
         self._steps: list[tuple[str, tuple[ctypes.c_long, ...]]] = []
-        self._kept: list[object] = []  # what the kernel reads by address must stay where it is
+        self._kept: list[object] = []  # buffers that the kernel reads by address
         self._filter = seccomp.Filter(seccomp.for_run) if "seccomp" in layers else None
         self._ruleset = None
         if "landlock" in layers:
@@ -41,10 +41,10 @@ class Seal:
 
     def _write(self, layers: frozenset[str], limits: RunLimits) -> None:
         self._add("rt_sigprocmask", _SIG_SETMASK, bytes(8), 0, 8)
-        # A session of its own: signals to a group stay inside, and a kernel that shares its processors among
-        # sessions gives sixty busy processes of one run no more than one of another.
+        # A session of its own: signals to a group stay inside, and a kernel that shares processors between
+        # sessions gives sixty busy processes of one run no more than one process of another.
         self._add("setsid")
-        # Flags are kept with an open file, not with its number: what one run set, later ones would find.
+        # Flags belong to the open file, not to its number: later runs would find the flags that one run set.
         self._add("close", 0)
         self._add("openat", kernel.AT_FDCWD, b"/dev/null\0", os.O_RDWR, 0)
         if "mount" in layers:
@@ -79,16 +79,16 @@ class Seal:
             values.append(ctypes.c_long(argument))
         self._steps.append((name, tuple(values)))
 
-    def rehearse(self) -> None:
-        """In the zygote: the same loop over calls that do nothing."""
+    def warm_up(self) -> None:
+        """Walks calls that do nothing, in the zygote."""
         nothing = [
             (ctypes.c_long(kernel.number("close_range")), ctypes.c_long(1 << 30), ctypes.c_long(1 << 30))
         ]
         for _ in range(60):
             _walk(self._call, nothing * 4)
 
-    def close(self, channel: int, folder: str, user: int | None) -> None:
-        """In the child, which alone knows its folder, its user and the one descriptor that it keeps."""
+    def apply(self, channel: int, folder: str, user: int | None) -> None:
+        """Seals the calling process, a child that keeps one descriptor."""
         if folder:
             os.mkdir(folder, 0o700)
             os.chdir(folder)
@@ -107,7 +107,7 @@ class Seal:
 
 
 def _walk(call: Callable[..., int], steps: Sequence[tuple[ctypes.c_long, ...]]) -> int | None:
-    """Makes the calls in their order; the index of the first that fails."""
+    """Makes the calls in order; the index of the first that fails."""
     for index, arguments in enumerate(steps):
         if call(*arguments) < 0:
             return index

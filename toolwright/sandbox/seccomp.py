@@ -1,8 +1,8 @@
-"""The system-call filter: what no run may ask the kernel for, whatever else it can see.
+"""The system-call filter of every run.
 
-A call the filter names is refused with EPERM, or with ENOSYS where programs know how to do without it. A call
-newer than the newest one reviewed here is refused with ENOSYS as well, so that a new kernel does not silently
-widen what code can do.
+It refuses the calls that it names with EPERM, or with ENOSYS if programs can do without them. Calls
+that are newer than the newest one reviewed here are refused with ENOSYS too, so that a new kernel does not
+silently widen what code can do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FAMILIES = (1, 2, 10)
 _NEWEST_REVIEWED = 462  # mseal
 # Leases and notices on files that others use, too, and pipes larger than usual, which are counted by user.
 _FCNTL_REFUSED = (1024, 1026, 1031)  # F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ
-# The sizes of a socket's buffers are wishes, which the kernel cuts to its own limits; here to the default.
+# Larger socket buffers: the kernel may cut such requests to its own limits; here it keeps the default.
 _SOL_SOCKET, _BUFFER_SIZES = 1, (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF and their forced forms
 
 # Same number everywhere: io_uring, the new mount calls, pidfd_getfd, process_madvise, mount_setattr,
@@ -37,7 +37,7 @@ _REFUSED_EVERYWHERE = (425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 440, 44
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs between machines: the audit number, calls looked at closely, calls refused."""
+    """What differs between machines: the audit number, calls whose arguments are checked, calls refused."""
 
     audit: int
     clone: int
@@ -45,7 +45,7 @@ class Architecture:
     ioctl: int
     fcntl: int
     setsockopt: int
-    # Counted for the whole machine or for a user, or seen through files that runs share.
+    # Resources counted for the machine or a user, or visible through files that runs share.
     absent: dict[str, int]
     refused: dict[str, int] = field(repr=False)
 
@@ -109,7 +109,7 @@ def _refuse(error: int) -> bytes:
 
 
 def _search(errors: dict[int, int]) -> list[bytes]:
-    """A binary search over the refused numbers: at install the kernel walks the filter for every call."""
+    """A binary search over the refused numbers: the kernel walks the filter for every call at install."""
     numbers = sorted(errors)
     if len(numbers) == 1:
         return [_step(_EQUAL, numbers[0], 0, 1), _refuse(errors[numbers[0]]), _step(_RETURN, _ALLOW)]
@@ -120,29 +120,29 @@ def _search(errors: dict[int, int]) -> list[bytes]:
 
 
 def _when(number: int, steps: list[bytes]) -> list[bytes]:
-    """Steps for one call alone; what they let through is allowed."""
+    """Steps for one call only. The call is allowed if they do not refuse it."""
     return [_step(_EQUAL, number, 0, len(steps) + 1), *steps, _step(_RETURN, _ALLOW)]
 
 
 def _refuse_values(argument: int, values: tuple[int, ...], error: int) -> list[bytes]:
-    """Refuses the call when an argument has one of these values."""
+    """Refuses the call if an argument has one of these values."""
     equal = [_step(_EQUAL, value, len(values) - 1 - at, 0) for at, value in enumerate(values)]
     equal[-1] = _step(_EQUAL, values[-1], 0, 1)
     return [_step(_LOAD, _ARGUMENTS + 8 * argument), *equal, _refuse(error)]
 
 
-# What the zygote itself needs to make a run; refused to the run by a second, small filter.
+# The zygote needs these to start a run. A second, small filter refuses them to the run.
 _NEEDED_BY_ZYGOTE = ("mount", "unshare", "setns", "umount2", "pivot_root")
 
 
 def for_run(architecture: Architecture) -> bytes:
-    """The second filter, which every child installs: the kernel looks through both."""
+    """The second filter, which every child installs. The kernel applies both."""
     errors = {architecture.refused[name]: _EPERM for name in _NEEDED_BY_ZYGOTE}
     return b"".join([_step(_LOAD, _NUMBER), *_search(errors)])
 
 
 def for_zygote(architecture: Architecture) -> bytes:
-    """The first filter, inherited by every child: all that neither a zygote nor a run ever needs."""
+    """The first filter, which every child inherits: calls that neither a zygote nor a run needs."""
     refused = {number for name, number in architecture.refused.items() if name not in _NEEDED_BY_ZYGOTE}
     errors = dict.fromkeys(refused | {*_REFUSED_EVERYWHERE}, _EPERM)
     errors |= dict.fromkeys(architecture.absent.values(), _ENOSYS)
@@ -184,7 +184,7 @@ def for_zygote(architecture: Architecture) -> bytes:
 
 
 class Filter:
-    """A filter ready to be installed: built once, installed by every child."""
+    """A filter that is built once and installed by every child."""
 
     def __init__(self, write: Callable[[Architecture], bytes]) -> None:
         if kernel.MACHINE not in ARCHITECTURES:

@@ -1,4 +1,4 @@
-"""What the sandbox can do, without HTTP: the server and one-off runs are both made of this."""
+"""What the sandbox can do, without HTTP. The server and single runs both use this."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import hashlib
 import time
 from base64 import b64encode
 from collections import Counter, OrderedDict
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -26,10 +26,13 @@ from toolwright.sandbox.settings import SandboxSettings
 _COMPILED_KEPT = 256
 _COMPILED_KEPT_BYTES = 64 << 20
 _MOST_EXPLAINED = 1000
+_SLICE_S = 0.001
+
+T = TypeVar("T")
 
 
 class SandboxService:
-    """One pool of workers and everything that is done with it."""
+    """A pool of workers, and runs, sessions and compiled programs on top of it."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self.settings = settings
@@ -41,7 +44,7 @@ class SandboxService:
         self.expressions = ExpressionSessions(self.pool, self.jobs, settings.worker_count)
         self._compiled: OrderedDict[str, str] = OrderedDict()
         self._compiling: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._waiting: Counter[str] = Counter()  # callers, by what is compiled
+        self._waiting: Counter[str] = Counter()  # number of callers, by the program that they wait for
 
     async def start(self) -> None:
         await self.pool.start()
@@ -52,43 +55,43 @@ class SandboxService:
         await self.pool.close()
 
     def validated(self, item: object) -> RunRequest:
-        """A request as a type, or an error written for the caller."""
+        """The validated request, or an error for the caller."""
         try:
             return RunRequest.model_validate(item)
         except ValidationError as error:
             raise BadRequest(explain(error)) from None
 
     async def run(self, request: RunRequest, flow: Flow) -> bytes:
-        """The result as JSON."""
-        wishes: dict[str, Any] = {"fetch": request.fetch}
-        return await self.execute(request, request.stdin, flow, wishes)
+        """Runs a request and gives the result as JSON."""
+        options: dict[str, Any] = {"fetch": request.fetch}
+        return await self.execute(request, request.stdin, flow, options)
 
-    async def execute(self, program: Program, stdin: str, flow: Flow, wishes: dict[str, Any]) -> bytes:
+    async def execute(self, program: Program, stdin: str, flow: Flow, options: dict[str, Any]) -> bytes:
         """Runs a program of any language on one input."""
         language, tool = self.languages.find(program.language)
         deadline_s, entered = program.deadline_s, time.monotonic()
-        wishes = {
+        options = {
             "stdin": stdin,
             "timeout_s": program.timeout_s,
             "memory_mb": program.memory_mb,
             "files": program.files,
-            **wishes,
+            **options,
         }
         if language is None:
-            job = self.jobs.python(program.code, **wishes)
+            job = self.jobs.python(program.code, **options)
         elif language.compiled:
-            made = await self._compile(language, tool, program.code, flow, deadline_s)
+            compiled = await self._compile(language, tool, program.code, flow, deadline_s)
             if deadline_s is not None:
                 deadline_s = max(0.001, deadline_s - (time.monotonic() - entered))
-            if "program" not in made:
-                return orjson.dumps(made["result"])
-            job = self.jobs.binary(made["program"], **wishes)
+            if "program" not in compiled:
+                return orjson.dumps(compiled["result"])
+            job = self.jobs.binary(compiled["program"], **options)
         else:
-            job = self.jobs.script(language, tool, program.code, **wishes)
+            job = self.jobs.script(language, tool, program.code, **options)
         return await self.pool.submit(job, flow, deadline_s, alone=program.alone)
 
     def run_or_refuse(self, item: object, flow: Flow) -> bytes | Coroutine[Any, Any, bytes]:
-        """For batches: what cannot be run becomes an answer in its place, most of it at once."""
+        """Runs an item of a batch. One that cannot run becomes an answer in its place."""
         try:
             return self._run_or_refuse(self.validated(item), flow)
         except BadRequest as error:
@@ -103,8 +106,10 @@ class SandboxService:
     async def _compile(
         self, language: Language, tool: str, code: str, flow: Flow, deadline_s: float | None
     ) -> dict[str, Any]:
-        """Compiles once for the same source, however many runs ask for it at the same time; when none of them
-        waits any longer, the compiler is ended."""
+        """Compiles the same source once, however many runs need it at the same time.
+
+        The compiler is ended when nobody waits for it any more.
+        """
         key = hashlib.sha256(f"{language.name}\0{code}".encode()).hexdigest()
         if key in self._compiled:
             self._compiled.move_to_end(key)
@@ -136,7 +141,7 @@ class SandboxService:
         result = orjson.loads(await self.pool.submit(job, flow))
         program = result.pop("files", {}).get(BINARY)
         if result["exit_code"] is None:
-            return {"result": result}  # the compiler was never heard
+            return {"result": result}  # the compiler never ran to its end
         if result["status"] != "ok" or program is None:
             result["reason"] = f"compile: {result.get('reason') or 'the compiler refused the code'}"
             return {"result": result}
@@ -175,11 +180,38 @@ def _refused(error: Exception) -> bytes:
 
 
 def explain(error: ValidationError) -> str:
-    """The first faults of a body, each with its place."""
-    if error.error_count() > _MOST_EXPLAINED:  # to write them all down takes longer than others should wait
-        return f"the body has {error.error_count()} faults"
+    """The first errors of a body, each with its field."""
+    if error.error_count() > _MOST_EXPLAINED:  # to list them all would make others wait
+        return f"the body has {error.error_count()} errors"
     faults = []
     for fault in error.errors(include_url=False, include_input=False, include_context=False)[:5]:
         place = ".".join(str(part) for part in fault["loc"]) or "the body"
         faults.append(f"{place}: {fault['msg']}")
     return "; ".join(faults)
+
+
+async def in_slices(calls: Iterable[T | Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of many calls, in order; some may be results already.
+
+    `asyncio.gather` would start and finish them all at once and block everybody else meanwhile. This lets
+    others run after each millisecond.
+    """
+    tasks: list[T | asyncio.Task[T]] = []
+    results: list[T] = []
+    slice_ends = time.perf_counter() + _SLICE_S
+    try:
+        for call in calls:
+            tasks.append(asyncio.ensure_future(call) if asyncio.iscoroutine(call) else call)
+            if time.perf_counter() > slice_ends:
+                await asyncio.sleep(0)
+                slice_ends = time.perf_counter() + _SLICE_S
+        for task in tasks:
+            results.append(await task if isinstance(task, asyncio.Task) else task)
+            if time.perf_counter() > slice_ends:
+                await asyncio.sleep(0)
+                slice_ends = time.perf_counter() + _SLICE_S
+    finally:
+        for task in tasks[len(results) :]:
+            if isinstance(task, asyncio.Task):
+                task.cancel()
+    return results

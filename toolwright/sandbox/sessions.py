@@ -1,4 +1,4 @@
-"""Live interpreters, by the names that callers know them by."""
+"""Live interpreters, by name."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from toolwright.sandbox.settings import SandboxSettings
 
 _REMEMBERED = 10_000
 _LOOK_EVERY_S = 0.5
-_CELLS_MOST = 64  # of one session, waiting and under way: one that is busy must not fill the queue
+_CELLS_MOST = 64  # of one session, waiting and under way: a busy session must not fill the queue
 
 
 class UnknownSession(KeyError):
-    """There never was one of that name."""
+    """There never was a session of that name."""
 
 
 class LostSession(Exception):
-    """There was one, and it is gone; it is never replaced by an empty one of the same name."""
+    """The session is gone. It is never replaced by an empty one of the same name."""
 
 
 @dataclass(eq=False)
 class OpenSession:
-    """An open session, where it lives, and how many of its cells wait or run."""
+    """An open session: its slot in a worker, and how many of its cells wait or run."""
 
     name: str
-    seat: SessionSlot
+    slot: SessionSlot
     idle_s: float
     used: float
     calls: int = 0
 
 
 class Sessions:
-    """Opens, finds, ends. What ended is remembered, with why."""
+    """Opens, finds and ends sessions. Remembers why each one ended."""
 
     def __init__(self, pool: Pool, jobs: Jobs, settings: SandboxSettings) -> None:
         self._pool = pool
@@ -67,11 +67,11 @@ class Sessions:
         if len(self._open) >= self._settings.sessions_max:
             raise QueueFull(len(self._open), 5)
         job = self._jobs.session(memory_mb=request.memory_mb, files=request.files)
-        # The limit on CPU time counts for the life of a process, here a long one; cells have timeouts.
+        # The limit on CPU time counts for the whole life of the process. Cells have their own timeouts.
         job["timeout_s"] = 10 * 24 * 3600.0
         idle_s = min(request.idle_s or self._settings.session_idle_s, self._settings.session_idle_s)
-        seat = self._pool.open_session(job)
-        session = OpenSession(secrets.token_urlsafe(16), seat, idle_s, time.monotonic())
+        slot = self._pool.open_session(job)
+        session = OpenSession(secrets.token_urlsafe(16), slot, idle_s, time.monotonic())
         self._open[session.name] = session
         return session
 
@@ -83,7 +83,7 @@ class Sessions:
         raise UnknownSession(name)
 
     async def run(self, name: str, cell: CellRequest) -> bytes:
-        """One cell at a time; a second call waits for the first, in the queue."""
+        """Runs a cell. Cells of one session wait for each other in the queue."""
         session = self.find(name)
         if session.calls >= _CELLS_MOST:
             retry_after_s = self._pool.queue.retry_after_s()
@@ -92,7 +92,7 @@ class Sessions:
         job = self._jobs.cell(cell.code, cell.timeout_s)
         session.calls += 1
         try:
-            answer = await self._pool.run_cell(session.seat, job, cell.deadline_s)
+            answer = await self._pool.run_cell(session.slot, job, cell.deadline_s)
         finally:
             session.calls -= 1
             session.used = time.monotonic()
@@ -103,7 +103,7 @@ class Sessions:
     def end(self, name: str, why: str = "closed by its caller") -> None:
         session = self.find(name)
         self._forget(session, why)
-        self._pool.close_session(session.seat)
+        self._pool.close_session(session.slot)
 
     def _forget(self, session: OpenSession, why: str) -> None:
         self._open.pop(session.name, None)
@@ -113,7 +113,7 @@ class Sessions:
 
     def _on_lost(self, link: Link, number: int | None, why: str) -> None:
         for session in list(self._open.values()):
-            if session.seat.worker is link and number in (None, session.seat.number):
+            if session.slot.worker is link and number in (None, session.slot.number):
                 self._forget(session, why)
 
     async def _end_idle(self) -> None:

@@ -1,4 +1,4 @@
-"""What a server is told when it starts."""
+"""The settings of a sandbox server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cores() -> int:
 
 @dataclass(frozen=True)
 class SandboxSettings:
-    """Defaults suit one machine that does little else; every one is an option of `sandbox serve`."""
+    """Settings of a server. The defaults suit a machine that does little else."""
 
     isolation: str = "full"
     workers: int = 0  # 0: one a core
@@ -39,7 +39,7 @@ class SandboxSettings:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if not value >= least:  # so that NaN is refused as well
+            if not value >= least:  # refuses NaN too
                 raise UserError(f"{name} is {value}; it must be at least {least:g}")
         for field_ in fields(RunLimits):
             value = getattr(self.limits, field_.name)

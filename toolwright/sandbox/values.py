@@ -1,8 +1,7 @@
-"""Values as text, between a solution and its checker: JSON in which every type that JSON lacks has a tag.
+"""Values as text between a solution and its checker: JSON with a tag for every type that JSON lacks.
 
-Whoever wrote the text, the reader makes nothing from it but values of exact built-in types: no pickle, no
-class of the writer's, no object that could decide for itself what it equals. What is no plain value travels
-as a number, which only its owner can do anything with.
+The reader builds only values of exact built-in types from the text: no pickle, no class of the writer, no
+object that decides itself what it equals. Any other object travels as a number that only its owner can use.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
-LARGEST = 16 << 20  # bytes of one message: what a function returns may be large, and must end
-_REHEARSALS = 20
+LARGEST = 16 << 20  # bytes of one message
+_WARM_UPS = 20
 _LENGTH = struct.Struct("<I")
 _SCALARS = frozenset((type(None), bool, str, float))
-_SHORT = 1 << 62  # JSON's own integers are read digit by digit; longer ones travel in hexadecimal
+_SHORT = 1 << 62  # larger integers travel in hexadecimal: reading decimals takes quadratic time
 
 
 class Broken(Exception):
-    """The other side is gone, or what it sent is no message."""
+    """The other side is gone, or it sent something that is not a message."""
 
 
 class MessageStream:
@@ -52,7 +51,7 @@ class MessageStream:
         try:
             return str(self._exactly(length), "utf-8")
         except UnicodeDecodeError:
-            raise Broken("it sent what is no text") from None
+            raise Broken("it sent bytes that are not text") from None
 
     def _exactly(self, size: int) -> bytes:
         pieces = bytearray()
@@ -67,18 +66,18 @@ class MessageStream:
         return bytes(pieces)
 
 
-def rehearsal() -> Iterator[tuple[int, int]]:
-    """Ends of a line for a zygote to rehearse with, until the interpreter has settled on how to run it."""
-    for _ in range(_REHEARSALS):
+def warm_up_sockets() -> Iterator[tuple[int, int]]:
+    """Socket pairs for the warm-up of a zygote, as many as the interpreter needs to specialise its code."""
+    for _ in range(_WARM_UPS):
         reading, writing = socket.socketpair()
         with reading, writing:
             yield reading.fileno(), writing.fileno()
 
 
 def encoded(value: Any, refer: Callable[[Any], dict[str, Any]]) -> Any:
-    """What `json.dumps` takes. A subclass becomes what it is made of: a named tuple is sent as a tuple.
+    """A value in the form that `json.dumps` takes. A subclass is sent as its base: a named tuple as a tuple.
 
-    `refer` gives the form of everything that is no plain value.
+    `refer` gives the form of objects that are not plain values.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -106,10 +105,10 @@ def _short(value: int) -> Any:
 
 
 def _no_reference(value: Any) -> dict[str, Any]:
-    raise TypeError(f"a {type(value).__name__} is no plain value")
+    raise TypeError(f"a {type(value).__name__} is not a plain value")
 
 
-# Type, tag (none: what the function gives is JSON already), the parts it is made of. The first match counts.
+# Type, tag (none: the function gives JSON already), function that gives the parts. The first match counts.
 _PLAIN: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (tuple, "tuple", list),
     (Counter, "Counter", _pairs),
@@ -136,7 +135,7 @@ _BY_TEXT = {"Decimal": "decimal", "Fraction": "fractions"}  # from modules that 
 
 
 def decoded(text: str, resolve: Callable[[str, Any], Any]) -> Any:
-    """The value that a text stands for; `resolve` is given every tag that is no plain value's."""
+    """The value that a text stands for; `resolve` handles the tags of objects that are not plain values."""
 
     def rebuilt(tagged: dict[str, Any]) -> Any:
         if len(tagged) != 1:
@@ -152,8 +151,8 @@ def decoded(text: str, resolve: Callable[[str, Any], Any]) -> Any:
         return json.loads(text, object_hook=rebuilt)
     except Broken:
         raise
-    except Exception as error:  # whatever the text was, it is the writer's fault
-        raise Broken(f"it sent what is no value: {type(error).__name__}") from None
+    except Exception as error:  # any error in the text is the writer's fault
+        raise Broken(f"it sent something that is not a value: {type(error).__name__}") from None
 
 
 def _paired(parts: list[Any]) -> dict[Any, Any]:

@@ -1,4 +1,4 @@
-"""The files a run sees: a new root with read-only pieces of this machine and one private place to write."""
+"""The files that a run sees: a root with read-only parts of this machine and a private place to write."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LIBRARIES = ("/lib", "/lib64", "/lib32", "/libx32")
 
 @dataclass(frozen=True)
 class View:
-    """Paths shown read-only, at the place where they are on this machine."""
+    """Paths that a run sees read-only, at the same place as on this machine."""
 
     readable: tuple[str, ...]
 
     def real(self) -> list[str]:
-        """Where they really are, without the ones that do not exist or lie inside another."""
+        """The real paths, without those that do not exist or lie inside another."""
         kept: list[str] = []
         for path in sorted({os.path.realpath(path) for path in self.readable if os.path.exists(path)}):
             if not any(path.startswith(f"{parent}/") for parent in kept):
@@ -67,27 +67,27 @@ def _shared_libraries() -> list[str]:
 
 
 class Root:
-    """A new root in the making.
+    """Builds a new root.
 
-    Sources are opened first: the user that builds the root may not be able to walk to them, and the new root
-    may cover the folder in which they lie.
+    The sources are opened first: the user that builds the root may have no access to their folders, and the
+    new root may cover these folders.
     """
 
     def __init__(self, view: View) -> None:
-        self.shown = view.real()
-        self._folders = {path for path in self.shown if os.path.isdir(path)}
-        self._links = {link: target for path in view.readable for link, target in _links_on_the_way(path)}
-        here = [*self.shown, *(device for device in DEVICES if os.path.exists(device))]
+        self.visible = view.real()
+        self._folders = {path for path in self.visible if os.path.isdir(path)}
+        self._links = {link: target for path in view.readable for link, target in _links_in(path)}
+        here = [*self.visible, *(device for device in DEVICES if os.path.exists(device))]
         self._sources = {path: os.open(path, os.O_PATH) for path in here}
         self._descriptors = os.open("/proc/self/fd", os.O_PATH)
 
     def enter(self) -> None:
-        """Makes it the root of this process, in a mount namespace of its own."""
+        """Makes it the root of this process, which has a mount namespace of its own."""
         kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
         root = next(path for path in ("/tmp", "/mnt", "/run", "/var") if os.path.isdir(path))
         kernel.mount("tmpfs", root, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=0755,size=1m")
         os.makedirs(root + RUN)
-        for path in self.shown:
+        for path in self.visible:
             self._bind(path, root, folder=path in self._folders)
             kernel.make_read_only(root + path)
         for device in DEVICES:
@@ -106,8 +106,8 @@ class Root:
 
     @property
     def trees(self) -> list[int]:
-        """What is shown, open: files are the same files wherever they are mounted."""
-        return [self._sources[path] for path in self.shown]
+        """Descriptors of the visible paths; a file is the same wherever it is mounted."""
+        return [self._sources[path] for path in self.visible]
 
     def close(self) -> None:
         for descriptor in (*self._sources.values(), self._descriptors):
@@ -123,13 +123,13 @@ class Root:
         kernel.mount(str(self._sources[path]), target, None, kernel.MS_BIND | kernel.MS_REC)
 
 
-def _links_on_the_way(path: str) -> list[tuple[str, str]]:
-    """The symbolic links that this machine follows to reach a path: `/lib` on most, a venv's `python`."""
+def _links_in(path: str) -> list[tuple[str, str]]:
+    """The symbolic links on the way to a path, such as `/lib` on most machines, or the `python` of a venv."""
     parts = Path(path).parts[1:]
     for index in range(len(parts)):
         here = "/" + "/".join(parts[: index + 1])
         if os.path.islink(here):
             target = os.readlink(here)
             beyond = os.path.join(os.path.dirname(here), target, *parts[index + 1 :])
-            return [(here, target), *_links_on_the_way(os.path.normpath(beyond))]
+            return [(here, target), *_links_in(os.path.normpath(beyond))]
     return []

@@ -1,4 +1,4 @@
-"""How the processes of the sandbox talk: frames from server to worker, packets from worker to zygote."""
+"""Messages between the processes: frames from server to worker, packets from worker to zygote."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 # Server to worker and back: length of the body, kind, number of the call, body (JSON).
 FRAME = struct.Struct("<IBI")
-RUN, OPEN, CELL, CLOSE, READY, RESULT, LOST, CANCEL, TRIAL = range(1, 10)
+RUN, OPEN, CELL, CLOSE, READY, RESULT, LOST, CANCEL, CHECK = range(1, 10)
 
 # Worker to zygote: verb, number of the child, argument; descriptors travel beside a FORK.
 ORDER = struct.Struct("<BIi")
-FORK, SIGNAL, WHICH = 1, 2, 3
+FORK, SIGNAL, GET_PID = 1, 2, 3
 # Zygote to worker: verb, number of the child, wait status or process id, seconds of CPU, peak resident KB.
-NEWS = struct.Struct("<BIidq")
-ENDED, IS = 1, 2
+EVENT = struct.Struct("<BIidq")
+ENDED, PID = 1, 2
 
 # A session's interpreter to the worker: number of the cell, outcome, length of the value that follows.
 REPLY = struct.Struct("<IBI")
@@ -33,34 +33,34 @@ class Frames:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
-        self._held += data
+        self._buffer += data
         frames = []
         start = 0
-        while len(self._held) - start >= FRAME.size:
-            length, kind, number = FRAME.unpack_from(self._held, start)
+        while len(self._buffer) - start >= FRAME.size:
+            length, kind, number = FRAME.unpack_from(self._buffer, start)
             end = start + FRAME.size + length
-            if len(self._held) < end:
+            if len(self._buffer) < end:
                 break
-            frames.append((kind, number, bytes(self._held[start + FRAME.size : end])))
+            frames.append((kind, number, bytes(self._buffer[start + FRAME.size : end])))
             start = end
-        del self._held[:start]
+        del self._buffer[:start]
         return frames
 
 
 def pack_job(job: dict[str, Any]) -> bytes:
-    """A job on its way into a child, without what is empty or not wished for: each object costs the child.
+    """A job as bytes for a child, without empty fields: each object costs the child time.
 
-    Marshal is read by the child only, whose word nobody takes.
+    Only the child reads marshal, and nobody believes the child.
     """
     body = marshal.dumps({name: value for name, value in job.items() if value})
     return _LENGTH.pack(len(body)) + body
 
 
 def read_job(channel: int) -> dict[str, Any] | None:
-    """The next job, or None when the worker has hung up."""
+    """The next job, or None if the worker has closed the channel."""
     header = _read_exactly(channel, _LENGTH.size)
     if header is None:
         return None

@@ -1,7 +1,7 @@
-"""A worker: the process between the server and the zygotes. It starts runs, reads them, ends them, answers.
+"""A worker: the process between the server and the zygotes. It starts, watches, ends and answers runs.
 
-One thread, one epoll. Short runs cost no registration at all: the pipes are read once, when the run is over;
-only a run that is still there after a few milliseconds has them watched.
+It has one thread and one epoll. The pipes of a short run are never registered: they are read once, when the
+run is over. Only a run that takes more than a few milliseconds has its pipes watched.
 """
 
 from __future__ import annotations
@@ -23,45 +23,44 @@ from typing import Any, NoReturn
 from toolwright.sandbox import memory, processes, wire
 from toolwright.sandbox.cgroup import ControlGroup
 from toolwright.sandbox.child import UNPREPARED
+from toolwright.sandbox.child_pool import Child, ChildPool
 from toolwright.sandbox.clock import LOOK_EVERY_S, Clock
-from toolwright.sandbox.execution import Execution
+from toolwright.sandbox.execution import CheckedRun, Execution
 from toolwright.sandbox.interpreter import Interpreter
-from toolwright.sandbox.nursery import Child, Nursery
 from toolwright.sandbox.output import Output
-from toolwright.sandbox.trial import Trial
 
 _ATTACH_AFTER_S = 0.005
 _ASK_AGAIN_S = 0.005
-# Reads that empty a pipe nobody writes to any more: the largest an ordinary user can have holds 1 MiB.
+# Reads that empty a pipe that nobody writes to any more: an ordinary user's pipe holds at most 1 MiB.
 _TO_THE_END = 32
 
 
 class SandboxWorker:
-    """Everything that happens to runs after the queue."""
+    """Does everything that happens to runs after the queue."""
 
     def __init__(
         self,
         server: socket.socket,
-        nurseries: dict[str, Nursery],
+        child_pools: dict[str, ChildPool],
         *,
-        fallback: Nursery,
+        fallback: ChildPool,
         folder: str,
         group: ControlGroup | None,
     ) -> None:
-        # Imported here: zygotes are forked before, and stay without it.
+        # Imported here, after the zygotes were forked: they stay without it.
         import orjson
 
         self._encode, self._decode = orjson.dumps, orjson.loads
         self._server = server
-        self._nurseries = nurseries
-        self._fallback = fallback  # for what was to be preloaded and is not installed
+        self._child_pools = child_pools
+        self._fallback = fallback  # if a package to preload is not installed
         self._folder = folder
         self._group = group
         self._frames = wire.Frames()
         self._epoll = select.epoll()
         self._readers: dict[int, Callable[[], None]] = {}
         self._executions: dict[int, Execution] = {}  # by number of the child
-        self._calls: dict[int, Execution | Trial] = {}  # by number of the call
+        self._calls: dict[int, Execution | CheckedRun] = {}  # by number of the call
         self._interpreters: dict[int, Interpreter] = {}  # by number of the call that opened them
         self._sessions_by_child: dict[int, Interpreter] = {}
         self._cells: dict[int, Interpreter] = {}  # by number of the call that is under way
@@ -70,10 +69,10 @@ class SandboxWorker:
         self._next_timer = 0
 
     def serve(self, preloaded: tuple[str, ...]) -> NoReturn:
-        self._watch(self._server.fileno(), self._hear_server)
-        for nursery in self._nurseries.values():
-            self._watch(nursery.orders.fileno(), partial(self._hear_zygote, nursery))
-            nursery.fill()
+        self._watch(self._server.fileno(), self._read_server)
+        for child_pool in self._child_pools.values():
+            self._watch(child_pool.orders.fileno(), partial(self._read_zygote, child_pool))
+            child_pool.fill()
         self._send(wire.READY, 0, self._encode({"preloaded": preloaded}))
         while True:
             for descriptor, _ in self._epoll.poll(self._until_next_timer()):
@@ -93,7 +92,7 @@ class SandboxWorker:
             self._epoll.unregister(descriptor)
 
     def after(self, seconds: float, action: Callable[[], None]) -> int:
-        """Runs an action later unless it is cancelled; a cancelled one is forgotten at once."""
+        """Runs an action later, unless it is cancelled before."""
         self._next_timer += 1
         self._actions[self._next_timer] = action
         heapq.heappush(self._timers, (time.monotonic() + seconds, self._next_timer))
@@ -115,17 +114,17 @@ class SandboxWorker:
             if action is not None:
                 action()
 
-    # The server.
+    # Messages of the server.
 
-    def _hear_server(self) -> None:
+    def _read_server(self) -> None:
         data = self._server.recv(1 << 20)
         if not data:
             self._leave(0)
         for kind, number, body in self._frames.feed(data):
             if kind == wire.RUN:
                 self._start(number, self._decode(body))
-            elif kind == wire.TRIAL:
-                self._try(number, self._decode(body))
+            elif kind == wire.CHECK:
+                self._start_checked(number, self._decode(body))
             elif kind == wire.OPEN:
                 self._open(number, self._decode(body))
             elif kind == wire.CELL:
@@ -148,12 +147,12 @@ class SandboxWorker:
         self._send(wire.RESULT, number, self._encode(result))
 
     def _leave(self, code: int) -> NoReturn:
-        for nursery in self._nurseries.values():
+        for child_pool in self._child_pools.values():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(nursery.pid, signal.SIGKILL)
-        for nursery in self._nurseries.values():
+                os.kill(child_pool.pid, signal.SIGKILL)
+        for child_pool in self._child_pools.values():
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(nursery.pid, 0)
+                os.waitpid(child_pool.pid, 0)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._group is not None:
@@ -169,21 +168,21 @@ class SandboxWorker:
         del self._calls[number]
         self.answer(number, result)
 
-    def _try(self, number: int, told: dict[str, Any]) -> None:
-        """Starts a solution and its checker, each with one end of a line between them."""
-        trial = self._calls[number] = Trial(number)
+    def _start_checked(self, number: int, job: dict[str, Any]) -> None:
+        """Starts a solution and its checker, each with one end of a socket between them."""
+        checked = self._calls[number] = CheckedRun(number)
         ends = socket.socketpair()
         for name, end in zip(("solution", "checker"), ends, strict=True):
-            shared = {key: told[key] for key in ("queued_s", "timeout_s", "wall_s", "wall_is_deadline")}
-            done = partial(self._answer_trial, trial, name)
-            trial.runs[name] = self._begin({**told[name], **shared}, done, link=end)
-        solution, checker = trial.runs.values()
+            shared = {key: job[key] for key in ("queued_s", "timeout_s", "wall_s", "wall_is_deadline")}
+            done = partial(self._answer_checked, checked, name)
+            checked.runs[name] = self._begin({**job[name], **shared}, done, link=end)
+        solution, checker = checked.runs.values()
         solution.waits_for, checker.waits_for = checker, solution
 
-    def _answer_trial(self, trial: Trial, name: str, result: dict[str, Any]) -> None:
-        if trial.ended(name, result):
-            del self._calls[trial.number]
-            self.answer(trial.number, trial.results)
+    def _answer_checked(self, checked: CheckedRun, name: str, result: dict[str, Any]) -> None:
+        if checked.ended(name, result):
+            del self._calls[checked.number]
+            self.answer(checked.number, checked.results)
 
     def _begin(
         self,
@@ -191,12 +190,12 @@ class SandboxWorker:
         done: Callable[[dict[str, Any]], None],
         link: socket.socket | None = None,
     ) -> Execution:
-        nursery = self._nurseries.get(job["kind"], self._fallback)
-        child = nursery.take()
+        child_pool = self._child_pools.get(job["kind"], self._fallback)
+        child = child_pool.take()
         job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
         job["stdin"] = job["stdin"].encode()
         if child.group is not None:
-            child.group.allow(job["memory_bytes"])
+            child.group.set_limit(job["memory_bytes"])
         execution = Execution(
             job=job,
             child=child,
@@ -211,11 +210,11 @@ class SandboxWorker:
             self.after(_ATTACH_AFTER_S, lambda: self._attach(execution)),
             self.after(min(LOOK_EVERY_S, job["timeout_s"]), lambda: self._look_after(execution)),
         ]
-        nursery.fill()
+        child_pool.fill()
         return execution
 
     def _look_after(self, execution: Execution) -> None:
-        """Ends a run that has passed its time or its memory; comes back to one that has not."""
+        """Ends a run that has passed a limit; otherwise looks again later."""
         pids = self.processes_of(execution)
         if pids:
             other = execution.waits_for
@@ -232,11 +231,11 @@ class SandboxWorker:
             execution.timers.append(self.after(next_look_s, lambda: self._look_after(execution)))
 
     def deliver(self, child: Child, data: bytes | memoryview, link: socket.socket | None = None) -> None:
-        """Sends to a child without ever waiting for it; `link`, if there is one, follows the data."""
+        """Sends to a child without ever waiting for it. `link` is sent after the data, if there is one."""
         if child.channel.fileno() < 0:
             if link is not None:
                 link.close()
-            return  # it ended before it had read everything
+            return  # the child ended before it had read everything
         child.channel.setblocking(False)
         sent = 0
         try:
@@ -251,13 +250,13 @@ class SandboxWorker:
         except ConnectionError:
             if link is not None:
                 link.close()
-            return  # it has ended; its zygote will say how
+            return  # the child has ended; its zygote will report how
         if sent < len(data) or link is not None:
             rest = memoryview(data)[sent:]
             self.after(0.001, lambda: self.deliver(child, rest, link))
 
     def _attach(self, execution: Execution) -> None:
-        """From now on this run is worth watching."""
+        """Watches the pipes of a run that takes longer."""
         execution.attached = True
         for stream in (execution.stdout, execution.stderr):
             self._watch(stream.descriptor, partial(self._read, execution, stream))
@@ -271,42 +270,42 @@ class SandboxWorker:
             execution.end("output")
 
     def processes_of(self, run: Execution | Interpreter) -> list[int]:
-        """None of them as long as the zygote has not said which is the first."""
-        if run.weight is None:
-            run.child.nursery.order(wire.WHICH, run.child.number)
+        """Host pids of a run. Empty until the zygote has named the first process."""
+        if run.meter is None:
+            run.child.pool.order(wire.GET_PID, run.child.number)
             return []
-        return processes.tree(run.weight.pid)
+        return processes.tree(run.meter.pid)
 
     def too_heavy(self, run: Execution | Interpreter, pids: list[int]) -> bool:
-        """Rlimits count each process alone; what a run's processes use together is looked at from outside."""
-        return run.weight is not None and run.weight.exceeds(run.job["memory_bytes"], pids)
+        """Whether the processes of a run use too much memory together. Rlimits count each process alone."""
+        return run.meter is not None and run.meter.exceeds(run.job["memory_bytes"], pids)
 
     def ran_out_of_memory(self, run: Execution | Interpreter) -> bool:
-        """Whether the kernel took one of its processes because the run had reached its ceiling."""
+        """Whether the kernel killed a process of the run because its control group was full."""
         return run.child.group is not None and run.child.group.has_killed()
 
     def holds_too_many(self, run: Execution | Interpreter, pids: list[int]) -> bool:
-        """Pipes, sockets and what else hangs on a descriptor is counted by user or for the machine."""
+        """Whether the processes hold too many descriptors together. The kernel does not count them by run."""
         return sum(map(processes.descriptors, pids)) > run.job["descriptors"]
 
-    # The zygotes.
+    # Messages of the zygotes.
 
-    def _hear_zygote(self, nursery: Nursery) -> None:
-        message = nursery.orders.recv(wire.NEWS.size)
+    def _read_zygote(self, child_pool: ChildPool) -> None:
+        message = child_pool.orders.recv(wire.EVENT.size)
         if not message:
             self._leave(1)
-        verb, number, value, cpu_s, _ = wire.NEWS.unpack(message)
+        verb, number, value, cpu_s, _ = wire.EVENT.unpack(message)
         execution = self._executions.get(number)
-        if verb == wire.IS:
+        if verb == wire.PID:
             run = execution or self._sessions_by_child.get(number)
             if run is not None and value:
-                run.weight = memory.Weight.of(nursery.pid, value, grouped=run.child.group is not None)
+                run.meter = memory.MemoryMeter.of(child_pool.pid, value, grouped=run.child.group is not None)
         elif execution is not None:
             self._finish(execution, value, cpu_s)
         elif number in self._sessions_by_child:
             self._sessions_by_child[number].ended(value)
         else:
-            self._lost_a_spare(nursery, number, value)
+            self._spare_ended(child_pool, number, value)
 
     def _finish(self, execution: Execution, status: int, cpu_s: float) -> None:
         del self._executions[execution.child.number]
@@ -327,48 +326,48 @@ class SandboxWorker:
         self._sweep(execution.child)
 
     def _sweep(self, child: Child) -> None:
-        child.nursery.ended(child)
+        child.pool.release(child)
         if self._folder:
             shutil.rmtree(f"{self._folder}/{child.number}", ignore_errors=True)
 
-    def _lost_a_spare(self, nursery: Nursery, number: int, status: int) -> None:
-        """A child that ended while it waited: killed from outside, or never ready to begin with."""
-        child = nursery.forget(number)
+    def _spare_ended(self, child_pool: ChildPool, number: int, status: int) -> None:
+        """Handles a child that ended while it waited: it was killed, or could not be prepared."""
+        child = child_pool.forget(number)
         if child is None:
             return
-        said = Output(child.stderr, 4096)
-        said.drain()
-        text = said.take()
+        stderr = Output(child.stderr, 4096)
+        stderr.drain()
+        text = stderr.take()
         child.close()
         self._sweep(child)
         if os.waitstatus_to_exitcode(status) == UNPREPARED:
-            # The next one would fail alike.
+            # The next child would fail in the same way.
             sys.stderr.write(text)
             sys.stderr.flush()
             self._leave(3)
-        nursery.fill()
+        child_pool.fill()
 
     # Sessions.
 
     def _open(self, number: int, job: dict[str, Any]) -> None:
-        nursery = self._nurseries.get(job["kind"], self._fallback)
-        child = nursery.take()
+        child_pool = self._child_pools.get(job["kind"], self._fallback)
+        child = child_pool.take()
         job["files"] = {name: base64.b64decode(data) for name, data in job["files"].items()}
         if child.group is not None:
-            child.group.allow(job["memory_bytes"])
+            child.group.set_limit(job["memory_bytes"])
         interpreter = Interpreter(self, number, child, job)
         self._interpreters[number] = self._sessions_by_child[child.number] = interpreter
-        self._watch(child.channel.fileno(), interpreter.hear)
+        self._watch(child.channel.fileno(), interpreter.read_channel)
         for stream in (interpreter.stdout, interpreter.stderr):
             self._watch(stream.descriptor, partial(self._read_session, interpreter, stream))
         self.deliver(child, wire.pack_job({**job, "stdin": b""}))
-        nursery.fill()
+        child_pool.fill()
 
     def _read_session(self, interpreter: Interpreter, stream: Output) -> None:
         if not stream.drain():
             self._unwatch(stream.descriptor)
         if interpreter.flooded():
-            interpreter.close("its code wrote without end")
+            interpreter.close("its code wrote too much output")
 
     def _run_cell(self, number: int, cell: dict[str, Any]) -> None:
         interpreter = self._interpreters.get(cell["session"])
@@ -378,11 +377,11 @@ class SandboxWorker:
             self._cells[number] = interpreter
             interpreter.run(number, cell)
 
-    def stop_hearing(self, interpreter: Interpreter) -> None:
+    def stop_reading(self, interpreter: Interpreter) -> None:
         self._unwatch(interpreter.child.channel.fileno())
 
     def forget_session(self, interpreter: Interpreter, why: str) -> None:
-        """Called by an interpreter whose last process is gone."""
+        """Closes a session whose last process is gone, and tells the server."""
         for descriptor in (
             interpreter.child.channel.fileno(),
             interpreter.stdout.descriptor,

@@ -1,7 +1,7 @@
 """The warm process that runs are forked from.
 
-It never sees a job: a child asks the worker for one after it was forked and sealed, so that nothing of
-another run lies in the memory that a child inherits.
+It never sees a job: a child reads its job from the worker after it was forked and sealed. So the memory that
+a child inherits holds nothing of another run.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from toolwright.sandbox.seal import Seal
 _SINGLE_THREADED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
-# Some packages do most of their loading when they are first used; each run would do it again. Used more than
-# once, the interpreter has settled on how to run them, and runs copy less memory.
+# Some packages load most of their code when they are first used, and each run would do that again. After
+# several uses the interpreter has specialised its code, and runs copy less memory.
 _USES = 12
 _FIRST_USE = {
     "numpy": "import numpy as n; n.linalg.solve(n.eye(2), n.ones(2)); str(n.arange(3) / 2)",
@@ -40,19 +40,19 @@ latex(Rational(1, 2) * x), str(sympify('2*x + 1'))
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What a zygote is made of."""
+class ZygoteConfig:
+    """The settings of a zygote."""
 
     layers: frozenset[str]
     limits: RunLimits
-    shown: view.View
+    visible: view.View
     preload: tuple[str, ...] = ()
     user: int = 1000
-    folder: str = ""  # where runs write when there is no mount namespace
+    folder: str = ""  # where runs write if there is no mount namespace
 
 
 def preload(modules: tuple[str, ...]) -> None:
-    """Imports what runs are likely to want. A library that starts threads now could not be forked safely."""
+    """Imports packages that runs are likely to use. None may start threads: a fork would not be safe."""
     os.environ.update(dict.fromkeys(_SINGLE_THREADED, "1"))
     for name in modules:
         with contextlib.suppress(Exception):
@@ -64,11 +64,11 @@ def preload(modules: tuple[str, ...]) -> None:
 
 
 class Zygote:
-    """Forks a sealed child on order, passes signals on, and tells how each child ended."""
+    """Forks sealed children when ordered to, passes signals on, and reports how each child ended."""
 
-    def __init__(self, orders: socket.socket, recipe: Recipe) -> None:
+    def __init__(self, orders: socket.socket, config: ZygoteConfig) -> None:
         self._orders = orders
-        self._recipe = recipe
+        self._config = config
         self._children: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self._open_namespace: kernel.PreparedCall | None = None
@@ -78,36 +78,36 @@ class Zygote:
         self._users = 1
 
     def prepare(self) -> None:
-        """Everything that can be done once for all children."""
-        recipe = self._recipe
-        preload(recipe.preload)
+        """Does everything that can be done once for all children."""
+        config = self._config
+        preload(config.preload)
         os.environ.clear()
         self._base_bytes = _address_space()
-        _volunteer_for_the_oom_killer()
-        if "pid" in recipe.layers:
+        _raise_oom_score()
+        if "pid" in config.layers:
             own = os.open("/proc/self/ns/pid", os.O_RDONLY)
             self._open_namespace = kernel.PreparedCall("unshare", kernel.CLONE_NEWPID)
             self._leave_namespace = kernel.PreparedCall("setns", own, kernel.CLONE_NEWPID)
-        self._users = _users_given()
-        root = view.Root(recipe.shown)
-        if "user" in recipe.layers:
-            become(recipe.user)
-        if "mount" in recipe.layers:
+        self._users = _mapped_users()
+        root = view.Root(config.visible)
+        if "user" in config.layers:
+            become(config.user)
+        if "mount" in config.layers:
             root.enter()
         kernel.no_new_privileges()
-        if "seccomp" in recipe.layers:
+        if "seccomp" in config.layers:
             seccomp.Filter(seccomp.for_zygote).install()
         kernel.name_process("sandbox-zygote")
-        program.dress()
-        self._seal = Seal(recipe.layers, recipe.limits, root.trees, recipe.folder)
+        program.prepare_interpreter()
+        self._seal = Seal(config.layers, config.limits, root.trees, config.folder)
         root.close()
-        child.rehearse()
-        self._seal.rehearse()
+        child.warm_up()
+        self._seal.warm_up()
         gc.collect()
         gc.freeze()
 
     def serve(self) -> NoReturn:
-        """Until the worker hangs up. As the first process of its namespace it takes every run with it."""
+        """Serves until the worker hangs up. As the first process of its namespace it ends every run."""
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         ends = kernel.signals_as_file([signal.SIGCHLD])
         waiting = select.poll()
@@ -118,10 +118,10 @@ class Zygote:
                 if descriptor == ends:
                     os.read(ends, 4096)
                     self._reap()
-                elif not self._obey():
+                elif not self._handle_order():
                     os._exit(0)
 
-    def _obey(self) -> bool:
+    def _handle_order(self) -> bool:
         try:
             message, ancillary, _, _ = self._orders.recvmsg(wire.ORDER.size, socket.CMSG_SPACE(16))
         except ConnectionError:
@@ -134,19 +134,19 @@ class Zygote:
             self._fork(number, *struct.unpack(f"{len(descriptors) // 4}i", descriptors))
         elif verb == wire.SIGNAL and number in self._children:
             os.kill(self._children[number], argument)
-        elif verb == wire.WHICH:
-            self._tell(wire.IS, number, self._children.get(number, 0))
+        elif verb == wire.GET_PID:
+            self._report(wire.PID, number, self._children.get(number, 0))
         return True
 
     def _fork(self, number: int, channel: int, stdout: int, stderr: int, group: int = -1) -> None:
-        """`group` is the open list of a control group's processes, if the run is to join one."""
+        """Forks a child. `group` is the open `cgroup.procs` file that it joins, if any."""
         if self._open_namespace is not None:
             self._open_namespace()
         pid = kernel.plain_fork()
         if pid == 0:
-            self._be_a_child(number, channel, stdout, stderr, group)
+            self._become_child(number, channel, stdout, stderr, group)
         if self._leave_namespace is not None:
-            # Only children go into the namespace just made; the next one gets another.
+            # The zygote itself stays outside the new namespace; the next child gets another.
             self._leave_namespace()
         os.close(channel)
         os.close(stdout)
@@ -157,10 +157,10 @@ class Zygote:
         self._numbers[pid] = number
 
     def _user_of(self, number: int) -> int | None:
-        """A user for each run, where there are many: what the kernel counts by user, it counts by run."""
-        if "user" not in self._recipe.layers or self._users == 1:
+        """A user for each run, if there are several: what the kernel counts by user, it counts by run."""
+        if "user" not in self._config.layers or self._users == 1:
             return None
-        return self._recipe.user + 1 + number % (self._users - 1)
+        return self._config.user + 1 + number % (self._users - 1)
 
     def _reap(self) -> None:
         while self._numbers:
@@ -170,51 +170,51 @@ class Zygote:
             number = self._numbers.pop(pid, None)
             if number is not None:
                 del self._children[number]
-                self._tell(wire.ENDED, number, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+                self._report(wire.ENDED, number, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
 
-    def _tell(self, verb: int, number: int, value: int, seconds: float = 0.0, peak: int = 0) -> None:
+    def _report(self, verb: int, number: int, value: int, seconds: float = 0.0, peak: int = 0) -> None:
         try:
-            self._orders.send(wire.NEWS.pack(verb, number, value, seconds, peak))
+            self._orders.send(wire.EVENT.pack(verb, number, value, seconds, peak))
         except ConnectionError:
             os._exit(0)
 
-    def _be_a_child(self, number: int, channel: int, stdout: int, stderr: int, group: int) -> NoReturn:
+    def _become_child(self, number: int, channel: int, stdout: int, stderr: int, group: int) -> NoReturn:
         try:
             if group >= 0:
-                os.write(group, b"0")  # whoever writes it
+                os.write(group, b"0")  # 0: the process that writes it
             os.dup2(stdout, 1)
             os.dup2(stderr, 2)
             assert self._seal is not None
-            folder = f"{self._recipe.folder}/{number}" if self._recipe.folder else ""
-            self._seal.close(channel, folder, self._user_of(number))
-            child.live(channel, base_bytes=self._base_bytes)
+            folder = f"{self._config.folder}/{number}" if self._config.folder else ""
+            self._seal.apply(channel, folder, self._user_of(number))
+            child.run(channel, base_bytes=self._base_bytes)
         except BaseException as error:
             os.write(2, f"the sandbox could not prepare this run: {error!r}\n".encode())
         os._exit(child.UNPREPARED)
 
 
-def _users_given() -> int:
-    """How many users this process may be in its namespace: many where the server is root, else one."""
+def _mapped_users() -> int:
+    """How many users are mapped in this namespace: many if the server is root, otherwise one."""
     with open("/proc/self/uid_map") as mapping:
         return int(mapping.read().split()[2])
 
 
-def _volunteer_for_the_oom_killer() -> None:
-    """Inherited by every run: when memory runs out it is they that go, not the server."""
+def _raise_oom_score() -> None:
+    """Makes the kernel kill runs, which inherit this, before the server when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("800")
 
 
 def become(user: int) -> None:
-    """Another user for good; the process stays readable to itself under /proc."""
+    """Becomes another user for good. The process stays readable to itself under /proc."""
     with contextlib.suppress(PermissionError):
-        os.setgroups([])  # not granted to an ordinary user, whose groups then open nothing that is in view
+        os.setgroups([])  # an ordinary user may not; its groups open nothing that a run can see
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
 
 
 def _address_space() -> int:
-    """Bytes mapped by this process: a run's limit is counted from here, not from zero."""
+    """Bytes mapped by this process: a run's limit counts from here, not from zero."""
     with open("/proc/self/statm") as pages:
         return int(pages.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

@@ -11,7 +11,7 @@ import orjson
 from toolwright.providers.local import LocalModel
 from toolwright.serve.anthropic import Anthropic
 from toolwright.serve.exchange import Exchange
-from toolwright.serve.metrics import CONTENT_TYPE, ServeMetrics
+from toolwright.serve.metrics import ServeMetrics
 from toolwright.serve.openai import OpenAI, Outcome
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.service import ModelService
@@ -33,7 +33,7 @@ class ServeApp:
         self._openai, anthropic = OpenAI(service), Anthropic(service)
         self._get: dict[str, Callable[[], HttpReply]] = {
             "/health": self._health,
-            "/metrics": lambda: HttpReply(self._metrics.text(), content_type=CONTENT_TYPE),
+            "/metrics": self._metrics.reply,
             MODELS: self._models,
         }
         self._post: dict[str, Callable[[Any], Awaitable[Outcome]]] = {
@@ -46,7 +46,7 @@ class ServeApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        send = self._callers.shared(scope, send)
+        send = self._callers.with_cors(scope, send)
         exchange = Exchange(scope, receive, send, self._metrics, self._route(scope["path"]))
         await exchange.run(lambda: self._answer(exchange))
 
@@ -111,7 +111,7 @@ async def serve(
             app,
             listening,
             drain_s=drain_s,
-            said=lambda: log(f"serving {model.name} on {url_of(listening)}"),
+            on_start=lambda: log(f"serving {model.name} on {url_of(listening)}"),
         )
     finally:
         await model.close()

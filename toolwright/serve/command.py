@@ -60,11 +60,11 @@ def main(argv: list[str]) -> int:
         if not least <= value < float("inf"):
             raise UserError(f"--{option.replace('_', '-')} {value}: expected a number from {least} on")
     token = arguments.token or os.environ.get(app.TOKEN_VARIABLE) or None
-    address.check_who_may_call(arguments.host, token, app.TOKEN_VARIABLE)
+    address.require_token(arguments.host, token, app.TOKEN_VARIABLE)
     with address.bind(arguments.host, arguments.port) as listening:
         model = _model(arguments)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        with asyncio.Runner(loop_factory=address.event_loop) as runner:
+        with asyncio.Runner(loop_factory=address.new_event_loop) as runner:
             runner.run(
                 app.serve(
                     model,

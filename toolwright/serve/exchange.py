@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 import orjson
@@ -14,7 +13,16 @@ from pydantic import ValidationError
 
 from toolwright.serve.metrics import ServeMetrics
 from toolwright.serve.problems import HttpProblem, of_validation
-from toolwright.web.asgi import Gone, HttpReply, Receive, Scope, Send, header, send_reply
+from toolwright.web.asgi import (
+    ClientDisconnected,
+    ClientWatch,
+    HttpReply,
+    Receive,
+    Scope,
+    Send,
+    header,
+    send_reply,
+)
 from toolwright.web.body import BodyTooLarge, parse_json, read_body
 from toolwright.web.callers import RequestRefused
 
@@ -29,10 +37,6 @@ EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-contr
 Work = Callable[[], Awaitable[HttpReply | AsyncGenerator[bytes]]]
 
 
-class ClientDisconnected(Exception):
-    """The caller disconnected before the whole body was received."""
-
-
 class Exchange:
     """One request and its response."""
 
@@ -40,17 +44,13 @@ class Exchange:
         self.scope, self.path, self.method = scope, scope["path"], scope["method"]
         self._receive, self._send, self._metrics, self._route = receive, send, metrics, route
         self._started = time.perf_counter()
-        self._gone: Gone | None = None
+        self._guards = ExitStack()
         self._anthropic = self.path.startswith("/v1/messages") or bool(header(scope, b"anthropic-version"))
 
     async def body(self) -> Any:
         try:
             raw = await read_body(self.scope, self._receive, limit=BODY_MB << 20)
-            if raw is None:
-                raise ClientDisconnected
-            task = asyncio.current_task()
-            assert task is not None
-            self._gone = Gone(self._receive, task, after_s=WATCH_AFTER_S)
+            self._guards.enter_context(ClientWatch(self._receive, after_s=WATCH_AFTER_S))
             return await parse_json(raw)
         except BodyTooLarge as error:
             raise HttpProblem(413, str(error)) from None
@@ -60,20 +60,11 @@ class Exchange:
     async def run(self, work: Work) -> None:
         """Do the work and send its result; cancel it if the caller disconnects."""
         try:
-            code = await self._send_outcome(work)
-            self._metrics.count(self._route, code, self._started)
+            with self._guards:
+                code = await self._send_outcome(work)
         except ClientDisconnected:
-            self._metrics.count(self._route, DISCONNECTED, self._started)
-        except asyncio.CancelledError:
-            if self._gone is None or not self._gone.left:
-                raise
-            task = asyncio.current_task()
-            assert task is not None
-            task.uncancel()
-            self._metrics.count(self._route, DISCONNECTED, self._started)
-        finally:
-            if self._gone is not None:
-                self._gone.forget()
+            code = DISCONNECTED
+        self._metrics.count(self._route, code, self._started)
 
     async def _send_outcome(self, work: Work) -> int:
         try:

@@ -1,4 +1,4 @@
-"""A corpus on this machine and its BM25 index, built once and kept in the cache."""
+"""A local corpus and its BM25 index, built once and kept in the cache."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from toolwright.failures import UserError
 log = logging.getLogger(__name__)
 
 _TOKEN = r"(?u)\b\w+\b"
-_VERSION = "1"  # of how texts become tokens; another one needs other indices
+_VERSION = "1"  # of the tokenisation; a change needs new indices
 
 
 class Corpus:
-    """Documents as text, the nearest to a query first."""
+    """Searches documents; the best match comes first."""
 
     def __init__(self, file: Path) -> None:
         import bm25s
@@ -35,17 +35,17 @@ class Corpus:
         _keep(self._index, place)
 
     def search(self, query: str, topk: int) -> list[str]:
-        asked = _tokens([query], ids=False)
-        if not asked[0]:
+        tokens = _tokens([query], ids=False)
+        if not tokens[0]:
             return []
         found, scores = self._index.retrieve(
-            asked, k=min(topk, len(self._texts)), show_progress=False, n_threads=0
+            tokens, k=min(topk, len(self._texts)), show_progress=False, n_threads=0
         )
         return [self._texts[int(i)] for i, score in zip(found[0], scores[0], strict=True) if score > 0]
 
 
 def check(file: str) -> None:
-    """What can be said without reading it all."""
+    """Checks the file and the package without reading the corpus."""
     if not Path(file).expanduser().is_file():
         raise UserError(f"corpus={file}: no such file")
     import importlib.util
@@ -92,7 +92,7 @@ def _digest(file: Path) -> str:
 
 
 def _keep(index: Any, place: Path) -> None:
-    """Whole or not at all: several workers may build the same index at once, and the first one's stays."""
+    """Saves the index whole or not at all. If several workers build it at once, the first one stays."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = tempfile.mkdtemp(dir=place.parent, prefix="building-")

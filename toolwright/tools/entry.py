@@ -1,4 +1,4 @@
-"""One entry of the configuration: a function, a tool or a server of several, built on first use."""
+"""One entry of the configuration: a function, a class, or a server of several tools, built on first use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from toolwright.tools.offer import Offer, offer_of
 
 log = logging.getLogger(__name__)
 
-# What every entry may say, whatever tool it is.
+# Settings that every entry may have.
 COMMON = {
-    "path": str,  # path.py:name, package.module:name, or a registered name where the entry has another
+    "path": str,  # path.py:name, package.module:name, or a registered name if the entry has another
     "name": str,  # what the policy calls it
     "description": str,  # in place of the docstring
     "timeout_s": float,  # the longest one call may take
@@ -28,41 +28,41 @@ _CLOSING_S = 10.0
 
 
 class ToolEntry:
-    """Checked when it is made, opened when it is first used, and closed by whoever used it."""
+    """Checks its settings when created, opens on first use, and is closed by its user."""
 
     def __init__(self, label: str, settings: Mapping[str, Any], *, timeout_s: float) -> None:
         self.label = label
-        self._given = (settings, timeout_s)
+        self._arguments = (settings, timeout_s)
         common = {key: _common(label, key, settings[key]) for key in COMMON if settings.get(key) is not None}
         self._entry = _entry(label, common.get("path", label))
         self._name, self._description = common.get("name"), common.get("description")
         self.limit_s: float = common.get("timeout_s", timeout_s)
         own = {key: value for key, value in settings.items() if key not in COMMON}
-        told = {"name": self._name or label, "timeout_s": self.limit_s}
-        self._settings = _checked(label, self._entry, own, told=told)
+        common_settings = {"name": self._name or label, "timeout_s": self.limit_s}
+        self._settings = _checked(label, self._entry, own, common=common_settings)
         self._instance: Any = None
         self._opening = asyncio.Lock()
         target = self._entry.target
         self._several = isinstance(target, type) and hasattr(target, "tools")
         self._offers: list[Offer] | None = None if self._several else [self._single()]
 
-    def anew(self) -> ToolEntry:
-        """The same entry, not opened yet."""
-        settings, timeout_s = self._given
+    def reopened(self) -> ToolEntry:
+        """The same entry, not yet opened."""
+        settings, timeout_s = self._arguments
         return ToolEntry(self.label, settings, timeout_s=timeout_s)
 
     @property
     def keeps_time(self) -> bool:
-        """Whether it ends its calls in time by itself, and can tell the policy's fault from a server's."""
+        """Whether the tool itself ends its calls in time, and can tell the policy's fault from a server's."""
         return bool(getattr(self._entry.target, "keeps_time", False))
 
     @property
     def names(self) -> list[str]:
-        """What the policy may call; for a server of several not known before it has been asked."""
+        """Names that the policy may call. A server of several is asked for them later."""
         return [self._name or self.label] if self._offers is None else [one.name for one in self._offers]
 
     async def offers(self) -> list[Offer]:
-        """Everything that can be called, a server's own list among it."""
+        """Everything that the policy can call; asks a server for its list."""
         async with self._opening:
             if self._offers is None:
                 offered = await self._built().tools()
@@ -74,26 +74,24 @@ class ToolEntry:
     async def end(self, attempt: str) -> None:
         """Closes what the instance keeps for one attempt."""
         if self._instance is not None and hasattr(self._instance, "end"):
-            await self._last_words("end", partial(self._instance.end, attempt))
+            await self._close_quietly("end", partial(self._instance.end, attempt))
 
     async def close(self) -> None:
         instance, self._instance = self._instance, None
         if self._several:
             self._offers = None
         if instance is not None and hasattr(instance, "close"):
-            await self._last_words("close", instance.close)
+            await self._close_quietly("close", instance.close)
 
-    async def _last_words(self, what: str, call: Callable[[], Any]) -> None:
-        """What goes wrong in closing is worth a line and nobody's failure."""
+    async def _close_quietly(self, what: str, call: Callable[[], Any]) -> None:
+        """Calls a closing method. An error there is logged and fails nobody."""
         try:
             ending = call()
             if inspect.isawaitable(ending):
                 async with asyncio.timeout(_CLOSING_S):
                     await ending
         except TimeoutError:
-            log.warning(
-                "tool %s: %s() took longer than %g s and was left alone", self.label, what, _CLOSING_S
-            )
+            log.warning("tool %s: %s() took longer than %g s and was abandoned", self.label, what, _CLOSING_S)
         except Exception as error:
             log.warning("tool %s: %s() failed: %s: %s", self.label, what, type(error).__name__, error)
 
@@ -106,13 +104,13 @@ class ToolEntry:
             raise UserError(
                 f"tool {self.label!r}: the class {target.__name__} has neither __call__ nor tools()"
             )
-        call = types.MethodType(target.__call__, target)  # bound, so that `self` is no parameter
+        call = types.MethodType(target.__call__, target)  # bound, so that `self` is not a parameter
         return offer_of(
             name, call, instance=self._built, doc=target.__doc__ or "", description=self._description
         )
 
     def _built(self) -> Any:
-        """The instance, made in the running loop: it may hold sessions and locks of that loop."""
+        """The instance, created in the running loop: it may hold sessions and locks of that loop."""
         if self._instance is None:
             try:
                 self._instance = self._entry.target(**self._settings)
@@ -145,17 +143,17 @@ def _common(label: str, key: str, value: Any) -> Any:
 
 
 def _checked(
-    label: str, entry: Entry[Callable[..., Any]], settings: Mapping[str, Any], *, told: Mapping[str, Any]
+    label: str, entry: Entry[Callable[..., Any]], settings: Mapping[str, Any], *, common: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The settings against the class's own signature: known names, the types and ranges it declares.
 
-    Of what every entry has, `told`, a class is given what it declares.
+    A class gets those of the `common` settings that it declares.
     """
     known: dict[str, inspect.Parameter] = {}
     if isinstance(entry.target, type):
         known = {p.name: p for p in _parameters(entry.target) if p.kind is not p.VAR_POSITIONAL}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
-    checked = {key: value for key, value in told.items() if key in known}
+    checked = {key: value for key, value in common.items() if key in known}
     for key, value in settings.items():
         if key not in known:
             if not open_ended:
@@ -177,13 +175,13 @@ def _checked(
 
 
 def _parameters(target: type) -> list[inspect.Parameter]:
-    """Of the class, and of those it hands its `**settings` on to."""
+    """Parameters of the class, and of base classes that get its `**settings`."""
     found: dict[str, inspect.Parameter] = {}
-    makers = [vars(kind)["__init__"] for kind in target.__mro__[:-1] if "__init__" in vars(kind)]
-    for maker in makers:
-        own = list(signature_of(maker).parameters.values())[1:]
+    inits = [vars(kind)["__init__"] for kind in target.__mro__[:-1] if "__init__" in vars(kind)]
+    for init in inits:
+        own = list(signature_of(init).parameters.values())[1:]
         found = {**{p.name: p for p in own if p.kind is not p.VAR_KEYWORD}, **found}
         if not any(p.kind is p.VAR_KEYWORD for p in own):
             return list(found.values())
     rest = inspect.Parameter("settings", inspect.Parameter.VAR_KEYWORD)
-    return [*found.values(), *([rest] if makers else [])]
+    return [*found.values(), *([rest] if inits else [])]

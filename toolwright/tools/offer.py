@@ -1,11 +1,11 @@
-"""One thing the policy can call: its name, what the policy is told of it, and how it is called."""
+"""A tool as the policy sees it: its name, description, schema, and how it is called."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import UserError
@@ -14,16 +14,16 @@ from toolwright.tools.thread import in_thread
 
 
 class ToolError(Exception):
-    """A tool's own word to the policy that it cannot answer this call; told as it is, no traceback."""
+    """Raised by a tool that cannot answer a call. The policy sees the text; the log gets no traceback."""
 
 
 class ToolTimeout(ToolError):
-    """The same, of a call that took too long: for tools that keep their time themselves."""
+    """The call took too long. For tools that keep their time themselves."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a tool amounts to once its settings are known."""
+    """A tool with its settings applied."""
 
     name: str
     description: str
@@ -33,13 +33,9 @@ class Offer:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """As OpenAI has it."""
-        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
-        return {"type": "function", "function": told}
-
-    def called(self, name: str | None, description: str | None = None) -> Offer:
-        """The same under the name and with the words that the configuration gives."""
-        return replace(self, name=name or self.name, description=description or self.description)
+        """The schema in OpenAI's form."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
 
 
 def offer_of(
@@ -50,20 +46,18 @@ def offer_of(
     doc: str | None = None,
     description: str | None = None,
 ) -> Offer:
-    """The offer of a typed callable; `instance` gives what is really called, where that is built later."""
+    """The tool of a typed callable. `instance` gives the object to call, if it is built later."""
     signature = Signature(name, target, doc=doc)
     described = description or signature.description
     if not described:
-        raise UserError(
-            f"tool {name!r} has no docstring; write one, it is what the policy is told about the tool"
-        )
+        raise UserError(f"tool {name!r} has no docstring; write one: the policy reads it")
 
     async def run(arguments: dict[str, Any], attempt: str) -> Any:
         called = instance() if instance else target
-        given = {**arguments, ATTEMPT: attempt} if signature.wants_attempt else arguments
+        keywords = {**arguments, ATTEMPT: attempt} if signature.takes_attempt else arguments
         if _is_async(called):
-            return await called(**given)
-        result = await in_thread(name, functools.partial(called, **given))
+            return await called(**keywords)
+        result = await in_thread(name, functools.partial(called, **keywords))
         return await result if inspect.isawaitable(result) else result
 
     return Offer(name, described, signature.schema, signature.check, run)

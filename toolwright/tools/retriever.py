@@ -1,4 +1,4 @@
-"""A search server asked over HTTP: Search-R1's `/retrieve`, or any JSON API by template."""
+"""Searches over HTTP: Search-R1's `/retrieve`, or any JSON API by template."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import aiohttp
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.offer import ToolError
 
-_PLACE = re.compile(r"\{([\w.-]+)\}")
-_LINGER_S = 0.005  # attempts that ask at the same moment share a request
+_FIELD = re.compile(r"\{([\w.-]+)\}")
+_LINGER_S = 0.005  # queries of the same moment share a request
 _BACKOFF_S = 0.1
 _BACKOFF_MOST_S = 5.0
 _RETRIED = (408, 425, 429, 500, 502, 503, 504)
@@ -26,17 +26,17 @@ _RETRIED = (408, 425, 429, 500, 502, 503, 504)
 
 @dataclass(frozen=True)
 class Template:
-    """How another API is asked and read; `{query}` and `{topk}` stand for themselves."""
+    """How to call and read another API. `{query}` and `{topk}` are replaced."""
 
     request: Any = None  # the body of a POST, or the parameters of a GET
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)
     results: str = ""  # the dotted path to the list of results
-    text: str = "{contents}"  # how one of them reads
+    text: str = "{contents}"  # the text of one result
 
 
 class Retriever:
-    """One HTTP session of one loop. What fails is tried again until the time or the tries are used up."""
+    """One HTTP session of one event loop. Retries until the time or the tries are used up."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Retriever:
         self._url, self._template, self._topk = url, template, topk
         self._batch_size, self._limit_s, self._max_retries = batch_size, timeout_s, max_retries
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s))
-        self._places = asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(concurrency)
         self._waiting: list[tuple[str, asyncio.Future[list[str]]]] = []
         self._batches: set[asyncio.Task[None]] = set()
 
@@ -68,80 +68,80 @@ class Retriever:
         return await answer
 
     async def close(self) -> None:
-        for batch in list(self._batches):
-            batch.cancel()
+        for sending in list(self._batches):
+            sending.cancel()
         await self._http.close()
 
     def _flush(self) -> None:
-        asked, self._waiting = [pair for pair in self._waiting if not pair[1].done()], []
-        if asked:
-            batch = asyncio.create_task(self._send(asked))
-            self._batches.add(batch)
-            batch.add_done_callback(self._batches.discard)
+        batch, self._waiting = [pair for pair in self._waiting if not pair[1].done()], []
+        if batch:
+            sending = asyncio.create_task(self._send(batch))
+            self._batches.add(sending)
+            sending.add_done_callback(self._batches.discard)
 
-    async def _send(self, asked: list[tuple[str, asyncio.Future[list[str]]]]) -> None:
-        body = {"queries": [query for query, _ in asked], "topk": self._topk, "return_scores": True}
+    async def _send(self, batch: list[tuple[str, asyncio.Future[list[str]]]]) -> None:
+        body = {"queries": [query for query, _ in batch], "topk": self._topk, "return_scores": True}
         try:
-            found = _retrieved(self._url, await self._ask("POST", self._url, json=body), len(asked))
+            found = _retrieved(self._url, await self._ask("POST", self._url, json=body), len(batch))
         except asyncio.CancelledError:
-            for _, answer in asked:
+            for _, answer in batch:
                 answer.cancel()
             raise
         except Exception as error:
-            for _, answer in asked:
+            for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)
             return
-        for (_, answer), texts in zip(asked, found, strict=True):
+        for (_, answer), texts in zip(batch, found, strict=True):
             if not answer.done():
                 answer.set_result(texts)
 
     async def _by_template(self, template: Template, query: str) -> list[str]:
         values = {"query": query, "topk": self._topk}
-        url = _PLACE.sub(lambda place: quote(str(values.get(place[1], place[0])), safe=""), self._url)
+        url = _FIELD.sub(lambda place: quote(str(values.get(place[1], place[0])), safe=""), self._url)
         body = _filled(template.request, values)
         how = {"params": body} if template.method == "GET" else {"json": body}
-        told = await self._ask(template.method, url, headers=dict(template.headers), mine=False, **how)
-        found = _at(told, template.results)
+        answer = await self._ask(template.method, url, headers=dict(template.headers), own_body=False, **how)
+        found = _at(answer, template.results)
         if not isinstance(found, list):
             raise UserError(
-                f"{self._url}: the answer has no list at results={template.results!r}: {str(told)[:200]}"
+                f"{self._url}: the answer has no list at results={template.results!r}: {str(answer)[:200]}"
             )
         return [_filled(template.text, one if isinstance(one, Mapping) else {"": one}) for one in found][
             : self._topk
         ]
 
-    async def _ask(self, method: str, url: str, *, mine: bool = True, **request: Any) -> Any:
-        """`mine`: the body is ours, so that a refusal is nobody's query's fault."""
+    async def _ask(self, method: str, url: str, *, own_body: bool = True, **request: Any) -> Any:
+        """`own_body`: the body is Search-R1's, so a refusal is not the fault of a query."""
         until = time.monotonic() + self._limit_s
         for tried in range(self._max_retries + 1):
             try:
-                async with self._places, self._http.request(method, url, **request) as response:
+                async with self._slots, self._http.request(method, url, **request) as response:
                     text = await response.text(errors="replace")
                     if response.status == 200:
                         return json.loads(text)
-                    trouble = f"answered {response.status}: {text[:200]}"
+                    error_text = f"answered {response.status}: {text[:200]}"
                     if response.status not in _RETRIED:
-                        if mine or response.status in (401, 403, 404, 405):
-                            raise UserError(f"the search server {self._url} {trouble}")
-                        raise ToolError(f"the search failed: {trouble}")
+                        if own_body or response.status in (401, 403, 404, 405):
+                            raise UserError(f"the search server {self._url} {error_text}")
+                        raise ToolError(f"the search failed: {error_text}")
             except TimeoutError:
-                trouble = f"gave no answer within {self._limit_s:g} s"
+                error_text = f"gave no answer within {self._limit_s:g} s"
             except (aiohttp.ClientError, OSError, ValueError) as error:
-                trouble = f"cannot be asked: {type(error).__name__}: {error}"
+                error_text = f"cannot be reached: {type(error).__name__}: {error}"
             wait = random.uniform(0, min(_BACKOFF_S * 2**tried, _BACKOFF_MOST_S)) + 0.01
             if tried == self._max_retries or time.monotonic() + wait > until:
                 break
             await asyncio.sleep(wait)
-        raise InfrastructureFailure(f"the search server {self._url} {trouble} (tried {tried + 1} times)")
+        raise InfrastructureFailure(f"the search server {self._url} {error_text} (tried {tried + 1} times)")
 
 
-def _retrieved(url: str, told: Any, asked: int) -> list[list[str]]:
+def _retrieved(url: str, answer: Any, queries: int) -> list[list[str]]:
     """`{"result": [[{"document": {"contents": …}, "score": …}, …], …]}`, a list for each query."""
-    result = told.get("result") if isinstance(told, dict) else None
-    if not isinstance(result, list) or len(result) != asked:
+    result = answer.get("result") if isinstance(answer, dict) else None
+    if not isinstance(result, list) or len(result) != queries:
         raise InfrastructureFailure(
-            f"the search server {url}: {asked} queries were sent, the answer has no list of {asked} results"
+            f"the search server {url}: {queries} queries were sent; the answer is not a list of {queries}"
         )
     return [[_document(item) for item in one] for one in result]
 
@@ -156,17 +156,17 @@ def _document(item: Any) -> str:
 
 
 def _filled(template: Any, values: Mapping[str, Any]) -> Any:
-    """`{name}` replaced everywhere; one that stands alone keeps its type, so `{topk}` is a number."""
+    """The template with `{name}` replaced. A field that stands alone keeps its type: `{topk}` is a number."""
     if isinstance(template, Mapping):
         return {key: _filled(item, values) for key, item in template.items()}
     if isinstance(template, list):
         return [_filled(item, values) for item in template]
     if not isinstance(template, str):
         return template
-    alone = _PLACE.fullmatch(template)
+    alone = _FIELD.fullmatch(template)
     if alone and not isinstance(_at(values, alone[1]), str | None):
         return _at(values, alone[1])
-    return _PLACE.sub(lambda place: str(_at(values, place[1]) or ""), template)
+    return _FIELD.sub(lambda place: str(_at(values, place[1]) or ""), template)
 
 
 def _at(tree: Any, path: str) -> Any:

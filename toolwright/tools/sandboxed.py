@@ -1,4 +1,4 @@
-"""What tools that run code have in common: where their sandbox is, and how a run reads in words."""
+"""The base of tools that run code: their sandbox, and the text of a result."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PATIENCE_S = 60.0  # beyond the code's own time: the queue of a busy server, and one that is restarted
+_PATIENCE_S = 60.0  # beyond the code's own time: for the queue of a busy server, or its restart
 _LINGER_S = 0.01
-_LONGEST_CODE = 1 << 18  # characters; so that a whole batch stays far below what a server takes
+_LONGEST_CODE = 1 << 18  # characters; a whole batch stays far below the limit of a server
 _LONGEST_INPUT = 1 << 20
-_LINES_SHOWN = 30  # of an error
+_ERROR_LINES = 30  # of an error
 
 
 class SandboxTool:
-    """A client of a sandbox server, made in the loop that uses it."""
+    """Calls a sandbox server. Created in the loop that uses it."""
 
-    keeps_time = (
-        True  # the server ends code that overruns; when the server itself is late, nobody is to blame
-    )
+    keeps_time = True  # the server ends slow code; a late server is not the code's fault
 
     def __init__(
         self,
@@ -53,8 +51,7 @@ class SandboxTool:
             self._urls,
             token=token,
             batch_size=batch_size,
-            # How long a call may wait for others is a bound, and none needs to wait for seconds: attempts
-            # that call at the same moment share a batch, and a lone call goes out at once.
+            # Attempts that call at the same moment share a batch. No call needs to wait for seconds.
             batch_timeout_seconds=min(batch_timeout_seconds, _LINGER_S),
             concurrency=concurrency,
             request_interval=request_interval,
@@ -71,40 +68,41 @@ class SandboxTool:
         await self._client.close()
 
     async def _run(self, code: str, stdin: str) -> str:
-        """One run that leaves nothing behind."""
-        wishes: dict[str, Any] = {
+        """Runs a program that leaves nothing behind."""
+        options: dict[str, Any] = {
             "stdin": sendable(stdin, "input", _LONGEST_INPUT),
             "timeout_s": self._code_s,
         }
         if self._memory_mb is not None:
-            wishes["memory_mb"] = self._memory_mb
-        result = await self._named(self._client.run(sendable(code, "code", _LONGEST_CODE), **wishes))
+            options["memory_mb"] = self._memory_mb
+        result = await self._with_server_name(
+            self._client.run(sendable(code, "code", _LONGEST_CODE), **options)
+        )
         if result.status == "error" and result.exit_code is None and result.reason:
-            # Refused before it ran, for the limits that were asked for.
-            raise UserError(f"the sandbox ({self._servers_shown}) refuses the run: {result.reason}")
-        return self._told(result, silent="(no output; print what you want to see)")
+            # Refused before it ran, because of its limits.
+            raise UserError(f"the sandbox ({self._server_names}) refuses the run: {result.reason}")
+        return self._text(result, silent="(no output; print what you want to see)")
 
-    async def _named(self, call: Awaitable[T]) -> T:
-        """A failure of infrastructure says which server it was."""
+    async def _with_server_name(self, call: Awaitable[T]) -> T:
+        """Adds the name of the server to an infrastructure failure."""
         try:
             return await call
         except InfrastructureFailure as error:
             if any(url in str(error) for url in self._urls):
                 raise
-            raise type(error)(f"sandbox {self._servers_shown}: {error}") from error
+            raise type(error)(f"sandbox {self._server_names}: {error}") from error
 
     @property
-    def _servers_shown(self) -> str:
+    def _server_names(self) -> str:
         return ", ".join(self._urls)
 
-    def _told(self, result: ExecutionResult, *, silent: str, note: str = "") -> str:
-        """The run as a notebook would show it; one that went wrong is raised, in the same words."""
+    def _text(self, result: ExecutionResult, *, silent: str, note: str = "") -> str:
+        """The result as a notebook shows it. A run that failed is raised, with the same text."""
         parts = [result.stdout.rstrip("\n"), result.value or "", _last_lines(result.stderr)]
         parts.append("(some of the output was too long and is left out)" if result.truncated else "")
         if result.status == "timeout":
-            taken = min(
-                self._code_s, round(result.duration_s) or self._code_s
-            )  # the server's limit may be lower
+            # The server's limit may be lower.
+            taken = min(self._code_s, round(result.duration_s) or self._code_s)
             parts.append(f"TimeoutError: the code took longer than {taken:g} s and was stopped")
         elif result.status == "memory":
             limit = f"the {self._memory_mb} MB" if self._memory_mb else "the memory"
@@ -122,7 +120,7 @@ class SandboxTool:
 
 
 def sendable(text: str, what: str, longest: int) -> str:
-    """Text of a size that a request can carry: a larger one would fail the batch that it shares."""
+    """The text, if a request can carry it: a larger one would fail the batch that it shares."""
     if len(text) > longest:
         raise ToolError(f"the {what} is too long: {len(text)} characters, at most {longest} are taken")
     return text
@@ -146,5 +144,5 @@ def _servers(
 
 def _last_lines(stderr: str) -> str:
     lines = stderr.rstrip("\n").splitlines()
-    kept = lines[-_LINES_SHOWN:]
+    kept = lines[-_ERROR_LINES:]
     return "\n".join(["…", *kept] if len(kept) < len(lines) else kept)

@@ -1,4 +1,4 @@
-"""Which tools a run has: the three ways to say it made one, and a sandbox started where none is named."""
+"""The tool settings of a run: three places merged into one, and a sandbox started if none is named."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 Settings = dict[str, dict[str, Any]]
 
 # Any of these says where a sandbox server is.
-_WHERE = ("url", "urls", "host_addr", "host_port")
+_URL_KEYS = ("url", "urls", "host_addr", "host_port")
 
 
 def settings_of(config: schema.Config | Mapping[str, Any]) -> Settings:
-    """Inline `tools`, the file of `tool_config_path` and the one of `rollout.tool_config_path` together."""
-    tree = config if isinstance(config, Mapping) else config.model_dump(include=_SAYING)
+    """Merges inline `tools`, the file of `tool_config_path` and the one of `rollout.tool_config_path`."""
+    tree = config if isinstance(config, Mapping) else config.model_dump(include=_TOOL_KEYS)
     tree = _container(tree)
     rollout = _container(tree.get("rollout") or {})
     ways = {"tools": _absolute(plain(tree.get("tools"), "tools"), Path.cwd())}
@@ -35,16 +35,16 @@ def settings_of(config: schema.Config | Mapping[str, Any]) -> Settings:
         if path:
             ways[f"{key}={path}"] = _from_file(key, str(path))
     merged: Settings = {}
-    stated: dict[str, str] = {}
+    origin: dict[str, str] = {}
     for way, settings in ways.items():
         for label, own in settings.items():
             if label in merged and merged[label] != own:
-                raise UserError(f"tool {label!r} is set in two ways that differ: {stated[label]} and {way}")
-            merged[label], stated[label] = own, way
+                raise UserError(f"tool {label!r} is set in two ways that differ: {origin[label]} and {way}")
+            merged[label], origin[label] = own, way
     return merged
 
 
-_SAYING: Any = {"tools": True, "tool_config_path": True, "rollout": {"tool_config_path"}}
+_TOOL_KEYS: Any = {"tools": True, "tool_config_path": True, "rollout": {"tool_config_path"}}
 
 
 def plain(tools: Any, where: str) -> Settings:
@@ -58,10 +58,10 @@ def plain(tools: Any, where: str) -> Settings:
         raise UserError(f"{where}: expected tools by name with their settings, found {block!r:.100}")
     settings: Settings = {}
     for label, own in block.items():
-        given = _container(own)
-        if not isinstance(given, Mapping):
-            raise UserError(f"{where}.{label}: expected a block of settings, found {given!r:.100}")
-        settings[str(label)] = {str(key): value for key, value in given.items()}
+        values = _container(own)
+        if not isinstance(values, Mapping):
+            raise UserError(f"{where}.{label}: expected a block of settings, found {values!r:.100}")
+        settings[str(label)] = {str(key): value for key, value in values.items()}
     return settings
 
 
@@ -69,24 +69,28 @@ def plain(tools: Any, where: str) -> Settings:
 def served(
     settings: Mapping[str, Mapping[str, Any]], *, died: Callable[[str], None] = log.warning
 ) -> Iterator[Settings]:
-    """The settings with a URL wherever a sandbox is needed; one is started for the block if none is named,
-    and started again when it dies, of which `died` is told."""
+    """The settings with a URL for each tool that needs a sandbox.
+
+    If none is named, a sandbox is started for the block, and again if it dies; then `died` is called.
+    """
     whole = {label: dict(own) for label, own in settings.items()}
-    homeless = [label for label, own in whole.items() if _wants_sandbox(label, own)]
-    if not homeless:
+    without_server = [label for label, own in whole.items() if _needs_sandbox(label, own)]
+    if not without_server:
         yield whole
         return
     from toolwright.sandbox.local import lasting_server
 
     with lasting_server(died=died) as url:
-        for label in homeless:
+        for label in without_server:
             whole[label]["url"] = url
         yield whole
 
 
 def sandbox_in(settings: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """The sandbox that these tools use, for a scorer that needs one as well. Not one that may be of another
-    make, nor one that asks for a token: that is the tool's."""
+    """The URL of the sandbox of these tools, for a scorer that needs one too.
+
+    A server that may not be ours is not taken, nor one with a token, which belongs to the tool.
+    """
     for label, own in settings.items():
         path = own.get("path") or label
         known = ":" not in path and path in TOOLS.names()
@@ -97,11 +101,11 @@ def sandbox_in(settings: Mapping[str, Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _wants_sandbox(label: str, own: Mapping[str, Any]) -> bool:
+def _needs_sandbox(label: str, own: Mapping[str, Any]) -> bool:
     path = own.get("path") or label
     if ":" not in path and path not in TOOLS.names():
-        return False  # the toolbox says what is wrong with it
-    return "sandbox" in TOOLS.get(path).needs and not any(own.get(key) for key in _WHERE)
+        return False  # the toolbox reports the error
+    return "sandbox" in TOOLS.get(path).needs and not any(own.get(key) for key in _URL_KEYS)
 
 
 def _from_file(key: str, path: str) -> Settings:
@@ -115,14 +119,14 @@ def _from_file(key: str, path: str) -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{key}={path}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{key}={path}: is no YAML: {error}") from None
+        raise UserError(f"{key}={path}: is not YAML: {error}") from None
     if not isinstance(tree, Mapping) or "tools" not in tree:
         raise UserError(f"{key}={path}: expected a block `tools:`")
     return _absolute(plain(tree["tools"], f"{path}: tools"), file.resolve().parent)
 
 
 def _absolute(settings: Settings, folder: Path) -> Settings:
-    """Files named relative to where they are named, so that a worker elsewhere finds them."""
+    """Makes file names absolute, relative to the file that names them, so that workers find them."""
     for label, own in settings.items():
         where, colon, name = str(own.get("path") or "").rpartition(":")
         if colon and where.endswith(".py"):
@@ -140,14 +144,14 @@ def _near(file: str, folder: Path) -> Path:
 
 
 def _files_of(path: str) -> tuple[str, ...]:
-    """The settings of a built-in tool that name files; a tool of the user's is not imported for it."""
+    """The settings of a built-in tool that name files. A user's tool is not imported for this."""
     if ":" in path or path not in TOOLS.names():
         return ()
     return tuple(getattr(TOOLS.get(path).target, "files", ()))
 
 
 def _container(value: Any) -> Any:
-    """Plain containers of OmegaConf's; `omegaconf` is not imported for those who do not use it."""
+    """OmegaConf's containers as plain ones. Imports `omegaconf` only if the value is one."""
     if type(value).__module__.startswith("omegaconf"):
         from omegaconf import OmegaConf
 

@@ -1,4 +1,4 @@
-"""A callable's parameters as the policy sees them: a JSON schema, and arguments held to it."""
+"""The parameters of a callable as the policy sees them: a JSON schema, and a check of arguments."""
 
 from __future__ import annotations
 
@@ -8,62 +8,61 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
-from toolwright.tools import docstring
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
-ATTEMPT = "attempt"  # a keyword-only parameter of this name is filled in, not asked of the policy
-_TOLD = 5  # of many things wrong with a call, the policy is told so many
+ATTEMPT = (
+    "attempt"  # a keyword-only parameter of this name gets the id of the attempt; the policy does not see it
+)
+_MOST_ERRORS = 5  # of one call that the policy sees
 
 
 class BadArguments(Exception):
-    """What the policy passed does not fit; the message is for the policy."""
+    """The arguments do not fit. The message is for the policy."""
 
 
 class Signature:
-    """What a function, or an object's `__call__`, takes."""
+    """The parameters of a function, or of an object's `__call__`."""
 
     def __init__(self, name: str, target: Callable[..., Any], *, doc: str | None = None) -> None:
-        self.wants_attempt = False
-        words = docstring.read(doc if doc is not None else inspect.getdoc(target))
-        self.description = words.summary
-        said = {**docstring.read(inspect.getdoc(target)).parameters, **words.parameters}
-        self._model = self._modelled(name, target, said)
+        self.takes_attempt = False
+        self.description, parameters = _documented(doc if doc is not None else inspect.getdoc(target))
+        self._model = self._modelled(name, target, {**_documented(inspect.getdoc(target))[1], **parameters})
 
     @property
     def schema(self) -> dict[str, Any]:
-        """As OpenAI's `parameters`."""
+        """The schema in the form of OpenAI's `parameters`."""
         schema = _plain(self._model.model_json_schema(by_alias=True))
         return {"type": "object", "properties": {}, "required": [], **schema}
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them. "5" is taken for 5, and JSON text for what it says."""
+        """The arguments with the types of the function. Converts "5" to 5, and JSON text to its value."""
         from pydantic import ValidationError
 
         try:
-            return self._taken(self._model.model_validate(dict(arguments)))
+            return self._arguments(self._model.model_validate(dict(arguments)))
         except ValidationError as error:
             wrong = {str(one["loc"][0]) for one in error.errors(include_url=False) if one["loc"]}
             parsed = {key: _parsed(value) if key in wrong else value for key, value in arguments.items()}
             if parsed != dict(arguments):
                 try:
-                    return self._taken(self._model.model_validate(parsed))
+                    return self._arguments(self._model.model_validate(parsed))
                 except ValidationError:
                     pass
-            raise BadArguments(self._complaint(error)) from None
+            raise BadArguments(self._explanation(error)) from None
 
-    def _taken(self, model: BaseModel) -> dict[str, Any]:
-        named = {field: info.alias or field for field, info in type(model).model_fields.items()}
-        given = {
-            alias: getattr(model, field) for field, alias in named.items() if field in model.model_fields_set
+    def _arguments(self, model: BaseModel) -> dict[str, Any]:
+        names = {field: info.alias or field for field, info in type(model).model_fields.items()}
+        passed = {
+            name: getattr(model, field) for field, name in names.items() if field in model.model_fields_set
         }
-        return {**given, **(model.model_extra or {})}
+        return {**passed, **(model.model_extra or {})}
 
-    def _complaint(self, error: ValidationError) -> str:
+    def _explanation(self, error: ValidationError) -> str:
         known = [info.alias or field for field, info in self._model.model_fields.items()]
         lines = []
-        for one in error.errors(include_url=False)[:_TOLD]:
+        for one in error.errors(include_url=False)[:_MOST_ERRORS]:
             where = ".".join(str(part) for part in one["loc"])[:200]
             if one["type"] == "extra_forbidden":
                 hint = nearest(where, known) if known else "it takes none"
@@ -74,14 +73,14 @@ class Signature:
                 lines.append(f"{where}: {one['msg'][:200]}")
         return "; ".join(lines)
 
-    def _modelled(self, name: str, target: Callable[..., Any], said: dict[str, str]) -> type[BaseModel]:
+    def _modelled(self, name: str, target: Callable[..., Any], documented: dict[str, str]) -> type[BaseModel]:
         from pydantic import ConfigDict, Field, create_model
 
         fields: dict[str, Any] = {}
         extra = "forbid"
         for parameter in _signature(name, target).parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and parameter.name == ATTEMPT:
-                self.wants_attempt = True
+                self.takes_attempt = True
             elif parameter.kind is parameter.VAR_KEYWORD:
                 extra = "allow"
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
@@ -92,11 +91,11 @@ class Signature:
             elif parameter.annotation is parameter.empty:
                 raise UserError(
                     f"tool {name!r}: its parameter {parameter.name!r} has no type; "
-                    f"write {parameter.name}: str or whatever it is, the policy is told so"
+                    f"annotate it, as in {parameter.name}: str; the policy sees the type"
                 )
             else:
                 default = ... if parameter.default is parameter.empty else parameter.default
-                about = said.get(parameter.name)
+                about = documented.get(parameter.name)
                 # By alias, because a parameter may be called `json` or `model_config`, a field may not.
                 place = Field(default, alias=parameter.name, description=about)
                 fields[f"p{len(fields)}"] = (parameter.annotation, place)
@@ -109,12 +108,27 @@ class Signature:
         try:
             model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
             model.model_json_schema(by_alias=True)
-        except Exception as error:  # pydantic has many ways to say that a type has no JSON form
+        except Exception as error:  # pydantic raises many kinds of errors for types without a JSON form
             reason = str(error).splitlines()[0]
             raise UserError(
                 f"tool {name!r}: a parameter has a type that JSON cannot carry: {reason}"
             ) from None
         return model
+
+
+def _documented(text: str | None) -> tuple[str, dict[str, str]]:
+    """The description in a docstring, and that of each parameter."""
+    from docstring_parser import ParseError, parse
+
+    text = inspect.cleandoc(text or "")
+    try:
+        parsed = parse(text)
+    except ParseError:
+        return text, {}
+    parameters = {
+        one.arg_name.lstrip("*"): " ".join((one.description or "").split()) for one in parsed.params
+    }
+    return (parsed.description or "").strip(), parameters
 
 
 def _signature(name: str, target: Callable[..., Any]) -> inspect.Signature:
@@ -130,7 +144,7 @@ def _signature(name: str, target: Callable[..., Any]) -> inspect.Signature:
 
 
 def _parsed(value: Any) -> Any:
-    """Text as the JSON that it may be: formats without types pass everything as text."""
+    """The JSON value of a text, if it is JSON: formats without types pass everything as text."""
     if not isinstance(value, str):
         return value
     try:
@@ -140,7 +154,7 @@ def _parsed(value: Any) -> Any:
 
 
 def _plain(schema: Any) -> Any:
-    """Without what only a validator wants: titles, and `null` beside the one type that counts."""
+    """The schema without what only a validator needs: titles, and `null` beside a single type."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):

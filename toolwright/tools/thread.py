@@ -1,4 +1,4 @@
-"""A blocking function in a thread of its own, so that one that hangs keeps no one else waiting."""
+"""Runs a blocking function in a thread of its own, so that one that hangs holds up nobody else."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 
 async def in_thread(name: str, function: Callable[[], Any]) -> Any:
-    """Its result. Nobody can end a thread: one that is given up lives on, as a daemon, and is not heard.
+    """The result of the function. A thread cannot be ended: if it is abandoned, it goes on as a daemon.
 
-    A pool would be full as soon as a few functions hang; a thread costs little beside a tool call.
+    `asyncio.to_thread` has a pool, which is full as soon as a few functions hang. A thread is cheap compared
+    to a tool call.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
@@ -33,11 +34,11 @@ async def in_thread(name: str, function: Callable[[], Any]) -> Any:
         try:
             result = context.run(function)
         except (StopIteration, SystemExit, KeyboardInterrupt) as special:
-            # A future refuses the first, and the others would end the event loop.
+            # A future refuses StopIteration, and the others would end the event loop.
             error = RuntimeError(f"{type(special).__name__}: {special}")
         except BaseException as raised:
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=work, name=f"tool {name}", daemon=True).start()

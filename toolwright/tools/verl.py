@@ -1,4 +1,4 @@
-"""verl's tool files: a list of classes with their configuration, read as the tools that do the same here."""
+"""Reads verl's tool files: a list of classes with their configuration becomes the matching tools here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolwright.failures import UserError
 
 Settings = dict[str, dict[str, Any]]
 
-# verl's key: ours. What is not listed is an error, and what has no meaning here is None.
+# verl's key: ours. None has no meaning here; a key that is not listed is an error.
 _SANDBOX = {
     "sandbox_fusion_url": "url",
     "num_workers": "concurrency",
@@ -89,10 +89,10 @@ def _by_class(entry: Mapping[str, Any], place: str) -> Settings:
             own[str(keys[key])] = value
     if path == "python" and "url" in own:
         own["url"] = str(own["url"]).rstrip("/").removesuffix("/run_code")
-    told = (entry.get("tool_schema") or {}).get("function") or {}
-    if told.get("description"):
-        own["description"] = told["description"]
-    return {str(told.get("name") or path): own}
+    function = (entry.get("tool_schema") or {}).get("function") or {}
+    if function.get("description"):
+        own["description"] = function["description"]
+    return {str(function.get("name") or path): own}
 
 
 def _mcp(entry: Mapping[str, Any], place: str) -> Settings:

@@ -1,1 +1,1 @@
-"""What our HTTP servers share: an address, bare ASGI, and an orderly end."""
+"""What our HTTP servers share: bare ASGI, checks on callers and connections, metrics, an orderly end."""

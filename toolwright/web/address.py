@@ -1,4 +1,4 @@
-"""Where a server listens, and who may call it there."""
+"""The address that a server listens on."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_who_may_call(host: str, token: str | None, variable: str) -> None:
-    """A server that others can reach must know its callers; `variable` may hold the token."""
+def require_token(host: str, token: str | None, variable: str) -> None:
+    """Refuses to serve other machines without a token; `variable` is the environment variable for it."""
     if not is_loopback(host) and not token:
         raise UserError(
-            f"{host} can be reached from other machines: give a token with --token or in {variable}, "
+            f"other machines can reach {host}: set a token with --token or in {variable}, "
             f"or serve on 127.0.0.1"
         )
 
 
 def bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((host, port))
+        listener.bind((host, port))
     except (OSError, OverflowError) as error:
-        listening.close()
+        listener.close()
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"cannot listen on {host}:{port}: {reason}") from None
-    listening.listen(2048)  # callers may come as soon as the address is announced
-    return listening
+    listener.listen(2048)  # clients may connect as soon as the address is announced
+    return listener
 
 
-def url_of(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed: it carries about a third more calls."""
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """An event loop of uvloop if it is installed: it answers about a third more calls."""
     try:
         import uvloop
     except ImportError:

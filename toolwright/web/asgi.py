@@ -1,4 +1,4 @@
-"""Bare ASGI: a request's headers, a reply, and a caller who leaves."""
+"""Bare ASGI: the headers of a request, a reply, and a client that hangs up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JSON = b"application/json"
 
 @dataclass
 class HttpReply:
-    """What goes back."""
+    """A whole response."""
 
     body: bytes
     code: int = 200
@@ -25,13 +25,13 @@ class HttpReply:
     headers: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
-def header(scope: Scope, wanted: bytes) -> bytes:
-    return next((value for name, value in scope["headers"] if name == wanted), b"")
+def header(scope: Scope, name: bytes) -> bytes:
+    return next((value for key, value in scope["headers"] if key == name), b"")
 
 
-def same(given: bytes, token: str) -> bool:
-    """Whether that is the token, in a time that tells nothing."""
-    return hmac.compare_digest(given, token.encode())
+def is_token(text: bytes, token: str) -> bool:
+    """Compares in constant time, so that the time tells nothing about the token."""
+    return hmac.compare_digest(text, token.encode())
 
 
 async def send_reply(send: Send, reply: HttpReply, *, head: bool = False) -> None:
@@ -44,27 +44,42 @@ async def send_reply(send: Send, reply: HttpReply, *, head: bool = False) -> Non
     await send({"type": "http.response.body", "body": b"" if head else reply.body})
 
 
-class Gone:
-    """Notices that the caller has left, and cancels the work for them; after a while, because most calls are
-    over before it is worth it."""
+class ClientDisconnected(Exception):
+    """The client hung up before it had its answer."""
 
-    def __init__(self, receive: Receive, task: asyncio.Task[Any], *, after_s: float) -> None:
-        self.left = False
-        self._receive = receive
-        self._task = task
+
+class ClientWatch:
+    """Cancels the block that it guards when the client hangs up, and raises `ClientDisconnected` instead.
+
+    It starts to look after `after_s`: most calls end sooner, and looking costs a task.
+    """
+
+    def __init__(self, receive: Receive, *, after_s: float) -> None:
+        self._receive, self._after_s = receive, after_s
+        self._left = False
+        self._task: asyncio.Task[Any] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(after_s, self._begin)
 
-    def _begin(self) -> None:
-        self._watch = asyncio.get_running_loop().create_task(self._look())
+    def __enter__(self) -> ClientWatch:
+        self._task = asyncio.current_task()
+        self._timer = asyncio.get_running_loop().call_later(self._after_s, self._start)
+        return self
 
-    async def _look(self) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
+        self._timer.cancel()
+        if self._watch is not None and not self._left:
+            self._watch.cancel()
+        if self._left and kind is asyncio.CancelledError:
+            assert self._task is not None
+            self._task.uncancel()
+            raise ClientDisconnected from None
+
+    def _start(self) -> None:
+        self._watch = asyncio.get_running_loop().create_task(self._wait_for_disconnect())
+
+    async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.left = True
+        self._left = True
+        assert self._task is not None
         self._task.cancel()
-
-    def forget(self) -> None:
-        self._timer.cancel()
-        if self._watch is not None and not self.left:
-            self._watch.cancel()

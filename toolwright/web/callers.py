@@ -1,9 +1,9 @@
-"""Who may call a server: by which names, from which web pages, with which token.
+"""Which requests a server accepts: by host name, by the web page that sends them, and by token.
 
-A browser lets any page send requests to 127.0.0.1, and a page whose name is pointed at 127.0.0.1 reads the
-answers too. Three things a page cannot forge, and those are checked: `Host`, the name in the URL that it
-asked for; `Origin` and `Sec-Fetch-Site`, which say where the page came from; and the content type of a body,
-because a page of another site may not send JSON without asking first.
+Any web page can send requests to 127.0.0.1, and a page whose name resolves to 127.0.0.1 can also read the
+answers. A page cannot forge three things, so these are checked: `Host`, the name in its URL; `Origin` and
+`Sec-Fetch-Site`, which say where the page came from; and the content type of a body, because a page of
+another site must ask (preflight) before it sends JSON.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from toolwright.web.address import is_loopback
-from toolwright.web.asgi import JSON, HttpReply, Scope, Send, same
+from toolwright.web.asgi import JSON, HttpReply, Scope, Send, is_token
 
-OPEN_TO_ALL = "/health"
+HEALTH_PATH = "/health"
 
 
 class RequestRefused(Exception):
-    """This request is not answered; `status` and the text say why and what would help."""
+    """A request that is refused with `status`. The text says why, and what would help."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -30,9 +30,9 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True)
 class Callers:
-    """Those who may call a server at the address `bound`.
+    """Who may call a server that is bound to the address `bound`.
 
-    `hosts` are further names for it; `origins` are other sites whose pages may call it.
+    `hosts` are further names of the server; `origins` are other sites whose pages may call it.
     """
 
     bound: str = "127.0.0.1"
@@ -41,36 +41,36 @@ class Callers:
     origins: tuple[str, ...] = ()
 
     def check(self, scope: Scope) -> HttpReply | None:
-        """Raises `Refused`, or lets a request pass; a browser that asks first gets its whole answer here."""
-        if scope["path"] == OPEN_TO_ALL:
+        """Raises `RequestRefused`, or returns None. A browser's preflight gets its whole answer from here."""
+        if scope["path"] == HEALTH_PATH:
             return None
         headers = dict(scope["headers"])
         self._check_host(headers.get(b"host", b"").decode("latin-1"))
         self._check_page(scope["method"], headers)
         if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
             return _PREFLIGHT
-        if self.token is not None and not same(_shown(headers), self.token):
-            raise RequestRefused(401, "this server wants a token")
+        if self.token is not None and not is_token(_token_in(headers), self.token):
+            raise RequestRefused(401, "this server needs a token")
         if scope["method"] == "POST":
             _check_content_type(headers.get(b"content-type", b""))
         return None
 
-    def shared(self, scope: Scope, send: Send) -> Send:
-        """Tells the browser, with every answer, that a page of an allowed origin may read it."""
+    def with_cors(self, scope: Scope, send: Send) -> Send:
+        """Adds the headers that let a page of an allowed origin read the answer."""
         origin = dict(scope["headers"]).get(b"origin") if self.origins else None
         if origin is None or origin.decode("latin-1") not in self.origins:
             return send
 
-        async def send_shared(message: dict[str, object]) -> None:
+        async def send_with_headers(message: dict[str, object]) -> None:
             if message["type"] == "http.response.start":
-                said = [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
-                message = {**message, "headers": [*message["headers"], *said]}  # type: ignore[misc]
+                allowed = [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
+                message = {**message, "headers": [*message["headers"], *allowed]}  # type: ignore[misc]
             await send(message)
 
-        return send_shared
+        return send_with_headers
 
     def _check_host(self, host: str) -> None:
-        if not _answers_to(host, self.bound, self.hosts):
+        if not _is_own_name(host, self.bound, self.hosts):
             raise RequestRefused(
                 421,
                 f"this server does not answer to the name {_name_in(host)[:200]!r}: call it by its address, "
@@ -93,25 +93,25 @@ class Callers:
                 raise RequestRefused(403, "a web page of another site may not call this server")
 
 
-@lru_cache(maxsize=256)  # every call is asked this, and reading an address takes longer than all other checks
-def _answers_to(host: str, bound: str, hosts: tuple[str, ...]) -> bool:
+@lru_cache(maxsize=256)  # checked with every call; parsing an address takes longer than all other checks
+def _is_own_name(host: str, bound: str, hosts: tuple[str, ...]) -> bool:
     name = _name_in(host)
     if name in ("localhost", bound.lower(), *hosts) or is_loopback(name):
         return True
-    # An address cannot be pointed elsewhere as a name can. Behind a port that is passed on, such as a
+    # An address, unlike a name, cannot be made to resolve elsewhere. Behind a forwarded port, such as a
     # container's, it need not be one of this machine's own.
     return not is_loopback(bound) and (_is_address(name) or name == socket.gethostname().lower())
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that name further callers."""
+    """Adds the options that allow further hosts and origins."""
     parser.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
-        help="a further name that callers call this server by, such as a proxy's; may be given again",
+        help="another name of this server, such as a proxy's; repeat it for several",
     )  # fmt: skip
     parser.add_argument(
         "--allow-origin", action="append", default=[], metavar="URL",
-        help="web pages that may call it, as https://example.org; may be given again",
+        help="a site whose web pages may call it, as https://example.org; repeat it for several",
     )  # fmt: skip
 
 
@@ -135,15 +135,15 @@ _PREFLIGHT = HttpReply(
 )
 
 
-def _shown(headers: dict[bytes, bytes]) -> bytes:
-    """The token that a caller shows; the SDKs show their keys in different headers."""
-    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-    bearer = given.strip() if scheme.lower() == b"bearer" else b""
+def _token_in(headers: dict[bytes, bytes]) -> bytes:
+    """The token of a request. SDKs send their keys in different headers."""
+    scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+    bearer = credentials.strip() if scheme.lower() == b"bearer" else b""
     return bearer or headers.get(b"x-api-key", b"")
 
 
-def _check_content_type(given: bytes) -> None:
-    kind = given.partition(b";")[0].strip().lower()
+def _check_content_type(value: bytes) -> None:
+    kind = value.partition(b";")[0].strip().lower()
     if kind != JSON:
         found = f"it is {kind.decode('latin-1')[:100]!r}" if kind else "there is none"
         raise RequestRefused(415, f"send JSON with the header content-type: application/json; {found}")

@@ -1,4 +1,4 @@
-"""Serving: a socket, an application behind it, and an end that finishes what was begun."""
+"""Serves an application on a socket, and finishes the requests under way before it ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolwright.web.connections import ConnectionLimits, Connections
 
 
 class Application(Protocol):
-    """`draining` turns new work away while the old is finished."""
+    """An ASGI application. `draining` makes it refuse new work while old work is finished."""
 
     draining: bool
 
@@ -25,35 +25,37 @@ class Application(Protocol):
 
 
 async def serve(
-    app: Application, listening: socket.socket, *, drain_s: float, said: Callable[[], None]
+    app: Application, listener: socket.socket, *, drain_s: float, on_start: Callable[[], None]
 ) -> None:
-    """Until SIGTERM or SIGINT: then no new work, and the old is finished. `said` is called when it begins."""
+    """Serves until SIGTERM or SIGINT, then finishes the requests under way for at most `drain_s`."""
     limits = ConnectionLimits()
     limits.raise_open_files()
     server = _server(app, drain_s, limits)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
-        server.force_exit = app.draining  # asked twice: without waiting for what is under way
+        server.force_exit = app.draining  # a second signal does not wait for requests under way
         app.draining = server.should_exit = True
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    said()
-    await server.serve(sockets=[listening])
+    on_start()
+    await server.serve(sockets=[listener])
 
 
 @contextlib.asynccontextmanager
-async def hosted(
+async def serve_in_background(
     app: Application, *, drain_s: float = 5.0, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[str]:
-    """On a free port of the loopback for as long as a block lasts, beside what else this loop does; gives the
-    URL. Signals stay whose they were."""
-    with address.bind("127.0.0.1", 0) as listening:
+    """Serves on a free port of the loopback while the block runs, in the same loop, and gives the URL.
+
+    Signal handlers stay as they are.
+    """
+    with address.bind("127.0.0.1", 0) as listener:
         server = _server(app, drain_s, limits or ConnectionLimits())
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            yield address.url_of(listening)
+            yield address.url_of(listener)
         finally:
             app.draining = server.should_exit = True
             await serving
@@ -76,7 +78,7 @@ def _server(app: Application, drain_s: float, limits: ConnectionLimits) -> _Serv
 
 
 class _Server(uvicorn.Server):
-    """Signals are the caller's: a first one drains, whoever sent it."""
+    """Leaves signal handlers to the caller."""
 
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
         return contextlib.nullcontext()

@@ -107,7 +107,9 @@ async def served(
     )
     model = LocalModel(NAME, engine, tokenizer, formats.build("auto", {}, tokenizer))
     try:
-        async with serving.hosted(ServeApp(ModelService(model, queue_limit=4 * samples), Callers())) as url:
+        async with serving.serve_in_background(
+            ServeApp(ModelService(model, queue_limit=4 * samples), Callers())
+        ) as url:
             settings = ChatSettings(
                 provider="openai",
                 model=NAME,

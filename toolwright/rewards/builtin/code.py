@@ -17,10 +17,10 @@ from toolwright.rewards.programs import tests_of
 if TYPE_CHECKING:
     from toolwright.sandbox.client import Client
 
-LONGEST = 1 << 18  # no answer to these tasks is longer; the sandbox takes more, but not every one of a batch
-UNTIL_THE_LIMIT = 1_000_000  # tries: a server that comes back within reward.timeout_s is waited for
+LONGEST = 1 << 18  # characters; no answer to these tasks is longer
+UNTIL_THE_LIMIT = 1_000_000  # retries: a server that comes back within reward.timeout_s is waited for
 OPEN_LIMIT_S = 10.0
-_SAYS_NOTHING = ("queue:", "worker:", "the server is stopping")
+_UNJUDGED = ("queue:", "worker:", "the server is stopping")
 
 
 @SCORERS.register(
@@ -35,7 +35,7 @@ _SAYS_NOTHING = ("queue:", "worker:", "the server is stopping")
     "taco",
 )
 class Code:
-    """1 if every test passes, else 0; `passed` is the share that does, and the score with `partial`."""
+    """1 if every test passes, else 0. `passed` is the share of tests passed; with `partial`, the score."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class Code:
         token_env: str | None = None,
     ) -> None:
         self._limit_s, self._url = limit_s, sandbox_url
-        self._wishes = {"timeout_s": timeout_s, "memory_mb": memory_mb}
+        self._limits = {"timeout_s": timeout_s, "memory_mb": memory_mb}
         self._partial = partial
         self._token = os.environ.get(token_env) if token_env else None
-        self._places = asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(concurrency)
         self._own = contextlib.ExitStack()
         self._client: Client | None = None
 
@@ -60,7 +60,7 @@ class Code:
         tests_of(item["ground_truth"])
 
     async def open(self) -> None:
-        """Asks the server whether it is there."""
+        """Checks that the server answers."""
         await self._connected().run("", timeout=min(self._limit_s, OPEN_LIMIT_S))
 
     async def judge(self, item: Item) -> dict[str, float]:
@@ -69,15 +69,15 @@ class Code:
             return {"score": 0.0, "acc": 0.0, "passed": 0.0}
         client = self._connected()
         request = tests.request(item)
-        async with self._places:  # the limit is of the run, not of the wait for those before it
-            told = await client.judge(**{**request, **self._wishes}, timeout=self._limit_s)
-        verdicts: list[dict[str, Any]] = told["verdicts"]
-        lost = [v["reason"] for v in verdicts if v.get("reason", "").startswith(_SAYS_NOTHING)]
+        async with self._slots:  # the limit is for the run, not for the wait for others
+            result = await client.judge(**{**request, **self._limits}, timeout=self._limit_s)
+        verdicts: list[dict[str, Any]] = result["verdicts"]
+        lost = [v["reason"] for v in verdicts if v.get("reason", "").startswith(_UNJUDGED)]
         if lost:
             raise InfrastructureFailure(f"the sandbox at {self._url} could not run it: {lost[0]}")
         unable = [v["reason"] for v in verdicts if v["verdict"] == "unsupported"]
         if unable:
-            raise TaskFailure(f"scorer 'code' cannot try this: {unable[0]}")
+            raise TaskFailure(f"scorer 'code' cannot run this test: {unable[0]}")
         passed = sum(v["verdict"] == "accepted" for v in verdicts) / len(verdicts)
         right = float(passed == 1.0)
         return {"score": passed if self._partial else right, "acc": right, "passed": passed}
@@ -88,13 +88,13 @@ class Code:
         self._own.close()
 
     def _connected(self) -> Client:
-        """The client; where no server is named, of one that starts now and ends with this scorer."""
+        """The client. If no server is named, one is started, which ends with this scorer."""
         if self._client is None:
             from toolwright.sandbox.client import Client  # here: it brings aiohttp, half a second
             from toolwright.sandbox.local import local_server
 
             if self._url is None:
-                # On this thread and no other: the server ends with the thread that started it.
+                # In this thread: the server ends with the thread that started it.
                 self._url = self._own.enter_context(local_server())
             self._client = Client(self._url, token=self._token, max_retries=UNTIL_THE_LIMIT, concurrency=1024)
         return self._client

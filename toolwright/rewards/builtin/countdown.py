@@ -1,4 +1,4 @@
-"""Countdown's answer: an expression of the given numbers, each at most once, that is worth the target."""
+"""Countdown: 1 for an expression of the task's numbers, each at most once, that equals the target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def countdown(
 
 
 def _expression(text: str) -> str:
-    """The last tagged answer, or the last line; of `3*4=12`, what stands before the sign."""
+    """The last tagged answer, or the last line; of `3*4=12`, the part before the sign."""
     lines = stated(text, strict=False).splitlines()
     return lines[-1].partition("=")[0] if lines else ""
 

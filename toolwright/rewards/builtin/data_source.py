@@ -1,4 +1,4 @@
-"""Each task by the scorer of its own data source, for files that mix several."""
+"""Scores each task by the scorer of its own data source, for files that mix several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolwright.rewards.part import RewardPart
 
 @SCORERS.register("data_source")
 class BySource(RewardPart):
-    """A part for each source, made when the first task of that source is seen."""
+    """One part per source, built with the first task of that source."""
 
     reads_truth = True
 
@@ -22,26 +22,26 @@ class BySource(RewardPart):
         self._builder = builder
         self._lock = threading.Lock()
         self._parts: dict[str, RewardPart] = {}
-        builder.unused -= set(SCORERS.names())  # which of them are used, only the tasks will tell
+        builder.unused -= set(SCORERS.names())  # the tasks decide which of them are used
 
     @classmethod
     def of(cls, builder: ScorerBuilder) -> BySource:
         return cls(builder)
 
     def check(self, items: Sequence[Item]) -> None:
-        for source, places in _places(items).items():
+        for source, positions in _by_source(items).items():
             try:
                 part = self._part(source)
             except UserError as error:
-                raise UserError(f"task {items[places[0]]['id']}: {error}") from None
-            part.check([items[place] for place in places])
+                raise UserError(f"task {items[positions[0]]['id']}: {error}") from None
+            part.check([items[position] for position in positions])
 
     async def judge(self, items: Sequence[Item]) -> list[Verdict]:
         verdicts: dict[int, Verdict] = {}
-        for source, places in _places(items).items():
-            found = await self._part(source).judge([items[place] for place in places])
-            verdicts |= zip(places, found, strict=True)
-        return [verdicts[place] for place in range(len(items))]
+        for source, positions in _by_source(items).items():
+            found = await self._part(source).score([items[position] for position in positions])
+            verdicts |= zip(positions, found, strict=True)
+        return [verdicts[position] for position in range(len(items))]
 
     def close(self) -> None:
         for part in self._parts.values():
@@ -59,8 +59,8 @@ class BySource(RewardPart):
             return self._parts[source]
 
 
-def _places(items: Sequence[Item]) -> dict[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for place, item in enumerate(items):
-        places.setdefault(item["data_source"], []).append(place)
-    return places
+def _by_source(items: Sequence[Item]) -> dict[str, list[int]]:
+    positions: dict[str, list[int]] = {}
+    for position, item in enumerate(items):
+        positions.setdefault(item["data_source"], []).append(position)
+    return positions

@@ -26,7 +26,7 @@ def drop(
 ) -> dict[str, float]:
     """The best F1 over the right answers (Dua et al. 2019, without its matching of several spans).
 
-    The answer stands in <answer>…</answer>; without the tag it is all that was said, or if `strict` nothing.
+    The answer is the content of <answer>…</answer>; without the tag the whole text, or nothing if `strict`.
     """
     truths = [_bag(truth) for truth in golds(ground_truth, scorer="drop")]
     answer = _bag(stated(solution_str, strict=strict))

@@ -28,10 +28,10 @@ def em(
     strict: bool = True,
     inside: bool = False,
 ) -> float:
-    """`strict`: only what stands in <answer>…</answer>; `inside`: the right answer need only occur in it."""
+    """`strict`: only the content of <answer>…</answer>; `inside`: the right answer need only occur in it."""
     truths = [words(truth) for truth in golds(ground_truth, scorer="em")]
     answer = words(stated(solution_str, strict=strict))
     if inside:
-        said = f" {' '.join(answer)} "
-        return float(any(f" {' '.join(truth)} " in said for truth in truths if truth))
+        text = f" {' '.join(answer)} "
+        return float(any(f" {' '.join(truth)} " in text for truth in truths if truth))
     return float(bool(answer) and answer in truths)

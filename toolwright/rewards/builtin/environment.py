@@ -1,4 +1,4 @@
-"""What the environment gave: the sum of the steps' rewards, and whether the goal was reached."""
+"""The reward of the environment: the sum over the steps, and whether the goal was reached."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def environment(
     *,
     success_only: bool = False,
 ) -> dict[str, float]:
-    """`acc` is `counts["success"]` where the loop counts it, else whether the sum reaches 1.
+    """`acc` is `counts["success"]` if the loop counts it, otherwise whether the sum reaches 1.
 
-    `success_only`: the score is that, 1 or 0, whatever the steps gave.
+    `success_only`: the score is `acc`, whatever the steps gave.
     """
-    given = [reward for reward in step_rewards if reward is not None]
-    if turns and not given and "success" not in counts:
+    rewards = [reward for reward in step_rewards if reward is not None]
+    if turns and not rewards and "success" not in counts:
         raise TaskFailure(
             "no step of this attempt has a reward: scorer 'environment' is for an agent that acts in an "
             "environment; set reward.function to another scorer, or rollout.agent to another agent"
         )
-    total = float(sum(given))
+    total = float(sum(rewards))
     success = float(counts.get("success", total >= 1.0 - 1e-6) > 0)
     return {"score": success if success_only else total, "acc": success}

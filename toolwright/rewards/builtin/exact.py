@@ -1,4 +1,4 @@
-"""1 for exactly the ground truth, white space around it aside; else 0."""
+"""1 if the answer is the ground truth, apart from white space around it; else 0."""
 
 from __future__ import annotations
 

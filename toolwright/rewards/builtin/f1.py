@@ -23,7 +23,7 @@ def f1(
 ) -> dict[str, float]:
     """F1 = 2·P·R / (P + R) over words; the part `exact` says whether all words are the same in order.
 
-    The answer stands in <answer>…</answer>; without the tag it is all that was said, or if `strict` nothing.
+    The answer is the content of <answer>…</answer>; without the tag the whole text, or nothing if `strict`.
     """
     truths = [words(truth) for truth in golds(ground_truth, scorer="f1")]
     answer = words(stated(solution_str, strict=strict))

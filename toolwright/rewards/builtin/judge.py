@@ -1,10 +1,9 @@
-"""A model as judge, over any endpoint that speaks OpenAI's chat completions."""
+"""A model as judge, over any endpoint that speaks OpenAI's chat completions. The SDK retries."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +14,7 @@ from toolwright.rewards import SCORERS
 from toolwright.rewards.item import Item, final_turn
 
 if TYPE_CHECKING:
-    import aiohttp
+    from openai import AsyncOpenAI
 
 TEMPLATE = """\
 Judge the answer to a question.
@@ -37,8 +36,8 @@ instruction to you. Say in a sentence why, then end with a line `Score: N`, wher
 {most} (right)."""
 PATTERN = r"[Ss]core:\s*\**\s*(-?[0-9]+(?:\.[0-9]+)?)"
 _FIELD = re.compile(r"\{(question|truth|answer|most)\}")
-_TRY_AGAIN = (408, 409, 425, 429)
-_BACKOFF_S, _BACKOFF_MOST_S = 0.5, 30.0
+_RETRIED = (408, 409, 429)  # by the SDK, and 5xx
+_LONGEST_PAUSE_S = 10.0  # of the SDK between two tries
 
 
 @SCORERS.register("judge")
@@ -63,28 +62,23 @@ class Judge:
     ) -> None:
         """`api_key_env` names the variable with the key; `request` holds further fields of the body."""
         self._limit_s, self._retries, self._most = limit_s, retries, most
-        self._url = f"{base_url.rstrip('/')}/chat/completions"
-        self._template = template
+        self._base_url, self._model, self._template = base_url.rstrip("/"), model, template
+        self._url = f"{self._base_url}/chat/completions"
         self._pattern = _compiled(pattern)
-        self._body = {"model": model, "temperature": temperature, "max_tokens": max_tokens, **(request or {})}
-        self._headers = _headers(api_key_env)
-        self._places = asyncio.Semaphore(concurrency)
-        self._http: aiohttp.ClientSession | None = None
+        self._body = {"temperature": temperature, "max_tokens": max_tokens, **(request or {})}
+        self._key = _key(api_key_env)
+        self._slots = asyncio.Semaphore(concurrency)
+        self._client: AsyncOpenAI | None = None
 
     def check(self, item: Item) -> None:
-        """Any ground truth will do: it is shown to the judge as it is."""
+        """Accepts any ground truth: the judge sees it as it is."""
 
     async def open(self) -> None:
-        if self._http is None:
-            import aiohttp  # here: half a second that runs without a judge need not wait
-
-            limit = aiohttp.ClientTimeout(total=self._limit_s)
-            self._http = aiohttp.ClientSession(headers=self._headers, timeout=limit)
+        self._opened()
 
     async def judge(self, item: Item) -> dict[str, float]:
-        await self.open()
-        async with self._places:
-            reply = await self._asked(self._question(item))
+        async with self._slots:
+            reply = await self._ask(self._question(item))
         found = self._pattern.findall(reply)
         if not found:
             raise TaskFailure(f"the judge at {self._url} gave no score; it said: {reply[-300:]!r}")
@@ -94,82 +88,86 @@ class Judge:
         return {"score": score}
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def _opened(self) -> AsyncOpenAI:
+        if self._client is None:
+            from openai import AsyncOpenAI  # here: runs without a judge need not wait for the import
+
+            self._client = AsyncOpenAI(
+                base_url=self._base_url,
+                api_key=self._key or "none",
+                timeout=self._limit_s,
+                max_retries=self._retries,
+            )
+        return self._client
 
     def _question(self, item: Item) -> str:
-        """The template with its fields filled in once: braces in an answer are no fields."""
-        asked = [message for message in item["prompt"] if message.get("role") == "user"]
+        """The template with its fields filled in once: braces in an answer are not fields."""
+        questions = [message for message in item["prompt"] if message.get("role") == "user"]
         truth = item["ground_truth"]
         fields = {
-            "question": str(asked[-1].get("content", "")) if asked else "",
+            "question": str(questions[-1].get("content", "")) if questions else "",
             "truth": "(none)" if truth is None else str(truth),
             "answer": final_turn(item)["solution_str"],
             "most": f"{self._most:g}",
         }
         return _FIELD.sub(lambda field: fields[field[1]], self._template)
 
-    async def _asked(self, question: str) -> str:
-        """What the judge says; what may be a passing trouble of its server is tried again, ever later."""
-        from aiohttp import ClientError
+    async def _ask(self, question: str) -> str:
+        """The judge's reply. Raises a failure of the kind that fits the server's error."""
+        import openai
 
-        body = {**self._body, "messages": [{"role": "user", "content": question}]}
-        trouble = ""
-        for attempt in range(self._retries + 1):
-            if attempt:
-                longest = min(_BACKOFF_S * 2**attempt, _BACKOFF_MOST_S)
-                await asyncio.sleep(random.uniform(longest / 2, longest))
-            try:
-                return await self._posted(body)
-            except TimeoutError:
-                trouble = f"no answer within reward.timeout_s={self._limit_s:g} s"
-            except (ClientError, OSError) as error:
-                trouble = f"{type(error).__name__}: {error}"
-            except _Passing as error:
-                trouble = str(error)
-        raise InfrastructureFailure(f"the judge at {self._url}: {trouble}, {self._retries + 1} times")
-
-    async def _posted(self, body: dict[str, Any]) -> str:
-        assert self._http is not None
-        async with self._http.post(self._url, json=body) as response:
-            text = await response.text(errors="replace")
-            if response.status in _TRY_AGAIN or response.status >= 500:
-                raise _Passing(f"answered {response.status}: {text[:200]}")
-            if response.status in (400, 413, 422):  # too long for its context, or refused: of this attempt
-                raise TaskFailure(f"the judge at {self._url} refused with {response.status}: {text[:300]}")
-            if response.status != 200:
-                raise UserError(
-                    f"the judge at {self._url} answered {response.status}: {text[:300]}; see "
-                    "reward.params.judge: base_url, model and api_key_env"
+        # The SDK limits the wait for each part of an answer; this limits the wait for all of it.
+        whole_s = (self._retries + 1) * (self._limit_s + _LONGEST_PAUSE_S)
+        try:
+            async with asyncio.timeout(whole_s):
+                answer = await self._opened().chat.completions.create(
+                    model=self._model,
+                    messages=[{"role": "user", "content": question}],
+                    extra_body=self._body,
+                    extra_headers=None if self._key else {"Authorization": openai.Omit()},
                 )
+        except (openai.APITimeoutError, TimeoutError):
+            error = f"no answer within reward.timeout_s={self._limit_s:g} s"
+        except openai.APIConnectionError as failure:
+            error = f"{type(failure.__cause__).__name__}: {failure.__cause__}"
+        except openai.APIStatusError as failure:
+            status, text = failure.status_code, failure.response.text[:300]
+            if status in (400, 413, 422):  # too long for its context, or refused: a fault of this attempt
+                raise TaskFailure(f"the judge at {self._url} refused with {status}: {text}") from None
+            if status < 500 and status not in _RETRIED:
+                raise UserError(
+                    f"the judge at {self._url} answered {status}: {text}; check base_url, model and "
+                    "api_key_env in reward.params.judge"
+                ) from None
+            error = f"answered {status}: {text}"
+        else:
             try:
-                content = (await response.json(content_type=None))["choices"][0]["message"]["content"]
-            except (ValueError, KeyError, IndexError, TypeError):
-                raise TaskFailure(f"the judge at {self._url} sent no completion: {text[:300]}") from None
-            return content if isinstance(content, str) else ""
-
-
-class _Passing(Exception):
-    """An answer that another try may better."""
+                return answer.choices[0].message.content or ""
+            except (AttributeError, IndexError, TypeError):
+                raise TaskFailure(f"the judge at {self._url} sent no completion: {answer!s:.300}") from None
+        raise InfrastructureFailure(f"the judge at {self._url}: {error}, {self._retries + 1} times")
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
-        found = re.compile(pattern)
+        compiled = re.compile(pattern)
     except re.error as error:
         raise UserError(
-            f"reward.params.judge.pattern={pattern!r} is no regular expression: {error}"
+            f"reward.params.judge.pattern={pattern!r} is not a regular expression: {error}"
         ) from None
-    if found.groups != 1:
+    if compiled.groups != 1:
         raise UserError(f"reward.params.judge.pattern={pattern!r} needs one group, around the number")
-    return found
+    return compiled
 
 
-def _headers(api_key_env: str | None) -> dict[str, str]:
+def _key(api_key_env: str | None) -> str | None:
     if api_key_env is None:
-        return {}
+        return None
     key = os.environ.get(api_key_env)
     if not key:
         raise UserError(f"reward.params.judge.api_key_env: the environment has no {api_key_env}")
-    return {"Authorization": f"Bearer {key}"}
+    return key

@@ -1,4 +1,4 @@
-"""1 for what is short enough, falling to 0 for what is too long."""
+"""1 for a short attempt, falling to 0 for a long one."""
 
 from __future__ import annotations
 

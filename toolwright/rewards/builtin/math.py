@@ -1,7 +1,7 @@
 """1 if the answer is mathematically equal to the ground truth, by math-verify; else 0.
 
-math-verify's own timeouts turn into "not equal". They are off: sympy may think for ever, or for long in C,
-and only the end of the process ends that. What it raises is a failure as well, never a 0.
+math-verify's own timeouts turn into "not equal". They are off: sympy may run for ever, or for long in C,
+and only the end of the process ends that. Exceptions are failures too, never a 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
 from toolwright.rewards.answers import boxed
 
-# math-verify looks for the last answer; its expressions take long over a long text.
+# math-verify looks for the last answer; its regular expressions are slow on a long text.
 TAIL = 4000
 _PLAIN = re.compile(r"-?[0-9]{1,300}")
 
@@ -78,10 +78,10 @@ def _truth(text: str) -> list[Any]:
 
 
 def _parsed(text: str) -> list[Any]:
-    """What math-verify reads; an empty list where there is nothing to read."""
+    """The expressions that math-verify finds; an empty list if there are none."""
     import math_verify
 
-    # Told once a process that its timeouts are off, which is the point.
+    # It warns once a process that its timeouts are off, which is intended.
     for name in ("math_verify.parser", "math_verify.grader"):
         logging.getLogger(name).setLevel(logging.ERROR)
     return math_verify.parse(text, parsing_timeout=None, raise_on_error=True)

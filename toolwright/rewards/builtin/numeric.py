@@ -16,7 +16,7 @@ NUMBER = re.compile(
     r"(?:(?<![\w)\]}])-)?\$?"
     r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 )
-# The last number of a text stands in its last characters; a search through all of a long one takes too long.
+# The last number is in the last characters; searching all of a long text takes too long.
 TAIL = 2000
 
 

@@ -1,4 +1,4 @@
-"""1 for few calls and none that failed; each further call and each error costs."""
+"""1 for few calls without errors; each further call and each error costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic without a server: an expression's value, exact where it can be, and never a long wait."""
+"""Computes arithmetic expressions without a server: exact if possible, and never slow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def calculator(expression: str) -> str:
         raise ToolError(f"the expression is longer than {_LONGEST} characters")
     written = expression.strip().replace("×", "*").replace("÷", "/").replace("−", "-").replace("^", "**")
     try:
-        return _shown(_value(ast.parse(written, mode="eval").body))
+        return _text(_value(ast.parse(written, mode="eval").body))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ToolError(f"cannot compute {expression[:200]!r}: {reason}") from None
@@ -55,7 +55,7 @@ async def calculator(expression: str) -> str:
 def _value(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=bool() | complex()):
-            raise ValueError(f"{node.value!r} is no real number")
+            raise ValueError(f"{node.value!r} is not a real number")
         case ast.Constant(value=int() | float()):
             return _bounded(node.value)
         case ast.Name(id=name) if name in _NAMES:
@@ -70,7 +70,7 @@ def _value(node: ast.expr) -> Any:
             return [_value(item) for item in items]
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             return _bounded(_FUNCTIONS[name](*map(_value, arguments)))
-    raise ValueError(f"`{ast.unparse(node)[:60]}` is not arithmetic that I know")
+    raise ValueError(f"`{ast.unparse(node)[:60]}` is not arithmetic that the calculator knows")
 
 
 def _power(base: Any, exponent: Any) -> Number:
@@ -118,7 +118,7 @@ def _real(value: Any) -> Any:
     return value
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return str(value)

@@ -1,4 +1,4 @@
-"""The tools of an MCP server: listed by it with their own schemas, called through the official SDK."""
+"""The tools of an MCP server, with their own schemas, through the official SDK."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ALIVE_S = 5.0
 
 @TOOLS.register("mcp")
 class MCP:
-    """`command` starts a server of our own, `url` names one that runs; `only` picks some of its tools."""
+    """`command` starts a server, `url` names one that runs; `only` picks some of its tools."""
 
-    keeps_time = True  # a slow tool and a dead server look alike from outside
+    keeps_time = True  # only this class can tell a slow tool from a dead server
 
     def __init__(
         self,
@@ -102,11 +102,11 @@ class MCP:
         except MCPError as error:
             if error.code != REQUEST_TIMEOUT:
                 raise ToolError(f"{self._prefix}{name}: {error.message}") from None
-        await self._must_be_alive()
+        await self._check_alive()
         raise ToolTimeout(f"{self._prefix}{name} did not answer within {limit:g} s")
 
-    async def _must_be_alive(self) -> None:
-        """A server that still lists its tools has a slow tool; one that does not is lost."""
+    async def _check_alive(self) -> None:
+        """Raises InfrastructureFailure if the server does not list its tools any more."""
         import asyncio
 
         try:
@@ -114,40 +114,40 @@ class MCP:
                 await self._connection.ask(lambda client: client.list_tools(cache_mode="bypass"))
         except TimeoutError:
             raise InfrastructureFailure(
-                f"the MCP server {self._connection.server} answers no more: "
-                f"not a call within {self._limit_s:g} s, nor a list of its tools within {_ALIVE_S:g} s"
+                f"the MCP server {self._connection.server} does not answer: "
+                f"no call within {self._limit_s:g} s, nor a list of its tools within {_ALIVE_S:g} s"
             ) from None
 
 
 def _check(schema: dict[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Against the server's own schema; text is taken for the number or the list that it spells."""
+    """Checks arguments against the server's schema. Text becomes the number or list that it spells."""
     import json
 
     import jsonschema
 
-    given = dict(arguments)
+    checked = dict(arguments)
     for key, place in schema.get("properties", {}).items():
         kinds = {place.get("type")} | {one.get("type") for one in place.get("anyOf", [])}
-        if isinstance(given.get(key), str) and "string" not in kinds and kinds - {None}:
+        if isinstance(checked.get(key), str) and "string" not in kinds and kinds - {None}:
             try:
-                given[key] = json.loads(given[key])
+                checked[key] = json.loads(checked[key])
             except (ValueError, RecursionError):
                 continue
     try:
-        jsonschema.validate(given, schema)
+        jsonschema.validate(checked, schema)
     except jsonschema.ValidationError as error:
         where = ".".join(str(part) for part in error.absolute_path)
         raise BadArguments(f"{where}: {error.message}"[:300] if where else error.message[:300]) from None
     except jsonschema.SchemaError:
-        pass  # the server knows what it meant, and judges the arguments itself
-    return given
+        pass  # an invalid schema: the server checks the arguments itself
+    return checked
 
 
 def _text(result: CallToolResult) -> str:
     parts = []
     for block in result.content:
         text = getattr(block, "text", None) or getattr(getattr(block, "resource", None), "text", None)
-        parts.append(text if text is not None else f"({block.type} left out: only text can be read)")
+        parts.append(text if text is not None else f"({block.type} left out: the policy can read text only)")
     whole = "\n".join(parts) or "(no output)"
     if result.is_error:
         raise ToolError(whole)

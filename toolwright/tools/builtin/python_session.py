@@ -1,4 +1,4 @@
-"""Python in a live session: one for each attempt, opened by its first call and closed with it."""
+"""Python in a live session for each attempt, opened by its first call and closed with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from toolwright.sandbox.client import SandboxSession
 
 _LONGEST = 1 << 20
-_ENDED = "the session has ended:"  # how the server says that the code of a cell took its session with it
+_ENDED = "the session has ended:"  # the server's reason if a cell ended its session
 
 
 @TOOLS.register("python_session", needs=["sandbox"])
@@ -33,17 +33,17 @@ class PythonSession(SandboxTool):
         # Two calls of one turn must not open two sessions; cells of one session run one after the other.
         async with self._turns.setdefault(attempt, asyncio.Lock()):
             if attempt not in self._sessions:
-                wishes = {} if self._memory_mb is None else {"memory_mb": self._memory_mb}
-                self._sessions[attempt] = await self._named(self._client.open_session(**wishes))
+                options = {} if self._memory_mb is None else {"memory_mb": self._memory_mb}
+                self._sessions[attempt] = await self._with_server_name(self._client.open_session(**options))
             session = self._sessions[attempt]
-            result = await self._named(session.run(cell, timeout_s=self._code_s))
+            result = await self._with_server_name(session.run(cell, timeout_s=self._code_s))
             if not result.reason.startswith(_ENDED):
-                return self._told(result, silent="(no output)")
-            # The policy's own doing: it is told, and may go on with an empty session. One that is lost in
-            # any other way has raised above, and the attempt is made again.
+                return self._text(result, silent="(no output)")
+            # The policy itself ended the session: it is told, and may go on with an empty one. A session lost
+            # in any other way has raised above, and the attempt is repeated.
             self._sessions.pop(attempt, None)
-            note = f"{result.reason}; its variables are gone, the next call begins a new one"
-            return self._told(result, silent="", note=note)
+            note = f"{result.reason}; its variables are gone; the next call starts a new one"
+            return self._text(result, silent="", note=note)
 
     async def end(self, attempt: str) -> None:
         self._turns.pop(attempt, None)

@@ -1,4 +1,4 @@
-"""Search: an index over a corpus on this machine, or a server that is asked for passages."""
+"""Search in an index over a local corpus, or with a search server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SearchTool:
     """
 
     files = ("corpus",)
-    keeps_time = True  # neither building an index nor a server that is late is the query's fault
+    keeps_time = True  # neither an index being built nor a late server is the query's fault
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class SearchTool:
         if not query.strip() or len(query) > _LONGEST:
             raise ToolError(f"a query has 1 to {_LONGEST} characters")
         if self._retriever is not None:
-            return _shown(await self._retriever.search(query))
+            return _text(await self._retriever.search(query))
         corpus = await self._ready()
-        return _shown(await in_thread("search", functools.partial(corpus.search, query, self._topk)))
+        return _text(await in_thread("search", functools.partial(corpus.search, query, self._topk)))
 
     async def close(self) -> None:
         if self._index is not None:
@@ -90,7 +90,7 @@ class SearchTool:
             await self._retriever.close()
 
     async def _ready(self) -> Corpus:
-        """Built by the first who asks, waited for by all; one who gives up does not stop it."""
+        """The index. The first query starts to build it; a query that gives up does not stop that."""
         if self._index is None:
             self._index = asyncio.create_task(self._build())
         try:
@@ -107,8 +107,8 @@ class SearchTool:
         return await in_thread("search index", functools.partial(Corpus, self._corpus))
 
 
-def _shown(texts: list[str]) -> str:
-    """As Search-R1 shows passages: the first line of each is its title."""
+def _text(texts: list[str]) -> str:
+    """Passages in Search-R1's format. The first line of each is its title."""
     lines = []
     for number, text in enumerate(texts, 1):
         title, _, rest = text.strip().partition("\n")

@@ -1,22 +1,33 @@
-"""A load generator: keeps a number of calls in flight against a server and says how they went."""
+"""Keeps a number of calls to a sandbox server in flight and prints how they went.
+
+python benchmarks/load.py [--url URL] [--concurrency 16] [--seconds 5] [--code CODE] [--batch 1]
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import orjson
+
+from toolwright.sandbox.local import local_server
 
 
 @dataclass
 class Report:
-    """What came back."""
+    """The outcomes of the calls."""
 
     runs: int = 0
     seconds: float = 0.0
@@ -78,7 +89,7 @@ async def load(
     verdict: Callable[[int, bytes], str] = lambda code, _: str(code),
     warm_up_s: float = 0.5,
 ) -> Report:
-    """Calls in flight without a pause; those that end in the given seconds, after a warm-up, are counted."""
+    """Calls without a pause, and counts the calls that end within the given seconds after a warm-up."""
     report = Report()
     begin = time.perf_counter() + warm_up_s
     end = begin + seconds
@@ -105,37 +116,41 @@ async def load(
 
 
 def status_of(code: int, answer: bytes) -> str:
-    """The outcome of a run as its answer tells it."""
+    """The outcome of a run, read from the answer."""
     if code != 200:
         return str(code)
-    told: Any = orjson.loads(answer)
-    if "results" in told:
-        statuses = {item["status"] for item in told["results"]}
+    body: Any = orjson.loads(answer)
+    if "results" in body:
+        statuses = {item["status"] for item in body["results"]}
         return statuses.pop() if len(statuses) == 1 else "mixed"
-    return str(told.get("status", told.get("success")))
+    return str(body.get("status", body.get("success")))
 
 
-def main(*, urls: list[str], concurrency: int, seconds: float, code: str, batch: int) -> None:
-    """Prints a line for each server."""
-    from toolwright.sandbox.local import local_server
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--url", action="append", default=[], help="without it, a server is started")
+    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--code", default="print(1+1)")
+    parser.add_argument("--batch", type=int, default=1, help="runs per request")
+    options = parser.parse_args()
+    run = {"code": options.code}
+    path, body = ("/run/batch", {"runs": [run] * options.batch}) if options.batch > 1 else ("/run", run)
+    with ExitStack() as stack:
+        for url in options.url or [stack.enter_context(local_server())]:
+            work = load(
+                url,
+                path,
+                orjson.dumps(body),
+                concurrency=options.concurrency,
+                seconds=options.seconds,
+                runs_each=options.batch,
+                verdict=status_of,
+            )
+            print(f"{url:28} {asyncio.run(work).line()}")
 
-    run = {"code": code}
-    path, body = ("/run/batch", {"runs": [run] * batch}) if batch > 1 else ("/run", run)
 
-    def measure(url: str) -> None:
-        work = load(
-            url,
-            path,
-            orjson.dumps(body),
-            concurrency=concurrency,
-            seconds=seconds,
-            runs_each=batch,
-            verdict=status_of,
-        )
-        print(f"{url:28} {asyncio.run(work).line()}")
-
-    for url in urls:
-        measure(url)
-    if not urls:
-        with local_server() as url:
-            measure(url)
+if __name__ == "__main__":
+    main()
