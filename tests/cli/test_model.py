@@ -187,7 +187,7 @@ class TestConvert:
 
 
 def test_what_is_there_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"{folder} is there already" in refused(capsys, "init", "llama", "--out", folder)
+    assert f"{folder} already exists" in refused(capsys, "init", "llama", "--out", folder)
 
 
 def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:

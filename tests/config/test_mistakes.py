@@ -48,11 +48,11 @@ FORM = "settings are written like rollout.samples=8 or algorithm=grpo"
             "rollout..samples=4": f"cannot be read; {FORM}",
             "rollout.samples=4,8": "several values; add --multirun for a run of each, "
             "or write a list as rollout.samples=[4,8]",
-            "rollout.stop=[</a>, b]": "the value cannot be read; close every bracket, and quote text: "
+            "rollout.stop=[</a>, b]": "the value cannot be read; close every bracket and quote text: "
             """'rollout.stop=["</a>","b"]'""",
-            "rollout.prompts=[1": "the value cannot be read; close every bracket, and quote text: "
+            "rollout.prompts=[1": "the value cannot be read; close every bracket and quote text: "
             """'rollout.prompts="[1"'""",
-            'run.name="x': "the value cannot be read; close every bracket, and quote text: "
+            'run.name="x': "the value cannot be read; close every bracket and quote text: "
             """'run.name="\\"x"'""",
         },
     ],
@@ -135,7 +135,7 @@ def test_an_unknown_name_lists_the_registered_ones(complaint: Complaint) -> None
 
 def test_a_key_given_twice(complaint: Complaint) -> None:
     said = complaint("rollout.samples=4", "+rollout.samples=8")
-    assert said == "+rollout.samples=8: given twice, the first time as rollout.samples=4; leave one of them"
+    assert said == "+rollout.samples=8: set twice, first as rollout.samples=4; remove one of them"
 
 
 def test_all_mistakes_are_listed_together(complaint: Complaint) -> None:

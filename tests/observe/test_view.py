@@ -59,7 +59,7 @@ def test_a_group_shows_its_prompt_once_and_every_attempt(view: View) -> None:
     assert "policy      calculator(12*7)" in lines
     assert "tool        result 84" in lines
     assert 'call        calculator({"x": "12*7"}) · 12 ms' in lines
-    assert "call        nothing that could be read · malformed" in lines
+    assert "call        a call that could not be read · malformed" in lines
     assert "environment the room is quiet  (reward 0.25)" in lines
     assert "attempt 1  no reward  3 tokens  2 turns  stop: eos  1 tool call" in lines
     assert "failure     task: the sandbox took more than 30 s" in lines

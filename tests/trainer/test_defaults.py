@@ -214,7 +214,7 @@ def test_explaining_tells_what_a_run_would_decide(run: Run) -> None:
     assert yaml.safe_load(done["out"])["model"]["context"] == "auto"
     assert "8 turns × 256 + 7 × 256 between them (model.context)" in done["out"]
     done = run("--explain", "task.train=nowhere.jsonl", command="config")
-    assert "# what auto will be is not known yet: no such file: nowhere.jsonl" in done["out"]
+    assert "# the values of auto are not known yet: no such file: nowhere.jsonl" in done["out"]
 
 
 def test_prompts_longer_than_the_model_are_answered_with_what_helps(run: Run, model: Path) -> None:
@@ -243,5 +243,5 @@ def test_when_there_are_checkpoints_is_said_with_the_keys() -> None:
         "a checkpoint every 5 steps (checkpoint.every), every 10 minutes (checkpoint.minutes) and at the end"
     )
     assert checkpoint_line(schema.Checkpoint(minutes=0)) == (
-        "a checkpoint at the end alone (checkpoint.minutes)"
+        "a checkpoint only at the end (checkpoint.minutes)"
     )

@@ -12,7 +12,7 @@ import torch
 
 from toolwright import __version__
 from toolwright.cli import main
-from toolwright.config import schema, stored
+from toolwright.config import schema, yaml_file
 from toolwright.models import huggingface
 from toolwright.models.attention import PackedAttention
 from toolwright.trainer.loop import train
@@ -49,7 +49,7 @@ def test_everything_is_there(run: Path) -> None:
 
 
 def test_the_stored_configuration_repeats_the_run(run: Path, tmp_path: Path) -> None:
-    config = stored.from_yaml(run / "config.yaml")
+    config = yaml_file.from_yaml(run / "config.yaml")
     assert isinstance(config, schema.Config)
     again = train(
         config.model_copy(update={"run": config.run.model_copy(update={"dir": str(tmp_path)})}), command=["x"]

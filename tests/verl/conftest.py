@@ -10,7 +10,7 @@ from tests import tiny
 from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import rows
-from toolwright.verl.machine import Machine
+from toolwright.verl.config import Machine
 from toolwright.verl.translate import Translation, translate
 
 BARE = Machine(devices=0, engines=frozenset({"native"}))
@@ -18,7 +18,7 @@ BARE = Machine(devices=0, engines=frozenset({"native"}))
 
 def tasks(path: Path, count: int = 16) -> Path:
     """Sums as verl users keep them."""
-    made = [
+    translation = [
         {
             "data_source": "arithmetic",
             "prompt": [{"role": "user", "content": f"{number}+{number % 7}="}],
@@ -27,7 +27,7 @@ def tasks(path: Path, count: int = 16) -> Path:
         }
         for number in range(count)
     ]
-    rows.write(path, made)
+    rows.write(path, translation)
     return path
 
 

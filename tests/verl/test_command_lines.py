@@ -65,8 +65,8 @@ def test_they_are_understood(words: list[str], at: list[str], capsys: pytest.Cap
 
 
 def test_tools_are_called_as_the_tool_enabled_verl_does(line: Line) -> None:
-    made = line(*TOOLS)
-    asked = {
+    translation = line(*TOOLS)
+    verl = {
         "engine.name": "native",
         "rollout.agent": "tool_use",
         "rollout.call_format": "tags",
@@ -78,18 +78,20 @@ def test_tools_are_called_as_the_tool_enabled_verl_does(line: Line) -> None:
         "tools.python.concurrency": 10,
         "tools.python.request_interval": 0.1,
     }
-    assert {key: made.value(key) for key in asked} == asked
-    assert any("retry_delay" in note for note in made.notes)
+    assert {key: translation.value(key) for key in verl} == verl
+    assert any("retry_delay" in note for note in translation.notes)
     # What is not there yet is said, and nothing else is wrong.
     there = find(Config, "tools.python.url") is not None
-    assert bool(made.problems) is not there
-    assert all("does not have yet" in text or "no agent of that name yet" in text for text in made.problems)
+    assert bool(translation.problems) is not there
+    assert all(
+        "does not have yet" in text or "no agent of that name yet" in text for text in translation.problems
+    )
 
 
 def test_wide_clips_and_the_geometric_mean(line: Line) -> None:
-    made = line(*GMPO)
+    translation = line(*GMPO)
     found = {"algorithm.loss": "gmpo", "algorithm.clip_low": 0.4, "algorithm.clip_high": 0.4}
-    assert {key: made.value(key) for key in found} == found
+    assert {key: translation.value(key) for key in found} == found
 
 
 @pytest.mark.parametrize("words", [GRPO, RLOO])
@@ -125,15 +127,15 @@ def test_more_devices_than_there_are_is_an_error(at: list[str], capsys: pytest.C
 
 
 def test_fit_scales_the_run_down_and_says_so(line: Line) -> None:
-    made = line(
+    translation = line(
         "data.train_batch_size=32",
         "trainer.n_gpus_per_node=8",
         "actor_rollout_ref.actor.ppo_mini_batch_size=16",
     )
-    assert made.problems == []
-    assert (made.value("rollout.prompts"), made.value("update.minibatches")) == (4, 2)
-    assert any("data.train_batch_size 32 → 4" in text for text in made.changes)
-    assert any("8 devices → the CPU" in text for text in made.changes)
+    assert translation.problems == []
+    assert (translation.value("rollout.prompts"), translation.value("update.minibatches")) == (4, 2)
+    assert any("data.train_batch_size 32 → 4" in text for text in translation.changes)
+    assert any("8 devices → the CPU" in text for text in translation.changes)
 
 
 def test_show_prints_the_translation_and_stops(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.verl.conftest import BARE, Line, tasks
-from toolwright.verl.machine import Machine
+from toolwright.verl.config import Machine
 from toolwright.verl.translate import translate
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
@@ -121,21 +121,21 @@ GAE = "algorithm.adv_estimator=gae"
     ],
 )
 def test_words_become(line: Line, words: list[str], becomes: dict[str, Any]) -> None:
-    made = line(*words)
-    found = {setting.ours: setting.value for setting in made.settings}
+    translation = line(*words)
+    found = {setting.ours: setting.value for setting in translation.settings}
     assert {key: found[key] for key in becomes} == becomes
 
 
 def test_batch_sizes_count_prompts(line: Line) -> None:
-    made = line("data.train_batch_size=8", f"{ACTOR}ppo_mini_batch_size=4", f"{ROLLOUT}n=3", fit=False)
-    assert made.problems == []
+    translation = line("data.train_batch_size=8", f"{ACTOR}ppo_mini_batch_size=4", f"{ROLLOUT}n=3", fit=False)
+    assert translation.problems == []
     found = {"rollout.prompts": 8, "rollout.samples": 3, "update.minibatches": 2, "update.epochs": 1}
-    assert {key: made.value(key) for key in found} == found
+    assert {key: translation.value(key) for key in found} == found
 
 
 def test_epochs_become_steps(line: Line) -> None:
-    made = line("data.train_batch_size=5", "trainer.total_epochs=4", fit=False)
-    assert made.value("train.steps") == 3 * 4  # 16 rows are three whole batches
+    translation = line("data.train_batch_size=5", "trainer.total_epochs=4", fit=False)
+    assert translation.value("train.steps") == 3 * 4  # 16 rows are three whole batches
     assert line("trainer.total_training_steps=7").value("train.steps") == 7
 
 
@@ -150,22 +150,22 @@ def test_warm_up_counts_updates(line: Line) -> None:
 def test_several_files_are_one_set_of_tasks(tmp_path: Path, line: Line) -> None:
     more = tasks(tmp_path / "more.parquet", 9)
     both = f"data.train_files=['{tmp_path / 'train.parquet'}','{more}']"
-    made = line(both, "data.train_batch_size=25", "trainer.total_epochs=2", fit=False)
-    assert made.problems == []
-    assert made.value("task.train") == [str(tmp_path / "train.parquet"), str(more)]
-    assert made.value("train.steps") == 2
+    translation = line(both, "data.train_batch_size=25", "trainer.total_epochs=2", fit=False)
+    assert translation.problems == []
+    assert translation.value("task.train") == [str(tmp_path / "train.parquet"), str(more)]
+    assert translation.value("train.steps") == 2
 
 
 def test_held_out_tasks_are_all_of_the_file(tmp_path: Path, line: Line) -> None:
-    made = line(f"data.val_files={tasks(tmp_path / 'test.parquet', 5)}")
-    assert made.value("task.held_out_size") == 5
+    translation = line(f"data.val_files={tasks(tmp_path / 'test.parquet', 5)}")
+    assert translation.value("task.held_out_size") == 5
     assert line().value("task.held_out") == []
 
 
 def test_no_critic_no_settings_for_it(line: Line) -> None:
-    made = line("algorithm.adv_estimator=grpo", "critic.optim.lr=1e-5")
-    assert not [setting for setting in made.settings if setting.ours.startswith("update.critic.")]
-    assert any("critic.optim.lr=1e-05: without effect here" in note for note in made.notes)
+    translation = line("algorithm.adv_estimator=grpo", "critic.optim.lr=1e-5")
+    assert not [setting for setting in translation.settings if setting.ours.startswith("update.critic.")]
+    assert any("critic.optim.lr=1e-05: without effect here" in note for note in translation.notes)
 
 
 @pytest.mark.parametrize(
@@ -184,10 +184,10 @@ def test_search_goes_before_tools_before_a_single_turn(line: Line, words: list[s
 
 def test_an_adapter_is_learned_where_verl_learns_one(line: Line) -> None:
     model = "actor_rollout_ref.model"
-    made = line(f"{model}.lora_rank=8", f"{model}.target_modules=[q_proj,v_proj]")
-    assert made.problems == []
-    assert (made.value("model.lora.rank"), made.value("model.lora.alpha")) == (8, 16.0)
-    assert made.value("model.lora.targets") == ["q_proj", "v_proj"]
+    translation = line(f"{model}.lora_rank=8", f"{model}.target_modules=[q_proj,v_proj]")
+    assert translation.problems == []
+    assert (translation.value("model.lora.rank"), translation.value("model.lora.alpha")) == (8, 16.0)
+    assert translation.value("model.lora.targets") == ["q_proj", "v_proj"]
 
 
 def test_a_gpu_keeps_verls_precision(line: Line) -> None:
@@ -199,18 +199,18 @@ def test_a_gpu_keeps_verls_precision(line: Line) -> None:
 def test_what_vllm_has_is_passed_on_to_it(line: Line) -> None:
     with_vllm = Machine(devices=2, engines=frozenset({"native", "vllm"}))
     words = [f"{ROLLOUT}tensor_model_parallel_size=4", f"{ROLLOUT}gpu_memory_utilization=0.6"]
-    made = line(f"{ROLLOUT}name=vllm", *words, machine=with_vllm)
-    assert made.value("engine.tensor_parallel_size") == 2, "no more than there are"
-    assert made.value("engine.params.gpu_memory_utilization") == 0.6
+    translation = line(f"{ROLLOUT}name=vllm", *words, machine=with_vllm)
+    assert translation.value("engine.tensor_parallel_size") == 2, "no more than there are"
+    assert translation.value("engine.params.gpu_memory_utilization") == 0.6
     assert any("has one device" in note for note in line(*words).notes)
 
 
 def test_vllm_is_used_where_it_is(line: Line) -> None:
     with_vllm = Machine(devices=1, engines=frozenset({"native", "vllm"}))
     assert line(f"{ROLLOUT}name=vllm", machine=with_vllm).value("engine.name") == "vllm"
-    made = line(f"{ROLLOUT}name=vllm")
-    assert made.value("engine.name") == "native"
-    assert any("vllm → native" in text for text in made.changes)
+    translation = line(f"{ROLLOUT}name=vllm")
+    assert translation.value("engine.name") == "native"
+    assert any("vllm → native" in text for text in translation.changes)
     refused = line(f"{ROLLOUT}name=vllm", fit=False)
     assert any("rollout.name=vllm" in text and "--fit" in text for text in refused.problems)
 
@@ -226,5 +226,5 @@ def test_auto_goes_on_with_a_run_and_disable_writes_over_none(tmp_path: Path, li
 
 
 def test_nothing_is_learned_from_without_a_model(train: Path) -> None:
-    made = translate([f"data.train_files={train}"], machine=BARE, fit=True)
-    assert made.problems == ["actor_rollout_ref.model.path is not set: name a Hugging Face folder"]
+    translation = translate([f"data.train_files={train}"], machine=BARE, fit=True)
+    assert translation.problems == ["actor_rollout_ref.model.path is not set: name a Hugging Face folder"]

@@ -49,7 +49,7 @@ def test_no_two_rows_speak_of_the_same_key() -> None:
 
 
 def test_a_row_without_an_equivalent_says_why() -> None:
-    assert [row.key for row in ROWS if row.fate != "becomes" and not row.how] == []
+    assert [row.key for row in ROWS if row.support != "translated" and not row.how] == []
 
 
 def test_rows_lead_to_keys_of_ours() -> None:
@@ -64,7 +64,7 @@ def test_a_rows_own_line_goes_before_its_block() -> None:
     assert row.ours == ("model.dtype",)
     beneath = row_of("actor_rollout_ref.actor.fsdp_config.param_offload")
     assert beneath is not None
-    assert beneath.fate == "unused"
+    assert beneath.support == "unused"
 
 
 def test_the_page_is_up_to_date() -> None:
@@ -77,6 +77,6 @@ def test_the_room_imports_without_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; "
     code += "import toolwright.verl.command, toolwright.verl.docs, toolwright.verl.translate as t; "
     code += (
-        "from toolwright.verl.machine import Machine; t.translate(['a.b=1'], machine=Machine(0, frozenset()))"
+        "from toolwright.verl.config import Machine; t.translate(['a.b=1'], machine=Machine(0, frozenset()))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

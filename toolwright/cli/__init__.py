@@ -1,4 +1,4 @@
-"""The `toolwright` command: one file here is one subcommand, found by itself."""
+"""The `toolwright` command: each module here is one subcommand."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ Train language-model agents to use tools by reinforcement learning.
 Commands:
 {commands}
 
-`toolwright COMMAND --help` tells what a command takes; `toolwright --version` prints the version.
+`toolwright COMMAND --help` shows the options of a command; `toolwright --version` prints the version.
 """
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command. What the user got wrong is one message on stderr and exit status 2."""
+    """Run one command. A mistake of the user is one message on stderr and exit status 2."""
     words = sys.argv[1:] if argv is None else argv
     _open_standard_streams()
     try:
         status = _dispatch(words)
-        sys.stdout.flush()  # so that a reader who has gone is noticed here
+        sys.stdout.flush()  # so that a closed pipe is noticed here
         return status
     except UserError as error:
-        _complain(f"toolwright: {error}")
+        _print_error(f"toolwright: {error}")
         return 2
     except KeyboardInterrupt:
-        _complain("toolwright: interrupted")
+        _print_error("toolwright: interrupted")
         return 130
     except BrokenPipeError:
-        silence(sys.stdout)  # the reader (`| head`) has gone; Python would complain once more while closing
+        silence(sys.stdout)  # the reader (`| head`) has gone; Python would print an error while closing
         return 0
 
 
 def _open_standard_streams() -> None:
-    """Of a process that was started without them (`>&-`): files that it opens must not take their place."""
+    """Open stdout and stderr if they are closed (`>&-`), so that no other file takes their numbers."""
     for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -54,7 +54,7 @@ def _open_standard_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w", closefd=False))
 
 
-def _complain(text: str) -> None:
+def _print_error(text: str) -> None:
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:  # the terminal has hung up
@@ -75,7 +75,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def commands() -> dict[str, str]:
-    """A reference to the function that runs each command: a module of this package, or a plugin's."""
+    """Each command with a reference to its function, from this package or a plugin."""
     names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     own = {name.replace("_", "-"): f"{__name__}.{name}:main" for name in names}
     return dict(sorted({**own, **added_to(__name__)}.items()))
@@ -87,7 +87,7 @@ def _listing() -> str:
 
 
 def _help_line(name: str) -> str:
-    """The first line of the command's docstring, read rather than imported: help must come at once."""
+    """The first line of the command's docstring. It is read without an import, which would be slow."""
     spec = importlib.util.find_spec(commands()[name].partition(":")[0])
     if spec is None or spec.origin is None:
         return ""

@@ -27,19 +27,24 @@ def main(argv: list[str]) -> int:
     command, rest = (argv[0], argv[1:]) if named else ("train", argv)
     usage = f"config [{' | '.join(commands())}]"
     return launch(
-        command, rest, about=__doc__ or "", start=None, usage=usage, foresee=lambda c: foreseen(command, c)
+        command,
+        rest,
+        about=__doc__ or "",
+        start=None,
+        usage=usage,
+        describe_auto=lambda c: auto_lines(command, c),
     )
 
 
-def foreseen(command: str, config: Block) -> Sequence[str]:
-    """What a run here and now would make of `auto`, in its own words."""
+def auto_lines(command: str, config: Block) -> Sequence[str]:
+    """What a run on this machine would decide for `auto`."""
     from toolwright.config.schema import Config, SupervisedConfig
     from toolwright.failures import UserError
 
     if not isinstance(config, Config | SupervisedConfig):
         return []
     if "auto" not in (config.model.context, config.rollout.max_tokens):
-        return []  # of the rest the descriptions say it all, without a second's wait for torch
+        return []  # the descriptions explain the other values, without a second's wait for torch
     try:
         if isinstance(config, SupervisedConfig):
             from toolwright.tools.settings import settings_of
@@ -50,4 +55,4 @@ def foreseen(command: str, config: Block) -> Sequence[str]:
 
         return prepare(config, learns=command != "eval").decided
     except UserError as error:
-        return [f"what auto will be is not known yet: {' '.join(str(error).split())}"]
+        return [f"the values of auto are not known yet: {' '.join(str(error).split())}"]

@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
         return 0
     out: Path = arguments.out or place_of(arguments.name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is there already; choose another --out, or remove it")
+        raise UserError(f"{out} already exists; choose another --out, or remove it")
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    print(f"in {out}: model.path={out}")
+    print(f"saved in {out}; use it as model.path={out}")
     return 0
 
 
@@ -101,9 +101,7 @@ def _convert(arguments: argparse.Namespace, folder: Path) -> str:
 
         rewrite(source, folder, dtype=arguments.dtype)
     elif arguments.dtype:
-        raise UserError(
-            f"--dtype is for a model's folder, and {source} is none: convert it, then what came out"
-        )
+        raise UserError(f"--dtype is only for a model's folder, which {source} is not: convert it first")
     elif source.is_file():
         from toolwright.models import gguf
 
@@ -113,7 +111,7 @@ def _convert(arguments: argparse.Namespace, folder: Path) -> str:
 
         from_checkpoint(source, folder, like=arguments.like)
     else:
-        raise UserError(f"{source} is not there; give a GGUF file, a checkpoint or a model's folder")
+        raise UserError(f"{source} does not exist; name a GGUF file, a checkpoint or a model's folder")
     return f"{source} converted"
 
 
@@ -147,7 +145,7 @@ def _show(folder: Path) -> None:
 
 
 def _changes(words: Sequence[str]) -> dict[str, Any]:
-    """Values as YAML reads them, which is how every other key=value is read."""
+    """Parse values as YAML, like every other key=value."""
     import yaml
 
     changes = {}

@@ -1,4 +1,4 @@
-"""Rollouts in the terminal: what the agent did, coloured by who wrote it."""
+"""Show rollouts in the terminal, coloured by who wrote each part."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "--step", type=int, metavar="N", help="the groups of this step (else of the last one)"
     )
     parser.add_argument(
-        "--group", metavar="G", help="all attempts of this group; the start of its name will do"
+        "--group", metavar="G", help="all attempts of this group; the start of its name is enough"
     )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--best", action="store_true", help="the attempt with the highest reward")
@@ -186,7 +186,7 @@ def _list_groups(console: Console, run: Path, step: int, groups: Sequence[Group]
 def _show(
     console: Console, step: int, shown: Sequence[Trajectory], *, rewards: Sequence[float | None], full: bool
 ) -> None:
-    """The prompt once, for attempts at one task share it; then each attempt."""
+    """Show the prompt once, which attempts at one task share, and then each attempt."""
     from rich.text import Text
 
     most = sys.maxsize if full else MOST_TEXT
@@ -216,7 +216,7 @@ def _show(
 
 
 def _block(console: Console, who: str, text: str, colour: str) -> None:
-    """Who wrote it stands in a column of its own: it is seen without colours too."""
+    """Print who wrote it in a column of its own, so that it is seen without colours too."""
     from rich.text import Text
 
     whole = Text(text.rstrip("\n"), style=colour)
@@ -239,7 +239,7 @@ def _reward(t: Trajectory) -> str:
 
 
 def _tone(t: Trajectory, rewards: Sequence[float]) -> str:
-    """Relative, as on the page: the upper and the lower half of what was given."""
+    """Green for the upper half of the rewards, red for the lower, as in the report."""
     if t.failure is not None or t.reward is None:
         return "red"
     low, high = min(rewards, default=0.0), max(rewards, default=0.0)

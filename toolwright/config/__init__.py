@@ -6,7 +6,7 @@ from typing import Any
 
 from toolwright.config.batch import batch_line
 from toolwright.config.schema import Config, SupervisedConfig
-from toolwright.config.stored import from_yaml, to_yaml
+from toolwright.config.yaml_file import from_yaml, to_yaml
 
 
 class _CallablePackage(ModuleType):

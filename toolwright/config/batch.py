@@ -1,4 +1,4 @@
-"""What a run says before it starts: batch arithmetic, checkpoints, a rate that would undo its model."""
+"""Lines that a run prints before it starts: batch sizes, checkpoints, a learning rate that is too high."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LARGE = 50_000_000
 
 
 def rate_line(config: Config | SupervisedConfig, parameters: int) -> str | None:
-    """The default rate is for tiny models; what a large one knows does not survive it."""
+    """Warn of a learning rate that ruins a trained model: the default is for tiny models."""
     if isinstance(config, Config):
         key, rate, most, usual = "update.policy.lr", config.update.policy.lr, 5e-5, "1e-6 to 1e-5"
     else:
@@ -46,12 +46,12 @@ def batch_line(config: Config) -> str:
 
 
 def checkpoint_line(config: Checkpoint) -> str:
-    """When a run can be gone on from, each with its key."""
+    """When checkpoints are written, each with its key."""
     by_steps = f"every {_count(config.every, 'step')} (checkpoint.every)" if config.every else ""
     by_time = f"every {config.minutes:g} minutes (checkpoint.minutes)" if config.minutes else ""
     often = [*filter(None, (by_steps, by_time))]
     if not often:
-        return "a checkpoint at the end alone (checkpoint.minutes)"
+        return "a checkpoint only at the end (checkpoint.minutes)"
     return f"a checkpoint {', '.join(often)} and at the end"
 
 

@@ -1,14 +1,20 @@
-"""A block of the configuration: frozen, and strict about its keys and their types."""
+"""What every block of the configuration is made of: `Block`, and `auto` values."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from toolwright.failures import UserError
+
+Auto = Literal["auto"]  # a value that a run decides when it starts, by its model, its tasks and its memory
+
 
 class Block(BaseModel):
+    """A frozen block of keys, strict about their names and types."""
+
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
@@ -25,3 +31,10 @@ class Block(BaseModel):
         if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
             raise PydanticCustomError("truth_value", "not true or false")
         return value
+
+
+def require_number(value: int | Auto, key: str) -> int:
+    """The value of a key whose `auto` must have been decided by now."""
+    if value == "auto":
+        raise UserError(f"{key}=auto is decided when a run starts; here it must be a number")
+    return value

@@ -27,13 +27,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
-from toolwright.config.complaints import explained, shown
+from toolwright.config.hydra_errors import as_user_errors, short_path
 from toolwright.config.keys import Schema
 from toolwright.config.origin import ConfigLayer, Resolved, layers_of, origin_of, origins_of
-from toolwright.config.overrides import Given, Vocabulary, read
+from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
 from toolwright.config.schema import CommandConfig, Config, RunConfig, SupervisedConfig
-from toolwright.config.stored import read_tree
-from toolwright.config.validate import validated
+from toolwright.config.validate import validate
+from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError, nearest
 from toolwright.registry import added_to, load_object
 
@@ -57,7 +57,7 @@ def commands() -> list[str]:
 
 @functools.cache
 def preset_folders() -> list[Path]:
-    """Where presets lie: ours, and the packages that plugins name under `toolwright.config.presets`."""
+    """The folders of presets: ours, and the packages that plugins add to `toolwright.config.presets`."""
     folders = [PRESETS]
     for package in added_to("toolwright.config.presets").values():
         spec = find_spec(package)
@@ -129,14 +129,14 @@ class Source:
 def resolve(source: Source, words: Sequence[str] = ()) -> Resolved:
     """Resolve the configuration of a command line, or raise one error that lists everything wrong with it."""
     with composer(source) as composing:
-        return composing.resolve(composing.read(words))
+        return composing.resolve(composing.parse(words))
 
 
 @contextmanager
 def composer(source: Source) -> Iterator[Composer]:
     """A `Composer` while Hydra is initialised for it; an application's own Hydra is set aside meanwhile."""
     register_with_hydra()
-    with _lock, explained(source.name, [*filter(None, [source.folder]), *preset_folders()]):
+    with _lock, as_user_errors(source.name, [*filter(None, [source.folder]), *preset_folders()]):
         before = GlobalHydra.instance().hydra
         GlobalHydra.instance().clear()
         try:
@@ -158,7 +158,7 @@ class Composer:
         self._loader = loader
 
     def vocabulary(self, words: Sequence[str] = ()) -> Vocabulary:
-        """What a command line may speak of; words that add folders of presets count."""
+        """What a command line may set, with presets from folders that these words add."""
         added = [word for word in words if word.startswith("hydra.searchpath=")]
 
         @functools.cache
@@ -176,42 +176,46 @@ class Composer:
             choices,
         )
 
-    def read(self, words: Sequence[str], *, sweep: bool = False) -> Given:
-        return read(words, self.vocabulary(words), sweep=sweep)
+    def parse(self, words: Sequence[str], *, sweep: bool = False) -> ParsedOverrides:
+        return parse(words, self.vocabulary(words), sweep=sweep)
 
-    def resolve(self, given: Given) -> Resolved:
-        """Compose, and hold the result to the schema."""
-        tree, layers = self.compose(given)
-        folder = None if given.problems else _resumed_folder(tree)
+    def resolve(self, parsed: ParsedOverrides) -> Resolved:
+        """Compose, and validate the result."""
+        tree, layers = self.compose(parsed)
+        folder = None if parsed.problems else _resumed_folder(tree)
         if folder is not None:
-            tree, layers = self.resume(folder, given)
-        return self._validate(tree, layers, given)
+            tree, layers = self.resume(folder, parsed)
+        return self._validate(tree, layers, parsed)
 
     def check_job(self, words: Sequence[str]) -> None:
-        """Hold one job of a sweep to the schema. A run that goes on is checked when it starts."""
+        """Validate one job of a sweep. A run that is resumed is validated when it starts."""
         try:
-            given = self.read(words)
-            tree, layers = self.compose(given)
+            parsed = self.parse(words)
+            tree, layers = self.compose(parsed)
             if not tree.get("run", {}).get("resume"):
-                self._validate(tree, layers, given)
+                self._validate(tree, layers, parsed)
         except UserError as error:
             raise UserError(f"in the job {' '.join(words)}:\n  {error}") from None
 
-    def _validate(self, tree: dict[str, Any], layers: Sequence[ConfigLayer], given: Given) -> Resolved:
-        origins, schema = origins_of(layers, given.overrides), self.source.schema
-        config = validated(
+    def _validate(
+        self, tree: dict[str, Any], layers: Sequence[ConfigLayer], parsed: ParsedOverrides
+    ) -> Resolved:
+        origins, schema = origins_of(layers, parsed.overrides), self.source.schema
+        config = validate(
             schema,
             _without_foreign_blocks(tree, layers, schema),
             origin=lambda key: origin_of(origins, key),
-            also=given.problems,
+            also=parsed.problems,
         )
         return Resolved(config, origins)
 
-    def compose(self, given: Given, config_name: str = "") -> tuple[dict[str, Any], list[ConfigLayer]]:
-        """The merged tree, not yet held to the schema, and the layers that it was merged from."""
+    def compose(
+        self, parsed: ParsedOverrides, config_name: str = ""
+    ) -> tuple[dict[str, Any], list[ConfigLayer]]:
+        """Merge the tree, without validating it, and list the layers that it was merged from."""
         name = config_name or self.source.name
-        composed = compose(name, given.lines, return_hydra_config=True)
-        defaults = self._loader.compute_defaults_list(name, given.lines, RunMode.RUN).defaults
+        composed = compose(name, parsed.lines, return_hydra_config=True)
+        defaults = self._loader.compute_defaults_list(name, parsed.lines, RunMode.RUN).defaults
         layers = layers_of(defaults, composed.hydra.runtime.config_sources, presets=PROVIDER)
         primary = self.source.primary
         if not any(layer.config == f"schema/{primary}" for layer in layers):
@@ -221,14 +225,14 @@ class Composer:
             )
         return _to_container(composed), layers
 
-    def resume(self, folder: Path, given: Given) -> tuple[dict[str, Any], list[ConfigLayer]]:
-        """The run's own configuration in place of the presets; a preset named again goes on top of it."""
+    def resume(self, folder: Path, parsed: ParsedOverrides) -> tuple[dict[str, Any], list[ConfigLayer]]:
+        """Compose from the run's own configuration instead of presets. A preset named again goes on top."""
         file = folder / "config.yaml"
-        kept = read_tree(file)
-        self._check_kind(folder, set(kept))
-        base = {"defaults": [f"schema/{self.source.primary}", "_self_"], **_literal(kept)}
+        stated = read_yaml(file)
+        self._check_kind(folder, set(stated))
+        base = {"defaults": [f"schema/{self.source.primary}", "_self_"], **_literal(stated)}
         ConfigStore.instance().store(name=RESUMED, node=base)
-        tree, layers = self.compose(given.appended(self.vocabulary().groups), RESUMED)
+        tree, layers = self.compose(parsed.as_additions(self.vocabulary().groups), RESUMED)
         # The file was written by the run when it was new, perhaps in another folder.
         tree["run"] = {
             **tree.get("run", {}),
@@ -237,41 +241,37 @@ class Composer:
             "dir": str(folder.parent),
         }
         layers = [
-            replace(layer, label=f"file {shown(file)}") if layer.config == RESUMED else layer
+            replace(layer, label=f"file {short_path(file)}") if layer.config == RESUMED else layer
             for layer in layers
         ]
-        if self.source.command == "eval" and not given.states("model.path"):
-            # What is judged is what the run has learned, not what it began with.
+        if self.source.command == "eval" and not parsed.sets("model.path"):
+            # Evaluate what the run has learned, not what it began with.
             if not (folder / "model").is_dir():
-                raise UserError(
-                    f"{folder} has no model/ yet; evaluate another run, or name a model by model.path"
-                )
+                raise UserError(f"{folder} has no model/ yet; evaluate another run, or set model.path")
             path = str(folder / "model")
             lora = {**tree["model"].get("lora", {}), "path": None}
             tree["model"] = {**tree["model"], "path": path, "lora": lora}
-            layers.append(ConfigLayer(RESUMED, f"run {shown(folder)}", {"model": {"path": path}}))
+            layers.append(ConfigLayer(RESUMED, f"run {short_path(folder)}", {"model": {"path": path}}))
         return tree, layers
 
     def _check_kind(self, folder: Path, blocks: set[str]) -> None:
         foreign = blocks - set(self.source.schema.model_fields)
         for command, schema in schemas().items():
             if foreign and blocks <= set(schema.model_fields):
-                raise UserError(
-                    f"{folder} is a run of `{command}`; `{self.source.command}` cannot go on with it"
-                )
+                raise UserError(f"{folder} is a run of `{command}`; `{self.source.command}` cannot resume it")
 
-    def jobs(self, given: Given) -> Iterator[list[str]]:
-        """The overrides of every job of a sweep, as Hydra's own sweeper enumerates them.
+    def jobs(self, parsed: ParsedOverrides) -> Iterator[list[str]]:
+        """The overrides of every job of a sweep, as Hydra's basic sweeper enumerates them.
 
-        Of an interval, whose values another sweeper chooses, the two ends stand for the rest.
+        Another sweeper chooses values from an interval; its two ends are checked in their place.
         """
-        fixed = [override for override in given.overrides if not override.is_sweep_override()]
+        fixed = [override for override in parsed.overrides if not override.is_sweep_override()]
         composed = compose(
             self.source.name, [override.input_line or "" for override in fixed], return_hydra_config=True
         )
         params = OmegaConf.select(composed, "hydra.sweeper.params") or {}
         lines = {key: f"{key}={value}" for key, value in params.items()}
-        lines.update({override.get_key_element(): override.input_line or "" for override in given.overrides})
+        lines.update({override.get_key_element(): override.input_line or "" for override in parsed.overrides})
         parser = OverridesParser.create(config_loader=self._loader)
         values = []
         for override in parser.parse_overrides(list(lines.values())):
@@ -306,25 +306,25 @@ def _to_container(composed: DictConfig) -> dict[str, Any]:
 def _without_foreign_blocks(
     tree: dict[str, Any], layers: Sequence[ConfigLayer], schema: Schema
 ) -> dict[str, Any]:
-    """Leave out what a preset for both `train` and `sft` says to the other one."""
+    """Leave out blocks of a preset that only other commands have: one preset may serve `train` and `sft`."""
     foreign = {name for other in schemas().values() for name in other.model_fields} - set(schema.model_fields)
     stated = {name for layer in layers if not layer.preset for name in layer.tree}
     return {name: value for name, value in tree.items() if name not in foreign - stated}
 
 
 def _resumed_folder(tree: Mapping[str, Any]) -> Path | None:
-    """The run to go on with, if the configuration asks for that."""
+    """The run to resume, or None."""
     try:
         run = RunConfig.model_validate(tree.get("run", {}))
     except ValidationError:
-        return None  # reported when the whole tree is held to the schema
+        return None  # reported when the whole tree is validated
     if not run.resume:
         return None
     runs = Path(run.dir)
     names = sorted(path.parent.name for path in runs.glob("*/config.yaml"))
     known = f"in {run.dir} there are: {', '.join(names)}" if names else f"there are no runs in {run.dir}"
     if run.name is None:
-        raise UserError(f"run.resume=true needs run.name, the run to go on with; {known}")
+        raise UserError(f"run.resume=true needs run.name, the run to resume; {known}")
     folder = runs / run.name
     if not (folder / "config.yaml").is_file():
         found = "has no config.yaml" if folder.is_dir() else "does not exist"
@@ -334,7 +334,7 @@ def _resumed_folder(tree: Mapping[str, Any]) -> Path | None:
 
 
 def _literal(value: Any) -> Any:
-    """Text from a finished configuration stays as it is: `${` in it is no reference."""
+    """Escape `${` in the text of a finished configuration: it is no reference there."""
     if isinstance(value, dict):
         return {key: _literal(item) for key, item in value.items()}
     if isinstance(value, list):

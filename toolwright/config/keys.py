@@ -1,4 +1,4 @@
-"""The schema as dotted keys: which there are, what each takes, and which one a misspelt one meant."""
+"""The schema as dotted keys: their types and descriptions, and the nearest key to a misspelt one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Schema = type[Block]
 
 @dataclass(frozen=True)
 class Key:
-    """One place in the configuration: what may stand there and what it is for."""
+    """One key of the configuration: its type and what it is for."""
 
     path: str
     annotation: Any
@@ -25,7 +25,7 @@ class Key:
 
     @property
     def block(self) -> Schema | None:
-        """The schema beneath, where this is a block of keys and not a value."""
+        """The schema of a block of keys; None for a value."""
         return self.annotation if _is_block(self.annotation) else None
 
     @property
@@ -49,12 +49,12 @@ class Key:
 
     @property
     def choices(self) -> list[str]:
-        """The words to choose from, where the schema lists them."""
+        """The words of a `Literal`."""
         return [str(word) for part in _alternatives(self.annotation) for word in _literals(part)]
 
 
 def every_key(schema: Schema, prefix: str = "") -> Iterator[Key]:
-    """Blocks and values in the order of the schema, each block before what is in it."""
+    """All blocks and values in the order of the schema, each block before its keys."""
     for name, field in schema.model_fields.items():
         key = Key(f"{prefix}{name}", field.annotation, tuple(field.metadata), field.description or "")
         yield key
@@ -67,7 +67,7 @@ def leaves(schema: Schema) -> list[Key]:
 
 
 def find(schema: Schema, path: str) -> Key | None:
-    """The key at this path, through open dictionaries as well; None where the schema has no such place."""
+    """The key at this path, also in open dictionaries; None if the schema has no such key."""
     here: Key | None = Key("", schema)
     for name in path.split("."):
         here = _beneath(here, name) if here else None
@@ -75,7 +75,7 @@ def find(schema: Schema, path: str) -> Key | None:
 
 
 def nearest_keys(schema: Schema, path: str) -> list[str]:
-    """What a key that does not exist may have meant: the same name elsewhere, or the closest spelling."""
+    """Suggestions for an unknown key: the same name in another block, or the closest spelling."""
     known = [key.path for key in every_key(schema)]
     last = path.rpartition(".")[2]
     namesakes = [other for other in known if other.rpartition(".")[2] == last][:3]
@@ -93,12 +93,12 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
-def written(value: Any) -> str:
-    """A value as one would type it."""
+def format_value(value: Any) -> str:
+    """Format a value as on the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list | tuple):
-        return f"[{', '.join(written(item) for item in value)}]"
+        return f"[{', '.join(format_value(item) for item in value)}]"
     return str(value)
 
 
@@ -123,7 +123,7 @@ def _is_block(annotation: Any) -> bool:
 
 
 def _alternatives(annotation: Any) -> list[Any]:
-    """What a union is made of, null left out; [annotation] where it is none."""
+    """The members of a union without null; `[annotation]` for any other type."""
     if get_origin(annotation) in (Union, types.UnionType):
         return [part for part in get_args(annotation) if part is not type(None)]
     return [annotation]

@@ -1,4 +1,4 @@
-"""From a command line to a configuration to the work: one run, or a sweep of them, by Hydra's machinery."""
+"""Launch a command: parse its options, resolve its configuration, and start one run or a sweep."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from toolwright import __version__
-from toolwright.config.complaints import explained
 from toolwright.config.compose import Source, composer, resolve
+from toolwright.config.hydra_errors import as_user_errors
 from toolwright.config.origin import Resolved
 from toolwright.config.show import show
-from toolwright.config.validate import listed
+from toolwright.config.validate import format_problems
 from toolwright.failures import UserError
 
 Start = Callable[[Any, list[str]], object]
 Work = Callable[[Resolved, list[str]], object]
-Foresee = Callable[[Any], Sequence[str]]  # of a configuration
+DescribeAuto = Callable[[Any], Sequence[str]]  # lines about the `auto` values of a configuration
 MULTIRUN = "hydra.mode=MULTIRUN"
 
 OPTIONS = """\
@@ -46,7 +46,7 @@ All keys with their values, origins and descriptions:
 
 
 class LaunchParser(argparse.ArgumentParser):
-    """Our options and those of Hydra's that we support, with errors that are the user's to read."""
+    """Our options and the supported ones of Hydra, with errors for the user to read."""
 
     def __init__(self, command: str) -> None:
         super().__init__(add_help=False)
@@ -80,7 +80,7 @@ class LaunchParser(argparse.ArgumentParser):
 
 
 def source_of(command: str, args: argparse.Namespace) -> Source:
-    """Where to look. `--config-name` may be a path to the file as well."""
+    """The source that the options name. `--config-name` may also be a path to the file."""
     name, folder = args.config_name, args.config_dir
     if name and folder is None and (Path(name).is_file() or Path(f"{name}.yaml").is_file()):
         folder, name = str(Path(name).parent), Path(name).name
@@ -88,7 +88,7 @@ def source_of(command: str, args: argparse.Namespace) -> Source:
 
 
 def help_text(command: str, about: str, source: Source) -> str:
-    """Usage, what the command is for, its groups with their choices, and how to see every key."""
+    """Usage, the purpose of the command, its groups with their presets, and its options."""
     with composer(source) as composing:
         groups = composing.vocabulary().groups
     width = max(map(len, groups), default=0)
@@ -111,16 +111,18 @@ def launch(
     about: str,
     start: Start | None,
     usage: str = "",
-    foresee: Foresee | None = None,
+    describe_auto: DescribeAuto | None = None,
 ) -> int:
-    """Resolve what the command line asks for, then `start(config, command)`; None: only show it. `foresee`
-    tells with --explain what a run would decide."""
+    """Resolve the configuration of the command line, then call `start(config, command)`.
+
+    Without `start`, print the configuration. `describe_auto` adds to --explain what `auto` would become.
+    """
     args = LaunchParser(usage or command).parse(argv)
     source = source_of(command, args)
     if args.help:
         print(help_text(usage or command, about, source))
         return 0
-    showing = _Show(explain=args.explain, as_json=args.json, foresee=foresee)
+    showing = _Show(explain=args.explain, as_json=args.json, describe_auto=describe_auto)
     work: Work = showing if start is None or args.dry_run else _Begin(start)
     if args.cfg or args.info or args.hydra_help:
         _ask_hydra(source, args)
@@ -137,11 +139,11 @@ def launch(
 class _Show:
     explain: bool
     as_json: bool
-    foresee: Foresee | None
+    describe_auto: DescribeAuto | None
 
     def __call__(self, resolved: Resolved, command: list[str]) -> None:
-        told = self.foresee(resolved.config) if self.explain and self.foresee else ()
-        show(resolved, explain=self.explain, as_json=self.as_json, told=told)
+        notes = self.describe_auto(resolved.config) if self.explain and self.describe_auto else ()
+        show(resolved, explain=self.explain, as_json=self.as_json, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ class _Begin:
 
 
 class _JobFailed(Exception):
-    """Carries what a job raised past `explained`, which would take it for the user's mistake."""
+    """Carries an error of a job past `as_user_errors`, which would report it as the user's mistake."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
@@ -162,40 +164,40 @@ class _JobFailed(Exception):
 
 def _run(source: Source, words: list[str], work: Work, command: list[str]) -> None:
     with composer(source) as composing:
-        given = composing.read(words)
-        resolved = composing.resolve(given)
+        parsed = composing.parse(words)
+        resolved = composing.resolve(parsed)
     failures: list[Exception] = []
 
     def once(composed: DictConfig) -> None:
         try:
             work(resolved, command)
         except Exception as error:
-            # Kept from Hydra, which would print a line of its own before the message.
+            # Hydra would print a line of its own before the message.
             failures.append(error)
 
-    _hydra_main(source, once, given.lines)
+    _hydra_main(source, once, parsed.lines)
     if failures:
         raise failures[0]
 
 
 def _sweep(source: Source, words: list[str], work: Work) -> None:
     with composer(source) as composing:
-        given = composing.read(words, sweep=True)
-        if given.problems:
-            raise UserError(listed(given.problems))
-        for job in composing.jobs(given):
+        parsed = composing.parse(words, sweep=True)
+        if parsed.problems:
+            raise UserError(format_problems(parsed.problems))
+        for job in composing.jobs(parsed):
             composing.check_job(job)
-    # Jobs that differ in nothing but their names need no numbers to tell them apart.
-    task = _Job(source, work, time.strftime("%Y%m%d-%H%M%S"), numbered=given.swept != {"run.name"})
+    # Jobs that differ only in their names need no numbers.
+    task = _Job(source, work, time.strftime("%Y%m%d-%H%M%S"), numbered=parsed.swept != {"run.name"})
     try:
-        _hydra_main(source, task, given.lines, "--multirun")
+        _hydra_main(source, task, parsed.lines, "--multirun")
     except _JobFailed as failed:
         raise failed.error from None
 
 
 @dataclass(frozen=True)
 class _Job:
-    """One run of a sweep; only data, so that any launcher can send it to another process."""
+    """One run of a sweep; plain data, so that any launcher can send it to another process."""
 
     source: Source
     work: Work
@@ -209,27 +211,24 @@ class _Job:
         try:
             if self.numbered:
                 words = [word for word in words if not word.startswith("run.name=")]
-                name = composed.run.name or self._made_up(composed)
+                name = composed.run.name or f"{self.source.schema.name_for(composed)}-{self.stamp}"
                 words.append(f"run.name={name}-{job.job.num}")
             resolved = resolve(self.source, words)
             return self.work(resolved, ["toolwright", self.source.command, *self.source.flags, *words])
         except Exception as error:
             raise _JobFailed(error) from error
 
-    def _made_up(self, composed: DictConfig) -> str:
-        return f"{self.source.schema.name_for(composed)}-{self.stamp}"
-
 
 def _ask_hydra(source: Source, args: argparse.Namespace) -> None:
     """Let Hydra print what it composed, where configs come from, or its own help."""
     with composer(source) as composing:
-        given = composing.read(args.overrides, sweep=True)
-    if given.problems:
-        raise UserError(listed(given.problems))
+        parsed = composing.parse(args.overrides, sweep=True)
+    if parsed.problems:
+        raise UserError(format_problems(parsed.problems))
     options = {"--cfg": args.cfg, "--info": args.info, "--package": args.package}
     flags = [word for flag, value in options.items() if value for word in (flag, value)]
     flags += ["--resolve"] * args.resolve + ["--hydra-help"] * args.hydra_help
-    _hydra_main(source, lambda composed: None, given.lines, *flags)
+    _hydra_main(source, lambda composed: None, parsed.lines, *flags)
 
 
 def _hydra_main(source: Source, task: Callable[[DictConfig], object], lines: list[str], *flags: str) -> None:
@@ -237,7 +236,7 @@ def _hydra_main(source: Source, task: Callable[[DictConfig], object], lines: lis
     folder = str(source.folder) if source.folder else None
     application = hydra.main(config_path=folder, config_name=source.name, version_base="1.3")(task)
     GlobalHydra.instance().clear()
-    with _command_line(["toolwright", *flags, *lines]), explained(source.name, []):
+    with _command_line(["toolwright", *flags, *lines]), as_user_errors(source.name, []):
         application()
 
 

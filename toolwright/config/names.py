@@ -1,4 +1,4 @@
-"""The registered names a key may take, read from the source so that nothing heavy is imported."""
+"""The registered names that a key may take, read from the source so that nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Registered:
-    """Marks a key whose value is a name: registered in `package`, or in a table of that module."""
+    """Marks a key whose value is a name, registered in `package` or in a table of that module."""
 
     kind: str
     package: str
@@ -27,9 +27,9 @@ class Registered:
         return frozenset(name + suffix for name in known for suffix in self.suffixes)
 
     def problem(self, name: str) -> str | None:
-        """What is wrong with the name, if anything. A reference (`path.py:name`) is looked up when used."""
+        """What is wrong with the name, or None. A reference (`path.py:name`) is looked up when it is used."""
         known = self.names()
-        # Where nothing is found the name is judged later, by the registry itself.
+        # If no name is known here, the registry itself checks the name later.
         if ":" in name or not known or name in known:
             return None
         hint = nearest(name, known)

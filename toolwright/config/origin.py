@@ -1,4 +1,4 @@
-"""Where each value came from: the layers a configuration was merged from, the last to state it wins."""
+"""The origin of each value: the last layer that states it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hydra.plugins.config_source import ConfigSource
 from omegaconf import OmegaConf
 
 from toolwright.config.block import Block
-from toolwright.config.complaints import shown
+from toolwright.config.hydra_errors import short_path
 from toolwright.config.keys import flatten
 from toolwright.failures import UserError
 
 
 @dataclass(frozen=True)
 class ConfigLayer:
-    """One config of the defaults list: what it states, and what its values' origin is called."""
+    """One config of the defaults list: the values it states, and the name of that origin."""
 
     config: str
     label: str
@@ -30,13 +30,13 @@ class ConfigLayer:
 
     @property
     def preset(self) -> bool:
-        """One choice of a group, not a config that a command starts from."""
+        """Whether this is a choice of a group, not a config that a command starts from."""
         return "/" in self.config
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A valid configuration and where each of its values came from."""
+    """A valid configuration and the origin of each value."""
 
     config: Block
     origins: Mapping[str, str]
@@ -74,14 +74,14 @@ def _label(config: str, holders: Sequence[ConfigSource], presets: str) -> str:
         return "default"
     if first.provider == presets:
         return f"preset {config}"
-    file = shown(Path(first.path) / f"{config}.yaml")
+    file = short_path(Path(first.path) / f"{config}.yaml")
     if any(source.provider == presets for source in holders):
         raise UserError(f"{file}: a built-in preset has this name; give the file another name")
     return f"file {file}"
 
 
 def origins_of(layers: Sequence[ConfigLayer], overrides: Sequence[Override]) -> dict[str, str]:
-    """Each stated key with who stated it last."""
+    """Each stated key with the layer that states it last."""
     origins: dict[str, str] = {}
     for layer in layers:
         origins.update({key: layer.label for key, _ in flatten(layer.tree)})
@@ -101,7 +101,7 @@ def origins_of(layers: Sequence[ConfigLayer], overrides: Sequence[Override]) -> 
 
 
 def origin_of(origins: Mapping[str, str], key: str) -> str:
-    """A value is from where it was last stated; a block from where its first stated key is."""
+    """The origin of a value, or of the first stated key of a block."""
     if key in origins:
         return origins[key]
     return next((label for path, label in origins.items() if path.startswith(key + ".")), "default")

@@ -1,4 +1,4 @@
-"""The key=value words of a command line: read by Hydra's grammar, checked against the schema."""
+"""Parse the overrides of a command line by Hydra's grammar, and check them against the schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hydra.core.override_parser.types import (
 )
 from hydra.errors import HydraException
 
-from toolwright.config.keys import Key, Schema, find, written
+from toolwright.config.keys import Key, Schema, find, format_value
 from toolwright.config.schema import Config, SupervisedConfig
 from toolwright.config.validate import unknown_key
 from toolwright.failures import nearest
@@ -25,7 +25,7 @@ from toolwright.failures import nearest
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a word may speak of: the keys of the schema, the groups with their presets, Hydra's own keys."""
+    """What an override may set: keys of the schema, presets of the groups, and Hydra's own keys."""
 
     command: str
     schema: Schema
@@ -34,8 +34,8 @@ class Vocabulary:
 
 
 @dataclass
-class Given:
-    """A command line as understood: `lines` for Hydra, and a complaint for each word left out of them."""
+class ParsedOverrides:
+    """The valid overrides of a command line, and one problem for each of the others."""
 
     overrides: list[Override] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -48,32 +48,32 @@ class Given:
     def swept(self) -> set[str]:
         return {override.key_or_group for override in self.overrides if override.is_sweep_override()}
 
-    def states(self, key: str) -> bool:
+    def sets(self, key: str) -> bool:
         return any(override.key_or_group == key for override in self.overrides)
 
-    def appended(self, groups: Container[str]) -> Given:
-        """The same with `algorithm=dapo` as `+algorithm=dapo`: for a base that has no preset to replace."""
+    def as_additions(self, groups: Container[str]) -> ParsedOverrides:
+        """The same with `+algorithm=dapo` for `algorithm=dapo`: a resumed run has no preset to replace."""
         kept = [o for o in self.overrides if not (o.is_delete() and o.key_or_group in groups)]
-        return Given([_as_addition(o) if o.key_or_group in groups else o for o in kept])
+        return ParsedOverrides([_as_addition(o) if o.key_or_group in groups else o for o in kept])
 
 
-def read(words: Sequence[str], vocabulary: Vocabulary, *, sweep: bool) -> Given:
-    """Every word is judged, so that all mistakes come to light at once."""
-    given = Given()
+def parse(words: Sequence[str], vocabulary: Vocabulary, *, sweep: bool) -> ParsedOverrides:
+    """Parse every word and collect all mistakes, so that they are reported together."""
+    parsed = ParsedOverrides()
     seen: dict[str, str] = {}
     for word in words:
         override = _parse(word, vocabulary)
         if isinstance(override, str):
-            given.problems.append(override)
+            parsed.problems.append(override)
             continue
         name = override.get_key_element().lstrip("+~")
         problem = _twice(seen.get(name), word) or _problem(override, vocabulary, sweep=sweep)
         seen.setdefault(name, word)
         if problem:
-            given.problems.append(problem)
+            parsed.problems.append(problem)
         else:
-            given.overrides.append(_for_hydra(override, vocabulary))
-    return given
+            parsed.overrides.append(_for_hydra(override, vocabulary))
+    return parsed
 
 
 def _parse(word: str, vocabulary: Vocabulary) -> Override | str:
@@ -87,8 +87,8 @@ def _parse(word: str, vocabulary: Vocabulary) -> Override | str:
         key = find(vocabulary.schema, name.lstrip("+"))
         if not key or not key.text or value[:1] in tuple("'\"[{"):
             return _unreadable(word, name, value)
-        # Hydra's grammar has no word for ~/tasks.jsonl or a name with an accent; where only text can
-        # stand, what was typed is what is meant.
+        # Hydra's grammar cannot read ~/tasks.jsonl or a name with an accent. Where only text is
+        # allowed, take the word as it was typed.
         override = parser.parse_override(f"{name}={_quoted(value)}")
     return override if override.key_or_group else f"{word}: no key before the ="
 
@@ -108,10 +108,10 @@ def _unreadable(word: str, name: str, value: str) -> str:
         return f"{word}: cannot be read; settings are written like rollout.samples=8 or algorithm=grpo"
     if value[0] == "[" and value[-1] == "]":
         items = ",".join(_quoted(item.strip()) for item in value[1:-1].split(","))
-        meant = shlex.quote(f"{name}=[{items}]")
+        corrected = shlex.quote(f"{name}=[{items}]")
     else:
-        meant = shlex.quote(f"{name}={_quoted(value)}")
-    return f"{word}: the value cannot be read; close every bracket, and quote text: {meant}"
+        corrected = shlex.quote(f"{name}={_quoted(value)}")
+    return f"{word}: the value cannot be read; close every bracket and quote text: {corrected}"
 
 
 def _as_addition(override: Override) -> Override:
@@ -127,7 +127,7 @@ def _is_name(name: str) -> bool:
 
 
 def _twice(before: str | None, word: str) -> str | None:
-    return f"{word}: given twice, the first time as {before}; leave one of them" if before else None
+    return f"{word}: set twice, first as {before}; remove one of them" if before else None
 
 
 def _problem(override: Override, vocabulary: Vocabulary, *, sweep: bool) -> str | None:
@@ -167,9 +167,9 @@ def _preset_problem(override: Override, vocabulary: Vocabulary, choices: Sequenc
     for name in value if isinstance(value, list) else [value]:
         if name not in choices:
             known = ", ".join(sorted(choices))
-            close = difflib.get_close_matches(written(name), choices, n=1, cutoff=0.5)
+            close = difflib.get_close_matches(format_value(name), choices, n=1, cutoff=0.5)
             hint = f"did you mean {group}={close[0]}? " if close else ""
-            return f"{word}: unknown preset {written(name)!r}; {hint}Known: {known}"
+            return f"{word}: unknown preset {format_value(name)!r}; {hint}Known: {known}"
     return None
 
 
@@ -179,7 +179,7 @@ def _as_list(word: str) -> str:
 
 
 def _for_hydra(override: Override, vocabulary: Vocabulary) -> Override:
-    """The same override as Hydra has to be told it, so that no one need know of `+` and `++`."""
+    """Write the override as Hydra needs it, so that users need not know `+` and `++`."""
     whole_block = isinstance(override.value(), dict)
     chooses = not whole_block and vocabulary.choices(override.key_or_group)
     key = None if chooses else find(vocabulary.schema, override.key_or_group)
@@ -188,14 +188,14 @@ def _for_hydra(override: Override, vocabulary: Vocabulary) -> Override:
     value = (override.input_line or "").partition("=")[2]
     if key.text and isinstance(override.value(), bool | int | float):
         value = _quoted(value)
-    # A block given whole may hold a misspelt key: the schema will say so, and better than Hydra.
+    # A whole block may hold a misspelt key: the schema reports it better than Hydra does.
     forced = whole_block or _in_open(key, vocabulary.schema)
     line = f"{'++' if forced else ''}{override.key_or_group}={value}"
     return OverridesParser.create().parse_override(line)
 
 
 def _in_open(key: Key, schema: Schema) -> bool:
-    """An open dictionary or something in one: Hydra adds keys to those only when told to."""
+    """Whether the key is an open dictionary or lies in one: Hydra adds keys there only with `++`."""
     parts = key.path.split(".")
     return any(
         (place := find(schema, ".".join(parts[:depth]))) and place.open for depth in range(1, len(parts) + 1)

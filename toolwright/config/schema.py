@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from toolwright.config.auto import Auto
-from toolwright.config.block import Block
+from toolwright.config.block import Auto, Block
 from toolwright.config.learning import Algorithm, OptimizerConfig, Update
 from toolwright.config.names import Registered
 from toolwright.config.places import Runtime

@@ -1,4 +1,4 @@
-"""The resolved configuration for reading: YAML with the origin of each value beside it."""
+"""Show a resolved configuration as YAML, with the origin of each value beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMN = 44
 
 @dataclass(frozen=True)
 class YamlLine:
-    """`text` is YAML, `comment` what follows it."""
+    """A line of YAML with a comment."""
 
     text: str
     comment: str = ""
@@ -38,14 +38,13 @@ class YamlLine:
 
 
 def show(
-    resolved: Resolved, *, explain: bool = False, as_json: bool = False, told: Sequence[str] = ()
+    resolved: Resolved, *, explain: bool = False, as_json: bool = False, notes: Sequence[str] = ()
 ) -> None:
-    """Print it: colours on a terminal, elsewhere plain text that reads back as YAML, or JSON. `told`: lines
-    that follow as comments."""
+    """Print the configuration as YAML, in colour on a terminal, or as JSON. `notes` follow as comments."""
     if as_json:
         print(json.dumps(by_key(resolved), indent=2, ensure_ascii=False))
         return
-    lines = [*_lines(resolved, explain), *(YamlLine("", line) for line in told)]
+    lines = [*_lines(resolved, explain), *(YamlLine("", line) for line in notes)]
     if sys.stdout.isatty():
         _in_colour(lines)
     else:
@@ -102,11 +101,11 @@ def _description(key: Key | None, depth: int) -> Iterator[YamlLine]:
         return
     if key.block:
         # pydantic gives a block without a docstring its own; ours begin in the class itself.
-        said = key.description or (key.block.__doc__ if "__doc__" in vars(key.block) else "") or ""
+        text = key.description or (key.block.__doc__ if "__doc__" in vars(key.block) else "") or ""
     else:
-        said = f"{key.description} ({key.expected})" if key.description else key.expected
-    if said:
-        yield YamlLine("  " * depth, said.strip().splitlines()[0])
+        text = f"{key.description} ({key.expected})" if key.description else key.expected
+    if text:
+        yield YamlLine("  " * depth, text.strip().splitlines()[0])
 
 
 def _in_colour(lines: list[YamlLine]) -> None:

@@ -1,4 +1,4 @@
-"""Holding a tree of values to the schema, and saying what is wrong in the user's words."""
+"""Validate a tree of values against the schema, and explain what is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from toolwright.config.block import Block
-from toolwright.config.keys import Schema, find, leaves, nearest_keys, written
+from toolwright.config.keys import Schema, find, format_value, leaves, nearest_keys
 from toolwright.config.names import Registered
 from toolwright.failures import UserError, nearest
 
 C = TypeVar("C", bound=Block)
 Origin = Callable[[str], str]
 
-# Not worth a word in an error: the user has just typed it, or never did.
-UNSAID = ("command line", "default")
+# Origins that an error need not mention: the user has just typed the value, or never did.
+OBVIOUS = ("command line", "default")
 
 
-def validated(schema: type[C], tree: Mapping[str, Any], *, origin: Origin, also: Sequence[str] = ()) -> C:
-    """The configuration, or one error that lists everything wrong with it, `also` first."""
+def validate(schema: type[C], tree: Mapping[str, Any], *, origin: Origin, also: Sequence[str] = ()) -> C:
+    """Validate, or raise one error that lists everything wrong, the problems of `also` first."""
     problems = list(also)
     config: C | None = None
     try:
         config = schema.model_validate(dict(tree))
     except ValidationError as error:
-        # A combination is judged only where all that it combines was understood.
-        judged = [e for e in error.errors(include_url=False) if e["type"] != "value_error" or not also]
-        problems += [_describe(schema, tree, detail, origin) for detail in judged]
+        # Check combinations of values only if every override could be parsed.
+        details = [e for e in error.errors(include_url=False) if e["type"] != "value_error" or not also]
+        problems += [_describe(schema, tree, detail, origin) for detail in details]
     problems += _unknown_names(schema, tree, origin)
     if problems or config is None:
-        raise UserError(listed(list(dict.fromkeys(problems))))
+        raise UserError(format_problems(list(dict.fromkeys(problems))))
     return config
 
 
-def listed(problems: Sequence[str]) -> str:
+def format_problems(problems: Sequence[str]) -> str:
     """One problem as it is, several under a heading, a line each."""
     if len(problems) == 1:
         return problems[0]
@@ -45,7 +45,7 @@ def listed(problems: Sequence[str]) -> str:
 
 def unknown_key(schema: Schema, path: str, value: Any, where: str = "") -> str:
     """`rollout.sampels=4: unknown key; did you mean rollout.samples?`"""
-    shown = path if isinstance(value, Mapping) else f"{path}={written(value)}"
+    shown = path if isinstance(value, Mapping) else f"{path}={format_value(value)}"
     close = nearest_keys(schema, path)
     parent = path.rpartition(".")[0]
     place = find(schema, parent) if parent else None
@@ -72,8 +72,8 @@ def _describe(schema: Schema, tree: Mapping[str, Any], detail: ErrorDetails, ori
     if key and key.choices and isinstance(value, str):
         close = nearest(value, key.choices)
         hint = f"; {close}" if close.startswith("did") else ""
-    found = repr(value) if isinstance(value, str) else written(value)
-    return f"{path}={written(value)}{where}: expected {expected}, found {found}{hint}"
+    found = repr(value) if isinstance(value, str) else format_value(value)
+    return f"{path}={format_value(value)}{where}: expected {expected}, found {found}{hint}"
 
 
 def _unknown_names(schema: Schema, tree: Mapping[str, Any], origin: Origin) -> list[str]:
@@ -107,4 +107,4 @@ def _at(tree: Mapping[str, Any], path: str) -> Any:
 
 
 def _where(origin: str) -> str:
-    return "" if origin in UNSAID else f" ({origin})"
+    return "" if origin in OBVIOUS else f" ({origin})"

@@ -1,4 +1,4 @@
-"""What a reader is shown of one attempt, in a terminal and on a page alike."""
+"""One attempt as text, for the terminal and the report alike."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
 
 
 def visible(text: str) -> str:
-    """Control characters as their pictures: ␛ and not what it does."""
+    """Replace control characters by their pictures, such as ␛."""
     return text.replace("\r\n", "\n").translate(_PICTURES)
 
 
 def cut(text: str, most: int) -> str:
-    """The middle goes: a question stands at the start, an answer at the end."""
+    """Cut out the middle of a long text: a question stands at the start, an answer at the end."""
     if len(text) <= most:
         return text
     head, tail = most * 2 // 3, most // 3
@@ -28,7 +28,7 @@ def cut(text: str, most: int) -> str:
 
 
 def messages(trajectory: Trajectory) -> list[tuple[str, str]]:
-    """The prompt as (role, text); the prompt's own tokens where a task has no messages."""
+    """The prompt as (role, text); the text of its tokens if the task has no messages."""
     found = [(str(m.get("role", "?")), _content(m.get("content"))) for m in trajectory.task.prompt]
     if found:
         return found
@@ -37,9 +37,9 @@ def messages(trajectory: Trajectory) -> list[tuple[str, str]]:
 
 
 def question(task: Task, most: int) -> str:
-    """What was asked, on one line."""
-    asked = [_content(m.get("content")) for m in task.prompt if m.get("role") == "user"]
-    line = " ".join(visible(asked[-1] if asked else task.id).split())
+    """The last message of the user, on one line."""
+    texts = [_content(m.get("content")) for m in task.prompt if m.get("role") == "user"]
+    line = " ".join(visible(texts[-1] if texts else task.id).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
@@ -49,7 +49,7 @@ def segment_text(segment: Segment) -> str:
 
 @dataclass(frozen=True)
 class ShownCall:
-    """A call of a tool as it is told: what was asked, and how long the answer took or what went wrong."""
+    """A tool call as text: the call, how long it took, and what went wrong."""
 
     name: str
     arguments: str
@@ -57,12 +57,12 @@ class ShownCall:
     trouble: str
 
     @property
-    def asked(self) -> str:
-        return f"{self.name}({self.arguments})" if self.name else "nothing that could be read"
+    def call(self) -> str:
+        return f"{self.name}({self.arguments})" if self.name else "a call that could not be read"
 
     @property
     def line(self) -> str:
-        return " · ".join(part for part in (self.asked, self.took, self.trouble) if part)
+        return " · ".join(part for part in (self.call, self.took, self.trouble) if part)
 
     @property
     def outcome(self) -> str:
@@ -70,7 +70,7 @@ class ShownCall:
 
 
 def calls(segment: Segment) -> list[ShownCall]:
-    """The calls that this segment answers; one that could not be read has no name."""
+    """The calls that this segment answers. A call that could not be read has no name."""
     found = []
     for call in segment.calls:
         seconds, trouble = call.get("seconds"), visible(str(call.get("trouble") or ""))
@@ -88,7 +88,7 @@ def ground_truth(task: Task) -> str:
 
 
 def facts(trajectory: Trajectory) -> list[str]:
-    """How it went, a few words each: what it is made of, what ended it, what it did."""
+    """A few words each on length, stop reason and counts."""
     found = [f"{trajectory.sampled_tokens} tokens"]
     if (turns := len(trajectory.steps)) > 1:
         found.append(f"{turns} turns")
@@ -106,14 +106,17 @@ def reward_parts(trajectory: Trajectory) -> str:
 
 
 def scored(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
-    """Those that can be ranked, best first. A failed attempt has no reward: it is not the worst one."""
+    """Attempts with a reward, best first. A failed attempt has none, so it is not the worst one."""
     ranked = [t for t in trajectories if t.failure is None and t.reward is not None]
     return sorted(ranked, key=lambda t: -(t.reward or 0.0))
 
 
-def telling(groups: Sequence[Group], *, most: int) -> list[Trajectory]:
-    """A few attempts that show a step: best and worst where a group differs, one where it does not,
-    and a failed one if there is any."""
+def examples(groups: Sequence[Group], *, most: int) -> list[Trajectory]:
+    """Choose a few attempts to show.
+
+    The best and the worst of groups whose rewards differ come first, then one of each other group. If any
+    attempt failed, the last one shown is a failed one.
+    """
     ranked = [found for group in groups if (found := scored(group.trajectories))]
     ranked.sort(key=lambda found: found[0].reward == found[-1].reward)  # stable: those that differ first
     chosen: list[Trajectory] = []
@@ -126,7 +129,7 @@ def telling(groups: Sequence[Group], *, most: int) -> list[Trajectory]:
 
 
 def _content(content: object) -> str:
-    """A message's text; parts that are not text stay as they are written."""
+    """A message's text; parts that are not text are written as JSON."""
     if content is None:
         return ""
     if isinstance(content, list):

@@ -1,4 +1,4 @@
-"""Which metrics are drawn, and on which chart: a table, and the figures made from it."""
+"""The charts of the report: a table of metrics, and the figures drawn from it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ CHARTS = (
 
 
 def figures(rows: Sequence[Row]) -> list[str]:
-    """Every chart that the metrics have something for; the time by stage stands before the throughput."""
+    """Every chart that the metrics have values for. Time by stage stands before throughput."""
     drawn = [figure for chart in CHARTS if (figure := _figure(chart, rows))]
     stages = _stages(rows)
     if stages:
@@ -84,7 +84,7 @@ def _figure(chart: Chart, rows: Sequence[Row]) -> str:
     known = [(key, label, points) for key, label, points in known if points]
     distinct: list[svg.ChartLine] = []
     for key, label, points in known:
-        # Held-out reward is accuracy itself for most tasks: the same curve twice says nothing more.
+        # For most tasks the held-out reward equals accuracy: do not draw the same curve twice.
         if any(line.points == points for line in distinct if key in MARKED):
             continue
         distinct.append(svg.ChartLine(label, points, tone=len(distinct) + 1, marks=key in MARKED))
@@ -117,7 +117,7 @@ def _stages(rows: Sequence[Row]) -> str:
 
 
 def _names(rows: Iterable[Row]) -> list[str]:
-    """The stages that were timed: those we know in the order they run, then the others."""
+    """The timed stages: known ones in the order they run, then the others."""
     timed = {key[5:-2]: None for row in rows for key in row if key.startswith("time/") and key.endswith("_s")}
     timed.pop("total", None)
     return [name for name in STAGES if name in timed] + [name for name in timed if name not in STAGES]

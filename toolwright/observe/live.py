@@ -1,4 +1,4 @@
-"""The live display: a few lines at the foot of a terminal, redrawn while the run goes on."""
+"""The live display: a few lines at the bottom of the terminal, redrawn while the run goes on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPARK_WIDTH = 24
 
 
 class LiveDisplay:
-    """Draws the state four times a second from a thread of its own: a step costs nothing."""
+    """Draws the state four times a second in its own thread, at no cost to the step."""
 
     def __init__(self, state: State, stream: Outlet) -> None:
         self.console = Console(file=cast(TextIO, stream), highlight=False)
@@ -46,7 +46,7 @@ class LiveDisplay:
 
 
 class Frame:
-    """One picture of the state: what runs, how far it is, how well it does."""
+    """One frame: the current stage, the progress bar, and the figures."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -94,7 +94,7 @@ class Frame:
 
 
 def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
-    """The whole history in a few characters: each is the mean of its share."""
+    """The whole history in a few characters, each the mean of its part."""
     values = list(values)
     count = min(width, len(values))
     cuts = [len(values) * number // count for number in range(count + 1)]

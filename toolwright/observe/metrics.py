@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a step, written as the step ends, always on."""
+"""metrics.jsonl: one line for each step, written when the step ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 class Metrics:
-    """The open end of a run's metrics. The file is opened for each line, so there is nothing to close."""
+    """Appends to a run's metrics. The file is opened for each line, so there is nothing to close."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -24,7 +24,7 @@ class Metrics:
         _mend(self.path)
 
     def append(self, step: int, values: Mapping[str, Value]) -> None:
-        """A value that is not finite is written as null, and its key listed under `nonfinite`."""
+        """Write a line. A value that is not finite becomes null, and its key is listed under `nonfinite`."""
         row: Row = {"step": step}
         nonfinite = []
         for key, value in values.items():
@@ -42,19 +42,19 @@ class Metrics:
 
     @staticmethod
     def read(path: Path) -> list[Row]:
-        """Every whole line; the last one may be torn by a crash and is then left out."""
+        """Every complete line. A crash may cut off the last one, which is then left out."""
         return [row for _, row in _lines(Path(path))]
 
     @staticmethod
     def truncate(path: Path, after_step: int) -> None:
-        """Forgets the steps after a checkpoint, before the resumed run writes them again."""
+        """Remove the steps after a checkpoint, before the resumed run writes them again."""
         path = Path(path)
         if path.exists():
             _replace(path, (line for line, row in _lines(path) if row.get("step", 0) <= after_step))
 
 
 def series(rows: Iterable[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
-    """(step, value) in order of step where the value is a finite number; a step written twice counts once."""
+    """(step, value) by step, for finite values only. If a step was written twice, the last value counts."""
     points: dict[int, float] = {}
     for row in rows:
         value = row.get(key)
@@ -64,7 +64,7 @@ def series(rows: Iterable[Mapping[str, Any]], key: str) -> list[tuple[int, float
 
 
 def _plain(value: Any) -> Value | None:
-    """Scalars of torch and numpy are neither int nor float to `json`."""
+    """Convert scalars of torch and numpy, which `json` cannot write."""
     if value is None or isinstance(value, str | int | float):
         return value
     return float(value)
@@ -93,7 +93,7 @@ def _lines(path: Path) -> list[tuple[str, Row]]:
 
 
 def _mend(path: Path) -> None:
-    """A torn last line would swallow the next one."""
+    """Remove a cut-off last line: the next line would be appended to it."""
     if not path.exists() or path.stat().st_size == 0:
         return
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""How numbers are written for people: the same on a chart, in a table and in the terminal."""
+"""Format numbers for people, the same on charts, in tables and in the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def compact(value: float) -> str:
-    """Three digits that matter: 0.0123, 4.56, 789, 12.3k, 4.5M, 2e-5."""
+    """Three significant digits: 0.0123, 4.56, 789, 12.3k, 4.5M, 2e-5."""
     if not math.isfinite(value):
         return "-"
     size = abs(value)
@@ -21,7 +21,7 @@ def percent(fraction: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """0.84 s, 12.3 s, 2m 38s, 1h 04m, 2d 03h: two units at the most."""
+    """At most two units: 0.84 s, 12.3 s, 2m 38s, 1h 04m, 2d 03h."""
     if seconds < 0.1:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 9.995:
@@ -39,5 +39,5 @@ def duration(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """A duration that changes while it is read: whole seconds will do."""
+    """A duration in whole seconds, for a display that keeps changing."""
     return f"{seconds:.0f} s" if seconds < 59.5 else duration(seconds)

@@ -1,4 +1,4 @@
-"""Standard output for as long as somebody reads it: `| head` and a closed terminal do not end a run."""
+"""Standard output that may go away: `| head` or a closed terminal does not end a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 
 class Outlet:
-    """A stream that falls silent where writing to it fails; `gone` is told of it once."""
+    """A stream that goes silent when a write to it fails, and then calls `gone` once."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream  # None where a process was started without one
@@ -46,7 +46,7 @@ class Outlet:
 
 
 def silence(stream: TextIO) -> None:
-    """What is still in its buffer, and whatever else writes there, goes nowhere without a complaint."""
+    """Send its buffer, and all that is written to it later, to the null device."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except (OSError, ValueError):  # not a file of the system's, or closed

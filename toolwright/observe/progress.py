@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a live display on a terminal, plain lines anywhere else."""
+"""The progress of a run: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ETA_STEPS = 50  # evaluations come every few steps: the mean over this many has 
 
 @dataclass
 class State:
-    """All that either display shows."""
+    """What both displays show."""
 
     title: str
     total: int
@@ -43,7 +43,7 @@ class State:
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
     def facts(self) -> list[str]:
-        """What is known of the last step; what is not known takes no room."""
+        """The known values of the last step."""
         found = []
         if (reward := self.number("reward/mean")) is not None:
             found.append(f"reward {compact(reward)}")
@@ -83,8 +83,7 @@ class Progress:
 
     @property
     def timings(self) -> dict[str, float]:
-        """Seconds by stage of the current step, until `step` ends it. They add up: a stage within another
-        counts for itself alone."""
+        """Seconds by stage of the current step. Time of an inner stage is not counted in the outer one."""
         return dict(self._timings)
 
     def __enter__(self) -> Progress:
@@ -127,7 +126,7 @@ class Progress:
             state.stage_started = outer_started
 
     def step(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Ends a step: shows it and starts the timings anew. Step 0 is the evaluation before training."""
+        """End a step: show it and reset the timings. Step 0 is the evaluation before training."""
         state, now = self.state, monotonic()
         took = now - state.stepped
         state.step, state.values, state.stepped = step, dict(metrics), now
@@ -147,7 +146,7 @@ class Progress:
             self._display.step(evaluated=accuracy is not None or held_out is not None)
 
     def line(self, text: str) -> None:
-        """A message of its own, above the live display."""
+        """Print a message above the live display."""
         if self._display is not None:
             self._display.line(text)
         else:
@@ -155,7 +154,7 @@ class Progress:
 
 
 class PlainDisplay:
-    """Lines for a log file: the first step, the last, evaluations, and one every two seconds between."""
+    """Lines for a log file: first and last step, evaluations, and one every two seconds in between."""
 
     def __init__(self, state: State, stream: Outlet) -> None:
         self.state = state
@@ -179,7 +178,7 @@ class PlainDisplay:
         print(text, file=self.stream, flush=True)
 
     def stop(self) -> None:
-        if self._unshown:  # the last step there was, though fewer than were meant
+        if self._unshown:  # the run stopped early: show its last step
             self._show()
 
     def _show(self) -> None:
@@ -193,7 +192,7 @@ class PlainDisplay:
 
 
 def is_live(stream: TextIO | Outlet) -> bool:
-    """Whether a display that redraws itself would be seen as one."""
+    """Whether the stream is a terminal that can show a live display."""
     environment = os.environ
     if environment.get("NO_COLOR") or environment.get("CI", "").lower() not in ("", "0", "false"):
         return False

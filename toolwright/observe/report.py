@@ -1,4 +1,4 @@
-"""report.html: a run on one page that needs nothing but itself, written from the run folder alone."""
+"""Write report.html: a run on one self-contained page, made from the run folder alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_METRICS = {"step", "nonfinite"}
 
 
 def write_report(run: Path) -> Path:
-    """Writes `report.html` into the run folder, whole or not at all."""
+    """Write `report.html` into the run folder, atomically."""
     run = Path(run)
     if not run.is_dir():
         raise UserError(f"no run folder at {run}")
@@ -109,7 +109,7 @@ def _warnings(rows: Sequence[Row]) -> str:
 
 
 def _incidents(run: Path) -> str:
-    """Who died, and what was done again."""
+    """Processes that died, and the work that was repeated."""
     path = run / "incidents.jsonl"
     if not path.exists():
         return ""
@@ -159,7 +159,7 @@ def _curves(rows: Sequence[Row]) -> str:
 
 
 def _attempts(run: Path) -> str:
-    """A few attempts of the first rollouts beside a few of the last."""
+    """A few attempts of the first step beside a few of the last."""
     files = rollouts.files(run)
     if not files:
         return ""
@@ -178,7 +178,7 @@ def _step(step: int, path: Path) -> str:
     except UserError as error:  # the rest of the page stands
         return f'<section><h3>Step {step}</h3><p class="warn">{escape(visible(str(error)))}</p></section>'
     rewards = [t.reward for t in attempt.scored(found) if t.reward is not None]
-    chosen = attempt.telling(as_groups(found), most=ATTEMPTS)
+    chosen = attempt.examples(as_groups(found), most=ATTEMPTS)
     cards = "".join(_attempt(t, rewards) for t in chosen)
     return f"<section><h3>Step {step} · {len(chosen)} of {len(found)} attempts</h3>{cards}</section>"
 
@@ -187,25 +187,25 @@ def _attempt(t: Trajectory, rewards: Sequence[float]) -> str:
     head = [f"attempt {t.index} of {visible(t.group)}", *attempt.facts(t)]
     if t.reward_parts:
         head.append(attempt.reward_parts(t))
-    said = "".join(f"<span>{escape(fact)}</span>" for fact in head)
+    facts = "".join(f"<span>{escape(fact)}</span>" for fact in head)
     prompt = "".join(_message(role, text) for role, text in attempt.messages(t))
     segments = "".join(_segment(segment) for segment in t.segments if segment.source != "prompt")
     failure = ""
     if t.failure is not None:
-        told = escape(visible(f"{t.failure.kind} failure: {t.failure.message}"))
-        failure = f'<div class="failure"><pre>{told}</pre></div>'
+        message = escape(visible(f"{t.failure.kind} failure: {t.failure.message}"))
+        failure = f'<div class="failure"><pre>{message}</pre></div>'
     truth = ""
     if t.task.ground_truth is not None:
         shown = escape(attempt.cut(attempt.ground_truth(t.task), MOST_TEXT))
         truth = f"<footer>ground truth <code>{shown}</code></footer>"
     return (
-        f'<article class="attempt"><header>{_reward(t, rewards)}{said}</header>'
+        f'<article class="attempt"><header>{_reward(t, rewards)}{facts}</header>'
         f"{prompt}{segments}{failure}{truth}</article>"
     )
 
 
 def _reward(t: Trajectory, rewards: Sequence[float]) -> str:
-    """Good and bad are relative: the upper and the lower half of what the step's attempts were given."""
+    """Good and bad are relative: the upper and the lower half of the rewards of the step."""
     if t.reward is None:
         return '<span class="reward bad">no reward</span>'
     low, high = min(rewards, default=0.0), max(rewards, default=0.0)
@@ -214,7 +214,7 @@ def _reward(t: Trajectory, rewards: Sequence[float]) -> str:
 
 
 def _message(role: str, text: str) -> str:
-    """A long message (the schemas of tools, mostly) is folded: it is the same for every attempt."""
+    """Fold a long message. It is mostly the schemas of tools, the same for every attempt."""
     if len(text) <= LONG_MESSAGE:
         return _block("prompt", role, text)
     start = " ".join(visible(text[:120]).split())
@@ -226,21 +226,21 @@ def _message(role: str, text: str) -> str:
 
 
 def _segment(segment: Segment) -> str:
-    given = "" if segment.reward is None else f", reward {compact(segment.reward)}"
+    note = "" if segment.reward is None else f", reward {compact(segment.reward)}"
     called = "".join(_call(call) for call in attempt.calls(segment))
     head = f'<ul class="calls">{called}</ul>' if called else ""
-    return _block(segment.source, segment.source, attempt.segment_text(segment), given, head)
+    return _block(segment.source, segment.source, attempt.segment_text(segment), note, head)
 
 
 def _call(call: attempt.ShownCall) -> str:
     trouble = f' <b class="trouble">{escape(call.trouble)}</b>' if call.trouble else ""
-    return f"<li><code>{escape(call.asked)}</code> <small>{escape(call.took)}</small>{trouble}</li>"
+    return f"<li><code>{escape(call.call)}</code> <small>{escape(call.took)}</small>{trouble}</li>"
 
 
 def _block(source: str, who: str, text: str, note: str = "", head: str = "") -> str:
     shown = escape(attempt.cut(visible(text), MOST_TEXT))
     aside = f"<small>{escape(note)}</small>" if note else ""
-    # A newline right after <pre> is dropped by browsers, so one is given away.
+    # Browsers drop a newline right after <pre>, so one is added.
     return (
         f'<div class="segment {escape(source)}"><span class="who">{escape(visible(who))}{aside}</span>'
         f"{head}<pre>\n{shown}</pre></div>"
@@ -266,27 +266,27 @@ def _settings(run: Path, config: Mapping[str, Any]) -> str:
 
 
 def _summary(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The few settings that say what a run was; those that are missing are left out."""
+    """The main settings of a run; missing ones are left out."""
 
-    def said(label: str, template: str, *paths: str) -> None:
+    def add(label: str, template: str, *paths: str) -> None:
         values = [_at(config, path) for path in paths]
         if all(value is not None for value in values):
             found.append((label, template.format(*values)))
 
     found: list[tuple[str, str]] = []
-    said("algorithm", "{} ({}, {})", "algorithm.name", "algorithm.adv_estimator", "algorithm.loss")
-    said("task", "{}", "task.name")
+    add("algorithm", "{} ({}, {})", "algorithm.name", "algorithm.adv_estimator", "algorithm.loss")
+    add("task", "{}", "task.name")
     if _model(config):
         found.append(("model", _model(config)))
-    said("engine", "{}", "engine.name")
-    said("agent", "{}, {} tokens a turn", "rollout.agent", "rollout.max_tokens")
-    said("attempts a step", "{} × {} (prompts × samples)", "rollout.prompts", "rollout.samples")
-    said("updates a step", "{} × {} (epochs × minibatches)", "update.epochs", "update.minibatches")
-    said("learning rate", "{}", "update.policy.lr")
+    add("engine", "{}", "engine.name")
+    add("agent", "{}, {} tokens a turn", "rollout.agent", "rollout.max_tokens")
+    add("attempts a step", "{} × {} (prompts × samples)", "rollout.prompts", "rollout.samples")
+    add("updates a step", "{} × {} (epochs × minibatches)", "update.epochs", "update.minibatches")
+    add("learning rate", "{}", "update.policy.lr")
     if _at(config, "algorithm.kl.where") not in (None, "none"):
-        said("KL", "{} in the {}, {}", "algorithm.kl.coef", "algorithm.kl.where", "algorithm.kl.estimator")
-    said("temperature", "{}", "rollout.temperature")
-    said("seed", "{}", "run.seed")
+        add("KL", "{} in the {}, {}", "algorithm.kl.coef", "algorithm.kl.where", "algorithm.kl.estimator")
+    add("temperature", "{}", "rollout.temperature")
+    add("seed", "{}", "run.seed")
     return found
 
 
@@ -305,7 +305,7 @@ def _at(config: Mapping[str, Any], path: str) -> Any:
 
 
 def _config(run: Path) -> Mapping[str, Any]:
-    """An unreadable configuration costs its summary; its text is shown all the same."""
+    """The configuration, empty if it cannot be read; its text is shown all the same."""
     import yaml
 
     path = run / "config.yaml"
@@ -319,7 +319,7 @@ def _config(run: Path) -> Mapping[str, Any]:
 
 
 def _other(rows: Sequence[Row]) -> str:
-    """Every metric that has no chart."""
+    """A table of the metrics that have no chart."""
     drawn = curves.drawn_keys(rows) | NOT_METRICS
     keys = sorted({key for row in rows for key in row} - drawn)
     lines = "".join(_other_row(key, rows) for key in keys)

@@ -1,4 +1,4 @@
-"""How a run ended: before, after and best on the held-out tasks, and the short table that says so."""
+"""The closing table of a run: held-out results before, after and best."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolwright.observe.numbers import compact, duration, percent
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The figures of the closing table; None where a run has no evaluation."""
+    """The figures of the closing table; None if a run has no evaluation."""
 
     measure: str  # what the held-out figures are: accuracy or reward
     before: tuple[int, float] | None  # (step, value)
@@ -26,7 +26,7 @@ class RunSummary:
 
     @property
     def gain(self) -> str:
-        """After against before, in points of a hundred where the measure is a share."""
+        """The change from before to after; in percentage points for an accuracy."""
         if self.before is None or self.after is None:
             return ""
         change = self.after[1] - self.before[1]

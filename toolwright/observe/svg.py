@@ -74,8 +74,11 @@ def line_chart(
     share: bool = False,
     log: bool = False,
 ) -> str:
-    """`span`: the steps of the whole run, so that charts side by side agree. `zero`: the axis starts there.
-    `log`: it may be logarithmic, and is where values differ that much."""
+    """Draw lines over steps.
+
+    `span` is the steps of the whole run, so that charts side by side agree. `zero` starts the axis at 0.
+    `log` makes it logarithmic if the values differ enough.
+    """
     lines = [line for line in lines if line.points]
     values = [value for line in lines for _, value in line.points]
     axis = _axis(values, zero=zero, share=share, log=log)
@@ -88,7 +91,7 @@ def line_chart(
 
 
 def stacked_bars(layers: Sequence[ChartLine], *, unit: str = "") -> str:
-    """A bar a step, or the mean over several where there are many."""
+    """Draw one bar a step, or one for the mean of several steps if there are many."""
     steps_all = sorted({step for layer in layers for step, _ in layer.points})
     values = [dict(layer.points) for layer in layers]
     count = min(MOST_BARS, len(steps_all))
@@ -102,20 +105,20 @@ def stacked_bars(layers: Sequence[ChartLine], *, unit: str = "") -> str:
     body = []
     for number, (bucket, heights) in enumerate(zip(buckets, means, strict=True)):
         left = LEFT + pitch * (number + 0.5) - width / 2
-        base, parts, said = 0.0, [], []
+        base, parts, labels = 0.0, [], []
         for layer, height in zip(layers, heights, strict=True):
             if height <= 0:
                 continue
             top, foot = axis.y(base + height), axis.y(base)
             parts.append(_rect(left, top, width, foot - top, f"bar c{layer.tone}"))
-            said.append(f"{layer.label} {compact(height)}{unit}")
+            labels.append(f"{layer.label} {compact(height)}{unit}")
             base += height
         head = f"step {bucket[0]}" if len(bucket) == 1 else f"steps {bucket[0]}–{bucket[-1]}"
         whole = f"{head}: {compact(base)}{unit}"
-        told = f"{whole} ({', '.join(said)})"
+        details = f"{whole} ({', '.join(labels)})"
         column = _rect(LEFT + pitch * number, TOP, pitch, BOTTOM - TOP, "hit")
         body.append(
-            f'<g class="at"><title>{escape(told)}</title>{"".join(parts)}{column}'
+            f'<g class="at"><title>{escape(details)}</title>{"".join(parts)}{column}'
             f'<g class="tip"><text x="{RIGHT}" y="{TOP - 8}">{escape(whole)}</text></g></g>'
         )
     ticks = [(LEFT + pitch * (number + 0.5), bucket[0]) for number, bucket in enumerate(buckets)]
@@ -124,7 +127,7 @@ def stacked_bars(layers: Sequence[ChartLine], *, unit: str = "") -> str:
 
 
 def sparkline(points: Sequence[Point]) -> str:
-    """A curve the size of a word."""
+    """Draw a curve the size of a word."""
     points = thin(points, 60)
     low, high = min(value for _, value in points), max(value for _, value in points)
     first, last = points[0][0], points[-1][0]
@@ -217,7 +220,7 @@ def _dots(points: Sequence[Point], steps: Steps, axis: Axis, tone: str) -> str:
 
 
 def _hovers(lines: Sequence[ChartLine], steps: Steps, axis: Axis) -> list[str]:
-    """Bands over the plot: each shows its step's values while the pointer is in it. No script is needed."""
+    """Bands over the plot that show the values of their step under the pointer, without a script."""
     values = [dict(line.points) for line in lines]
     every = sorted({step for line in lines for step, _ in line.points})
     marked = {step for line in lines if line.marks for step, _ in line.points}
@@ -230,8 +233,8 @@ def _hovers(lines: Sequence[ChartLine], steps: Steps, axis: Axis) -> list[str]:
     bands = []
     for number, (step, x) in enumerate(zip(every, places, strict=True)):
         here = [(line, known[step]) for line, known in zip(lines, values, strict=True) if step in known]
-        said = " · ".join(f"{line.label} {_figure(value, axis)}" for line, value in here)
-        note = escape(f"step {step}: {said}")
+        figures = " · ".join(f"{line.label} {_figure(value, axis)}" for line, value in here)
+        note = escape(f"step {step}: {figures}")
         dots = "".join(
             f'<circle class="c{ln.tone}" cx="{x:.1f}" cy="{axis.y(v):.1f}" r="3"/>' for ln, v in here
         )

@@ -13,7 +13,7 @@ import torch
 from toolwright import engines
 from toolwright.agents.rollout import seed_of
 from toolwright.config import schema
-from toolwright.config.auto import decided
+from toolwright.config.block import require_number
 from toolwright.engines import Engine
 from toolwright.failures import UserError
 from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
@@ -107,7 +107,7 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
             heads=config.heads,
             kv_heads=config.kv_heads,
             ffn=config.ffn,
-            context=decided(config.context, "model.context"),
+            context=require_number(config.context, "model.context"),
             head_dim=config.width // config.heads,
             tied=config.tied,
             qk_norm=config.qk_norm,

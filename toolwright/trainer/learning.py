@@ -11,7 +11,7 @@ from torch import Tensor
 from toolwright.algorithms import advantages, kl
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.config.auto import decided
+from toolwright.config.block import require_number
 from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
 from toolwright.learner.minibatches import minibatches
@@ -118,7 +118,7 @@ class Learner:
         if needs_reference(algorithm) and decoder.adapter is not None:
             self.reference = Underneath(self.policy)
         self.objective = Objective(
-            algorithm, norm_tokens=decided(config.rollout.max_tokens, "rollout.max_tokens") * max_turns
+            algorithm, norm_tokens=require_number(config.rollout.max_tokens, "rollout.max_tokens") * max_turns
         )
         self.credit = Credit(config, self.policy, self.reference, self.critic)
         rehearse(config, self.credit, self.objective)

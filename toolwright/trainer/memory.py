@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from toolwright.config import schema
-from toolwright.config.auto import decided
+from toolwright.config.block import require_number
 from toolwright.engines import vllm
 from toolwright.engines.native import by_graphs, decoding
 from toolwright.engines.native.cache import GPU_SHARE, CacheRows, fitting, slot_bytes
@@ -174,7 +174,7 @@ def _measured(model: schema.Model) -> tuple[Shape, int]:
         heads=model.heads,
         kv_heads=model.kv_heads,
         ffn=model.ffn,
-        context=decided(model.context, "model.context"),
+        context=require_number(model.context, "model.context"),
         head_dim=head_dim,
     )
     return shape, parameters(shape)

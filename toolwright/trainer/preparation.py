@@ -12,7 +12,7 @@ from toolwright import tasks as task_sets
 from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.rollout import most_turns
 from toolwright.config import schema
-from toolwright.config.auto import decided
+from toolwright.config.block import require_number
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
@@ -53,7 +53,7 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
         learns=learns,
     )
     config = settled.config
-    limit = decided(config.task.max_prompt_tokens, "task.max_prompt_tokens")
+    limit = require_number(config.task.max_prompt_tokens, "task.max_prompt_tokens")
     train, held_out = (
         fitting(found, openings, config.task, tokenizer, limit=limit, remedy=settled.remedy)
         for found, openings in zip((training, tasks.held_out), texts, strict=True)

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from toolwright import __version__
-from toolwright.config import schema, stored
+from toolwright.config import schema, yaml_file
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.observe.metrics import Metrics
@@ -76,7 +76,7 @@ class RunFolder:
         with self.explaining_write_errors(then="start again"):
             for place in (self.checkpoints, self.rollouts):
                 place.mkdir(parents=True, exist_ok=True)
-            (self.path / "config.yaml").write_text(stored.to_yaml(config))
+            (self.path / "config.yaml").write_text(yaml_file.to_yaml(config))
             with (self.path / "command.txt").open("a") as file:
                 file.write(provenance(command))
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from toolwright.config import schema
-from toolwright.config.auto import decided
+from toolwright.config.block import require_number
 from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Trajectory
 
@@ -89,6 +89,6 @@ def limit_of(config: schema.Config, stop: str) -> str:
     """What cut off an attempt that ended so."""
     if stop == "length":
         return f"rollout.max_tokens={config.rollout.max_tokens}"
-    total, context = config.rollout.max_total_tokens, decided(config.model.context, "model.context")
+    total, context = config.rollout.max_total_tokens, require_number(config.model.context, "model.context")
     within = total is not None and total <= context
     return f"rollout.max_total_tokens={total}" if within else f"model.context={context}"

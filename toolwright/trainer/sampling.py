@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from toolwright.agents.rollout import AttemptRequest, seed_of
 from toolwright.algorithms import selection
 from toolwright.config import schema
-from toolwright.config.auto import decided
+from toolwright.config.block import require_number
 from toolwright.runtime.roles import Roles
 from toolwright.tasks.order import TaskOrder
 from toolwright.trajectory import Group, Task, Trajectory, as_groups
@@ -128,7 +128,9 @@ class GroupSampler:
         reward = self.config.reward
         if not reward.overlong_buffer or trajectory.reward is None:
             return
-        limit = decided(self.config.rollout.max_tokens, "rollout.max_tokens") * self.turns(trajectory.task)
+        limit = require_number(self.config.rollout.max_tokens, "rollout.max_tokens") * self.turns(
+            trajectory.task
+        )
         penalty = selection.overlong_penalty(
             trajectory.sampled_tokens,
             max_length=limit,

@@ -23,8 +23,8 @@ from toolwright.agents.tool_use import ToolUse
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.config.auto import decided
 from toolwright.config.batch import rate_line
+from toolwright.config.block import require_number
 from toolwright.failures import UserError
 from toolwright.learner.budget import TokenBudget, padded
 from toolwright.learner.forward import Statistics, learn
@@ -114,7 +114,7 @@ def _train(
         prepared.openings,
         fitted.task,
         tokenizer,
-        limit=decided(fitted.task.max_prompt_tokens, "task.max_prompt_tokens"),
+        limit=require_number(fitted.task.max_prompt_tokens, "task.max_prompt_tokens"),
         remedy=prepared.decided.remedy,
     )
     with closing(HeldOutJudge(fitted, decoder, tokenizer, tried, prepared.tasks.scorer, tools)) as judge:

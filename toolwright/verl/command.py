@@ -1,4 +1,4 @@
-"""Train by reinforcement learning, as a verl command line says.
+"""Train by reinforcement learning from a verl command line.
 
 usage: python -m toolwright.trainer.main_ppo [key=value …] [options]
 
@@ -15,23 +15,30 @@ Options:
   --config-path DIR        with --config-name: a folder with a config of yours over verl's ppo_trainer
   --config-name NAME       its name there
 
-Keys are verl's; a key of ours is said as toolwright.KEY=VALUE. docs/coming-from-verl.md lists them all.
+Keys are verl's. Write a key of ours as toolwright.KEY=VALUE. docs/coming-from-verl.md lists all keys.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolwright.failures import UserError
 
+if TYPE_CHECKING:
+    from toolwright.verl.row import TranslatedSetting
+    from toolwright.verl.translate import Translation
+
 PROGRAM = "toolwright.trainer.main_ppo"
+ARROW = "  ←  "
 
 
 class VerlParser(argparse.ArgumentParser):
-    """Errors that are the user's to read."""
+    """Options of the command, with errors for the user to read."""
 
     def __init__(self) -> None:
         super().__init__(add_help=False, allow_abbrev=False)
@@ -47,7 +54,7 @@ class VerlParser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """What the user got wrong is one message on stderr and exit status 2."""
+    """Run the command. A mistake of the user is one message on stderr and exit status 2."""
     line = sys.argv[1:] if argv is None else argv
     try:
         return _run(line)
@@ -64,46 +71,87 @@ def _run(line: list[str]) -> int:
     if args.help:
         print((__doc__ or "").rstrip())
         return 0
-    from toolwright.config.validate import listed
-    from toolwright.verl import show
+    from toolwright.config.validate import format_problems
     from toolwright.verl.translate import translate
 
-    made = translate(args.words, fit=args.fit, config=_config(args.config_path, args.config_name))
+    translation = translate(args.words, fit=args.fit, config=_config(args.config_path, args.config_name))
     if args.show:
-        print(show.translation(made))
-    if made.problems:
-        raise UserError(listed(made.problems))
+        print(describe(translation))
+    if translation.problems:
+        raise UserError(format_problems(translation.problems))
     if args.show:
         return 0
-    for remark in show.remarks(made):
+    for remark in remarks(translation):
         print(remark, file=sys.stderr)
-    return _launch(made.command, made.words, dry_run=args.dry_run, said=["python", "-m", PROGRAM, *line])
+    return _launch(
+        translation.command, translation.words, dry_run=args.dry_run, typed=["python", "-m", PROGRAM, *line]
+    )
 
 
-def _launch(command: str, words: list[str], *, dry_run: bool, said: list[str]) -> int:
+def _launch(command: str, words: list[str], *, dry_run: bool, typed: list[str]) -> int:
     from toolwright.config.launch import launch
 
     def start(config: Any, _: list[str]) -> object:
         if command == "eval":
             from toolwright.cli.eval import Start
 
-            return Start(as_json=False)(config, said)
+            return Start(as_json=False)(config, typed)
         from toolwright.trainer.loop import train
 
-        return train(config, command=said)
+        return train(config, command=typed)
 
     try:
         return launch(command, [*words, *["--dry-run"][: int(dry_run)]], about=__doc__ or "", start=start)
     except UserError as error:
         raise UserError(
-            f"{error}\n(in Toolwright's keys; --show tells which of verl's they came from)"
+            f"{error}\n(these are Toolwright's keys; --show lists which of verl's they come from)"
         ) from None
 
 
+def describe(translation: Translation) -> str:
+    """The settings with their origins, changes, notes, and the same run as a command line of ours."""
+    command = shlex.join(["toolwright", translation.command, *translation.words])
+    return "\n".join(
+        [
+            *_settings(translation),
+            *remarks(translation),
+            "",
+            "The same run as a command of Toolwright:",
+            f"  {command}",
+        ]
+    )
+
+
+def remarks(translation: Translation) -> list[str]:
+    """What a run prints before it starts."""
+    changed = [f"--fit: {text}" for text in translation.changes]
+    return [*changed, *(f"note: {text}" for text in translation.notes)]
+
+
+def _settings(translation: Translation) -> Iterator[str]:
+    from toolwright.config.keys import format_value
+
+    ours = [f"{setting.ours}={format_value(setting.value)}" for setting in translation.settings]
+    width = max(map(len, ours), default=0)
+    for text, setting in zip(ours, translation.settings, strict=True):
+        yield f"{text:<{width}}{ARROW}{_origin(setting, translation)}"
+    for word in translation.ours:
+        yield f"{word:<{width}}{ARROW}toolwright.{word}"
+    yield ""
+
+
+def _origin(setting: TranslatedSetting, translation: Translation) -> str:
+    verl = translation.verl
+    own = [key for key in setting.sources if verl.is_set(key)]
+    if own:
+        return ", ".join(verl.as_typed(key) for key in own)
+    return f"{', '.join(verl.as_typed(key) for key in setting.sources)} (verl's default)"
+
+
 def _config(folder: str | None, name: str | None) -> Path | None:
-    """The user's own file, where one is named; `ppo_trainer` is verl's, whose defaults hold anyway."""
+    """The user's own config file, if one is named; `ppo_trainer` is verl's, and its defaults hold anyway."""
     if name is None or name.removesuffix(".yaml") == "ppo_trainer":
         return None
     if folder is None:
-        raise UserError(f"--config-name {name}: say where it is by --config-path DIR")
+        raise UserError(f"--config-name {name}: name its folder by --config-path DIR")
     return Path(folder) / f"{name.removesuffix('.yaml')}.yaml"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
-from toolwright.config.keys import find, written
+from toolwright.config.keys import find, format_value
 from toolwright.config.names import Registered
 from toolwright.config.schema import Config
 from toolwright.verl import keys
@@ -17,7 +17,7 @@ from toolwright.verl.table.tools import AGENT, SEARCHER
 HEAD = """\
 # Coming from verl
 
-<!-- Made by `python -m toolwright.verl.docs`; edit toolwright/verl/table/ and make it again. -->
+<!-- Made by `python -m toolwright.verl.docs`; edit toolwright/verl/table/ or untranslated.yaml and run `make docs`. -->
 
 A verl command line runs as it is, once its module is ours:
 
@@ -37,7 +37,7 @@ python -m toolwright.trainer.main_ppo … --fit       # scaled down to this mach
   change.
 - **Files** are read as they are: Parquet with `prompt`, `data_source`, `reward_model.ground_truth`,
   `extra_info`.
-- **Overrides** are Hydra's: `+key=`, `++key=`, quoted text, lists, blocks, `${references}`; said twice, the
+- **Overrides** are Hydra's: `+key=`, `++key=`, quoted text, lists, blocks, `${references}`; if a key is set twice, the
   last one counts. `--config-path` and `--config-name` read a file of yours over `ppo_trainer`. A key of
   ours goes as `toolwright.KEY=VALUE`.
 - **Which loop**: `enable_search` → search; else `tool_config.enabled` → `<tool>code</tool>` by a tool
@@ -49,7 +49,7 @@ One definition of batch size: `train_batch_size` prompts × `rollout.n` attempts
 changes a gradient.
 """
 
-FATES = {"always": "nothing to set", "unused": "not used", "refused": "**no equivalent**"}
+SUPPORT = {"always": "nothing to set", "unused": "not used", "refused": "**no equivalent**"}
 
 
 def page() -> str:
@@ -76,7 +76,7 @@ def _legend() -> list[str]:
 
 
 def _not_yet() -> Iterator[str]:
-    """What the table already leads to and the configuration does not have yet."""
+    """Targets of the table that the configuration does not have."""
     targets = {ours for rows in SECTIONS.values() for row in rows for ours in row.ours}
     missing = sorted(ours for ours in targets if find(Config, ours) is None)
     missing += [f"rollout.agent={name}" for name in (AGENT, SEARCHER) if name not in _agents()]
@@ -91,21 +91,21 @@ def _agents() -> frozenset[str]:
 
 
 def _line(row: KeyRow) -> str:
-    becomes = ", ".join(f"`{ours}`" for ours in row.ours) or FATES.get(row.fate, "–")
-    default = "" if row.block else f"`{written(keys.leaves()[row.key])}`"
+    becomes = ", ".join(f"`{ours}`" for ours in row.ours) or SUPPORT.get(row.support, "–")
+    default = "" if row.block else f"`{format_value(keys.leaves()[row.key])}`"
     return f"| `{row.key}`{_count(row)} | {default} | {becomes} | {row.how} |".replace("|  |", "| |")
 
 
 def _count(row: KeyRow) -> str:
-    """How many keys a row for many speaks of."""
+    """How many keys a row for many covers."""
     if not row.block:
         return ""
-    own = _spoken_of()[row.key]
+    own = _covered()[row.key]
     return f" ({own})" if own > 1 else ""
 
 
 @cache
-def _spoken_of() -> Counter[str]:
+def _covered() -> Counter[str]:
     return Counter(row.key for key in keys.leaves() if (row := row_of(key)) is not None)
 
 

@@ -1,4 +1,4 @@
-"""verl's own configuration: which keys there are, their defaults, and which one a misspelt one meant."""
+"""verl's own keys with their defaults, and the nearest key to a misspelt one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PARTS = ("now", "then", "forks")
 
 @functools.cache
 def parts() -> dict[str, dict[str, Any]]:
-    """Every leaf with its default, for each part of the recorded list."""
+    """Every key with its default, for each part of keys.yaml."""
     recorded = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     return {part: dict(flatten(recorded[part])) for part in PARTS}
 
 
 @functools.cache
 def leaves() -> dict[str, Any]:
-    """All of them together; where two releases disagree on a default, the newer one's."""
+    """Every key with its default; if two releases disagree, the newer one's."""
     older_first = ("forks", "then", "now")
     return {key: value for part in older_first for key, value in parts()[part].items()}
 
@@ -48,7 +48,7 @@ def default_tree() -> dict[str, Any]:
 
 
 def put(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key; what stood in the way gives way."""
+    """Set a dotted key; a value in its path is replaced by a block."""
     *path, last = key.split(".")
     for name in path:
         if not isinstance(tree.get(name), dict):
@@ -58,7 +58,7 @@ def put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def nearest_key(key: str) -> str:
-    """A hint for a key that verl does not have: a neighbour of that spelling, or its namesake elsewhere."""
+    """A hint for an unknown key: a similar one in the same block, or one of the same name elsewhere."""
     known = list(leaves())
     parent, _, last = key.rpartition(".")
     neighbours = {other.rpartition(".")[2]: other for other in known if other.rpartition(".")[0] == parent}
@@ -66,4 +66,4 @@ def nearest_key(key: str) -> str:
     namesakes = [other for other in known if other.rpartition(".")[2] == last]
     namesakes.sort(key=lambda other: -difflib.SequenceMatcher(None, key, other).ratio())
     close = close or namesakes[:1] or difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "verl has nothing like it"
+    return f"did you mean {close[0]}?" if close else "verl has no similar key"

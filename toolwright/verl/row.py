@@ -1,4 +1,4 @@
-"""A row of the table: one of verl's keys, and what becomes of it."""
+"""A row of the table: one of verl's keys and its translation."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from toolwright.verl.asked import VerlConfig
+    from toolwright.verl.config import VerlConfig
 
-Fate = Literal["becomes", "always", "unused", "refused"]
+Support = Literal["translated", "always", "unused", "refused"]
 
 
 @dataclass(frozen=True)
 class TranslatedSetting:
-    """One of our keys with its value, and the keys of verl's that say so."""
+    """One of our keys with its value, and the keys of verl that it comes from."""
 
     ours: str
     value: Any
-    because: tuple[str, ...]
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -29,29 +29,29 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Changed:
-    """What `--fit` did."""
+class FitChange:
+    """A change that `--fit` made."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class TranslationProblem:
-    """Why the run cannot be what was asked for."""
+    """A reason why the command line cannot be translated."""
 
     text: str
 
 
-Outcome = TranslatedSetting | Note | Changed | TranslationProblem
+Outcome = TranslatedSetting | Note | FitChange | TranslationProblem
 Rule = Callable[["VerlConfig"], Iterator[Outcome]]
 
 
 @dataclass(frozen=True)
 class KeyRow:
-    """`key` may end in `.*`: all beneath. `how` is the conversion, or the reason why there is none."""
+    """One key of verl, or all keys beneath it (`key.*`). `how`: the conversion, or why there is none."""
 
     key: str
-    fate: Fate
+    support: Support
     how: str
     ours: tuple[str, ...] = ()
     rule: Rule | None = None
@@ -59,7 +59,7 @@ class KeyRow:
 
     @property
     def block(self) -> str:
-        """What a row for many keys begins with; empty for a row of one."""
+        """The prefix of a row for many keys; empty for a row of one key."""
         return self.key.removesuffix("*") if self.key.endswith(".*") else ""
 
     def covers(self, key: str) -> bool:
@@ -74,30 +74,18 @@ def same(
     convert: Callable[[Any], Any] = lambda value: value,
     unset: Literal["verl's", "ours"] = "verl's",
 ) -> KeyRow:
-    """One key, one key. Unset, verl's default holds; `ours` where what is learned does not depend on it."""
+    """A key that becomes one of ours.
 
-    def rule(asked: VerlConfig) -> Iterator[Outcome]:
-        if asked.says(key) or unset == "verl's":
-            yield TranslatedSetting(ours, convert(asked[key]), (key,))
+    If it is not set, verl's default holds; `unset="ours"` where the result does not depend on it.
+    """
 
-    return KeyRow(key, "becomes", how, (ours,), rule)
+    def rule(verl: VerlConfig) -> Iterator[Outcome]:
+        if verl.is_set(key) or unset == "verl's":
+            yield TranslatedSetting(ours, convert(verl[key]), (key,))
+
+    return KeyRow(key, "translated", how, (ours,), rule)
 
 
 def part(key: str, ours: str | tuple[str, ...], how: str, rule: Rule) -> KeyRow:
     """A key that a rule reads, often together with others."""
-    return KeyRow(key, "becomes", how, (ours,) if isinstance(ours, str) else ours, rule)
-
-
-def always(key: str, how: str) -> KeyRow:
-    """It is so here whatever the key says, or nobody need ask for it."""
-    return KeyRow(key, "always", how)
-
-
-def unused(key: str, how: str) -> KeyRow:
-    """Nothing here does it. What is learned does not depend on it, so the run goes on and says so."""
-    return KeyRow(key, "unused", how)
-
-
-def refused(key: str, how: str, *, harmless: tuple[Any, ...] = ()) -> KeyRow:
-    """Nothing here does it, and without it something else would be learned: only verl's default will do."""
-    return KeyRow(key, "refused", how, harmless=harmless)
+    return KeyRow(key, "translated", how, (ours,) if isinstance(ours, str) else ours, rule)

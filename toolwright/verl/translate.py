@@ -1,4 +1,4 @@
-"""A verl command line as one of ours: what each word becomes, what was changed, what cannot be."""
+"""Translate a verl command line into one of ours, and list what was changed and what has no equivalent."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
-from toolwright.config.keys import find, leaves, written
+from toolwright.config.keys import find, format_value, leaves
 from toolwright.config.names import Registered
 from toolwright.config.schema import Config
 from toolwright.failures import UserError
-from toolwright.verl import keys, words
-from toolwright.verl.asked import VerlConfig
-from toolwright.verl.machine import Machine
-from toolwright.verl.row import Changed, KeyRow, Note, Rule, TranslatedSetting, TranslationProblem
+from toolwright.verl import keys, overrides
+from toolwright.verl.config import Machine, VerlConfig
+from toolwright.verl.row import FitChange, KeyRow, Note, Rule, TranslatedSetting, TranslationProblem
 from toolwright.verl.table import ROWS, row_of
 
 PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
@@ -26,9 +25,9 @@ WORDS = ("null", "true", "false", "nan", "inf")
 
 @dataclass
 class Translation:
-    """`settings` in the order of the table; `notes` are for reading, `problems` stop the run."""
+    """A translated command line, in the order of the table. `problems` stop the run, `notes` do not."""
 
-    asked: VerlConfig
+    verl: VerlConfig
     settings: list[TranslatedSetting] = field(default_factory=list)
     ours: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
@@ -37,87 +36,87 @@ class Translation:
 
     @property
     def command(self) -> str:
-        return "eval" if self.asked["trainer.val_only"] else "train"
+        return "eval" if self.verl["trainer.val_only"] else "train"
 
     @property
     def words(self) -> list[str]:
-        """The overrides of our own command line; what was said in our own keys has the last word."""
-        said = {word.partition("=")[0] for word in self.ours}
-        made = [f"{s.ours}={typed(s.value)}" for s in self.settings if s.ours not in said]
-        return ["task=file", *made, *self.ours]
+        """The overrides of our own command line; `toolwright.KEY=VALUE` wins over a translated key."""
+        own = {word.partition("=")[0] for word in self.ours}
+        words = [f"{s.ours}={quote(s.value)}" for s in self.settings if s.ours not in own]
+        return ["task=file", *words, *self.ours]
 
     def value(self, ours: str) -> Any:
-        """What a key of ours was set to."""
+        """The value of one of our keys."""
         return next(setting.value for setting in self.settings if setting.ours == ours)
 
 
 def translate(
     line: Sequence[str], *, machine: Machine | None = None, fit: bool = False, config: Path | None = None
 ) -> Translation:
-    """Every word is judged, so that all mistakes come to light at once."""
-    read = words.read(line, config=config)
-    known = {key: value for key, value in read.said.items() if row_of(key)}
-    made = Translation(VerlConfig(known, machine or Machine.here(), fit), ours=read.ours, notes=read.notes)
-    made.problems += read.problems
-    made.problems += [_unknown(key, value) for key, value in read.said.items() if key not in known]
-    _apply_rules(made)
+    """Translate every override and collect all mistakes, so that they are reported together."""
+    parsed = overrides.parse(line, config=config)
+    known = {key: value for key, value in parsed.values.items() if row_of(key)}
+    verl = VerlConfig(known, machine or Machine.here(), fit)
+    result = Translation(verl, ours=parsed.ours, notes=parsed.notes, problems=parsed.problems)
+    result.problems += [_unknown(key, value) for key, value in parsed.values.items() if key not in known]
+    _apply_rules(result)
     for key in known:
-        _account_for(key, made)
-    made.problems += [problem for setting in made.settings if (problem := _not_there(setting, made.asked))]
-    made.problems = list(dict.fromkeys(made.problems))
-    return made
+        _account_for(key, result)
+    result.problems += [problem for setting in result.settings if (problem := _missing_here(setting, verl))]
+    result.problems = list(dict.fromkeys(result.problems))
+    return result
 
 
-def typed(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value as a word of our command line."""
     if isinstance(value, list | tuple):
-        return f"[{','.join(typed(item) for item in value)}]"
+        return f"[{','.join(quote(item) for item in value)}]"
     if isinstance(value, str) and (not PLAIN.fullmatch(value) or value.lower() in WORDS):
         return str(QuotedString(value, Quote.double).with_quotes())
-    return written(value)
+    return format_value(value)
 
 
-def _apply_rules(made: Translation) -> None:
+def _apply_rules(translation: Translation) -> None:
     rules: dict[Rule, None] = {row.rule: None for row in ROWS if row.rule is not None}
     for rule in rules:
         try:
-            for outcome in rule(made.asked):
+            for outcome in rule(translation.verl):
                 match outcome:
                     case TranslatedSetting():
-                        made.settings.append(outcome)
+                        translation.settings.append(outcome)
                     case Note(text):
-                        made.notes.append(text)
-                    case Changed(text):
-                        made.changes.append(text)
+                        translation.notes.append(text)
+                    case FitChange(text):
+                        translation.changes.append(text)
                     case TranslationProblem(text):
-                        made.problems.append(text)
+                        translation.problems.append(text)
         except UserError as error:
-            made.problems.append(str(error))
+            translation.problems.append(str(error))
         except (TypeError, ValueError) as error:
-            made.problems.append(_wrong_type(rule, made.asked, error))
+            translation.problems.append(_wrong_type(rule, translation.verl, error))
 
 
-def _account_for(key: str, made: Translation) -> None:
-    """What the user said and nothing here does is named, with the reason."""
+def _account_for(key: str, translation: Translation) -> None:
+    """Note or refuse a key that the user set and that nothing here uses, with the reason."""
     row = row_of(key)
     if row is None:
         return
-    asked, said = made.asked, made.asked.shown(key)
-    if row.fate == "refused":
-        if not _harmless(row, key, asked[key]):
-            made.problems.append(f"{said}: has no equivalent: {row.how}")
-    elif row.fate == "always":
-        made.notes.append(f"{said}: nothing to set: {row.how}")
-    elif row.fate == "unused":
-        made.notes.append(f"{said}: not used: {row.how}")
-    elif row.rule is not None and row.ours and not _heard(key, made):
-        made.notes.append(f"{said}: without effect here ({row.how or 'another key decides'})")
+    verl, word = translation.verl, translation.verl.as_typed(key)
+    if row.support == "refused":
+        if not _harmless(row, key, verl[key]):
+            translation.problems.append(f"{word}: has no equivalent: {row.how}")
+    elif row.support == "always":
+        translation.notes.append(f"{word}: nothing to set: {row.how}")
+    elif row.support == "unused":
+        translation.notes.append(f"{word}: not used: {row.how}")
+    elif row.rule is not None and row.ours and not _is_used(key, translation):
+        translation.notes.append(f"{word}: without effect here ({row.how or 'another key decides'})")
 
 
-def _heard(key: str, made: Translation) -> bool:
-    """Whether some setting stands on this key, by itself or by a reference of verl's own to it."""
-    stood_on = {other for setting in made.settings for other in setting.because}
-    return key in stood_on or any(key in str(keys.leaves().get(other, "")) for other in stood_on)
+def _is_used(key: str, translation: Translation) -> bool:
+    """Whether a setting comes from this key, directly or by a `${reference}` in verl's defaults."""
+    used = {other for setting in translation.settings for other in setting.sources}
+    return key in used or any(key in str(keys.leaves().get(other, "")) for other in used)
 
 
 def _harmless(row: KeyRow, key: str, value: Any) -> bool:
@@ -127,22 +126,22 @@ def _harmless(row: KeyRow, key: str, value: Any) -> bool:
 
 def _unknown(key: str, value: Any) -> str:
     if key in keys.blocks():
-        return f"{key}={written(value)}: a block of keys, not a value"
-    return f"{key}={written(value)}: not a key of verl's; {keys.nearest_key(key)}"
+        return f"{key}={format_value(value)}: a block of keys, not a value"
+    return f"{key}={format_value(value)}: not a key of verl's; {keys.nearest_key(key)}"
 
 
-def _not_there(setting: TranslatedSetting, asked: VerlConfig) -> str | None:
-    """A key or a name that the table knows of and this version does not have yet."""
-    said = ", ".join(asked.shown(key) for key in setting.because)
-    target = f"{setting.ours}={written(setting.value)}"
+def _missing_here(setting: TranslatedSetting, verl: VerlConfig) -> str | None:
+    """Report a key or a name that the table leads to and this version does not have."""
+    words = ", ".join(verl.as_typed(key) for key in setting.sources)
+    target = f"{setting.ours}={format_value(setting.value)}"
     if find(Config, setting.ours) is None:
-        return f"{said}: would be {target}, which this version of Toolwright does not have yet"
+        return f"{words}: would be {target}, which this version of Toolwright does not have yet"
     mark = next((m for key in leaves(Config) if key.path == setting.ours for m in key.metadata), None)
     if isinstance(mark, Registered) and isinstance(setting.value, str) and mark.problem(setting.value):
-        return f"{said}: would be {target}, but there is no {mark.kind} of that name yet"
+        return f"{words}: would be {target}, but there is no {mark.kind} of that name yet"
     return None
 
 
-def _wrong_type(rule: Rule, asked: VerlConfig, error: Exception) -> str:
-    said = [asked.shown(row.key) for row in ROWS if row.rule is rule and asked.says(row.key)]
-    return f"{', '.join(said) or 'verl’s defaults'}: of the wrong type ({error})"
+def _wrong_type(rule: Rule, verl: VerlConfig, error: Exception) -> str:
+    words = [verl.as_typed(row.key) for row in ROWS if row.rule is rule and verl.is_set(row.key)]
+    return f"{', '.join(words) or 'verl’s defaults'}: of the wrong type ({error})"

@@ -135,10 +135,10 @@ def build(
 
 def chat_settings(where: str, told: Mapping[str, Any]) -> ChatSettings:
     """Checked with its key and its price: what is missing is said before anything is paid for."""
-    from toolwright.config.validate import validated
+    from toolwright.config.validate import validate
     from toolwright.providers import check
 
-    settings = validated(ChatSettings, dict(told), origin=lambda key: f"{where}.{key}")
+    settings = validate(ChatSettings, dict(told), origin=lambda key: f"{where}.{key}")
     check(settings)
     return settings
 

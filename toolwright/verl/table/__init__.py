@@ -1,20 +1,30 @@
-"""The table: every key of verl's with what becomes of it, a file for each block of its configuration."""
+"""The table: every key of verl with its translation.
+
+A module for each block of verl's configuration holds the keys that become ours. `untranslated.yaml` holds
+the others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
 from toolwright.verl.row import KeyRow
-from toolwright.verl.table import (
-    actor,
-    algorithm,
-    critic,
-    data,
-    elsewhere,
-    model,
-    reward,
-    rollout,
-    tools,
-    trainer,
+from toolwright.verl.table import actor, algorithm, critic, data, model, reward, rollout, tools, trainer
+
+UNTRANSLATED = yaml.safe_load(
+    Path(__file__).parents[1].joinpath("untranslated.yaml").read_text(encoding="utf-8")
 )
+
+
+def _untranslated(section: str) -> Iterator[KeyRow]:
+    for support, reasons in UNTRANSLATED[section].items():
+        for reason, keys in reasons.items():
+            for key in keys:
+                yield KeyRow(key, support, reason, harmless=tuple(UNTRANSLATED["harmless"].get(key, ())))
+
 
 SECTIONS: dict[str, list[KeyRow]] = {
     "Data": data.ROWS,
@@ -26,12 +36,13 @@ SECTIONS: dict[str, list[KeyRow]] = {
     "Critic": critic.ROWS,
     "Rewards": reward.ROWS,
     "Trainer": trainer.ROWS,
-    "Everything else": elsewhere.ROWS,
+    "Everything else": [],
 }
+SECTIONS = {section: [*rows, *_untranslated(section)] for section, rows in SECTIONS.items()}
 ROWS: list[KeyRow] = [row for rows in SECTIONS.values() for row in rows]
 
 
 def row_of(key: str) -> KeyRow | None:
-    """The row that speaks of this key: its own, else the narrowest of those for many."""
+    """The row of this key: its own, or else the narrowest row for many keys that covers it."""
     covering = [row for row in ROWS if row.covers(key)]
     return max(covering, key=lambda row: (not row.block, len(row.key)), default=None)

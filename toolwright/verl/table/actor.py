@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolwright.config.names import Registered
-from toolwright.verl.asked import VerlConfig
+from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
     Note,
     Outcome,
     TranslatedSetting,
     TranslationProblem,
-    always,
     part,
-    refused,
     same,
-    unused,
 )
 from toolwright.verl.table import optimizer
 from toolwright.verl.table.data import MINI_BATCH, batch
 
 ACTOR = "actor_rollout_ref.actor."
-REF = "actor_rollout_ref.ref."
 LOSS, LOSS_HERE = f"{ACTOR}policy_loss.loss_mode", f"{ACTOR}loss_mode"
 AGGREGATE = f"{ACTOR}loss_agg_mode"
 LOSSES = {"vanilla": "ppo", "geo_mean": "gmpo"}
@@ -36,56 +32,55 @@ ARGUMENTS = {
 }
 
 
-def loss(asked: VerlConfig) -> Iterator[Outcome]:
-    key = asked.first(LOSS_HERE, LOSS)
-    name = LOSSES.get(asked[key], asked[key])
+def loss(verl: VerlConfig) -> Iterator[Outcome]:
+    key = verl.first(LOSS_HERE, LOSS)
+    name = LOSSES.get(verl[key], verl[key])
     known = Registered("loss", "toolwright.algorithms.losses").names()
     if name not in known:
         yield TranslationProblem(
-            f"{asked.shown(key)}: there is no such loss; there are {', '.join(sorted(known))}"
+            f"{verl.as_typed(key)}: there is no such loss; there are {', '.join(sorted(known))}"
         )
         return
     yield TranslatedSetting("algorithm.loss", name, (key,))
-    for said, argument in ARGUMENTS.get(name, {}).items():
-        yield TranslatedSetting(f"algorithm.params.{name}.{argument}", asked[said], (said,))
-    aggregate = asked[AGGREGATE]
+    for key, argument in ARGUMENTS.get(name, {}).items():
+        yield TranslatedSetting(f"algorithm.params.{name}.{argument}", verl[key], (key,))
+    aggregate = verl[AGGREGATE]
     if name == "gspo" and aggregate != "seq-mean-token-mean":
         yield Note(
             "gspo averages by seq-mean-token-mean in verl whatever loss_agg_mode says, so it does here"
         )
         aggregate = "seq-mean-token-mean"
     yield TranslatedSetting("algorithm.aggregate", aggregate, (AGGREGATE,))
-    scale = asked[f"{ACTOR}loss_scale_factor"]
-    longest = asked["actor_rollout_ref.rollout.response_length"]
+    scale = verl[f"{ACTOR}loss_scale_factor"]
+    longest = verl["actor_rollout_ref.rollout.response_length"]
     yield TranslatedSetting("algorithm.norm_tokens", int(scale or longest), (f"{ACTOR}loss_scale_factor",))
 
 
-def clip(asked: VerlConfig) -> Iterator[Outcome]:
+def clip(verl: VerlConfig) -> Iterator[Outcome]:
     both = f"{ACTOR}clip_ratio"
     for side in ("low", "high"):
         key = f"{both}_{side}"
-        chosen = both if (asked.says(both) and not asked.says(key)) or asked[key] is None else key
-        yield TranslatedSetting(f"algorithm.clip_{side}", asked[chosen], (chosen,))
-    if asked.says(both) and not asked.says(f"{both}_low", f"{both}_high"):
+        chosen = both if (verl.is_set(both) and not verl.is_set(key)) or verl[key] is None else key
+        yield TranslatedSetting(f"algorithm.clip_{side}", verl[chosen], (chosen,))
+    if verl.is_set(both) and not verl.is_set(f"{both}_low", f"{both}_high"):
         yield Note(
-            f"{asked.shown(both)} holds on both sides; verl would go by its own clip_ratio_low and _high"
+            f"{verl.as_typed(both)} holds on both sides; verl would go by its own clip_ratio_low and _high"
         )
 
 
-def micro_tokens(asked: VerlConfig) -> Iterator[Outcome]:
+def micro_tokens(verl: VerlConfig) -> Iterator[Outcome]:
     """Sequences a pass as tokens a pass: each counted at its longest."""
-    fixed = asked.first(f"{ACTOR}ppo_micro_batch_size_per_gpu", f"{ACTOR}ppo_micro_batch_size")
+    fixed = verl.first(f"{ACTOR}ppo_micro_batch_size_per_gpu", f"{ACTOR}ppo_micro_batch_size")
     budget = f"{ACTOR}ppo_max_token_len_per_gpu"
-    if asked[f"{ACTOR}use_dynamic_bsz"] or (asked.says(budget) and asked[fixed] is None):
-        yield TranslatedSetting("update.micro_tokens", asked.number(budget), (budget,))
-    elif asked[fixed] is not None:
-        longest = asked.number("data.max_prompt_length") + asked.number(
+    if verl[f"{ACTOR}use_dynamic_bsz"] or (verl.is_set(budget) and verl[fixed] is None):
+        yield TranslatedSetting("update.micro_tokens", verl.number(budget), (budget,))
+    elif verl[fixed] is not None:
+        longest = verl.number("data.max_prompt_length") + verl.number(
             "actor_rollout_ref.rollout.response_length"
         )
-        yield TranslatedSetting("update.micro_tokens", asked.number(fixed) * longest, (fixed,))
+        yield TranslatedSetting("update.micro_tokens", verl.number(fixed) * longest, (fixed,))
 
 
-ONE_BUDGET = "one budget, `update.micro_tokens`, for every pass; it never changes a gradient"
 MEMORY = "not there yet; a matter of memory, not of what is learned"
 
 ROWS: list[KeyRow] = [
@@ -140,49 +135,4 @@ ROWS: list[KeyRow] = [
     same(f"{ACTOR}clip_ratio_c", "algorithm.clip_c"),
     same(f"{ACTOR}entropy_coeff", "algorithm.entropy_coef"),
     *optimizer.rows(ACTOR, "update.policy"),
-    always(f"{ACTOR}rollout_n", "follows from `rollout.samples`"),
-    always(f"{REF}rollout_n", "follows from `rollout.samples`"),
-    always(f"{ACTOR}calculate_entropy", "the entropy is in every step's metrics"),
-    always(f"{ACTOR}calculate_sum_pi_squared", "computed when the estimator asks for it"),
-    always(f"{ACTOR}use_prefix_grouper", "a group's prompt is computed once"),
-    always(f"{ACTOR}use_remove_padding", "sequences are packed"),
-    always(f"{ACTOR}shuffle", "minibatches are drawn at random, by the run's seed"),
-    unused(f"{ACTOR}data_loader_seed", "random choices follow from `run.seed`"),
-    always(f"{ACTOR}state_masking", "tokens that the policy did not sample are never learned from"),
-    refused(f"{ACTOR}policy_loss.dro_beta", "there is no DRO loss"),
-    unused(f"{ACTOR}freeze_vision_tower", "models here read text only"),
-    *(
-        unused(f"{role}{key}", ONE_BUDGET)
-        for role in (REF, "actor_rollout_ref.rollout.")
-        for key in (
-            "log_prob_micro_batch_size",
-            "log_prob_micro_batch_size_per_gpu",
-            "log_prob_use_dynamic_bsz",
-            "log_prob_max_token_len_per_gpu",
-        )
-    ),
-    refused(f"{REF}model", "the reference is the policy as it was at the start", harmless=({},)),
-    *(
-        unused(f"{role}{key}", MEMORY)
-        for role in (ACTOR, REF)
-        for key in (
-            "strategy",
-            "fsdp_config.*",
-            "ulysses_sequence_parallel_size",
-            "entropy_from_logits_with_chunking",
-            "entropy_from_logits_chunk_size",
-            "entropy_checkpointing",
-            "pad_to_length",
-            "use_torch_compile",
-        )
-    ),
-    unused(f"{ACTOR}use_fused_kernels", "a matter of speed"),
-    always(
-        f"{ACTOR}checkpoint.*",
-        "a checkpoint holds everything a run needs, and `model/` is a Hugging Face folder",
-    ),
-    refused(f"{ACTOR}qat.*", "there is no training for quantised weights"),
-    refused(f"{ACTOR}fsdp_config.qat.*", "there is no training for quantised weights"),
-    refused(f"{ACTOR}router_replay.*", "there are no mixtures of experts"),
-    refused(f"{REF}router_replay.*", "there are no mixtures of experts"),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from toolwright.config.names import Registered
-from toolwright.verl.asked import VerlConfig
+from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
     Note,
@@ -13,9 +13,7 @@ from toolwright.verl.row import (
     TranslatedSetting,
     TranslationProblem,
     part,
-    refused,
     same,
-    unused,
 )
 
 ESTIMATOR = "algorithm.adv_estimator"
@@ -28,25 +26,25 @@ CAP = "actor_rollout_ref.actor.tis_imp_ratio_cap"
 UNLIMITED_ROUNDS = 1_000
 
 
-def has_critic(asked: VerlConfig) -> bool:
-    return bool(asked[ESTIMATOR] == "gae")
+def has_critic(verl: VerlConfig) -> bool:
+    return bool(verl[ESTIMATOR] == "gae")
 
 
-def estimator(asked: VerlConfig) -> Iterator[Outcome]:
-    said = asked[ESTIMATOR]
-    name = ESTIMATORS.get(said, said)
+def estimator(verl: VerlConfig) -> Iterator[Outcome]:
+    source = verl[ESTIMATOR]
+    name = ESTIMATORS.get(source, source)
     known = Registered("advantage estimator", "toolwright.algorithms.advantages").names()
     if name not in known:
         yield TranslationProblem(
-            f"{asked.shown(ESTIMATOR)}: no such estimator; there are {', '.join(sorted(known))}"
+            f"{verl.as_typed(ESTIMATOR)}: no such estimator; there are {', '.join(sorted(known))}"
         )
         return
     yield TranslatedSetting("algorithm.name", "ppo" if name == "gae" else name, (ESTIMATOR,))
     yield TranslatedSetting("algorithm.adv_estimator", name, (ESTIMATOR,))
 
 
-def reference(asked: VerlConfig) -> Iterator[Outcome]:
-    in_loss, in_reward = bool(asked[IN_LOSS]), bool(asked[IN_REWARD])
+def reference(verl: VerlConfig) -> Iterator[Outcome]:
+    in_loss, in_reward = bool(verl[IN_LOSS]), bool(verl[IN_REWARD])
     if in_loss and in_reward:
         yield TranslationProblem(
             f"{IN_LOSS} and {IN_REWARD}: the reference is in the loss or in the reward; choose one"
@@ -58,7 +56,7 @@ def reference(asked: VerlConfig) -> Iterator[Outcome]:
     kind, coef = (
         (f"{actor}type", f"{actor}coef") if in_loss else ("algorithm.kl_penalty", f"{control}kl_coef")
     )
-    name = str(asked[kind])
+    name = str(verl[kind])
     plus = "+" if name.endswith("+") else ""
     if name == "full":
         yield TranslationProblem(
@@ -69,21 +67,21 @@ def reference(asked: VerlConfig) -> Iterator[Outcome]:
         yield TranslatedSetting(
             "algorithm.kl.estimator", KL_NAMES.get(name.rstrip("+"), name.rstrip("+")) + plus, (kind,)
         )
-        yield TranslatedSetting("algorithm.kl.coef", asked[coef], (coef,))
-    adapts = in_reward and asked[f"{control}type"] == "adaptive"
+        yield TranslatedSetting("algorithm.kl.coef", verl[coef], (coef,))
+    adapts = in_reward and verl[f"{control}type"] == "adaptive"
     yield TranslatedSetting(
-        "algorithm.kl.target", asked[f"{control}target_kl"] if adapts else None, (f"{control}type",)
+        "algorithm.kl.target", verl[f"{control}target_kl"] if adapts else None, (f"{control}type",)
     )
     if adapts:
-        yield TranslatedSetting("algorithm.kl.horizon", asked[f"{control}horizon"], (f"{control}horizon",))
+        yield TranslatedSetting("algorithm.kl.horizon", verl[f"{control}horizon"], (f"{control}horizon",))
 
 
-def groups(asked: VerlConfig) -> Iterator[Outcome]:
-    enabled = bool(asked[f"{FILTER}enable"])
+def groups(verl: VerlConfig) -> Iterator[Outcome]:
+    enabled = bool(verl[f"{FILTER}enable"])
     yield TranslatedSetting("algorithm.selection.dynamic_sampling", enabled, (f"{FILTER}enable",))
     if not enabled:
         return
-    rounds, metric = asked[f"{FILTER}max_num_gen_batches"], asked[f"{FILTER}metric"]
+    rounds, metric = verl[f"{FILTER}max_num_gen_batches"], verl[f"{FILTER}metric"]
     yield TranslatedSetting(
         "algorithm.selection.max_rounds",
         rounds if rounds and rounds > 0 else UNLIMITED_ROUNDS,
@@ -95,50 +93,49 @@ def groups(asked: VerlConfig) -> Iterator[Outcome]:
         )
 
 
-def correction(asked: VerlConfig) -> Iterator[Outcome]:
+def correction(verl: VerlConfig) -> Iterator[Outcome]:
     """Three generations of the same setting: 0.9's block, 0.6's flat keys, and the cap before them."""
     block, flat = f"{CORRECTION}rollout_is", "algorithm.rollout_is"
-    mode, level, low, high, said = "none", "token", 0.0, 2.0, block
-    if asked[block] is not None:
-        mode, level, high = "truncate", asked[block], asked[f"{block}_threshold"]
-    elif asked[flat] and asked[f"{flat}_threshold"] is not None:
-        mode, level, high, said = (
-            asked[f"{flat}_mode"],
-            asked[f"{flat}_level"],
-            asked[f"{flat}_threshold"],
+    mode, level, low, high, source = "none", "token", 0.0, 2.0, block
+    if verl[block] is not None:
+        mode, level, high = "truncate", verl[block], verl[f"{block}_threshold"]
+    elif verl[flat] and verl[f"{flat}_threshold"] is not None:
+        mode, level, high, source = (
+            verl[f"{flat}_mode"],
+            verl[f"{flat}_level"],
+            verl[f"{flat}_threshold"],
             flat,
         )
-        low = asked[f"{flat}_threshold_lower"] or 1 / high
-    elif asked[CAP] and asked[CAP] > 0:
-        mode, high, said = "truncate", asked[CAP], CAP
+        low = verl[f"{flat}_threshold_lower"] or 1 / high
+    elif verl[CAP] and verl[CAP] > 0:
+        mode, high, source = "truncate", verl[CAP], CAP
     if level not in ("token", "sequence") or mode not in ("none", "truncate", "mask"):
         yield TranslationProblem(
-            f"{asked.shown(said)}: weights are of a token or a sequence, and truncated or masked"
+            f"{verl.as_typed(source)}: weights are of a token or a sequence, and truncated or masked"
         )
         return
-    yield TranslatedSetting("algorithm.correction.mode", mode, (said,))
+    yield TranslatedSetting("algorithm.correction.mode", mode, (source,))
     if mode == "none":
         return
-    yield TranslatedSetting("algorithm.correction.level", level, (said,))
-    yield TranslatedSetting("algorithm.correction.high", high, (said,))
+    yield TranslatedSetting("algorithm.correction.level", level, (source,))
+    yield TranslatedSetting("algorithm.correction.high", high, (source,))
     if mode == "mask":
-        yield TranslatedSetting("algorithm.correction.low", low, (said,))
+        yield TranslatedSetting("algorithm.correction.low", low, (source,))
 
 
-def bypass(asked: VerlConfig) -> Iterator[Outcome]:
+def bypass(verl: VerlConfig) -> Iterator[Outcome]:
     keys = (f"{CORRECTION}bypass_mode", f"{CORRECTION}bypass_old_logprob_for_rollout")
-    engine = asked["actor_rollout_ref.rollout.name"]
+    engine = verl["actor_rollout_ref.rollout.name"]
     for key in keys:
-        if not asked[key]:
+        if not verl[key]:
             continue
-        if engine in (None, "hf") or asked.fit:
+        if engine in (None, "hf") or verl.fit:
             yield Note(f"{key}: the native engine's log-probabilities are the learner's, so it is so already")
         else:
             yield TranslationProblem(f"{key}: the old log-probabilities are always the learner's own")
 
 
 IN_THE_REWARD = "where `use_kl_in_reward`"
-WEIGHTS = "with `mode`, `level`, `low` and `high`"
 
 ROWS: list[KeyRow] = [
     part(
@@ -174,7 +171,6 @@ ROWS: list[KeyRow] = [
         groups,
     ),
     part(f"{FILTER}metric", "algorithm.selection.dynamic_sampling", "always the reward", groups),
-    unused(f"{FILTER}max_inflight_gen_batches", "one round at a time"),
     part(
         f"{CORRECTION}rollout_is",
         "algorithm.correction.mode",
@@ -200,20 +196,4 @@ ROWS: list[KeyRow] = [
         bypass,
     ),
     part(f"{CORRECTION}bypass_old_logprob_for_rollout", (), "the same", bypass),
-    refused(
-        f"{CORRECTION}rollout_rs",
-        "rejection without weights: take `rollout_is`, or `algorithm.correction.mode=mask`",
-    ),
-    unused(f"{CORRECTION}rollout_rs_threshold", "see `rollout_rs`"),
-    unused(f"{CORRECTION}rollout_rs_threshold_lower", "see `rollout_rs`"),
-    unused(f"{CORRECTION}rollout_is_threshold_lower", "truncated weights have no lower bound"),
-    refused(f"{CORRECTION}loss_type", "the loss is the actor's `loss_mode`"),
-    refused(f"{CORRECTION}rollout_is_batch_normalize", "weights are not normalised over the batch"),
-    refused("algorithm.rollout_is_batch_normalize", "weights are not normalised over the batch"),
-    refused(f"{CORRECTION}rollout_token_veto_threshold", "no single token silences its sequence"),
-    refused("algorithm.rollout_is_veto_threshold", "no single token silences its sequence"),
-    refused(f"{CORRECTION}use_policy_gradient", "choose the loss: `loss_mode=gpg`"),
-    refused(f"{CORRECTION}use_pure_rollout_correction", "choose the loss: `loss_mode=gpg`"),
-    refused("algorithm.use_pf_ppo", "there is no PF-PPO"),
-    unused("algorithm.pf_ppo.*", "there is no PF-PPO"),
 ]

@@ -4,60 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from toolwright.verl.asked import VerlConfig
+from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
     Outcome,
     Rule,
     TranslatedSetting,
     TranslationProblem,
-    always,
     part,
-    refused,
 )
-from toolwright.verl.table import horizon
+from toolwright.verl.table import data
 
 DECAYS = ("constant", "linear", "cosine")
 
 
-def rows(role: str, ours: str, *, wanted: Callable[[VerlConfig], bool] = lambda asked: True) -> list[KeyRow]:
-    """`role` is verl's block, `ours` the block of ours; `wanted`: whether the role is there at all."""
+def rows(role: str, ours: str, *, enabled: Callable[[VerlConfig], bool] = lambda verl: True) -> list[KeyRow]:
+    """`role` is verl's block, `ours` the block of ours; `enabled`: whether the run has this role."""
     optim = f"{role}optim."
 
-    def when_wanted(rule: Rule) -> Rule:
-        return lambda asked: rule(asked) if wanted(asked) else iter(())
+    def if_enabled(rule: Rule) -> Rule:
+        return lambda verl: rule(verl) if enabled(verl) else iter(())
 
     def same(key: str, name: str, how: str = "") -> KeyRow:
-        def rule(asked: VerlConfig) -> Iterator[Outcome]:
-            yield TranslatedSetting(f"{ours}.{name}", asked[key], (key,))
+        def rule(verl: VerlConfig) -> Iterator[Outcome]:
+            yield TranslatedSetting(f"{ours}.{name}", verl[key], (key,))
 
-        return part(key, f"{ours}.{name}", how, when_wanted(rule))
+        return part(key, f"{ours}.{name}", how, if_enabled(rule))
 
-    @when_wanted
-    def clip(asked: VerlConfig) -> Iterator[Outcome]:
-        key = asked.first(f"{role}grad_clip", f"{optim}clip_grad")
-        yield TranslatedSetting(f"{ours}.max_grad_norm", asked[key], (key,))
+    @if_enabled
+    def clip(verl: VerlConfig) -> Iterator[Outcome]:
+        key = verl.first(f"{role}grad_clip", f"{optim}clip_grad")
+        yield TranslatedSetting(f"{ours}.max_grad_norm", verl[key], (key,))
 
-    @when_wanted
-    def decay(asked: VerlConfig) -> Iterator[Outcome]:
-        key = asked.first(f"{optim}lr_scheduler_type", f"{optim}warmup_style")
-        name = asked[key]
+    @if_enabled
+    def decay(verl: VerlConfig) -> Iterator[Outcome]:
+        key = verl.first(f"{optim}lr_scheduler_type", f"{optim}warmup_style")
+        name = verl[key]
         if name not in DECAYS:
-            yield TranslationProblem(f"{asked.shown(key)}: a learning rate is {', '.join(DECAYS)}")
+            yield TranslationProblem(f"{verl.as_typed(key)}: a learning rate is {', '.join(DECAYS)}")
             return
         cycles = f"{optim}num_cycles"
-        if name == "cosine" and asked[cycles] != 0.5:
-            yield TranslationProblem(f"{asked.shown(cycles)}: a cosine falls once, which is 0.5")
+        if name == "cosine" and verl[cycles] != 0.5:
+            yield TranslationProblem(f"{verl.as_typed(cycles)}: a cosine falls once, which is 0.5")
         yield TranslatedSetting(f"{ours}.decay", name, (key,))
 
-    @when_wanted
-    def warmup(asked: VerlConfig) -> Iterator[Outcome]:
+    @if_enabled
+    def warmup(verl: VerlConfig) -> Iterator[Outcome]:
         """verl counts steps, we count updates."""
         steps, ratio = f"{optim}lr_warmup_steps", f"{optim}lr_warmup_steps_ratio"
-        by_steps = asked[steps] is not None and asked[steps] > 0
-        count = asked[steps] if by_steps else int(asked[ratio] * horizon.steps(asked))
-        said = steps if by_steps else ratio
-        yield TranslatedSetting(f"{ours}.warmup_steps", count * horizon.updates(asked), (said,))
+        by_steps = verl[steps] is not None and verl[steps] > 0
+        count = verl[steps] if by_steps else int(verl[ratio] * data.steps(verl))
+        key = steps if by_steps else ratio
+        yield TranslatedSetting(f"{ours}.warmup_steps", count * data.updates(verl), (key,))
 
     return [
         same(f"{optim}lr", "lr"),
@@ -81,13 +79,4 @@ def rows(role: str, ours: str, *, wanted: Callable[[VerlConfig], bool] = lambda 
         part(f"{optim}num_cycles", f"{ours}.decay", "only 0.5", decay),
         part(f"{role}grad_clip", f"{ours}.max_grad_norm", "", clip),
         part(f"{optim}clip_grad", f"{ours}.max_grad_norm", "the same", clip),
-        always(f"{optim}total_training_steps", "follows from `train.steps`"),
-        always(f"{optim}zero_indexed_step", "the schedule begins with the first update"),
-        refused(f"{optim}optimizer", "the optimiser is AdamW"),
-        refused(f"{optim}optimizer_impl", "the optimiser is torch's AdamW"),
-        refused(
-            f"{optim}override_optimizer_config.*",
-            "the optimiser has the settings listed here",
-            harmless=({},),
-        ),
     ]

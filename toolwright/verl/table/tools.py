@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolwright.verl.asked import VerlConfig
+from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
     Note,
     Outcome,
     TranslatedSetting,
     TranslationProblem,
-    always,
     part,
-    refused,
-    unused,
 )
 
 ROLLOUT = "actor_rollout_ref.rollout."
@@ -41,77 +38,77 @@ PYTHON = {
 FORMATS = {"hermes": "hermes", "qwen3_coder": "qwen3_coder", "llama3_json": "llama3"}
 
 
-def searches(asked: VerlConfig) -> bool:
-    return bool(asked[SEARCH])
+def searches(verl: VerlConfig) -> bool:
+    return bool(verl[SEARCH])
 
 
-def calls_code(asked: VerlConfig) -> bool:
-    return not searches(asked) and bool(asked[f"{TOOL}enabled"])
+def calls_code(verl: VerlConfig) -> bool:
+    return not searches(verl) and bool(verl[f"{TOOL}enabled"])
 
 
-def calls_tools(asked: VerlConfig) -> bool:
+def calls_tools(verl: VerlConfig) -> bool:
     """verl's own way: tools from a file, called as the chat template of the model says."""
-    wanted = asked[f"{MULTI}enable"] or asked[LOOP] == "tool_agent"
-    return not searches(asked) and not calls_code(asked) and bool(wanted)
+    enabled = verl[f"{MULTI}enable"] or verl[LOOP] == "tool_agent"
+    return not searches(verl) and not calls_code(verl) and bool(enabled)
 
 
-def several_turns(asked: VerlConfig) -> bool:
-    return searches(asked) or calls_code(asked) or calls_tools(asked)
+def several_turns(verl: VerlConfig) -> bool:
+    return searches(verl) or calls_code(verl) or calls_tools(verl)
 
 
-def agent(asked: VerlConfig) -> Iterator[Outcome]:
-    if asked[LOOP] not in ("single_turn_agent", "tool_agent"):
+def agent(verl: VerlConfig) -> Iterator[Outcome]:
+    if verl[LOOP] not in ("single_turn_agent", "tool_agent"):
         yield TranslationProblem(
-            f"{asked.shown(LOOP)}: write a loop of your own as `rollout.agent=path.py:name`"
+            f"{verl.as_typed(LOOP)}: write a loop of your own as `rollout.agent=path.py:name`"
         )
-    because = next((key for key in (SEARCH, f"{TOOL}enabled", f"{MULTI}enable") if asked[key]), LOOP)
-    chosen = SEARCHER if searches(asked) else AGENT if several_turns(asked) else "single_turn"
-    yield TranslatedSetting("rollout.agent", chosen, (because,))
-    if searches(asked) and asked[f"{TOOL}enabled"]:
+    sources = next((key for key in (SEARCH, f"{TOOL}enabled", f"{MULTI}enable") if verl[key]), LOOP)
+    chosen = SEARCHER if searches(verl) else AGENT if several_turns(verl) else "single_turn"
+    yield TranslatedSetting("rollout.agent", chosen, (sources,))
+    if searches(verl) and verl[f"{TOOL}enabled"]:
         yield Note(f"{SEARCH} goes before {TOOL}enabled: the search rollout is used, without the tool server")
 
 
-def search(asked: VerlConfig) -> Iterator[Outcome]:
-    if not searches(asked):
+def search(verl: VerlConfig) -> Iterator[Outcome]:
+    if not searches(verl):
         return
-    if asked[SEARCH_URL] is None:
+    if verl[SEARCH_URL] is None:
         yield TranslationProblem(f"{SEARCH}=true needs {SEARCH_URL}, the retrieval server")
-    yield TranslatedSetting("tools.search.url", asked[SEARCH_URL], (SEARCH_URL,))
-    yield TranslatedSetting("tools.search.topk", asked[SEARCH_TOPK], (SEARCH_TOPK,))
-    if asked[TURNS] is not None:
-        yield TranslatedSetting("rollout.max_turns", asked.number(TURNS), (TURNS,))
-    if asked[SEEN] is not None:
-        yield TranslatedSetting("rollout.tool_tokens", asked.number(SEEN), (SEEN,))
+    yield TranslatedSetting("tools.search.url", verl[SEARCH_URL], (SEARCH_URL,))
+    yield TranslatedSetting("tools.search.topk", verl[SEARCH_TOPK], (SEARCH_TOPK,))
+    if verl[TURNS] is not None:
+        yield TranslatedSetting("rollout.max_turns", verl.number(TURNS), (TURNS,))
+    if verl[SEEN] is not None:
+        yield TranslatedSetting("rollout.tool_tokens", verl.number(SEEN), (SEEN,))
 
 
-def code(asked: VerlConfig) -> Iterator[Outcome]:
-    if not calls_code(asked):
+def code(verl: VerlConfig) -> Iterator[Outcome]:
+    if not calls_code(verl):
         return
     for name, ours in PYTHON.items():
-        yield TranslatedSetting(ours, asked[f"{TOOL}{name}"], (f"{TOOL}{name}",))
+        yield TranslatedSetting(ours, verl[f"{TOOL}{name}"], (f"{TOOL}{name}",))
     # verl counts the calls, we count the turns: the last one answers.
     yield TranslatedSetting(
-        "rollout.max_turns", asked.number(f"{TOOL}max_tool_turns") + 1, (f"{TOOL}max_tool_turns",)
+        "rollout.max_turns", verl.number(f"{TOOL}max_tool_turns") + 1, (f"{TOOL}max_tool_turns",)
     )
-    yield TranslatedSetting("rollout.tool_timeout_s", asked[f"{TOOL}timeout"], (f"{TOOL}timeout",))
+    yield TranslatedSetting("rollout.tool_timeout_s", verl[f"{TOOL}timeout"], (f"{TOOL}timeout",))
     yield TranslatedSetting("rollout.call_format", "tags", (f"{TOOL}enabled",))
 
 
-def from_file(asked: VerlConfig) -> Iterator[Outcome]:
-    if not calls_tools(asked):
+def from_file(verl: VerlConfig) -> Iterator[Outcome]:
+    if not calls_tools(verl):
         return
-    key = asked.first(*TOOLS_FILE)
-    if asked[key] is None:
+    key = verl.first(*TOOLS_FILE)
+    if verl[key] is None:
         yield TranslationProblem(f"{MULTI}enable=true needs {TOOLS_FILE[0]}, the file with the tools")
-    yield TranslatedSetting("rollout.tool_config_path", asked[key], (key,))
-    turns = asked.first(*MOST_TURNS)
-    if asked[turns] is not None:
-        yield TranslatedSetting("rollout.max_turns", asked.number(turns), (turns,))
+    yield TranslatedSetting("rollout.tool_config_path", verl[key], (key,))
+    turns = verl.first(*MOST_TURNS)
+    if verl[turns] is not None:
+        yield TranslatedSetting("rollout.max_turns", verl.number(turns), (turns,))
     shown = f"{MULTI}max_tool_response_length"
-    yield TranslatedSetting("rollout.tool_tokens", asked.number(shown), (shown,))
+    yield TranslatedSetting("rollout.tool_tokens", verl.number(shown), (shown,))
     most = f"{MULTI}max_parallel_calls"
-    yield TranslatedSetting("rollout.max_calls", asked.number(most), (most,))
-    form = asked[f"{MULTI}format"]
+    yield TranslatedSetting("rollout.max_calls", verl.number(most), (most,))
+    form = verl[f"{MULTI}format"]
     if form not in FORMATS:
         yield TranslationProblem(f"{MULTI}format={form}: calls are read as {', '.join(sorted(FORMATS))}")
         return
@@ -130,7 +127,6 @@ ROWS: list[KeyRow] = [
     part(f"{TOOL}enabled", ("rollout.agent", "rollout.call_format"), f"`{AGENT}` and `tags`", agent),
     *(part(f"{TOOL}{name}", ours, WITH_TOOLS, code) for name, ours in PYTHON.items()),
     part(f"{TOOL}max_tool_turns", "rollout.max_turns", f"+ 1, for the turn that answers; {WITH_TOOLS}", code),
-    unused(f"{TOOL}retry_delay", "pauses between tries begin at 0.1 s and double, with some chance in them"),
     part(f"{MULTI}enable", "rollout.agent", f"`{AGENT}`", agent),
     part(LOOP, "rollout.agent", f"`single_turn_agent` → `single_turn`, `tool_agent` → `{AGENT}`", agent),
     part(f"{MULTI}tool_config_path", "rollout.tool_config_path", WITH_FILE, from_file),
@@ -145,30 +141,4 @@ ROWS: list[KeyRow] = [
     ),
     part(f"{MULTI}format", "rollout.call_format", f"{', '.join(FORMATS)}; {WITH_FILE}", from_file),
     part(f"{MULTI}max_parallel_calls", "rollout.max_calls", f"run at the same time; {WITH_FILE}", from_file),
-    refused(
-        f"{MULTI}tool_response_truncate_side", "head and tail of a tool's output are kept, the cut marked"
-    ),
-    refused(f"{MULTI}function_tool_path", "name a tool as `tools.NAME=path.py:function` instead"),
-    refused("data.function_tool_path", "name a tool as `tools.NAME=path.py:function` instead"),
-    refused(f"{MULTI}max_user_turns", "a user who answers is an environment: `rollout.agent=path.py:name`"),
-    refused(
-        f"{MULTI}interaction_config_path",
-        "a user who answers is an environment: `rollout.agent=path.py:name`",
-    ),
-    refused(f"{MULTI}completion_callback", "write an agent of your own: `rollout.agent=path.py:name`"),
-    always(f"{MULTI}use_inference_chat_template", "turns are appended, never rendered again"),
-    always(
-        f"{MULTI}tokenization_sanity_check_mode",
-        "turns are appended, never tokenised again: nothing to check",
-    ),
-    always(
-        f"{MULTI}enable_tokenization_sanity_check",
-        "turns are appended, never tokenised again: nothing to check",
-    ),
-    refused(f"{MULTI}num_repeat_rollouts", "the number of attempts is `rollout.samples`"),
-    unused(f"{ROLLOUT}agent.num_workers", "attempts run side by side in one event loop"),
-    refused(
-        f"{ROLLOUT}agent.agent_loop_config_path", "write a loop of your own as `rollout.agent=path.py:name`"
-    ),
-    refused(f"{ROLLOUT}agent.custom_async_server.*", "engines are registered in toolwright/engines"),
 ]

@@ -1,4 +1,4 @@
-"""verl's key=value words, by Hydra's grammar: `+key=`, `++key=`, quoted text, lists, blocks, references."""
+"""Parse verl's overrides by Hydra's grammar: `+key=`, `++key=`, quoted text, lists, blocks, references."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from toolwright.config.keys import flatten
-from toolwright.config.stored import read_tree
+from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError
 from toolwright.verl import keys
 
@@ -20,65 +20,65 @@ BASE = "ppo_trainer"
 
 
 @dataclass
-class Words:
-    """What was said: each key once, the last time it was said, since that is what counts in verl."""
+class VerlOverrides:
+    """A parsed command line. If a key is set twice, the last value counts, as in verl."""
 
-    said: dict[str, Any] = field(default_factory=dict)
-    ours: list[str] = field(default_factory=list)  # `toolwright.key=value`: for us as it stands
+    values: dict[str, Any] = field(default_factory=dict)
+    ours: list[str] = field(default_factory=list)  # `toolwright.key=value`, without the prefix
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
-    def say(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any) -> None:
         whole_block = isinstance(value, Mapping) and value and (key in keys.blocks())
         for path, leaf in flatten({key: value}) if whole_block else [(key, value)]:
-            self.said.pop(path, None)
-            self.said[path] = leaf
+            self.values.pop(path, None)
+            self.values[path] = leaf
 
 
-def read(words: Sequence[str], *, config: Path | None = None) -> Words:
-    """The words over the user's own file, where there is one."""
-    read = Words()
+def parse(words: Sequence[str], *, config: Path | None = None) -> VerlOverrides:
+    """Parse overrides, over the user's own config file if there is one."""
+    parsed = VerlOverrides()
     if config is not None:
-        _read_file(config, read)
+        _read_file(config, parsed)
     for word in words:
-        _read_word(word, read)
-    return read
+        _read_word(word, parsed)
+    return parsed
 
 
-def _read_word(word: str, read: Words) -> None:
-    name, equals, typed = word.partition("=")
+def _read_word(word: str, parsed: VerlOverrides) -> None:
+    name, equals, text = word.partition("=")
     if not equals and not word.startswith("~"):
-        read.problems.append(
+        parsed.problems.append(
             f"{word}: not a key=value; verl's settings are written like data.train_batch_size=64"
         )
         return
     if name.lstrip("+").startswith(OURS):
-        read.ours.append(f"{name.lstrip('+').removeprefix(OURS)}={typed}")
+        parsed.ours.append(f"{name.lstrip('+').removeprefix(OURS)}={text}")
         return
     try:
         override = OverridesParser.create().parse_override(word)
     except HydraException:
-        # Hydra has no word for ~/data or a path with an accent: what was typed is what is meant.
-        read.say(name.lstrip("+"), typed)
+        # Hydra's grammar cannot read ~/data or a path with an accent: take the text as it is.
+        parsed.set(name.lstrip("+"), text)
         return
     key = override.key_or_group
     if override.is_delete():
-        read.problems.append(f"{word}: a key cannot be taken away here; set it to null or to verl's default")
+        parsed.problems.append(f"{word}: a key cannot be deleted here; set it to null or to verl's default")
     elif key == "hydra" or key.startswith(("hydra.", "hydra/")):
-        read.notes.append(f"{word}: not used: a run writes into its own folder and nowhere else")
+        parsed.notes.append(f"{word}: not used: a run writes into its own folder and nowhere else")
     elif "/" in key or override.package:
-        read.problems.append(
+        parsed.problems.append(
             f"{word}: verl's config groups choose its own trainers and engines, which are not here"
         )
     elif override.is_sweep_override():
-        read.problems.append(f"{word}: several values; write a list as {name}=[{typed}]")
+        parsed.problems.append(f"{word}: several values; write a list as {name}=[{text}]")
     else:
-        read.say(key, override.value())
+        parsed.set(key, override.value())
 
 
-def _read_file(path: Path, read: Words) -> None:
-    """A user's own config over verl's: its keys, once it is clear that nothing else is composed into it."""
-    tree = read_tree(path)
+def _read_file(path: Path, parsed: VerlOverrides) -> None:
+    """Read a config of the user's. It may build on verl's `ppo_trainer` and on nothing else."""
+    tree = read_yaml(path)
     listed = tree.pop("defaults", [])
     others = [item for item in listed if item not in (BASE, "_self_")]
     if others:
@@ -88,4 +88,4 @@ def _read_file(path: Path, read: Words) -> None:
         )
     tree.pop("hydra", None)
     for key, value in flatten(tree):
-        read.say(key, value)
+        parsed.set(key, value)

@@ -1,4 +1,4 @@
-"""A configuration as a YAML file and back: what a run folder keeps, and what resuming reads."""
+"""Write a configuration to YAML and read it back: a run folder's config.yaml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import yaml
 
 from toolwright.config.block import Block
 from toolwright.config.schema import Config
-from toolwright.config.validate import validated
+from toolwright.config.validate import validate
 from toolwright.failures import UserError
 
 C = TypeVar("C", bound=Block)
@@ -21,12 +21,12 @@ def to_yaml(config: Block) -> str:
 
 
 def from_yaml(path: str | Path, schema: type[C] = Config) -> C:  # type: ignore[assignment]
-    """The configuration in this file, held to the schema like any other."""
-    return validated(schema, read_tree(Path(path)), origin=lambda key: f"file {path}")
+    """Read and validate the configuration in this file."""
+    return validate(schema, read_yaml(Path(path)), origin=lambda key: f"file {path}")
 
 
-def read_tree(path: Path) -> dict[str, Any]:
-    """The keys of a YAML file as they stand, not yet held to any schema."""
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read the keys of a YAML file, without validating them."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def read_tree(path: Path) -> dict[str, Any]:
 
 
 def not_yaml(path: str | Path, error: yaml.YAMLError) -> str:
-    """What is wrong with the file and on which line, in one line."""
+    """What is wrong with the file and on which line."""
     mark = getattr(error, "problem_mark", None)
     where = f"{path}, line {mark.line + 1}" if mark else str(path)
     return f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}"

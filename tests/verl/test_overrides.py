@@ -9,7 +9,7 @@ import pytest
 
 from tests.verl.conftest import Line
 from toolwright.failures import UserError
-from toolwright.verl import words
+from toolwright.verl import overrides
 
 
 @pytest.mark.parametrize(
@@ -29,33 +29,35 @@ from toolwright.verl import words
     ],
 )
 def test_a_word_is_read(word: str, value: Any) -> None:
-    read = words.read([word])
+    read = overrides.parse([word])
     assert read.problems == []
-    assert list(read.said.values()) == [value]
+    assert list(read.values.values()) == [value]
 
 
 def test_said_twice_the_last_one_counts(line: Line) -> None:
     assert line("data.train_batch_size=8", "data.train_batch_size=4").value("rollout.prompts") == 1
-    assert words.read(["data.seed=1", "+data.seed=2"]).said == {"data.seed": 2}
+    assert overrides.parse(["data.seed=1", "+data.seed=2"]).values == {"data.seed": 2}
 
 
 def test_a_block_is_its_keys() -> None:
-    read = words.read(["actor_rollout_ref.actor.optim={lr:1e-5,weight_decay:0.1}"])
-    assert read.said == {
+    read = overrides.parse(["actor_rollout_ref.actor.optim={lr:1e-5,weight_decay:0.1}"])
+    assert read.values == {
         "actor_rollout_ref.actor.optim.lr": 1e-5,
         "actor_rollout_ref.actor.optim.weight_decay": 0.1,
     }
 
 
 def test_a_reference_is_what_it_stands_for(line: Line) -> None:
-    made = line("data.max_response_length=64", "data.max_prompt_length=${data.max_response_length}")
-    assert made.value("task.max_prompt_tokens") == 64
+    translation = line("data.max_response_length=64", "data.max_prompt_length=${data.max_response_length}")
+    assert translation.value("task.max_prompt_tokens") == 64
 
 
 def test_a_key_of_ours_has_the_last_word(line: Line) -> None:
-    made = line("toolwright.rollout.prompts=3", "+toolwright.run.seed=5")
-    assert made.words[-2:] == ["rollout.prompts=3", "run.seed=5"]
-    assert [word for word in made.words if word.startswith("rollout.prompts=")] == ["rollout.prompts=3"]
+    translation = line("toolwright.rollout.prompts=3", "+toolwright.run.seed=5")
+    assert translation.words[-2:] == ["rollout.prompts=3", "run.seed=5"]
+    assert [word for word in translation.words if word.startswith("rollout.prompts=")] == [
+        "rollout.prompts=3"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,9 +104,9 @@ def test_a_word_that_cannot_be_followed_is_a_problem(line: Line, word: str, mess
     ],
 )
 def test_a_word_that_changes_nothing_is_named(line: Line, word: str, message: str) -> None:
-    made = line(word)
-    assert made.problems == []
-    assert any(message in note for note in made.notes), made.notes
+    translation = line(word)
+    assert translation.problems == []
+    assert any(message in note for note in translation.notes), translation.notes
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,10 @@ def test_a_file_over_verls_own_is_read(tmp_path: Path) -> None:
     mine.write_text(
         "hydra: {searchpath: [x]}\ndefaults: [ppo_trainer, _self_]\ndata: {train_batch_size: 4}\n"
     )
-    assert words.read(["data.seed=1"], config=mine).said == {"data.train_batch_size": 4, "data.seed": 1}
+    assert overrides.parse(["data.seed=1"], config=mine).values == {
+        "data.train_batch_size": 4,
+        "data.seed": 1,
+    }
     mine.write_text("defaults: [ppo_megatron_trainer]\n")
     with pytest.raises(UserError, match="ppo_megatron_trainer"):
-        words.read([], config=mine)
+        overrides.parse([], config=mine)

@@ -109,13 +109,11 @@ def test_a_run_folder_that_was_moved_is_resumed_where_it_is(old: Config, folder:
 
 
 def test_resuming_what_is_not_there(old: Config, complaint: Callable[..., str]) -> None:
-    assert complaint("run.resume=true").endswith(
-        "needs run.name, the run to go on with; in runs there are: old"
-    )
+    assert complaint("run.resume=true").endswith("needs run.name, the run to resume; in runs there are: old")
     assert "runs/odl does not exist; did you mean 'old'?" in complaint("run.resume=true", "run.name=odl")
 
 
 def test_resuming_a_run_of_another_kind(write: Write, complaint: Callable[..., str]) -> None:
     write("runs/warm/config.yaml", to_yaml(SupervisedConfig()))
     said = complaint("run.resume=true", "run.name=warm")
-    assert said == "runs/warm is a run of `sft`; `train` cannot go on with it"
+    assert said == "runs/warm is a run of `sft`; `train` cannot resume it"
