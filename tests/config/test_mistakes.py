@@ -105,7 +105,7 @@ def test_keys_of_a_block_that_cannot_go_together(complaint: Complaint) -> None:
         ),
         (
             ["task.name=file"],
-            "task.name=file needs task.train, a Parquet or JSON lines file; eval does with task.held_out",
+            "task.name=file needs task.train, a Parquet or JSON lines file, or task.held_out for eval",
         ),
     ],
 )

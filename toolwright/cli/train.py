@@ -6,7 +6,7 @@ Examples:
   toolwright train --dry-run model=small              what would run, each value with its origin
   toolwright train --config-dir conf --config-name mine
   toolwright train --multirun run.seed=0,1,2 update.policy.lr=1e-3,3e-4
-  toolwright train run.name=NAME run.resume=true      go on with a run, from its own configuration
+  toolwright train run.name=NAME run.resume=true      resume a run, from its own configuration
 """
 
 from __future__ import annotations

@@ -21,9 +21,7 @@ class RunConfig(Block):
     )
     dir: str = Field(default="runs", description="where run folders are kept")
     seed: int = Field(default=0, description="every random choice of the run follows from it")
-    resume: bool = Field(
-        default=False, description="go on with the run of this name from its last checkpoint"
-    )
+    resume: bool = Field(default=False, description="resume the run of this name from its last checkpoint")
     threads: int | None = Field(
         default=None,
         ge=1,
@@ -299,7 +297,7 @@ class Config(CommandConfig):
             )
         if self.task.name == "file" and self.task.train is None and self.task.held_out is None:
             raise ValueError(
-                "task.name=file needs task.train, a Parquet or JSON lines file; eval does with task.held_out"
+                "task.name=file needs task.train, a Parquet or JSON lines file, or task.held_out for eval"
             )
         answer, context = self.rollout.max_tokens, self.model.context
         if answer != "auto" and context != "auto" and answer >= context:

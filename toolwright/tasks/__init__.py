@@ -21,7 +21,7 @@ Demonstrate = Callable[[Task, random.Random], list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class TaskSet:
-    """Tasks to learn from, tasks to be judged by, and what both need."""
+    """Training tasks, held-out tasks, and what both need."""
 
     train: Sequence[Task]
     held_out: Sequence[Task] = ()
@@ -37,7 +37,7 @@ TASKS: Registry[Builder] = Registry("task", "toolwright.tasks.builtin")
 
 
 def load(config: schema.TaskConfig, *, seed: int, learns: bool = True) -> TaskSet:
-    """The task set that the configuration names, built and checked; `learns`: it is not only scored on."""
+    """Build the task set that the configuration names. `learns=False`: it need not have training tasks."""
     entry = TASKS.get(config.name)
     settings = {
         "seed": seed,
@@ -46,29 +46,29 @@ def load(config: schema.TaskConfig, *, seed: int, learns: bool = True) -> TaskSe
         "train": config.train,
         "held_out": config.held_out,
     }
-    given = entry.accepted(**settings)
+    accepted = entry.accepted(**settings)
     for key in ("train", "held_out"):
-        if settings[key] is not None and key not in given:
+        if settings[key] is not None and key not in accepted:
             raise UserError(
                 f"task.{key} names a file, which task {config.name!r} does not read; use task=file"
             )
-    tasks = entry.target(**given, **_params(entry, config.params, reserved=set(settings)))
+    tasks = entry.target(**accepted, **_params(entry, config.params, reserved=set(settings)))
     if not isinstance(tasks, TaskSet):
         raise UserError(
             f"task {config.name!r} built a {type(tasks).__name__}, not a toolwright.tasks.TaskSet"
         )
-    if "train_size" not in given and config.train_size is not None:
+    if "train_size" not in accepted and config.train_size is not None:
         tasks = replace(tasks, train=tasks.train[: config.train_size])
-    if "held_out_size" not in given:
+    if "held_out_size" not in accepted:
         tasks = replace(tasks, held_out=tasks.held_out[: config.held_out_size])
     if learns and not tasks.train:
-        unset = "; set task.train" if config.train is None and "train" in given else ""
+        unset = "; set task.train" if config.train is None and "train" in accepted else ""
         raise UserError(f"task {config.name!r} has no training tasks{unset}")
     return tasks
 
 
 def _params(entry: Entry[Builder], params: dict[str, Any], *, reserved: set[str]) -> dict[str, Any]:
-    """`task.params` against the builder's signature: known names, the types and ranges it declares."""
+    """Check `task.params` against the names, types and ranges of the builder's signature."""
     signature = signature_of(entry.target).parameters.values()
     known = {p.name: p for p in signature if p.name not in reserved and p.kind is not p.VAR_KEYWORD}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in signature)

@@ -1,4 +1,4 @@
-"""What the shop sells and what its customers wish for, both drawn from a seed."""
+"""The products of the shop and the wishes of its customers, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ShoppingGoal:
 
     @property
     def words(self) -> str:
-        """To search for it by."""
+        """Words to search for it."""
         return " ".join([*self.attributes, self.kind])
 
     def worth(self, product: Product, chosen: Mapping[str, str]) -> float:
@@ -88,7 +88,7 @@ def catalogue(seed: int, size: int) -> tuple[Product, ...]:
 
 
 def wish_of(product: Product, rng: random.Random, *, attributes: int) -> ShoppingGoal:
-    """One that this product fulfils, perhaps among others."""
+    """Draw a wish that this product fulfils, perhaps among others."""
     return ShoppingGoal(
         kind=product.kind,
         attributes=sorted(rng.sample(product.attributes, attributes)),

@@ -21,7 +21,7 @@ def answering(
     error_rate: float,
     right: Callable[[Task, str], bool] | None = None,
 ) -> Demonstrate:
-    """Demonstrates `answer`; at `error_rate`, with one character of it replaced by another of the alphabet.
+    """Demonstrate `answer`; at `error_rate`, with one character replaced by another of the alphabet.
 
     `right` says whether a changed answer happens to be right all the same; without it, every change is wrong.
     """

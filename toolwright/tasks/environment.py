@@ -12,7 +12,7 @@ from toolwright.trajectory import Task
 
 @dataclass(frozen=True)
 class Observation:
-    """What is shown first. `anchor` names the state: equal exactly where states are; None: the text."""
+    """The first thing shown. `anchor` names the state: equal for equal states; None: the text."""
 
     text: str
     anchor: str | None = None
@@ -20,7 +20,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an action, and the state it led to. `info["success"]`: whether the goal is met."""
+    """The result of an action and the state after it. `info["success"]`: whether the goal is reached."""
 
     text: str
     reward: float = 0.0
@@ -30,7 +30,7 @@ class Outcome:
 
 
 class InvalidAction(Exception):
-    """Raised by `step` for what is no action here; told to the policy, counted, and nothing has changed."""
+    """Raised by `step` for text that is no action. The policy reads the message; the state stays."""
 
     def __init__(self, message: str, *, reward: float = 0.0) -> None:
         super().__init__(message)
@@ -38,10 +38,10 @@ class InvalidAction(Exception):
 
 
 class Environment(Protocol):
-    """Built from a task's settings for one attempt, where that runs. Its methods may be async.
+    """A world for one attempt, built from the task's settings in the process that makes the attempt.
 
-    Plain methods run in a thread of the environment's own, so that one that hangs holds up nobody. A class
-    that says `inline = True` vouches for them to be quick, and saves the way there and back.
+    Its methods may be async. Plain methods run in a thread of the environment's own, so that one that hangs
+    holds up nobody else. A class with `inline = True` promises quick methods, and needs no thread.
     """
 
     def reset(self, task: Task) -> Observation | Awaitable[Observation]: ...

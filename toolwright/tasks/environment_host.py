@@ -1,4 +1,4 @@
-"""An environment under way: built from data where it runs, each call limited, each failure sorted here."""
+"""Runs the environment of an attempt: builds it, limits the time of each call, and sorts its failures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Lane:
 
 
 class EnvironmentHost:
-    """One environment of one attempt. `settings`: its `name`, and what it is to be built with."""
+    """One environment of one attempt. `settings`: its `name` and the arguments that it is built with."""
 
     def __init__(self, settings: dict[str, Any], *, limit_s: float) -> None:
         self.name, self._limit_s = str(settings["name"]), limit_s
@@ -81,7 +81,7 @@ class EnvironmentHost:
         return outcome
 
     async def close(self) -> None:
-        """Whatever it holds is let go. What goes wrong here comes too late to matter to the attempt."""
+        """Close the environment. An error here comes too late to matter to the attempt."""
         try:
             if self._environment is not None and not self._hung:
                 await self._call("close", self._environment.close)
@@ -128,12 +128,12 @@ class EnvironmentHost:
 
 
 def _shown(value: Any) -> str:
-    """Enough to recognise it by; a text of any size is not written out for that."""
+    """A short form of any value for an error message."""
     return f"{type(value).__name__} {value[:80]!r}" if isinstance(value, str | bytes) else f"{value!r:.100}"
 
 
 def checked(settings: Mapping[str, Any]) -> tuple[Callable[..., Environment], dict[str, Any]]:
-    """What builds the environment, and what it is given; a UserError where the two do not fit."""
+    """What builds the environment, and its arguments; a `UserError` if the two do not fit."""
     name, own = str(settings["name"]), {key: value for key, value in settings.items() if key != "name"}
     build = ENVIRONMENTS.get(name).target
     _check(name, build, own)
@@ -141,7 +141,7 @@ def checked(settings: Mapping[str, Any]) -> tuple[Callable[..., Environment], di
 
 
 def _check(name: str, build: Callable[..., Any], settings: dict[str, Any]) -> None:
-    """Settings against the signature, so that a misspelt one is told as such."""
+    """Check the settings against the signature, so that a misspelt one is reported."""
     parameters = inspect.signature(build).parameters.values()
     known = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)

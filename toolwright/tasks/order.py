@@ -1,4 +1,4 @@
-"""The order in which tasks are taken: epoch after epoch, and exactly where it was after a resume."""
+"""The order in which tasks are taken, epoch after epoch; a resumed run goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TaskOrder:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state`; it must be of the same tasks, or the order would silently be another."""
+        """Continue from `state`, which must be of the same tasks."""
         for key in ("size", "seed", "shuffle"):
             if state[key] != getattr(self, key):
                 raise UserError(

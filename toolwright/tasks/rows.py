@@ -1,4 +1,4 @@
-"""Rows of a Parquet or JSON lines file, as plain JSON values whatever wrote the file."""
+"""Read and write the rows of Parquet and JSON lines files, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_UNPACKED = 1 << 33  # bytes of a gzip file, which may promise a thousand ti
 
 
 def read(path: Path) -> list[Row]:
-    """All rows. The content tells the format, since names lie; gzip and a JSON array are read as well."""
+    """Read all rows. The content decides the format, not the name; gzip and a JSON array are read too."""
     path = path.expanduser()
     head = _head(path)
     if head == PARQUET:
@@ -39,7 +39,7 @@ def read(path: Path) -> list[Row]:
 
 
 def count(path: Path) -> int:
-    """How many rows there are; of a Parquet file, without reading them."""
+    """Count the rows; those of a Parquet file without reading them."""
     path = path.expanduser()
     if _head(path) != PARQUET:
         return len(read(path))
@@ -53,7 +53,7 @@ def count(path: Path) -> int:
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
-    """One Parquet file, whole or not at all."""
+    """Write one Parquet file, atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -64,7 +64,7 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's types. Parquet can hold more of them, and some readers return numpy arrays."""
+    """Convert a value to JSON types. Parquet has more types, and some readers return numpy arrays."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, dict):

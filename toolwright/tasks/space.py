@@ -1,4 +1,4 @@
-"""Task spaces that are counted rather than stored, and disjoint draws from them."""
+"""Draw disjoint train and held-out tasks from spaces that are counted, not listed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def generate(
 def draw(
     strata: Sequence[int], *, seed: int, train_size: int | None, held_out_size: int
 ) -> tuple[list[Place], list[Place]]:
-    """Places for training and places held out, never the same, spread evenly over strata of these sizes.
+    """Draw places for training and held-out places, disjoint, spread evenly over strata of these sizes.
 
     The held-out places follow from the seed and their number alone, so that two runs that differ only in
-    train_size are judged by the same tasks.
+    train_size are evaluated on the same tasks.
     """
     total = sum(strata)
     if held_out_size >= total:
@@ -58,17 +58,17 @@ def draw(
     for stratum, size in enumerate(strata):
         held = _distinct(random.Random(f"held out {seed} {stratum}"), size, held_shares[stratum])
         held_out += [(stratum, index) for index in held]
-        wanted = train_shares[stratum]
-        drawn = _distinct(random.Random(f"train {seed} {stratum}"), size, min(size, wanted + len(held)))
+        count = train_shares[stratum]
+        drawn = _distinct(random.Random(f"train {seed} {stratum}"), size, min(size, count + len(held)))
         taken = set(held)
-        train += [(stratum, index) for index in drawn if index not in taken][:wanted]
+        train += [(stratum, index) for index in drawn if index not in taken][:count]
     random.Random(f"train {seed}").shuffle(train)
     random.Random(f"held out {seed}").shuffle(held_out)
     return train, held_out
 
 
 def _shares(sizes: Sequence[int], total: int) -> list[int]:
-    """`total` divided as evenly as the sizes allow: what a small stratum cannot give, the larger ones do."""
+    """Divide `total` as evenly as the sizes allow: larger strata make up for smaller ones."""
     shares = [0] * len(sizes)
     for done, stratum in enumerate(sorted(range(len(sizes)), key=lambda i: sizes[i])):
         shares[stratum] = min(sizes[stratum], total // (len(sizes) - done))

@@ -1,4 +1,4 @@
-"""Tasks that are played: levels drawn by seed, divided for good, and demonstrated by their solution."""
+"""Tasks in an environment: levels drawn by seed, split into train and held-out, demonstrated by solutions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def task_set(
     alphabet: str,
     max_demonstration: int = 40,
 ) -> TaskSet:
-    """`level` draws an environment's settings, or None where a draw came to nothing."""
+    """Make a task set. `level` draws the settings of one environment, or None if the draw failed."""
     held = _distinct(level, f"held out {name} {seed}", held_out_size, apart=set())
     taken = {_key(settings) for settings in held}
     train = _distinct(level, f"train {name} {seed}", train_size or TRAINING_LEVELS, apart=taken)
@@ -52,12 +52,12 @@ def task_set(
             extra_info={"environment": environment},
         )
 
-    said = instructions + asks_for(action_tag)
+    prompt = instructions + asks_for(action_tag)
     return TaskSet(
         train=[task(settings) for settings in train],
         held_out=[task(settings) for settings in held],
         scorer="environment",
-        alphabet="".join(sorted({*alphabet, *said})),
+        alphabet="".join(sorted({*alphabet, *prompt})),
         demonstrate=played(noise=noise, most=max_demonstration),
     )
 
@@ -67,9 +67,9 @@ def asks_for(action_tag: str | None) -> str:
 
 
 def played(*, noise: float, most: int) -> Demonstrate:
-    """The environment's own solution, action by action; at the rate of `noise`, any action in its place.
+    """Demonstrate the environment's solution, with a share `noise` of random actions.
 
-    So the environment has, beside reset and step, `actions`, what can be done now, and `solution()`, the
+    The environment has, beside reset and step, `actions`, which can be taken now, and `solution()`, the
     shortest way from here or None.
     """
 
@@ -80,11 +80,11 @@ def played(*, noise: float, most: int) -> Demonstrate:
         seen, messages = world.reset(task).text, []
         for _ in range(most):
             way = world.solution()
-            if way is None:  # noise has led where no way leads on
+            if way is None:  # a random action has led to a dead end
                 break
             action = rng.choice(world.actions) if rng.random() < noise else way[0]
-            said = f"<{tag}>{action}</{tag}>" if tag else action
-            messages += [{"role": "user", "content": seen}, {"role": "assistant", "content": said}]
+            text = f"<{tag}>{action}</{tag}>" if tag else action
+            messages += [{"role": "user", "content": seen}, {"role": "assistant", "content": text}]
             outcome = world.step(action)
             if outcome.done:
                 break
@@ -121,7 +121,7 @@ def shortest(
 def _distinct(
     level: Callable[[random.Random], Settings | None], name: str, count: int, *, apart: set[str]
 ) -> list[Settings]:
-    """`count` different levels, the first of them the same however many are asked for."""
+    """`count` different levels. A larger count begins with the same levels."""
     known = set(apart)
     made: list[Settings] = []
     for number in range(count * TRIES_A_LEVEL):

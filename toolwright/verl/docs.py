@@ -17,29 +17,29 @@ from toolwright.verl.table.tools import AGENT, SEARCHER
 HEAD = """\
 # Coming from verl
 
-<!-- Made by `python -m toolwright.verl.docs`; edit toolwright/verl/table/ or untranslated.yaml and run `make docs`. -->
+<!-- Made by `make docs` from toolwright/verl/table/ and untranslated.yaml there. -->
 
-A verl command line runs as it is, once its module is ours:
+To run a verl command line, replace its module by ours:
 
 ```
 python -m toolwright.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet \\
     actor_rollout_ref.model.path=model actor_rollout_ref.rollout.n=8 trainer.n_gpus_per_node=1
-python -m toolwright.trainer.main_ppo … --show      # what it becomes, and the same run in our own words
-python -m toolwright.trainer.main_ppo … --fit       # scaled down to this machine, saying what was changed
+python -m toolwright.trainer.main_ppo … --show      # print the translation
+python -m toolwright.trainer.main_ppo … --fit       # scale the run down to this machine
 ```
 
-- **Defaults are verl's** where a key is not set and it matters to what is learned; `--show` marks them.
-- **Nothing is ignored in silence.** A key that changes nothing here is named with the reason, and the run
-  goes on. A key without which something else would be learned is an error, unless it has verl's default. A
-  key that verl does not have is an error that names the nearest one.
-- **Devices.** More than there are is an error. `--fit` takes what there is, lowers the batch in proportion
-  and to the number of tasks, falls back to the native engine and to float32 on a CPU, and prints each
-  change.
+- **Defaults are verl's** if you do not set a key that affects the result. `--show` marks them.
+- **Nothing is ignored in silence.** If a key has no effect here, the run says why and goes on. If the result
+  would differ without it, the key is an error, unless it has verl's default. A key that verl does not have
+  is an error that names the nearest key.
+- **Devices.** Asking for more devices than there are is an error. `--fit` takes what there is. It lowers the
+  batch in proportion and to the number of tasks, uses the native engine, and float32 on a CPU. It prints
+  each change.
 - **Files** are read as they are: Parquet with `prompt`, `data_source`, `reward_model.ground_truth`,
   `extra_info`.
-- **Overrides** are Hydra's: `+key=`, `++key=`, quoted text, lists, blocks, `${references}`; if a key is set twice, the
-  last one counts. `--config-path` and `--config-name` read a file of yours over `ppo_trainer`. A key of
-  ours goes as `toolwright.KEY=VALUE`.
+- **Overrides** are Hydra's: `+key=`, `++key=`, quoted text, lists, blocks, `${references}`. If a key is set
+  twice, the last value counts. `--config-path` and `--config-name` read a file of yours over `ppo_trainer`.
+  Write a key of ours as `toolwright.KEY=VALUE`.
 - **Which loop**: `enable_search` → search; else `tool_config.enabled` → `<tool>code</tool>` by a tool
   server; else `multi_turn.enable` → tools from a file; else a single turn. `examples/train_with_tools.sh`
   sets them from `ENABLE_SEARCH`, `SEARCH_URL`, `ENABLE_TOOLS`, `TOOL_SERVER_URL` and `MAX_TOOL_TURNS`.
@@ -70,8 +70,8 @@ def _more() -> int:
 
 def _legend() -> list[str]:
     return [
-        "*Not used*: it changes nothing that is learned, and is named when it is set. *No equivalent*: an",
-        "error unless it has verl's default. `.*` stands for every key beneath that has no line of its own.",
+        "*Not used*: no result depends on it; the run notes it if it is set. *No equivalent*: an error",
+        "unless it has verl's default. `.*` stands for every key beneath that has no line of its own.",
     ]
 
 

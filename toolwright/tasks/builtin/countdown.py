@@ -39,14 +39,14 @@ def countdown(
 
     def task(_: int, index: int) -> Task:
         rng = random.Random(f"countdown {seed} {index}")
-        given = multiset(index, count=numbers, largest=max_number)
-        rng.shuffle(given)
-        target, solution = _solvable(given, max_target, rng)
-        prompt = f"{' '.join(map(str, given))}={target}"
+        chosen = multiset(index, count=numbers, largest=max_number)
+        rng.shuffle(chosen)
+        target, solution = _solvable(chosen, max_target, rng)
+        prompt = f"{' '.join(map(str, chosen))}={target}"
         return Task(
             id=f"countdown:{prompt}",
             prompt=[{"role": "user", "content": prompt}],
-            ground_truth={"numbers": given, "target": target},
+            ground_truth={"numbers": chosen, "target": target},
             data_source="countdown",
             extra_info={"solution": solution},
         )

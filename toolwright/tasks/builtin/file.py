@@ -26,12 +26,10 @@ def file(
     train_size: int | None,
     held_out_size: int,
 ) -> TaskSet:
-    """Without a file of held-out tasks, they are taken out of the training file; without one to train on,
-    a model can be scored all the same."""
+    """Without `held_out`, held-out tasks are taken from the training file. Without `train`, a model can be
+    evaluated but not trained."""
     if not train and not held_out:
-        raise UserError(
-            "task=file needs task.train, a Parquet or JSON lines file; eval does with task.held_out"
-        )
+        raise UserError("task=file needs task.train, a Parquet or JSON lines file, or task.held_out for eval")
     train = train or []
     learned = _tasks_of_all(train)
     if held_out is None:
@@ -59,7 +57,7 @@ def file(
 
 
 def _tasks_of_all(files: str | list[str], prefix: str = "") -> list[Task]:
-    """The tasks of one file after the other. Files that share a name are told apart by their place."""
+    """The tasks of all files. Files of the same name are numbered in the ids."""
     paths = [Path(path) for path in _listed(files)]
     names = [path.name for path in paths]
     places = [f"{place}/" if names.count(path.name) > 1 else "" for place, path in enumerate(paths, 1)]
@@ -140,7 +138,7 @@ def _ground_truth(row: Row, where: str) -> Any:
 def _divided(
     tasks: Sequence[Task], *, seed: int, train_size: int | None, held_out_size: int
 ) -> tuple[list[Task], list[Task]]:
-    """Rows with the same prompt stay on the same side, or training would see what is held out."""
+    """Split off held-out tasks. Rows with the same prompt stay together, so that none is trained on."""
     by_prompt: dict[str, list[Task]] = {}
     for task in tasks:
         by_prompt.setdefault(json.dumps(task.prompt, sort_keys=True), []).append(task)
@@ -163,7 +161,7 @@ def _divided(
 
 
 def _spread(tasks: list[Task], count: int) -> list[Task]:
-    """`count` tasks from all over the file, the same for every seed, since files are often sorted."""
+    """`count` tasks from all over the file, since files are often sorted; the same for every seed."""
     return [tasks[index * len(tasks) // count] for index in range(count)]
 
 

@@ -48,10 +48,10 @@ class GridWorld:
         return Observation(self._shown(), self.anchor)
 
     def step(self, action: str) -> Outcome:
-        wanted = action.strip().lower()
-        named = [name for name in MOVES if wanted in (name, name[0])]
+        move = action.strip().lower()
+        named = [name for name in MOVES if move in (name, name[0])]
         if not named:
-            refused = "" if self.view in TERSE else f"{wanted[:20]!r} is no move: "
+            refused = "" if self.view in TERSE else f"{move[:20]!r} is no move: "
             raise InvalidAction(f"{refused}say {', '.join(self.actions)}")
         self.state = self._moved(self.state, MOVES[named[0]])
         won = self.cells[self.state[0]] == "*"

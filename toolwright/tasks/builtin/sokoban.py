@@ -44,10 +44,10 @@ class Sokoban:
         return Observation(self._shown(), self.anchor)
 
     def step(self, action: str) -> Outcome:
-        wanted = action.strip().lower()
-        named = [name for name in MOVES if wanted in (name, name[0])]
+        move = action.strip().lower()
+        named = [name for name in MOVES if move in (name, name[0])]
         if not named:
-            raise InvalidAction(f"{wanted[:20]!r} is no move: say {', '.join(MOVES)}")
+            raise InvalidAction(f"{move[:20]!r} is no move: say {', '.join(MOVES)}")
         before = self._home()
         self.state = self._moved(self.state, MOVES[named[0]])
         reward, won = (self._home() - before) / len(self.targets), self.state[1] == self.targets
