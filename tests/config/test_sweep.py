@@ -75,6 +75,28 @@ def test_a_mistake_in_the_last_job_stops_the_first(started: Recorder) -> None:
     assert started.configs == []
 
 
+def test_a_mistake_in_a_later_batch_stops_the_first(started: Recorder) -> None:
+    with pytest.raises(UserError, match=r"in the job run\.name=a rollout\.samples=0"):
+        sweep(started, "run.name=a", "rollout.samples=4,0", "hydra.sweeper.max_batch_size=1")
+    assert started.configs == []
+
+
+def test_the_sweepers_own_parameters_are_checked_too(started: Recorder, folder: Path) -> None:
+    file = folder / "mine.yaml"
+    params = "hydra: {sweeper: {params: {rollout.samples: '4,0'}}}"
+    file.write_text(f"defaults: [train, _self_]\n{params}\n", encoding="utf-8")
+    with pytest.raises(UserError, match="expected a positive integer, found 0"):
+        sweep(started, "--config-name", "mine.yaml")
+    assert started.configs == []
+
+
+def test_jobs_find_presets_in_hydras_search_path(started: Recorder, folder: Path) -> None:
+    (folder / "more/model").mkdir(parents=True)
+    (folder / "more/model/wide.yaml").write_text("width: 256\n", encoding="utf-8")
+    sweep(started, f"hydra.searchpath=[file://{folder}/more]", "model=wide", "run.seed=1,2")
+    assert [config.model.width for config in started.configs] == [256, 256]
+
+
 def test_a_bug_in_a_job_is_no_mistake_of_the_users() -> None:
     def broken(config: Any, command: list[str]) -> None:
         raise ValueError("a bug")

@@ -206,7 +206,8 @@ class _Job:
 
     def __call__(self, composed: DictConfig) -> object:
         job = HydraConfig.get()
-        words = [str(word).removeprefix("++") for word in job.overrides.task]
+        folders = [word for word in job.overrides.hydra if word.startswith("hydra.searchpath=")]
+        words = [*folders, *(str(word).removeprefix("++") for word in job.overrides.task)]
         print(f"job {job.job.num}: {' '.join(words)}", file=sys.stderr, flush=True)
         try:
             if self.numbered:
