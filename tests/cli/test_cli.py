@@ -68,7 +68,7 @@ def test_config_prints_yaml_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run(
         f"set -o pipefail; {sys.executable} -m toolwright config --explain | head -n 1",
         shell=True,
@@ -153,7 +153,7 @@ def test_a_dry_run_shows_and_starts_nothing(
     assert "seed: 3" in capsys.readouterr().out
 
 
-def test_config_shows_the_schema_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_shows_the_schema_of_the_named_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "sft", "--json", "steps=7"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["steps"] == {"value": 7, "origin": "command line"}
@@ -172,7 +172,7 @@ def test_a_file_may_be_named_by_its_path(tmp_path: Path, capsys: pytest.CaptureF
     assert f"# file {file}" in capsys.readouterr().out
 
 
-def test_what_hydra_composed_can_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cfg_prints_what_hydra_composed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--cfg", "job", "rollout.samples=4"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["rollout"]["samples"] == 4
 

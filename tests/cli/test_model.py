@@ -186,7 +186,7 @@ class TestConvert:
         assert not (tmp_path / "out.partial").exists()
 
 
-def test_what_is_there_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_folder_is_not_overwritten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{folder} already exists" in refused(capsys, "init", "llama", "--out", folder)
 
 

@@ -40,11 +40,13 @@ def test_the_arithmetic_of_a_step() -> None:
         ),
     ],
 )
-def test_ones_and_uneven_splits_and_attempts_not_kept(blocks: dict[str, Any], part: str) -> None:
+def test_the_batch_line_has_singulars_uneven_splits_and_dropped_attempts(
+    blocks: dict[str, Any], part: str
+) -> None:
     assert part in line(**blocks)
 
 
-def test_a_rate_that_would_undo_a_large_model_is_told(tmp_path: Path) -> None:
+def test_a_learning_rate_that_ruins_a_trained_model_is_warned_of(tmp_path: Path) -> None:
     def told(parameters: int, **blocks: Any) -> str | None:
         return rate_line(Config.model_validate(blocks), parameters)
 
@@ -60,7 +62,7 @@ def test_a_rate_that_would_undo_a_large_model_is_told(tmp_path: Path) -> None:
     assert told(135_000_000) is None, "from random weights"
 
 
-def test_a_warm_start_tells_of_it_too() -> None:
+def test_a_warm_start_warns_of_a_high_learning_rate_too() -> None:
     warm = SupervisedConfig.model_validate({"model": {"path": "models/smollm2-135m"}})
     said = rate_line(warm, 135_000_000)
     assert said is not None

@@ -56,7 +56,7 @@ def test_each_command_has_its_schema() -> None:
     assert type(config(command="sft")) is SupervisedConfig
 
 
-def test_what_presets_leave_open_is_the_schemas_default() -> None:
+def test_unset_keys_have_the_defaults_of_the_schema() -> None:
     assert config().checkpoint == Config().checkpoint
 
 
@@ -108,7 +108,7 @@ def test_one_key_may_refer_to_another() -> None:
     assert config("run.name=${algorithm.name}-${run.seed}", "run.seed=3").run.name.endswith("-3")
 
 
-def test_a_tilde_takes_back_what_a_preset_states() -> None:
+def test_a_tilde_removes_what_a_preset_sets() -> None:
     assert config("~model.layers", "model=small").model.layers == Config().model.layers
 
 

@@ -70,7 +70,7 @@ def test_a_single_mistake_is_a_single_line(complaint: Complaint) -> None:
     )
 
 
-def test_mistakes_within_a_block_and_in_taking_back(complaint: Complaint) -> None:
+def test_mistakes_in_a_block_and_in_a_removal(complaint: Complaint) -> None:
     said = complaint("rollout={sampels: 3}", "model={layres: 3}", "~eval.sampels")
     assert "model.layres=3: unknown key; did you mean model.layers?" in said
     assert "rollout.sampels=3: unknown key; did you mean rollout.samples?" in said
@@ -133,7 +133,7 @@ def test_an_unknown_name_lists_the_registered_ones(complaint: Complaint) -> None
         assert f"\n  {word}: {expected}" in said
 
 
-def test_a_key_given_twice(complaint: Complaint) -> None:
+def test_a_key_set_twice(complaint: Complaint) -> None:
     said = complaint("rollout.samples=4", "+rollout.samples=8")
     assert said == "+rollout.samples=8: set twice, first as rollout.samples=4; remove one of them"
 
@@ -153,7 +153,7 @@ def test_all_mistakes_are_listed_together(complaint: Complaint) -> None:
     ]
 
 
-def test_a_combination_is_not_judged_on_half_of_it(complaint: Complaint) -> None:
+def test_combinations_are_not_checked_if_an_override_is_unknown(complaint: Complaint) -> None:
     assert "minibatches" not in complaint("update.minibatches=1000", "rollout.promts=500")
 
 
@@ -206,13 +206,13 @@ def test_folders_and_files_that_are_not_there(complaint: Complaint, write: Write
     assert "did you mean 'mine'?" in complaint(config_dir="conf", config_name="mien")
 
 
-def test_sft_knows_what_is_trains(complaint: Complaint) -> None:
+def test_sft_names_the_command_that_has_the_key(complaint: Complaint) -> None:
     said = complaint("update.epochs=4", "algorithm=grpo", command="sft")
     assert "update.epochs=4: a key of `train`, which `sft` does not have" in said
     assert "algorithm=grpo: `sft` has no presets of algorithm; known: model, task" in said
 
 
-def test_messages_are_free_of_our_tools_words(complaint: Complaint) -> None:
+def test_messages_have_no_jargon_of_hydra_or_pydantic(complaint: Complaint) -> None:
     for word in ["rollout.samples=x", "rollout=5", "a b=3", "hydra.nope=3", "hydra/launcher=nope"]:
         said = complaint(word).lower()
         assert not any(jargon in said for jargon in ("pydantic", "http", "input should", "antlr", "_error"))

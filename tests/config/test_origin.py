@@ -49,7 +49,7 @@ def test_a_block_given_whole_is_from_the_command_line_where_it_speaks() -> None:
     assert (made.origin("checkpoint.keep"), made.origin("checkpoint.every")) == ("command line", "default")
 
 
-def test_what_is_taken_back_is_a_default_again() -> None:
+def test_a_removed_value_is_a_default_again() -> None:
     assert resolved("model=small", "~model.layers").origin("model.layers") == "default"
 
 

@@ -50,7 +50,7 @@ def test_the_other_schema_round_trips_too(write: Write) -> None:
         ("just text", "config.yaml should hold keys and values"),
     ],
 )
-def test_a_stored_file_is_held_to_the_schema(write: Write, text: str, said: str) -> None:
+def test_a_yaml_file_is_validated(write: Write, text: str, said: str) -> None:
     write("config.yaml", text + "\n")
     with pytest.raises(UserError) as caught:
         from_yaml("config.yaml")
@@ -108,12 +108,12 @@ def test_a_run_folder_that_was_moved_is_resumed_where_it_is(old: Config, folder:
     assert config("run.dir=elsewhere", "run.name=old", "run.resume=true").run.dir == "elsewhere"
 
 
-def test_resuming_what_is_not_there(old: Config, complaint: Callable[..., str]) -> None:
+def test_resuming_a_missing_run_is_an_error(old: Config, complaint: Callable[..., str]) -> None:
     assert complaint("run.resume=true").endswith("needs run.name, the run to resume; in runs there are: old")
     assert "runs/odl does not exist; did you mean 'old'?" in complaint("run.resume=true", "run.name=odl")
 
 
-def test_resuming_a_run_of_another_kind(write: Write, complaint: Callable[..., str]) -> None:
+def test_a_run_of_another_command_cannot_be_resumed(write: Write, complaint: Callable[..., str]) -> None:
     write("runs/warm/config.yaml", to_yaml(SupervisedConfig()))
     said = complaint("run.resume=true", "run.name=warm")
     assert said == "runs/warm is a run of `sft`; `train` cannot resume it"

@@ -25,7 +25,7 @@ def test_each_line_is_on_disk_when_append_returns(tmp_path: Path) -> None:
         assert len(Metrics.read(metrics.path)) == step + 1
 
 
-def test_what_is_not_finite_is_null_and_named(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_null_and_listed(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "metrics.jsonl")
     metrics.append(1, {"a": math.nan, "b": -math.inf, "c": 1.0})
     (row,) = Metrics.read(metrics.path)
@@ -42,7 +42,7 @@ def test_scalars_of_other_libraries_are_numbers(tmp_path: Path) -> None:
     assert Metrics.read(metrics.path) == [{"step": 1, "a": 0.25}]
 
 
-def test_a_torn_last_line_is_left_out_and_does_not_swallow_the_next(tmp_path: Path) -> None:
+def test_a_cut_off_last_line_is_dropped_and_the_next_line_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2, "rew')
     assert Metrics.read(path) == [{"step": 1}]

@@ -36,7 +36,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_plain_lines_say_where_the_run_stands(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
+def test_plain_lines_show_the_progress_of_the_run(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     with Progress(100, title="grpo on arithmetic") as progress:
         progress.step(0, {"held_out/accuracy": 0.125})
         clock.now += 3.0
@@ -81,7 +81,7 @@ def test_stages_are_timed_until_the_step_ends(clock: Clock) -> None:
     assert progress.timings == {}
 
 
-def test_a_stage_within_another_counts_for_itself_so_that_stages_add_up(clock: Clock) -> None:
+def test_time_of_an_inner_stage_is_not_counted_twice(clock: Clock) -> None:
     progress = Progress(1, title="t")
     with progress.stage("sample"):
         clock.now += 1.0
@@ -129,7 +129,7 @@ def test_a_step_costs_less_than_a_millisecond_without_a_terminal(capsys: pytest.
 @pytest.mark.parametrize(
     ("name", "value"), [("NO_COLOR", "1"), ("CI", "true"), ("TERM", "dumb")], ids=["NO_COLOR", "CI", "dumb"]
 )
-def test_a_terminal_that_wants_no_display_gets_lines(name: str, value: str) -> None:
+def test_no_color_and_dumb_terminals_get_plain_lines(name: str, value: str) -> None:
     assert "\x1b" not in on_a_terminal("p.step(1, {'reward/mean': 0.5})", {name: value})
 
 

@@ -86,7 +86,7 @@ def test_nothing_is_fetched_and_nothing_runs(run: Path) -> None:
     assert policy.startswith("default-src 'none'")
 
 
-def test_what_agents_write_is_shown_and_never_obeyed(run: Path) -> None:
+def test_html_that_agents_write_is_escaped(run: Path) -> None:
     text = (write_report(run)).read_text(encoding="utf-8")
     assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; ␛[2J&lt;/pre&gt;" in text
     assert "\x1b" not in text
@@ -94,7 +94,7 @@ def test_what_agents_write_is_shown_and_never_obeyed(run: Path) -> None:
     assert "<thing>" not in text
 
 
-def test_it_opens_with_how_the_run_ended(run: Path) -> None:
+def test_the_report_opens_with_the_result(run: Path) -> None:
     words = page(run).words
     assert "grpo <b>arithmetic" in words
     assert "grpo · arithmetic · new decoder, 3 layers of 96" in words
@@ -127,7 +127,7 @@ def test_time_by_stage_names_the_stages_and_the_rest(run: Path) -> None:
     assert "step 1: 2 s (sample 1 s, update 0.5 s, rest 0.5 s)" in text
 
 
-def test_values_that_were_not_finite_are_told(run: Path) -> None:
+def test_values_that_were_not_finite_are_warned_of(run: Path) -> None:
     assert "policy/grad_norm was not finite in step 3" in page(run).words
 
 
@@ -157,7 +157,7 @@ def test_attempts_of_the_first_and_the_last_step_stand_side_by_side(run: Path) -
     assert "task failure: the sandbox took more than 30 s" in words
 
 
-def test_the_calls_of_tools_are_told_with_their_time_and_their_trouble(run: Path) -> None:
+def test_tool_calls_show_their_time_and_their_errors(run: Path) -> None:
     text = write_report(run).read_text()
     assert "<code>calculator({&quot;x&quot;: &quot;12*7&quot;})</code> <small>12 ms</small>" in text
     assert '<b class="trouble">malformed</b>' in text
@@ -185,7 +185,7 @@ def test_an_empty_run_folder_has_a_report_too(tmp_path: Path) -> None:
     assert "There are no metrics yet." in page(tmp_path).words
 
 
-def test_broken_rollouts_and_configuration_cost_only_themselves(run: Path) -> None:
+def test_broken_rollouts_or_configuration_leave_the_rest_of_the_report(run: Path) -> None:
     (run / "rollouts" / "step_000006.parquet").write_bytes(b"PAR1 not really")
     (run / "config.yaml").write_text("a: [unclosed")
     words = page(run).words

@@ -24,11 +24,11 @@ def test_the_table_says_before_after_and_best(run: Path) -> None:
     ]
 
 
-def test_a_report_that_was_not_written_is_not_promised(run: Path) -> None:
+def test_the_table_names_the_report_only_if_it_exists(run: Path) -> None:
     assert "report.html" not in closing_table(run)
 
 
-def test_without_accuracy_the_held_out_reward_is_told(tmp_path: Path) -> None:
+def test_without_accuracy_the_held_out_reward_is_shown(tmp_path: Path) -> None:
     metrics = Metrics(tmp_path / "metrics.jsonl")
     metrics.append(0, {"held_out/reward": 0.25})
     metrics.append(1, {"held_out/reward": -1.5})

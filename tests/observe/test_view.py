@@ -65,7 +65,7 @@ def test_a_group_shows_its_prompt_once_and_every_attempt(view: View) -> None:
     assert "failure     task: the sandbox took more than 30 s" in lines
 
 
-def test_the_start_of_a_groups_name_will_do(view: View) -> None:
+def test_the_start_of_a_groups_name_is_enough(view: View) -> None:
     assert "s6-apple" in view("--group", "s6-a")
 
 
@@ -76,7 +76,7 @@ def test_best_and_worst_are_of_the_last_step_unless_one_is_named(view: View) -> 
     assert "Half right." in view("--worst", "--group", "s6-berry")  # the failed one has no reward to rank
 
 
-def test_escape_sequences_are_shown_and_not_sent(view: View) -> None:
+def test_escape_sequences_are_made_visible(view: View) -> None:
     text = view("--worst")
     assert "␛[2J" in text
     assert "\x1b" not in text
@@ -120,7 +120,9 @@ def test_a_run_is_found_by_its_name_under_runs(
         main(["grpo b arithmetic"])
 
 
-def test_what_is_not_there_is_said(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_runs_steps_and_groups_are_errors(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path / "runs" / run.name)
     with pytest.raises(UserError, match="no run at nowhere"):
         main(["nowhere"])

@@ -220,7 +220,7 @@ def test_countdown_is_always_solvable_by_its_demonstration(
         ("file", {"anything": 1}, "it takes none"),
     ],
 )
-def test_a_wrong_setting_is_told_in_words(name: str, params: dict[str, object], message: str) -> None:
+def test_a_wrong_setting_is_a_clear_error(name: str, params: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         load(schema.TaskConfig(name=name, params=params), seed=0)
 

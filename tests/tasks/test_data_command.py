@@ -56,7 +56,7 @@ def test_data_sets_with_a_scorer_need_no_reward_function(
     Scorer(schema.Reward(), default=tasks[0].data_source).check(tasks)
 
 
-def test_what_the_rows_of_each_mean(tmp_path: Path) -> None:
+def test_rows_of_each_data_set_are_converted(tmp_path: Path) -> None:
     first = {name: prepared(name, file, target, tmp_path)[0] for name, file, target, _ in FILES[:5]}
     assert first["gsm8k"].ground_truth == "72"
     assert first["gsm8k"].extra_info["split"] == "train"
@@ -94,7 +94,7 @@ def test_the_hubs_columns_are_understood_as_the_original_ones() -> None:
     assert row["reward_model"]["ground_truth"] == "2"
 
 
-def test_the_wrong_raw_file_is_told_by_its_columns(tmp_path: Path) -> None:
+def test_a_wrong_raw_file_is_an_error_that_lists_its_columns(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"row 1 is not one of gsm8k: there is no 'question'; .* problem, solution"
     ):

@@ -170,14 +170,14 @@ class TestTextOfAnySize:
         ("<action>a\nb</action>", "action", "a\nb"),
     ],
 )
-def test_an_action_is_what_was_said_last_in_its_tags(text: str, tag: str | None, action: str) -> None:
+def test_the_last_tagged_action_counts(text: str, tag: str | None, action: str) -> None:
     assert read_action(text, tag) == action
 
 
 @pytest.mark.parametrize(
     "text", ["up", "<action>up", "up</action>", "<think><action>up</action>", "<actxion>up</actxion>"]
 )
-def test_what_is_not_in_its_tags_is_none(text: str) -> None:
+def test_text_outside_the_tags_is_no_action(text: str) -> None:
     with pytest.raises(InvalidAction, match="<action>"):
         read_action(text, "action")
 

@@ -172,7 +172,7 @@ def test_a_malformed_row_is_named(tmp_path: Path, found: list[Any], message: str
     assert "tasks.jsonl" in str(error.value)
 
 
-def test_a_file_that_is_missing_or_of_another_kind_is_told_as_such(tmp_path: Path) -> None:
+def test_a_missing_file_or_another_kind_of_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no such file: nowhere.jsonl \(looked in "):
         from_file("nowhere.jsonl")
     with pytest.raises(UserError, match="is a folder"):
@@ -203,7 +203,7 @@ def nested(depth: int) -> str:
 
 @pytest.mark.parametrize("depth", [101, 900, 100_000])
 @pytest.mark.parametrize("form", ["a line", "an array"])
-def test_what_is_nested_too_deeply_is_named(tmp_path: Path, depth: int, form: str) -> None:
+def test_rows_nested_too_deeply_are_an_error(tmp_path: Path, depth: int, form: str) -> None:
     path = tmp_path / "tasks.jsonl"
     good = json.dumps(row())
     path.write_text(f"{good}\n{nested(depth)}\n" if form == "a line" else f"[{good},\n{nested(depth)}]")
@@ -211,7 +211,7 @@ def test_what_is_nested_too_deeply_is_named(tmp_path: Path, depth: int, form: st
         from_file(str(path))
 
 
-def test_what_is_nested_as_rows_are_is_read(tmp_path: Path) -> None:
+def test_nested_rows_are_read(tmp_path: Path) -> None:
     extra = json.loads(nested(90))
     path = lines(tmp_path / "tasks.jsonl", [row(1), row(2, extra_info=extra)])
     assert from_file(path, path).train[1].extra_info == extra

@@ -26,7 +26,7 @@ def gigpo() -> ModuleType:
     return module
 
 
-def test_strolls_are_the_worlds_own_and_seldom_end_at_the_goal(gigpo: ModuleType) -> None:
+def test_random_walks_seldom_end_at_the_goal(gigpo: ModuleType) -> None:
     (level,) = load(gigpo.configured(*gigpo.TASK).task, seed=0).train
     rng, reached, visited = random.Random(0), 0, set[str]()
     for _ in range(20):
@@ -45,7 +45,7 @@ def test_strolls_are_the_worlds_own_and_seldom_end_at_the_goal(gigpo: ModuleType
     assert reached < 15, "it is not shown the way to the goal"
 
 
-def test_the_difference_is_told_with_its_interval(gigpo: ModuleType) -> None:
+def test_the_difference_is_printed_with_its_interval(gigpo: ModuleType) -> None:
     # sd 3, so 4.30 × 3 / √3 = 7.4 to either side.
     told = gigpo.paired([2.0, 8.0, 5.0])
     assert told == "GiGPO ahead by 5.0 points, on 3 of 3 seeds; 95 % from -2.4 to 12.4"

@@ -64,7 +64,7 @@ def test_random_play_is_the_same_for_the_same_seed(id: str, render: bool) -> Non
 @pytest.mark.parametrize(
     "text", ["", "north", "4", "-1", "1.5", "true", "[1]", "{}", "null", "[" * 5000, "9" * 400]
 )
-def test_what_is_no_action_is_told(text: str) -> None:
+def test_an_invalid_action_is_reported(text: str) -> None:
     lake = made(id="FrozenLake-v1", actions=MOVES)
     lake.reset(TASK)
     with pytest.raises(InvalidAction, match="is no action here: say left, down, right, up"):
@@ -80,7 +80,7 @@ def test_numbers_are_read_where_a_space_is_continuous() -> None:
             car.step(text)
 
 
-def test_names_that_do_not_fit_are_an_error() -> None:
+def test_a_wrong_number_of_action_names_is_an_error() -> None:
     with pytest.raises(UserError, match="2 names for 4 numbered actions"):
         made(id="FrozenLake-v1", actions=["a", "b"])
 

@@ -67,7 +67,7 @@ def test_noise_makes_detours_and_the_seed_decides_them(name: str) -> None:
     assert length(noisy) == length(noisy)
 
 
-def test_grid_levels_are_of_the_size_and_the_length_asked_for() -> None:
+def test_grid_levels_have_the_configured_size_and_length() -> None:
     tasks = built("gridworld", width=7, height=4, doors=2, min_steps=9, max_steps=12)
     for task in tasks.train:
         level = task.extra_info["environment"]["level"]
@@ -87,7 +87,7 @@ def test_grid_levels_are_of_the_size_and_the_length_asked_for() -> None:
         ("shop", {"attributes": 4}, "attributes=4"),
     ],
 )
-def test_levels_that_cannot_be_are_told(name: str, params: dict[str, Any], why: str) -> None:
+def test_impossible_levels_are_an_error(name: str, params: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
         load(schema.TaskConfig(name=name, params=params), seed=0)
 
@@ -143,9 +143,7 @@ WISH = ShoppingGoal(kind="mug", attributes=["light", "soft"], options={"colour":
         (Product("b1", "hat", "dune", ("light", "soft"), {}, 20), {"colour": "red"}, 0.0),
     ],
 )
-def test_a_purchase_is_graded_as_webshop_grades(
-    product: Product, chosen: dict[str, str], worth: float
-) -> None:
+def test_a_purchase_is_scored_as_in_webshop(product: Product, chosen: dict[str, str], worth: float) -> None:
     assert WISH.worth(product, chosen) == pytest.approx(worth)
 
 

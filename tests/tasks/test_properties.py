@@ -86,7 +86,7 @@ def test_random_play_never_crashes_and_its_rewards_are_bounded(kind: str, seed: 
 @pytest.mark.parametrize("kind", SETTINGS)
 @given(text=st.text(max_size=60), seed=st.integers(0, 99))
 @settings(max_examples=40, deadline=None)
-def test_whatever_is_said_is_an_action_or_told_to_be_none(kind: str, text: str, seed: int) -> None:
+def test_any_text_is_an_action_or_an_invalid_action(kind: str, text: str, seed: int) -> None:
     task = one(kind, seed % 3)
     play(world_of(task), task, [text, f"search[{text}]", f"click[{text}]", text])
 
@@ -138,7 +138,7 @@ def test_every_level_is_solved_by_its_own_solution(kind: str, seed: int) -> None
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_an_alphabet_has_all_that_is_ever_shown_or_said(kind: str) -> None:
+def test_the_alphabet_has_every_character_of_a_game(kind: str) -> None:
     name, params = SETTINGS[kind]
     tasks = load(
         schema.TaskConfig(name=name, params={**params, "noise": 0.5}, train_size=20, held_out_size=2), seed=0

@@ -59,7 +59,9 @@ def at(train: Path, model: Path, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("words", [GRPO, RLOO, MEMORY, GMPO])
-def test_they_are_understood(words: list[str], at: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_real_verl_command_lines_translate_without_problems(
+    words: list[str], at: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*at, *words, "--fit", "--dry-run"]) == 0
     assert "# command line" in capsys.readouterr().out
 
@@ -95,7 +97,7 @@ def test_wide_clips_and_the_geometric_mean(line: Line) -> None:
 
 
 @pytest.mark.parametrize("words", [GRPO, RLOO])
-def test_they_train(words: list[str], at: list[str], tmp_path: Path) -> None:
+def test_real_verl_command_lines_train(words: list[str], at: list[str], tmp_path: Path) -> None:
     test = tasks(tmp_path / "test.parquet", 4)
     assert main([*at, *words, *SHORT, f"data.val_files={test}", "--fit"]) == 0
     run = tmp_path / "run"
@@ -105,7 +107,7 @@ def test_they_train(words: list[str], at: list[str], tmp_path: Path) -> None:
     assert (run / "model" / "config.json").is_file()
 
 
-def test_a_run_goes_on_and_only_evaluates_when_told_so(
+def test_resume_and_val_only_are_translated(
     at: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     test = f"data.val_files={tasks(tmp_path / 'test.parquet', 4)}"
@@ -157,7 +159,7 @@ def test_mistakes_are_listed_together(at: list[str], capsys: pytest.CaptureFixtu
     assert "Traceback" not in error
 
 
-def test_a_file_that_is_not_there_is_named(at: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_named(at: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*at, "data.train_files=nowhere.parquet", "--fit"]) == 2
     assert "no such file: nowhere.parquet" in capsys.readouterr().err
     assert main(["--frobnicate"]) == 2

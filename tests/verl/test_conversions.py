@@ -120,7 +120,7 @@ GAE = "algorithm.adv_estimator=gae"
         (["data.seed=7"], {"run.seed": 7}),
     ],
 )
-def test_words_become(line: Line, words: list[str], becomes: dict[str, Any]) -> None:
+def test_each_override_becomes_ours(line: Line, words: list[str], becomes: dict[str, Any]) -> None:
     translation = line(*words)
     found = {setting.ours: setting.value for setting in translation.settings}
     assert {key: found[key] for key in becomes} == becomes
@@ -162,7 +162,7 @@ def test_held_out_tasks_are_all_of_the_file(tmp_path: Path, line: Line) -> None:
     assert line().value("task.held_out") == []
 
 
-def test_no_critic_no_settings_for_it(line: Line) -> None:
+def test_without_a_critic_its_settings_are_left_out(line: Line) -> None:
     translation = line("algorithm.adv_estimator=grpo", "critic.optim.lr=1e-5")
     assert not [setting for setting in translation.settings if setting.ours.startswith("update.critic.")]
     assert any("critic.optim.lr=1e-05: without effect here" in note for note in translation.notes)
@@ -196,7 +196,7 @@ def test_a_gpu_keeps_verls_precision(line: Line) -> None:
     assert line().value("model.dtype") == "float32"
 
 
-def test_what_vllm_has_is_passed_on_to_it(line: Line) -> None:
+def test_settings_of_vllm_are_passed_on(line: Line) -> None:
     with_vllm = Machine(devices=2, engines=frozenset({"native", "vllm"}))
     words = [f"{ROLLOUT}tensor_model_parallel_size=4", f"{ROLLOUT}gpu_memory_utilization=0.6"]
     translation = line(f"{ROLLOUT}name=vllm", *words, machine=with_vllm)
@@ -205,7 +205,7 @@ def test_what_vllm_has_is_passed_on_to_it(line: Line) -> None:
     assert any("has one device" in note for note in line(*words).notes)
 
 
-def test_vllm_is_used_where_it_is(line: Line) -> None:
+def test_vllm_is_used_if_it_is_installed(line: Line) -> None:
     with_vllm = Machine(devices=1, engines=frozenset({"native", "vllm"}))
     assert line(f"{ROLLOUT}name=vllm", machine=with_vllm).value("engine.name") == "vllm"
     translation = line(f"{ROLLOUT}name=vllm")
@@ -215,7 +215,7 @@ def test_vllm_is_used_where_it_is(line: Line) -> None:
     assert any("rollout.name=vllm" in text and "--fit" in text for text in refused.problems)
 
 
-def test_auto_goes_on_with_a_run_and_disable_writes_over_none(tmp_path: Path, line: Line) -> None:
+def test_resume_mode_auto_resumes_and_disable_never_overwrites(tmp_path: Path, line: Line) -> None:
     run = tmp_path / "runs" / "mine"
     run.mkdir(parents=True)
     (run / "config.yaml").write_text("{}")
@@ -225,6 +225,6 @@ def test_auto_goes_on_with_a_run_and_disable_writes_over_none(tmp_path: Path, li
     assert (anew.value("run.name"), anew.value("run.resume")) == ("mine-2", False)
 
 
-def test_nothing_is_learned_from_without_a_model(train: Path) -> None:
+def test_a_command_line_without_a_model_is_an_error(train: Path) -> None:
     translation = translate([f"data.train_files={train}"], machine=BARE, fit=True)
     assert translation.problems == ["actor_rollout_ref.model.path is not set: name a Hugging Face folder"]

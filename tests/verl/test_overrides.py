@@ -28,18 +28,18 @@ from toolwright.verl import overrides
         ("data.shuffle=False", False),
     ],
 )
-def test_a_word_is_read(word: str, value: Any) -> None:
+def test_an_override_is_parsed(word: str, value: Any) -> None:
     read = overrides.parse([word])
     assert read.problems == []
     assert list(read.values.values()) == [value]
 
 
-def test_said_twice_the_last_one_counts(line: Line) -> None:
+def test_the_last_value_of_a_key_counts(line: Line) -> None:
     assert line("data.train_batch_size=8", "data.train_batch_size=4").value("rollout.prompts") == 1
     assert overrides.parse(["data.seed=1", "+data.seed=2"]).values == {"data.seed": 2}
 
 
-def test_a_block_is_its_keys() -> None:
+def test_a_block_sets_its_keys() -> None:
     read = overrides.parse(["actor_rollout_ref.actor.optim={lr:1e-5,weight_decay:0.1}"])
     assert read.values == {
         "actor_rollout_ref.actor.optim.lr": 1e-5,
@@ -47,12 +47,12 @@ def test_a_block_is_its_keys() -> None:
     }
 
 
-def test_a_reference_is_what_it_stands_for(line: Line) -> None:
+def test_a_reference_is_resolved(line: Line) -> None:
     translation = line("data.max_response_length=64", "data.max_prompt_length=${data.max_response_length}")
     assert translation.value("task.max_prompt_tokens") == 64
 
 
-def test_a_key_of_ours_has_the_last_word(line: Line) -> None:
+def test_a_key_of_ours_wins_over_a_translated_one(line: Line) -> None:
     translation = line("toolwright.rollout.prompts=3", "+toolwright.run.seed=5")
     assert translation.words[-2:] == ["rollout.prompts=3", "run.seed=5"]
     assert [word for word in translation.words if word.startswith("rollout.prompts=")] == [
@@ -85,7 +85,7 @@ def test_a_key_of_ours_has_the_last_word(line: Line) -> None:
         ("critic.ppo_epochs=3", "the critic has the actor's"),
     ],
 )
-def test_a_word_that_cannot_be_followed_is_a_problem(line: Line, word: str, message: str) -> None:
+def test_an_override_without_an_equivalent_is_a_problem(line: Line, word: str, message: str) -> None:
     problems = line(word).problems
     assert any(message in problem for problem in problems), problems
 
@@ -103,7 +103,7 @@ def test_a_word_that_cannot_be_followed_is_a_problem(line: Line, word: str, mess
         ("algorithm.kl_ctrl.kl_coef=0.1", "without effect here"),
     ],
 )
-def test_a_word_that_changes_nothing_is_named(line: Line, word: str, message: str) -> None:
+def test_an_override_without_effect_is_noted(line: Line, word: str, message: str) -> None:
     translation = line(word)
     assert translation.problems == []
     assert any(message in note for note in translation.notes), translation.notes

@@ -43,7 +43,7 @@ def test_the_recorded_list_is_the_whole_of_verls_configuration() -> None:
     }
 
 
-def test_no_two_rows_speak_of_the_same_key() -> None:
+def test_every_key_has_one_row() -> None:
     names = [row.key for row in ROWS]
     assert sorted(names) == sorted(set(names))
 
@@ -52,13 +52,13 @@ def test_a_row_without_an_equivalent_says_why() -> None:
     assert [row.key for row in ROWS if row.support != "translated" and not row.how] == []
 
 
-def test_rows_lead_to_keys_of_ours() -> None:
+def test_targets_of_rows_are_keys_of_ours() -> None:
     targets = {ours for row in ROWS for ours in row.ours}
     missing = [ours for ours in targets if find(Config, ours) is None]
     assert [ours for ours in missing if not ours.startswith(ON_THE_WAY)] == []
 
 
-def test_a_rows_own_line_goes_before_its_block() -> None:
+def test_the_row_of_a_key_wins_over_the_row_of_its_block() -> None:
     row = row_of("actor_rollout_ref.actor.fsdp_config.dtype")
     assert row is not None
     assert row.ours == ("model.dtype",)
