@@ -68,7 +68,7 @@ def test_a_key_of_ours_wins_over_a_translated_one(line: Line) -> None:
         ("actor_rollout_ref.rollout.lr=1", "did you mean actor_rollout_ref.actor.optim.lr?"),
         ("actor_rollout_ref.actor=1", "a block of keys, not a value"),
         ("grpo", "grpo: not a key=value"),
-        ("~data.seed", "cannot be taken away"),
+        ("~data.seed", "cannot be deleted"),
         ("data.seed=1,2", "several values"),
         ("actor@actor_rollout_ref.actor=megatron_actor", "config groups"),
         ("data.train_batch_size=many", "expected a positive integer"),

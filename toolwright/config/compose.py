@@ -19,9 +19,11 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import IntervalSweep
 from hydra.core.plugins import Plugins
+from hydra.plugins.config_source import ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -29,7 +31,7 @@ from pydantic import ValidationError
 
 from toolwright.config.hydra_errors import as_user_errors, short_path
 from toolwright.config.keys import Schema
-from toolwright.config.origin import ConfigLayer, Resolved, layers_of, origin_of, origins_of
+from toolwright.config.origin import ConfigLayer, Resolved, layers_of, open_source, origin_of, origins_of
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
 from toolwright.config.schema import CommandConfig, Config, RunConfig, SupervisedConfig
 from toolwright.config.validate import validate
@@ -159,11 +161,12 @@ class Composer:
 
     def vocabulary(self, words: Sequence[str] = ()) -> Vocabulary:
         """What a command line may set, with presets from folders that these words add."""
-        added = [word for word in words if word.startswith("hydra.searchpath=")]
+        sources = [*self._loader.get_sources(), *self._added_sources(words)]
 
         @functools.cache
         def choices(group: str) -> list[str]:
-            return self._loader.get_group_options(group, config_name=self.source.name, overrides=added)
+            holders = [source for source in sources if source.is_group(group)]
+            return sorted({name for source in holders for name in source.list(group, ObjectType.CONFIG)})
 
         files = [folder / f"{self.source.primary}.yaml" for folder in preset_folders()]
         primary = next(file for file in files if file.is_file())
@@ -175,6 +178,17 @@ class Composer:
             {group: choices(group) for group in groups if not group.startswith("override")},
             choices,
         )
+
+    def _added_sources(self, words: Sequence[str]) -> list[ConfigSource]:
+        """What `hydra.searchpath` adds, on the command line or in the user's own config."""
+        added: Any = None
+        mine = self.source.folder / f"{self.source.config_name}.yaml" if self.source.folder else None
+        if mine is not None and mine.is_file():
+            added = OmegaConf.select(OmegaConf.load(mine), "hydra.searchpath")
+        for word in words:
+            if word.startswith("hydra.searchpath="):
+                added = OverridesParser.create().parse_override(word).value()
+        return [open_source("hydra.searchpath", str(url)) for url in added or ()]
 
     def parse(self, words: Sequence[str], *, sweep: bool = False) -> ParsedOverrides:
         return parse(words, self.vocabulary(words), sweep=sweep)

@@ -45,13 +45,21 @@ class Resolved:
         return origin_of(self.origins, key)
 
 
+def open_source(provider: str, url: str) -> ConfigSource:
+    """A folder or package of Hydra's search path, such as `file:///home/me/conf`."""
+    plugins = cast("list[type[ConfigSource]]", Plugins.instance().discover(ConfigSource))
+    scheme = url.partition("://")[0] if "://" in url else "file"
+    for plugin in plugins:
+        if plugin.scheme() == scheme:
+            return plugin(provider, url)
+    raise UserError(f"hydra.searchpath: {url} begins with {scheme}://, which Hydra cannot read")
+
+
 def layers_of(
     defaults: Sequence[ResultDefault], sources: Iterable[ConfigSourceInfo], *, presets: str
 ) -> list[ConfigLayer]:
     """Read the configs of a defaults list from Hydra's sources; `presets` provides the built-in ones."""
-    plugins = cast("list[type[ConfigSource]]", Plugins.instance().discover(ConfigSource))
-    kinds = {kind.scheme(): kind for kind in plugins}
-    opened = [kinds[info.schema](info.provider, f"{info.schema}://{info.path}") for info in sources]
+    opened = [open_source(info.provider, f"{info.schema}://{info.path}") for info in sources]
     layers = []
     for default in defaults:
         config = (default.config_path or "").removesuffix(".yaml")
