@@ -128,9 +128,8 @@ class GroupSampler:
         reward = self.config.reward
         if not reward.overlong_buffer or trajectory.reward is None:
             return
-        limit = require_number(self.config.rollout.max_tokens, "rollout.max_tokens") * self.turns(
-            trajectory.task
-        )
+        turn_tokens = require_number(self.config.rollout.max_tokens, "rollout.max_tokens")
+        limit = turn_tokens * self.turns(trajectory.task)
         penalty = selection.overlong_penalty(
             trajectory.sampled_tokens,
             max_length=limit,
