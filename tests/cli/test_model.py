@@ -172,7 +172,7 @@ class TestConvert:
 
     def test_mistakes(self, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         out = ["--out", tmp_path / "out"]
-        assert "is not there" in refused(capsys, "convert", tmp_path / "gone", *out)
+        assert "does not exist" in refused(capsys, "convert", tmp_path / "gone", *out)
         assert "is not a checkpoint: it has no state.json" in refused(capsys, "convert", tmp_path, *out)
         assert "--dtype is for" in refused(capsys, "convert", tmp_path, "--dtype", "float32", *out)
         other = {"policy": {"model": tiny.decoder(layers=1).state_dict()}}

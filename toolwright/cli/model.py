@@ -101,7 +101,7 @@ def _convert(arguments: argparse.Namespace, folder: Path) -> str:
 
         rewrite(source, folder, dtype=arguments.dtype)
     elif arguments.dtype:
-        raise UserError(f"--dtype is only for a model's folder, which {source} is not: convert it first")
+        raise UserError(f"--dtype is for a model's folder, which {source} is not: convert it first")
     elif source.is_file():
         from toolwright.models import gguf
 
