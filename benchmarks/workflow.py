@@ -68,21 +68,20 @@ def searched(
 ) -> tuple[float, float]:
     """The true scores of the start and of what one search returned."""
     from toolwright.workflow.config import Aflow, Guided
-    from toolwright.workflow.guided import GuidedSelection
+    from toolwright.workflow.executors import SimulatedExecutor
     from toolwright.workflow.policy import EditPolicy, configured
     from toolwright.workflow.program import single_call
-    from toolwright.workflow.propose import Editor, Uniform
-    from toolwright.workflow.runner import Bench
+    from toolwright.workflow.proposers import Editor, UniformProposer
+    from toolwright.workflow.runners import LocalRunner
     from toolwright.workflow.search_loop import Proposer, SearchBudget, WorkflowSearch
-    from toolwright.workflow.select import AflowSelection, Selection
-    from toolwright.workflow.sites import SimulatedSite
+    from toolwright.workflow.selection import AflowSelection, GuidedSelection, Selection
     from toolwright.workflow.tree import schedule
 
     logging.disable(logging.WARNING)
     kind, settings, proposing, experienced, part = ROWS[row]
-    site = SimulatedSite(seed=seed, count=VALIDATION)
-    editor = Editor(site.operators, site.prompts, site.limits)
-    tasks = [task.id for task in site.tasks()]
+    executor = SimulatedExecutor(seed=seed, count=VALIDATION)
+    editor = Editor(executor.operators, executor.prompts, executor.limits)
+    tasks = [task.id for task in executor.tasks()]
     random.Random(seed).shuffle(tasks)
     selection: Selection
     if kind == "aflow":
@@ -92,26 +91,26 @@ def searched(
         guided = Guided(**settings)
         own = schedule(tasks, guided.repeats)
         selection = GuidedSelection(guided, own, len(tasks), prior if experienced else None)
-    proposer: Proposer = Uniform(editor)
+    proposer: Proposer = UniformProposer(editor)
     if proposing in policies:
         proposer = EditPolicy(configured(Path(policies[proposing]), ["run.threads=1"]), editor)
 
     async def go() -> tuple[float, float]:
         search = WorkflowSearch(
             name=f"{row} {seed}",
-            setting=site.setting,
-            kind=site.kind,
+            setting=executor.setting,
+            kind=executor.kind,
             start=single_call(),
             selection=selection,
             proposer=proposer,
-            runner=Bench(site, None),
+            runner=LocalRunner(executor, None),
             pool=None,
             budget=SearchBudget(round(part * runs)),
             seed=seed,
             converge=False,
         )
         found = await search.go()
-        judge = SimulatedSite(seed=seed, count=TEST, split="test")
+        judge = SimulatedExecutor(seed=seed, count=TEST, split="test")
         evaluator = judge.open()(0)
         scores = []
         for candidate in (found.tree.start, found.best):
@@ -125,30 +124,30 @@ def searched(
 def experience(pool: str, seed: int) -> None:
     """One search whose edits and scores go into the pool."""
     from toolwright.workflow.config import Guided
-    from toolwright.workflow.guided import GuidedSelection
+    from toolwright.workflow.executors import SimulatedExecutor
     from toolwright.workflow.pool import ExperiencePool
     from toolwright.workflow.program import single_call
-    from toolwright.workflow.propose import Editor, Uniform
-    from toolwright.workflow.runner import Bench
+    from toolwright.workflow.proposers import Editor, UniformProposer
+    from toolwright.workflow.runners import LocalRunner
     from toolwright.workflow.search_loop import SearchBudget, WorkflowSearch
-    from toolwright.workflow.sites import SimulatedSite
+    from toolwright.workflow.selection import GuidedSelection
     from toolwright.workflow.tree import schedule
 
     logging.disable(logging.WARNING)
-    site = SimulatedSite(seed=seed, count=VALIDATION)
+    executor = SimulatedExecutor(seed=seed, count=VALIDATION)
     own = ExperiencePool(pool)
 
     async def go() -> None:
         guided = Guided()
-        tasks = [task.id for task in site.tasks()]
+        tasks = [task.id for task in executor.tasks()]
         search = WorkflowSearch(
             name=f"experience {seed}",
-            setting=site.setting,
-            kind=site.kind,
+            setting=executor.setting,
+            kind=executor.kind,
             start=single_call(),
             selection=GuidedSelection(guided, schedule(tasks, guided.repeats), len(tasks), None),
-            proposer=Uniform(Editor(site.operators, site.prompts, site.limits)),
-            runner=Bench(site, None),
+            proposer=UniformProposer(Editor(executor.operators, executor.prompts, executor.limits)),
+            runner=LocalRunner(executor, None),
             pool=own,
             budget=SearchBudget(800),
             seed=seed,
@@ -177,10 +176,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(asked.workers) as crew:
         taught = asked.policy
         if taught is None:
-            from toolwright.workflow.teach import teach
+            from toolwright.workflow.policy_training import train_policy
 
             taught = Path(folder) / "policy"
-            teach(taught)
+            train_policy(taught)
             print(f"the policy was taught in {time.perf_counter() - started:.0f} s", flush=True)
         policies = {"taught": str(taught / "model"), "untaught": str(taught / "warm/model")}
         pool = str(Path(folder) / "pool.db")

@@ -14,11 +14,10 @@ import pytest
 
 from tests.workflow.searches import searched, told
 from toolwright.providers.budget import Amount, SpendingBudget
+from toolwright.workflow.executors import CostLimit, SimulatedExecutor
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.purse import Purse
-from toolwright.workflow.runner import RayBench
-from toolwright.workflow.sites import SimulatedSite
+from toolwright.workflow.runners import RayRunner
 from toolwright.workflow.tree import Run, schedule
 
 pytestmark = pytest.mark.xdist_group("ray runs")
@@ -27,8 +26,8 @@ pytestmark = pytest.mark.xdist_group("ray runs")
 class Counted:
     """Workers that are closed when the search is over."""
 
-    def __init__(self, site: SimulatedSite, pool: ExperiencePool, count: int) -> None:
-        self.workers = RayBench(site, pool, count=count)
+    def __init__(self, executor: SimulatedExecutor, pool: ExperiencePool, count: int) -> None:
+        self.workers = RayRunner(executor, pool, count=count)
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
         return await self.workers.run(workflow, runs)
@@ -39,7 +38,7 @@ def test_any_number_of_workers_finds_what_one_process_finds(count: int, cluster:
     alone = searched(None, runs=120)
     pool = ExperiencePool(tmp_path / "pool.db")
     served = pool.serve(f"pool-{tmp_path.name}")
-    crew = Counted(SimulatedSite(seed=3, count=12), served, count)
+    crew = Counted(SimulatedExecutor(seed=3, count=12), served, count)
     found = searched(pool, runs=120, runner=crew)
     asyncio.run(crew.workers.close())
     assert told(found) == told(alone)
@@ -52,11 +51,11 @@ def test_four_workers_wait_for_a_remote_model_side_by_side(cluster: Any, tmp_pat
     seconds = {}
     for count in (1, 4):
         pool = ExperiencePool(tmp_path / f"{count}.db")
-        site = SimulatedSite(seed=3, count=20, latency_s=1.0, parallel=2)
-        workers = RayBench(site, pool, count=count)
-        runs = schedule([task.id for task in site.tasks()], 1)
+        executor = SimulatedExecutor(seed=3, count=20, latency_s=1.0, parallel=2)
+        workers = RayRunner(executor, pool, count=count)
+        runs = schedule([task.id for task in executor.tasks()], 1)
 
-        async def made(workers: RayBench, runs: Sequence[Run]) -> float:
+        async def made(workers: RayRunner, runs: Sequence[Run]) -> float:
             await asyncio.gather(*(workers.run(single_call(), [run]) for run in runs[:4]))  # all have started
             started = time.monotonic()
             await workers.run(single_call(), runs[4:])
@@ -71,9 +70,9 @@ def test_a_worker_that_dies_is_made_again_and_pays_for_nothing_twice(cluster: An
     import ray
 
     pool = ExperiencePool(tmp_path / "pool.db")
-    site = SimulatedSite(seed=3, count=24, latency_s=0.2, parallel=2)
-    workers = RayBench(site, pool, count=1)
-    runs = schedule([task.id for task in site.tasks()], 1)
+    executor = SimulatedExecutor(seed=3, count=24, latency_s=0.2, parallel=2)
+    workers = RayRunner(executor, pool, count=1)
+    runs = schedule([task.id for task in executor.tasks()], 1)
 
     async def made() -> dict[Run, Payment]:
         running = asyncio.create_task(workers.run(single_call(), runs))
@@ -89,10 +88,10 @@ def test_a_worker_that_dies_is_made_again_and_pays_for_nothing_twice(cluster: An
 
 
 def test_workers_spend_from_one_purse_and_do_not_pass_it_together(cluster: Any, tmp_path: Path) -> None:
-    purse = Purse(0.02, str(tmp_path / "cost.db"))
-    site = SimulatedSite(seed=3, count=60, latency_s=0.01, purse=purse.serve())
-    workers = RayBench(site, ExperiencePool(tmp_path / "pool.db"), count=2)
-    runs = schedule([task.id for task in site.tasks()], 2)
+    cost_limit = CostLimit(0.02, str(tmp_path / "cost.db"))
+    executor = SimulatedExecutor(seed=3, count=60, latency_s=0.01, cost_limit=cost_limit.serve())
+    workers = RayRunner(executor, ExperiencePool(tmp_path / "pool.db"), count=2)
+    runs = schedule([task.id for task in executor.tasks()], 2)
 
     async def made() -> dict[Run, Payment]:
         try:
@@ -121,7 +120,7 @@ def test_nothing_is_asked_of_the_purse_before_it_knows_who_asks(cluster: Any) ->
     async def go() -> None:
         joining = SimpleNamespace(remote=lambda *who: asyncio.ensure_future(join(*who)))
         slow = SimpleNamespace(join=joining, reserve=SimpleNamespace(remote=reserve))
-        asked = Purse(1.0, "", actor=slow).open()
+        asked = CostLimit(1.0, "", actor=slow).open()
         assert await asyncio.gather(asked.reserve(Amount(0.1)), asked.reserve(Amount(0.1))) == [7, 7]
 
     asyncio.run(go())

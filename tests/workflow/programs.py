@@ -11,8 +11,9 @@ from toolwright.rewards import Scorer
 from toolwright.workflow.apply import applied
 from toolwright.workflow.edits import parse
 from toolwright.workflow.evaluate import TaskEvaluator
-from toolwright.workflow.program import PROBLEM, Node, Ref, Workflow, WorkflowLimits, single_call
-from toolwright.workflow.run import WorkflowInterpreter
+from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits
+from toolwright.workflow.interpreter import WorkflowInterpreter
+from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
 
 

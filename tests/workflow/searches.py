@@ -8,14 +8,13 @@ import sys
 from pathlib import Path
 
 from toolwright.workflow.config import Aflow, Guided
-from toolwright.workflow.guided import GuidedSelection
+from toolwright.workflow.executors import SimulatedExecutor
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
-from toolwright.workflow.propose import Editor, Uniform
-from toolwright.workflow.runner import Bench
-from toolwright.workflow.search_loop import Found, Proposer, Runner, SearchBudget, WorkflowSearch
-from toolwright.workflow.select import AflowSelection, Selection
-from toolwright.workflow.sites import SimulatedSite
+from toolwright.workflow.proposers import Editor, UniformProposer
+from toolwright.workflow.runners import LocalRunner
+from toolwright.workflow.search_loop import Proposer, Runner, SearchBudget, SearchResult, WorkflowSearch
+from toolwright.workflow.selection import AflowSelection, GuidedSelection, Selection
 from toolwright.workflow.tree import schedule
 
 OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "Format")
@@ -31,9 +30,9 @@ def searched(
     proposer: Proposer | None = None,
     runner: Runner | None = None,
     parallel: int = 16,
-) -> Found:
-    site = SimulatedSite(seed=seed, count=12, latency_s=latency_s, parallel=parallel)
-    tasks = [task.id for task in site.tasks()]
+) -> SearchResult:
+    executor = SimulatedExecutor(seed=seed, count=12, latency_s=latency_s, parallel=parallel)
+    tasks = [task.id for task in executor.tasks()]
     random.Random(seed).shuffle(tasks)
     selection: Selection
     if select == "aflow":
@@ -41,15 +40,15 @@ def searched(
     else:
         selection = GuidedSelection(Guided(first=6, repeats=2), schedule(tasks, 2), len(tasks), None)
 
-    async def go() -> Found:
+    async def go() -> SearchResult:
         search = WorkflowSearch(
             name="test",
-            setting=site.setting,
-            kind=site.kind,
+            setting=executor.setting,
+            kind=executor.kind,
             start=single_call(),
             selection=selection,
-            proposer=proposer or Uniform(Editor(OPERATORS)),
-            runner=runner or Bench(site, pool),
+            proposer=proposer or UniformProposer(Editor(OPERATORS)),
+            runner=runner or LocalRunner(executor, pool),
             pool=pool,
             budget=SearchBudget(runs),
             seed=seed,
@@ -59,10 +58,10 @@ def searched(
     return asyncio.run(go())
 
 
-def told(found: Found) -> list[tuple[object, ...]]:
+def told(found: SearchResult) -> list[tuple[object, ...]]:
     """All that two equal searches agree on."""
     return [
-        (c.number, c.parent, c.edit, c.meaning, sorted(c.runs), round(c.mean, 9), c.failure)
+        (c.number, c.parent, c.edit, c.fingerprint, sorted(c.runs), round(c.mean, 9), c.failure)
         for c in found.tree
     ]
 

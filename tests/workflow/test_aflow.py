@@ -21,12 +21,12 @@ from toolwright.trajectory import Task
 from toolwright.workflow.aflow.folder import Folder, FolderRound, RoundExperience
 from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
 from toolwright.workflow.aflow.write import write
-from toolwright.workflow.code import CodeSandbox
+from toolwright.workflow.canonical import snake
 from toolwright.workflow.datasets import adapted
 from toolwright.workflow.diagram import as_text
-from toolwright.workflow.meaning import snake
-from toolwright.workflow.program import PROBLEM, Node, Ref, Workflow, WorkflowLimits, single_call
-from toolwright.workflow.run import Trace, WorkflowInterpreter
+from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits
+from toolwright.workflow.interpreter import CodeSandbox, Trace, WorkflowInterpreter
+from toolwright.workflow.program import Workflow, single_call
 
 HERE = Path(__file__).parent
 PUBLISHED = {name: HERE / "aflow" / name for name in ("GSM8K", "HumanEval")}
@@ -79,7 +79,7 @@ def test_the_published_workflow_for_gsm8k_loads_and_round_trips() -> None:
         "-> choose.value"
     )
     assert flow.calls == 9
-    assert read(*write(flow)).meaning == flow.meaning
+    assert read(*write(flow)).fingerprint == flow.fingerprint
 
 
 def test_the_published_workflow_for_humaneval_loads_and_round_trips() -> None:
@@ -90,7 +90,7 @@ def test_the_published_workflow_for_humaneval_loads_and_round_trips() -> None:
     written, prompts = write(flow, data_set="HumanEval", round=7)
     assert "import workspace.HumanEval.workflows.round_7.prompt as prompt_custom" in written
     compile(written, "graph.py", "exec")
-    assert read(written, prompts).meaning == flow.meaning
+    assert read(written, prompts).fingerprint == flow.fingerprint
 
 
 def test_the_form_that_metagpt_has_is_read_as_well() -> None:
@@ -115,7 +115,7 @@ class Workflow:
         solution = await self.custom(input=problem, instruction="")
         return solution['response'], self.llm.cost_manager.total_cost
 """
-    assert read(source).meaning == single_call().meaning
+    assert read(source).fingerprint == single_call().fingerprint
 
 
 class Pupil:
@@ -178,7 +178,7 @@ def test_every_workflow_round_trips_through_aflows_python(places: list[int]) -> 
     flow = walked(places)
     written, prompts = write(flow)
     compile(written, "graph.py", "exec")
-    assert read(written, prompts).meaning == flow.meaning
+    assert read(written, prompts).fingerprint == flow.fingerprint
 
 
 def test_any_text_survives_the_round_trip() -> None:
@@ -188,7 +188,7 @@ def test_any_text_survives_the_round_trip() -> None:
     back = read(*write(flow))
     assert back.prompts == {"P": text}
     assert back.nodes[0].inputs == node.inputs
-    assert back.meaning == flow.meaning
+    assert back.fingerprint == flow.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_loops_and_conditions_are_followed(body: str, shown: str) -> None:
         return
     flow = read(source, 'A = "Think. "')
     assert as_text(flow) == shown
-    assert read(*write(flow)).meaning == flow.meaning
+    assert read(*write(flow)).fingerprint == flow.fingerprint
 
 
 def test_a_text_of_several_pieces_is_one_element_of_a_list() -> None:
@@ -272,7 +272,7 @@ def test_a_text_of_several_pieces_is_one_element_of_a_list() -> None:
         )
     )
     assert len(flow.by_name["sc_ensemble"].inputs["solutions"]) == 2
-    assert read(*write(flow)).meaning == flow.meaning
+    assert read(*write(flow)).fingerprint == flow.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_a_search_of_aflows_is_read_and_continued(tmp_path: Path) -> None:
     assert rounds[0].score == pytest.approx(0.55)
     assert rounds[0].log == [{"question": "q", "right_answer": "1"}]
     assert rounds[1].workflow is not None
-    assert rounds[1].workflow.meaning == first.meaning
+    assert rounds[1].workflow.fingerprint == first.fingerprint
     assert rounds[1].experience == RoundExperience(1, "add Programmer", 0.55, 0.7)
 
 

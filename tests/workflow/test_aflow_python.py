@@ -17,9 +17,9 @@ from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
 from toolwright.workflow.aflow.read import prompts_of, read
 from toolwright.workflow.aflow.write import write
+from toolwright.workflow.interpreter import CodeRun, WorkflowInterpreter, seed_of
 from toolwright.workflow.operators import operator
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.run import CodeRun, WorkflowInterpreter, seed_of
 
 INFO = {"entry_point": "f", "public_tests": ["x"]}
 TASK = Task("t", [{"role": "user", "content": "What?"}], "1", "numeric", INFO)
@@ -200,6 +200,6 @@ def test_what_is_read_does_what_it_did(name: str, problem: str) -> None:
     source = graph(BODIES[name].replace("COST", COST))
     flow = read(source)
     assert not flow.problems()
-    assert read(*write(flow)).meaning == flow.meaning
+    assert read(*write(flow)).fingerprint == flow.fingerprint
     assert run_as_python(source, {}, problem) == run_here(flow, problem)
     assert run_as_python(write(flow)[0], prompts_of(write(flow)[1]), problem) == run_here(flow, problem)

@@ -10,7 +10,8 @@ from toolwright.failures import UserError
 from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.edits import Accept, Add, NamedPrompt, parse
-from toolwright.workflow.program import WorkflowLimits, single_call
+from toolwright.workflow.graph import WorkflowLimits
+from toolwright.workflow.program import single_call
 from toolwright.workflow.simulate import OPERATORS, PROMPTS
 
 TWO = dict(list(PROMPTS.items())[:2])
@@ -23,7 +24,7 @@ def test_what_is_legal_reads_back_runs_and_changes_something(places: list[int]) 
     limits = WorkflowLimits(calls=12)
     for place in places:
         found = legal(workflow, OPERATORS, prompts=TWO, limits=limits)
-        meanings = [after.meaning for after in found.values()]
+        meanings = [after.fingerprint for after in found.values()]
         assert len(set(meanings)) == len(meanings)
         for edit, after in found.items():
             assert parse(str(edit)) == edit
@@ -85,9 +86,9 @@ def test_removing_undoes_adding() -> None:
         (["add Programmer after solve"], "programmer"),
         (["add Custom after solve with STEPS_PROMPT"], "custom"),
     ):
-        assert applied(built(*edits), parse(f"remove {gone}")).meaning == single_call().meaning
+        assert applied(built(*edits), parse(f"remove {gone}")).fingerprint == single_call().fingerprint
     fewer = applied(built(*DIVERSE), parse("remove answer_generate"))
-    assert fewer.meaning == built(*DIVERSE[:2], DIVERSE[3]).meaning
+    assert fewer.fingerprint == built(*DIVERSE[:2], DIVERSE[3]).fingerprint
 
 
 def test_a_new_prompt_comes_with_its_text() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from toolwright.tasks import InvalidAction
 from toolwright.trajectory import Task
-from toolwright.workflow.environment import FAULT, WorkflowWorld
-from toolwright.workflow.tasks import workflow
+from toolwright.workflow.environment import FAULT, WorkflowWorld, workflow
 
 TASK = Task("workflow:1", [])
 

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from toolwright.workflow.edits import parse
-from toolwright.workflow.language import fresh, tokenizer, vocabulary
+from toolwright.workflow.environment import demonstrated, workflow
 from toolwright.workflow.policy import EditPolicy, configured
+from toolwright.workflow.policy_training import fresh, tokenizer, vocabulary
 from toolwright.workflow.pool import Experience
 from toolwright.workflow.program import single_call
-from toolwright.workflow.propose import Editor
+from toolwright.workflow.proposers import Editor, TriedEdit, WorkflowState
 from toolwright.workflow.simulate import PROMPTS
-from toolwright.workflow.state import Tried, WorkflowState
-from toolwright.workflow.tasks import demonstrated, workflow
 
 EDITOR = Editor(("Custom", "AnswerGenerate", "ScEnsemble", "Format"), PROMPTS)
 STATE = WorkflowState("sim", "math", single_call(), 0.5, 0.5)
@@ -52,7 +51,7 @@ def test_states_and_edits_can_be_said_word_by_word() -> None:
 
 
 def test_a_state_tells_what_happened_and_is_named_by_what_it_is() -> None:
-    told = WorkflowState("sim", "math", single_call(), 0.6, 0.5, [Tried("remove solve", -0.2)], 0.25)
+    told = WorkflowState("sim", "math", single_call(), 0.6, 0.5, [TriedEdit("remove solve", -0.2)], 0.25)
     assert told.anchor == STATE.anchor
     assert told.operators == ["Custom"]
     assert "60.0 (+10.0 on the start)" in told.report

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from tests.workflow.programs import DIVERSE, built, ensemble, walks
 from toolwright.failures import UserError
 from toolwright.workflow.apply import legal
+from toolwright.workflow.canonical import rename_nodes
 from toolwright.workflow.diagram import as_changes, as_mermaid, as_text
-from toolwright.workflow.meaning import renamed_nodes
-from toolwright.workflow.program import PROBLEM, Node, Ref, Workflow, WorkflowLimits, single_call
+from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits
+from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.simulate import OPERATORS, PROMPTS
 
 
@@ -29,7 +30,7 @@ def shuffled(workflow: Workflow, rng: random.Random) -> Workflow:
     """The same program with other names, another order, and something dead in it."""
     names = [f"n{i}" for i in range(len(workflow.nodes))]
     rng.shuffle(names)
-    renamed = renamed_nodes(workflow, {node.name: name for node, name in zip(workflow.nodes, names)})  # noqa: B905
+    renamed = rename_nodes(workflow, {node.name: name for node, name in zip(workflow.nodes, names)})  # noqa: B905
     prompts = {f"P_{i}": (name, text) for i, (name, text) in enumerate(workflow.prompts.items())}
     new = {old: name for name, (old, _) in prompts.items()}
     nodes = [
@@ -47,19 +48,19 @@ def test_names_order_and_dead_nodes_have_no_part_in_the_meaning(places: list[int
     workflow = walked(places)
     other = shuffled(workflow, random.Random(sum(places)))
     assert not other.problems()
-    assert other.meaning == workflow.meaning
+    assert other.fingerprint == workflow.fingerprint
     assert other.calls == workflow.calls
     assert other.canonical().nodes[-1:] == other.canonical().canonical().nodes[-1:]
     assert [node.name for node in other.canonical().nodes] == [n.name for n in workflow.canonical().nodes]
     assert Workflow.from_json(workflow.to_json()) == workflow
-    assert pickle.loads(pickle.dumps(workflow)).meaning == workflow.meaning
+    assert pickle.loads(pickle.dumps(workflow)).fingerprint == workflow.fingerprint
 
 
 def test_samples_drawn_one_by_one_mean_the_same_as_a_repeated_node() -> None:
     ones = tuple(Node(f"s{i}", "Custom", {"input": (PROBLEM,)}, "P") for i in range(3))
     refs = tuple(node.main for node in ones)
     best = Node("best", "ScEnsemble", {"problem": (PROBLEM,), "solutions": refs})
-    assert Workflow((best, *ones), (best.main,), {"P": "Think hard."}).meaning == ensemble().meaning
+    assert Workflow((best, *ones), (best.main,), {"P": "Think hard."}).fingerprint == ensemble().fingerprint
 
 
 def test_a_sample_used_twice_is_not_two_samples() -> None:
@@ -68,8 +69,8 @@ def test_a_sample_used_twice_is_not_two_samples() -> None:
         look = Node("look", "Custom", {"input": (Ref(first, "response"), " and ", Ref(second, "response"))})
         return Workflow((*nodes, look), (look.main,))
 
-    assert two("a", "a").meaning != two("a", "b").meaning
-    assert two("a", "b").meaning == two("b", "a").meaning
+    assert two("a", "a").fingerprint != two("a", "b").fingerprint
+    assert two("a", "b").fingerprint == two("b", "a").fingerprint
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_a_sample_used_twice_is_not_two_samples() -> None:
     ],
 )
 def test_what_is_done_is_the_meaning(other: Workflow, same: bool) -> None:
-    assert (other.meaning == ensemble().meaning) is same
+    assert (other.fingerprint == ensemble().fingerprint) is same
 
 
 def test_a_choice_between_equals_is_none() -> None:
@@ -91,7 +92,7 @@ def test_a_choice_between_equals_is_none() -> None:
     same = {"on": (Ref("review", "review_result"),), "then": (Ref("solve", "response"),)}
     choose = Node("choose", "Choose", {**same, "otherwise": same["then"]})
     solve = single_call().nodes[0]
-    assert Workflow((solve, review, choose), (choose.main,)).meaning == single_call().meaning
+    assert Workflow((solve, review, choose), (choose.main,)).fingerprint == single_call().fingerprint
 
 
 def test_of_two_branches_the_dearer_one_bounds_the_calls() -> None:
@@ -163,7 +164,7 @@ def test_it_can_be_looked_at() -> None:
 def test_simplifying_hides_no_mistake() -> None:
     wrong = one(prompt="Q")
     assert "no prompt 'Q' is defined" in wrong.simplified.problems()[0]
-    assert wrong.meaning != one().meaning
+    assert wrong.fingerprint != one().fingerprint
 
 
 def test_what_an_edit_changed_can_be_read() -> None:

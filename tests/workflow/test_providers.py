@@ -15,15 +15,13 @@ from toolwright.models import huggingface
 from toolwright.models.attention import PackedAttention
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.workflow import datasets
-from toolwright.workflow.ask import ASK, Asking
-from toolwright.workflow.language import fresh
+from toolwright.workflow.executors import MATH
+from toolwright.workflow.policy_training import fresh
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
-from toolwright.workflow.propose import Editor
+from toolwright.workflow.proposers import ASK, ChatProposer, Editor, WorkflowState
 from toolwright.workflow.record import records
 from toolwright.workflow.simulate import PROMPTS
-from toolwright.workflow.sites import MATH
-from toolwright.workflow.state import WorkflowState
 
 pytestmark = pytest.mark.xdist_group("serve")
 EDIT = "add ScEnsemble after solve x 3"
@@ -33,7 +31,7 @@ SUMS = {f"{a}+{b}?": a + b + (1 if (a + b) % 3 == 0 else 0) for a in range(1, 6)
 
 def lessons() -> list[tuple[str, str]]:
     """Problems with their answers, and what the proposer asks of the start, with an edit."""
-    asking = Asking(None, Editor(MATH, PROMPTS), None, search="s")  # type: ignore[arg-type]
+    asking = ChatProposer(None, Editor(MATH, PROMPTS), None, search="s")  # type: ignore[arg-type]
     start = WorkflowState("s", "math", single_call(), 0.5, 0.5, (), 0.6)
     return [(asking.prompt(start), f"<edit>{EDIT}</edit>"), *((one, str(SUMS[one])) for one in SUMS)]
 

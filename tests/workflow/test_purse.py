@@ -11,14 +11,13 @@ import pytest
 from toolwright.cli import main
 from toolwright.failures import UserError
 from toolwright.providers.budget import Amount, SpendingBudget
+from toolwright.workflow.executors import CostLimit, CostLimitActor, SimulatedExecutor
+from toolwright.workflow.graph import Node, Ref
 from toolwright.workflow.pool import ExperiencePool
-from toolwright.workflow.program import Node, Ref, Workflow, single_call
-from toolwright.workflow.propose import Editor, Uniform
-from toolwright.workflow.purse import Keeper, Purse
+from toolwright.workflow.program import Workflow, single_call
+from toolwright.workflow.proposers import Editor, UniformProposer, WorkflowState
 from toolwright.workflow.record import records
-from toolwright.workflow.runner import Bench
-from toolwright.workflow.sites import SimulatedSite
-from toolwright.workflow.state import WorkflowState
+from toolwright.workflow.runners import LocalRunner
 from toolwright.workflow.tree import Proposal, schedule
 
 from .searches import OPERATORS, searched
@@ -46,14 +45,16 @@ def test_the_cost_is_kept_to_the_call_and_remembered_by_a_search_that_goes_on(tm
 
 def test_calls_side_by_side_do_not_pass_it_together(tmp_path: Path) -> None:
     """Forty samples at once, of which the budget pays for a few."""
-    site = SimulatedSite(seed=3, count=2, latency_s=0.01, purse=Purse(0.004, str(tmp_path / "cost.db")))
+    executor = SimulatedExecutor(
+        seed=3, count=2, latency_s=0.01, cost_limit=CostLimit(0.004, str(tmp_path / "cost.db"))
+    )
     wide = Node("solve", "Custom", {"input": (Ref("task", "problem"),)}, repeat=10)
     asked = {"problem": (Ref("task", "problem"),), "solutions": (Ref("solve", "response"),)}
     best = Node("best", "ScEnsemble", asked)
     pool = ExperiencePool(tmp_path / "pool.db")
 
     async def made() -> int:
-        bench = Bench(site, pool)
+        bench = LocalRunner(executor, pool)
         runs = schedule(list(bench.tasks), 2)
         done = await bench.run(Workflow((wide, best), (Ref("best", "response"),)), runs)
         await bench.close()
@@ -66,17 +67,17 @@ def test_calls_side_by_side_do_not_pass_it_together(tmp_path: Path) -> None:
 
 
 def test_a_cost_that_pays_for_nothing_is_said(tmp_path: Path) -> None:
-    site = SimulatedSite(seed=3, count=12, purse=Purse(1e-7, str(tmp_path / "cost.db")))
+    executor = SimulatedExecutor(seed=3, count=12, cost_limit=CostLimit(1e-7, str(tmp_path / "cost.db")))
     with pytest.raises(UserError, match="pays for no run of the start"):
-        searched(None, runner=Bench(site, None))
+        searched(None, runner=LocalRunner(executor, None))
     assert SpendingBudget(file=tmp_path / "cost.db").spent.calls == 0
 
 
-class Dear(Uniform):
+class Dear(UniformProposer):
     """A proposer whose second answer nobody can pay for."""
 
     async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
-        if state.workflow.meaning != single_call().meaning:
+        if state.workflow.fingerprint != single_call().fingerprint:
             await SpendingBudget(dollars=0.0).reserve(Amount(1.0))
         return (await super().propose(state, again))[:3]
 
@@ -89,7 +90,7 @@ def test_a_proposer_that_cannot_be_paid_ends_the_search_with_what_it_has() -> No
 
 def test_what_a_dead_worker_had_under_way_counts_as_spent(tmp_path: Path) -> None:
     async def go() -> None:
-        keeper = Keeper(1.0, str(tmp_path / "cost.db"))
+        keeper = CostLimitActor(1.0, str(tmp_path / "cost.db"))
         await keeper.join("worker", 1)
         number = await keeper.reserve("worker", 1, Amount(0.6))
         waiting = asyncio.create_task(keeper.reserve("worker", 1, Amount(0.3)))
@@ -109,7 +110,7 @@ def test_what_a_dead_worker_had_under_way_counts_as_spent(tmp_path: Path) -> Non
 
 def test_a_worker_that_is_heard_of_twice_has_not_died(tmp_path: Path) -> None:
     async def go() -> None:
-        keeper = Keeper(1.0, str(tmp_path / "cost.db"))
+        keeper = CostLimitActor(1.0, str(tmp_path / "cost.db"))
         number = await keeper.reserve("worker", 1, Amount(0.6))
         await keeper.join("worker", 1)
         assert keeper.budget.spent.dollars == 0, "its call is under way"

@@ -17,10 +17,11 @@ from toolwright.rewards import Scorer
 from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task
 from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
+from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits
+from toolwright.workflow.interpreter import Step, Trace, WorkflowAllowance, WorkflowInterpreter
 from toolwright.workflow.operators import Operator, Port
 from toolwright.workflow.operators.review import Review
-from toolwright.workflow.program import PROBLEM, Node, Ref, Workflow, WorkflowLimits, single_call
-from toolwright.workflow.run import Step, Trace, WorkflowAllowance, WorkflowInterpreter
+from toolwright.workflow.program import Workflow, single_call
 
 TASK = Task("t1", [{"role": "user", "content": "What is 6 times 7?"}], "42", "numeric")
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from toolwright.workflow.edits import parse
+from toolwright.workflow.graph import Node, Ref
 from toolwright.workflow.pool import Experience, ExperiencePool
-from toolwright.workflow.program import Node, Ref, Workflow
-from toolwright.workflow.propose import Editor, Uniform
-from toolwright.workflow.state import WorkflowState
+from toolwright.workflow.program import Workflow
+from toolwright.workflow.proposers import Editor, UniformProposer, WorkflowState
 from toolwright.workflow.tree import Proposal
 
 from .searches import OPERATORS, searched, told
@@ -48,7 +48,7 @@ def test_every_candidate_is_kept_with_what_came_of_it(tmp_path: Path) -> None:
         assert one.tasks == len(candidate.runs)
         program = pool.workflow(one.child)
         assert program is not None
-        assert Workflow.from_json(program).meaning == candidate.workflow.meaning
+        assert Workflow.from_json(program).fingerprint == candidate.workflow.fingerprint
         if one.edit:
             parse(one.edit)
 
@@ -60,7 +60,7 @@ def test_over_the_same_pool_nothing_is_paid_for_again(tmp_path: Path) -> None:
 
     class Closed:
         async def run(self, workflow: Workflow, runs: Sequence[tuple[str, int]]) -> dict[object, object]:
-            known = pool.paid("simulated-3/validation", workflow.meaning)
+            known = pool.paid("simulated-3/validation", workflow.fingerprint)
             return {run: known[run] for run in runs}
 
     again = searched(pool, runner=Closed())  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_killed_and_gone_on_with_it_is_the_search_that_was_never_killed(tmp_path
     assert told(searched(pool)) == told(whole)
 
 
-class Hostile(Uniform):
+class Hostile(UniformProposer):
     """Beside every legal edit, workflows that must not run."""
 
     async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:

@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.workflow.config import Aflow, Guided
-from toolwright.workflow.guided import GuidedSelection
-from toolwright.workflow.measure import measured
 from toolwright.workflow.pool import Payment
 from toolwright.workflow.program import single_call
-from toolwright.workflow.propose import Editor
-from toolwright.workflow.select import AflowSelection, mixed
+from toolwright.workflow.proposers import Editor
+from toolwright.workflow.selection import AflowSelection, GuidedSelection, mixed
 from toolwright.workflow.tree import Candidate, Proposal, Tree, next_runs, schedule
+from toolwright.workflow.value import measure
 
 EDITOR = Editor(["Custom", "AnswerGenerate", "ScEnsemble"], {"STEPS": "Think step by step."})
 
@@ -75,7 +74,11 @@ def test_workflows_of_one_meaning_are_one_candidate() -> None:
     tree.offer(tree.start, twice)
     assert len(tree.start.options) == len(edits)
     child = tree.take_up(tree.start, tree.fresh(tree.start)[0])
-    back = [made for made in EDITOR.edits(child.workflow).values() if made.meaning == single_call().meaning]
+    back = [
+        made
+        for made in EDITOR.edits(child.workflow).values()
+        if made.fingerprint == single_call().fingerprint
+    ]
     tree.offer(child, [Proposal("back", made) for made in back])
     assert tree.fresh(child) == []
 
@@ -92,7 +95,7 @@ def test_a_tree_keeps_its_books(data: st.DataObject) -> None:
         options = tree.fresh(parent)
         if options:
             tree.take_up(parent, options[data.draw(st.integers(0, len(options) - 1))])
-    assert len({c.workflow.meaning for c in tree}) == len(tree) == len(tree.by_meaning)
+    assert len({c.workflow.fingerprint for c in tree}) == len(tree) == len(tree.by_fingerprint)
     for candidate in tree:
         assert candidate.visits == len(list(tree.below(candidate)))
         path = tree.path(candidate)
@@ -112,7 +115,7 @@ def test_a_gain_is_measured_on_the_tasks_that_both_ran_on() -> None:
     """The start fails hard tasks; who ran on those alone, and solved half of them, is the better one."""
     start = [(f"t{n}", float(n < 20)) for n in range(40)]
     few = [(f"t{n}", float(n % 2)) for n in range(20, 40)]
-    found = measured([start, few])
+    found = measure([start, few])
     assert found.gains[1] > 0.2
     assert found.gains[0] == 0
     assert found.noise[1] > found.noise[0]

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from toolwright.models.attention import PackedAttention
-from toolwright.workflow.language import fresh
-from toolwright.workflow.policy import EditPolicy, configured
+from toolwright.workflow.policy import EditPolicy, ServedPolicy, chances, configured, serve_policy
+from toolwright.workflow.policy_training import fresh
 from toolwright.workflow.pool import ExperiencePool
-from toolwright.workflow.served import ServedPolicy, chances, served
 from toolwright.workflow.simulate import PROMPTS
 from toolwright.workflow.tree import Proposal
 
@@ -57,7 +56,7 @@ def asked(
     policy: EditPolicy, pool: ExperiencePool | None = None, *, samples: int = 24
 ) -> tuple[list[Proposal], list[tuple[str, float]]]:
     async def go() -> tuple[list[Proposal], list[tuple[str, float]]]:
-        async with served(policy, pool=pool, search="s", samples=samples) as proposer:
+        async with serve_policy(policy, pool=pool, search="s", samples=samples) as proposer:
             proposals = list(await proposer.propose(STATE, 0))
             assert await proposer.propose(STATE, 1) == []
             return proposals, [await proposer._drawn(STATE, number) for number in range(samples)]
@@ -87,7 +86,7 @@ def test_the_same_weights_draw_the_same_edits_and_the_pool_keeps_them(folder: Pa
         raise AssertionError("what is in the pool is not asked again")
 
     async def again() -> list[Proposal]:
-        async with served(build(folder), pool=pool, search="s", samples=24) as proposer:
+        async with serve_policy(build(folder), pool=pool, search="s", samples=24) as proposer:
             proposer.chat.complete = silent  # type: ignore[method-assign,assignment]
             return list(await proposer.propose(STATE, 0))
 
@@ -99,7 +98,7 @@ def test_the_next_answer_knows_what_a_lesson_has_changed(folder: Path) -> None:
     good, bad = EDITS[0], EDITS[1]
 
     async def go() -> tuple[dict[str, float], dict[str, float]]:
-        async with served(policy, pool=None, search="s", samples=48) as proposer:
+        async with serve_policy(policy, pool=None, search="s", samples=48) as proposer:
             before = await seen(proposer)
             for lesson in range(6):
                 told = proposer.learn(
@@ -119,7 +118,7 @@ def test_the_next_answer_knows_what_a_lesson_has_changed(folder: Path) -> None:
 
 def test_the_port_is_closed_with_the_search(folder: Path) -> None:
     async def go() -> None:
-        async with served(build(folder), pool=None, search="s", samples=2) as proposer:
+        async with serve_policy(build(folder), pool=None, search="s", samples=2) as proposer:
             url = str(proposer.chat.inner.inner.inner._client.base_url)  # type: ignore[attr-defined]
             port = int(url.rpartition(":")[2].partition("/")[0])
             _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -10,11 +10,10 @@ import pytest
 from tests.workflow.programs import DIVERSE, built, ensemble, mean, simulated
 from toolwright.failures import UserError
 from toolwright.workflow.apply import applied
-from toolwright.workflow.code import CodeSandbox
 from toolwright.workflow.edits import parse
 from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
+from toolwright.workflow.interpreter import CodeSandbox, WorkflowInterpreter
 from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.run import WorkflowInterpreter
 from toolwright.workflow.simulate import SimulatedChat, SimulatedRunner, World
 
 FLOWS = {

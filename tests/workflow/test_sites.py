@@ -1,4 +1,4 @@
-"""A site is opened once for all repeats, and closed whole."""
+"""A executor is opened once for all repeats, and closed whole."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from toolwright.providers.settings import ChatSettings
 from toolwright.trajectory import Task
+from toolwright.workflow.executors import ChatExecutor
 from toolwright.workflow.program import single_call
-from toolwright.workflow.runner import Bench
-from toolwright.workflow.sites import DataSite
+from toolwright.workflow.runners import LocalRunner
 from toolwright.workflow.tree import schedule
 
 CHAT = """\
@@ -38,10 +38,10 @@ class Chat:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> DataSite:
+def executor(tmp_path: Path) -> ChatExecutor:
     (tmp_path / "own.py").write_text(CHAT)
     task = Task("t", [{"role": "user", "content": "1+1?"}], "2", "numeric")
-    return DataSite(
+    return ChatExecutor(
         name="own",
         chosen=(task,),
         scorer="numeric",
@@ -53,14 +53,14 @@ def site(tmp_path: Path) -> DataSite:
     )
 
 
-async def twice(bench: Bench) -> None:
+async def twice(bench: LocalRunner) -> None:
     made = await bench.run(single_call(), schedule(["t"], 2))
     assert [payment.score for payment in made.values()] == [1.0, 1.0]
 
 
-def test_its_chat_is_closed_when_the_search_is_done_with_it(site: DataSite, tmp_path: Path) -> None:
+def test_its_chat_is_closed_when_the_search_is_done_with_it(executor: ChatExecutor, tmp_path: Path) -> None:
     async def go() -> None:
-        bench = Bench(site, None)
+        bench = LocalRunner(executor, None)
         await twice(bench)
         await bench.close()
 
@@ -68,12 +68,12 @@ def test_its_chat_is_closed_when_the_search_is_done_with_it(site: DataSite, tmp_
     assert (tmp_path / "said.txt").read_text().split() == ["asked", "asked", "closed"]
 
 
-def test_also_where_its_sandbox_cannot_be(site: DataSite, tmp_path: Path) -> None:
+def test_also_where_its_sandbox_cannot_be(executor: ChatExecutor, tmp_path: Path) -> None:
     async def stuck() -> None:
         raise RuntimeError("the sandbox would not go")
 
     async def go() -> None:
-        bench = Bench(site, None)
+        bench = LocalRunner(executor, None)
         await twice(bench)
         bench._opened.runner.close = stuck  # type: ignore[method-assign]
         with pytest.raises(RuntimeError, match="would not go"):

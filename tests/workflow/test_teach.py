@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from toolwright.cli import main
+from toolwright.workflow.executors import SimulatedExecutor
 from toolwright.workflow.policy import EditPolicy, configured
+from toolwright.workflow.policy_training import FIRST_WORLD, explored
 from toolwright.workflow.pool import ExperiencePool
-from toolwright.workflow.propose import Editor
-from toolwright.workflow.sites import SimulatedSite
-from toolwright.workflow.teach import FIRST_WORLD, explored
+from toolwright.workflow.proposers import Editor
 
 
 def test_every_edit_of_a_state_is_tried_and_grouped_by_it() -> None:
@@ -39,8 +39,8 @@ def test_a_policy_is_taught_as_a_user_would_and_is_asked_by_a_search(
     assert str(place / "model") in told
     kept = ExperiencePool(place / "pool.db")
     assert kept.settings() == [f"simulated-{FIRST_WORLD + n}/validation" for n in range(2)]
-    site = SimulatedSite(seed=1, count=8)
-    editor = Editor(site.operators, site.prompts, site.limits)
+    executor = SimulatedExecutor(seed=1, count=8)
+    editor = Editor(executor.operators, executor.prompts, executor.limits)
     tried = kept.of_setting(kept.settings()[0])
     state, edits = tried[0].state, [one.edit for one in tried if one.state == tried[0].state]
     taught, spoken = (

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toolwright.workflow.features import Columns, features
 from toolwright.workflow.pool import Experience, ExperiencePool
 from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.propose import Editor
-from toolwright.workflow.value import Belief, Prior
+from toolwright.workflow.proposers import Editor
+from toolwright.workflow.value import Belief, Columns, Prior, features
 
 EDITOR = Editor(("Custom", "AnswerGenerate", "ScEnsemble", "Format"))
 
@@ -65,9 +64,9 @@ def test_earlier_searches_are_where_a_search_begins(tmp_path: Path) -> None:
     for number in range(6):
         told = [(single_call(), 0.4), (FORMAT, 0.6), (VOTE, 0.45), (BOTH, 0.66)]
         for place, (workflow, score) in enumerate(told):
-            pool.keep_workflow(workflow.meaning, workflow.to_json())
+            pool.keep_workflow(workflow.fingerprint, workflow.to_json())
             one = Experience(
-                f"s{number}", place, f"d{number}", "a", "", "", "", workflow.meaning, 0.4, score, 40
+                f"s{number}", place, f"d{number}", "a", "", "", "", workflow.fingerprint, 0.4, score, 40
             )
             pool.learn([one])
     prior = Prior.from_pool(pool)

@@ -10,10 +10,9 @@ import pytest
 
 from toolwright.cli import main
 from toolwright.workflow.aflow.folder import Folder
-from toolwright.workflow.ask import Asking
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
-from toolwright.workflow.propose import Editor
+from toolwright.workflow.proposers import ChatProposer, Editor
 from toolwright.workflow.record import records
 
 QUICK = ["workflow", "search", "--config", "quick", "search.tasks=15", "search.held_out=20"]
@@ -72,7 +71,7 @@ def test_a_search_starts_where_another_ended(run: Path, tmp_path: Path) -> None:
     start = f"search.start={run / 'best/simulated'}"
     assert main([*QUICK, *SMALL, start, "search.runs=40", f"run.dir={tmp_path}", "run.name=next"]) == 0
     (before,), (after,) = records(run).values(), records(tmp_path / "next").values()
-    assert after.start.workflow.meaning == before.winner.workflow.meaning
+    assert after.start.workflow.fingerprint == before.winner.workflow.fingerprint
 
 
 def test_a_search_is_a_folder_of_aflows(run: Path) -> None:
@@ -84,7 +83,7 @@ def test_a_search_is_a_folder_of_aflows(run: Path) -> None:
     assert [round.number for round in rounds] == [row.number + 1 for row in ran]
     for round, row in zip(rounds, ran, strict=True):
         assert round.workflow is not None
-        assert round.workflow.meaning == row.workflow.meaning
+        assert round.workflow.fingerprint == row.workflow.fingerprint
         assert round.score == pytest.approx(row.score)
         assert round.average_cost == pytest.approx(row.cost)
         assert round.total_cost == pytest.approx(row.cost * row.runs)
@@ -120,7 +119,7 @@ def test_a_search_of_aflows_is_gone_on_with(run: Path, tmp_path: Path) -> None:
     last = told[-1].number
     new = [row for row in record.rows[4:] if row.runs and not row.failure]
     assert [number for number in sorted(after) if number > last] == [last + row.number - 3 for row in new]
-    assert all(after[last + row.number - 3].workflow.meaning == row.workflow.meaning for row in new)  # type: ignore[union-attr]
+    assert all(after[last + row.number - 3].workflow.fingerprint == row.workflow.fingerprint for row in new)  # type: ignore[union-attr]
 
 
 def test_one_policy_may_learn_from_all_data_sets(tmp_path: Path) -> None:
@@ -186,7 +185,7 @@ def test_mistakes_are_said_before_anything_is_written(
 
 
 def test_what_a_chat_model_answers_is_understood_or_refused() -> None:
-    asking = Asking(None, Editor(("Custom", "ScEnsemble")), None, search="s")  # type: ignore[arg-type]
+    asking = ChatProposer(None, Editor(("Custom", "ScEnsemble")), None, search="s")  # type: ignore[arg-type]
     good = asking.understood(single_call(), "Let us vote. <edit>add ScEnsemble after solve x 3</edit>")
     assert not good.failure
     assert "ScEnsemble" in good.workflow.operators
@@ -200,4 +199,4 @@ def test_what_a_chat_model_answers_is_understood_or_refused() -> None:
     ):
         bad = asking.understood(single_call(), reply)
         assert bad.failure
-        assert bad.meaning != good.meaning
+        assert bad.fingerprint != good.fingerprint

@@ -7,21 +7,21 @@ from dataclasses import replace
 
 from toolwright.failures import UserError, nearest
 from toolwright.workflow import edits
+from toolwright.workflow.canonical import snake
 from toolwright.workflow.check import kind_of
 from toolwright.workflow.edits import Accept, Add, Edit, NamedPrompt, Remove, Replace, Rewire
-from toolwright.workflow.meaning import snake
-from toolwright.workflow.operators import CHOOSE, CONTAINS, TASK, Operator, operator
-from toolwright.workflow.program import (
+from toolwright.workflow.graph import (
     ENTRY_POINT,
     PROBLEM,
     Node,
     Pieces,
     Ref,
-    Workflow,
     WorkflowLimits,
     refs_of,
     swapped,
 )
+from toolwright.workflow.operators import CHOOSE, CONTAINS, TASK, Operator, operator
+from toolwright.workflow.program import Workflow
 
 SAMPLES = 3  # that an ensemble compares if nobody says otherwise
 _BETWEEN = "\n\n"
@@ -65,7 +65,7 @@ def legal(
     Of edits that lead to workflows of one meaning, the first is kept.
     """
     found: dict[Edit, Workflow] = {Accept(): workflow}
-    seen = {workflow.meaning}
+    seen = {workflow.fingerprint}
     for edit in candidates(
         workflow, operators, prompts={**(prompts or {}), **workflow.prompts}, samples=samples
     ):
@@ -73,9 +73,9 @@ def legal(
             made = applied(workflow, edit, prompts)
         except UserError:
             continue
-        if made.problems(limits, offers) or made.meaning in seen:
+        if made.problems(limits, offers) or made.fingerprint in seen:
             continue
-        seen.add(made.meaning)
+        seen.add(made.fingerprint)
         found[edit] = made
     return found
 

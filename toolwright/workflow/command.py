@@ -46,7 +46,7 @@ def start(config: WorkflowConfig, command: list[str]) -> None:
 def policy(argv: list[str]) -> int:
     from pathlib import Path
 
-    from toolwright.workflow import teach
+    from toolwright.workflow import policy_training
 
     parser = argparse.ArgumentParser(
         prog="toolwright workflow policy", description="Teach a small policy to edit workflows, from nothing."
@@ -55,26 +55,26 @@ def policy(argv: list[str]) -> int:
     parser.add_argument("words", metavar="key=value", nargs="*", help="the trainer's, of the lessons")
     parser.add_argument("--seed", type=int, default=0)
     for name, default, text in (
-        ("warm", teach.WARM_STEPS, "supervised steps that teach the language"),
-        ("lessons", teach.LESSONS, "steps of the learner, each over worlds of its own"),
-        ("worlds", teach.WORLDS, "simulated data sets a lesson"),
+        ("warm", policy_training.WARM_STEPS, "supervised steps that teach the language"),
+        ("lessons", policy_training.LESSONS, "steps of the learner, each over worlds of its own"),
+        ("worlds", policy_training.WORLDS, "simulated data sets a lesson"),
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
-    asked = parser.parse_intermixed_args(argv)
+    options = parser.parse_intermixed_args(argv)
     for name in ("warm", "lessons", "worlds"):
-        if getattr(asked, name) < 1:
-            raise UserError(f"--{name} {getattr(asked, name)}: at least 1")
-    if "=" in asked.folder:
-        raise UserError(f"toolwright workflow policy {asked.folder}: name a folder first")
-    made = teach.teach(
-        Path(asked.folder),
-        asked.words,
-        seed=asked.seed,
-        warm=asked.warm,
-        lessons=asked.lessons,
-        worlds=asked.worlds,
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name} {getattr(options, name)}: at least 1")
+    if "=" in options.folder:
+        raise UserError(f"toolwright workflow policy {options.folder}: name a folder first")
+    model = policy_training.train_policy(
+        Path(options.folder),
+        options.words,
+        seed=options.seed,
+        warm=options.warm,
+        lessons=options.lessons,
+        worlds=options.worlds,
     )
-    print(f"policy  {made}")
+    print(f"policy  {model}")
     return 0
 
 
@@ -83,25 +83,24 @@ def show(argv: list[str]) -> int:
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
     parser.add_argument("--data", help="one of the run's data sets; without it, all")
     parser.add_argument("--full", action="store_true", help="every candidate")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     from toolwright.cli.view import find_run
     from toolwright.failures import nearest
-    from toolwright.workflow import show as shown
-    from toolwright.workflow.record import records
+    from toolwright.workflow import record as shown
 
-    run = find_run(asked.run)
-    found = records(run)
+    run = find_run(options.run)
+    found = shown.records(run)
     if not found:
         raise UserError(f"{run} holds no search: it has no searches/*.json")
-    if asked.data is not None and asked.data not in found:
-        raise UserError(f"{run} holds no search of {asked.data!r}; {nearest(asked.data, found)}")
+    if options.data is not None and options.data not in found:
+        raise UserError(f"{run} holds no search of {options.data!r}; {nearest(options.data, found)}")
     for name, record in found.items():
-        if asked.data in (None, name):
+        if options.data in (None, name):
             print(shown.summary(name, record))
             for title, lines in (
                 ("the way to it", shown.path(record)),
                 ("cost against score", shown.curve(record)),
-                ("the tree", shown.tree(record, full=asked.full)),
+                ("the tree", shown.tree(record, full=options.full)),
             ):
                 print(f"\n{title}")
                 print("\n".join(lines))

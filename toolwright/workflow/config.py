@@ -77,7 +77,7 @@ class SearchConfig(Block):
     aflow: Aflow = Aflow()
 
 
-class Executor(Block):
+class ExecutorConfig(Block):
     """The model that workflows are run with."""
 
     name: Literal["simulated", "chat"] = Field(
@@ -124,7 +124,7 @@ class ProposerConfig(Block):
     proposals: PositiveInt = Field(default=3, description="chat: edits asked for at a time")
 
 
-class Where(Block):
+class SearchRuntime(Block):
     """Which processes make the runs."""
 
     name: Literal["local", "ray"] = "local"
@@ -138,9 +138,9 @@ class WorkflowConfig(CommandConfig):
 
     data: list[str] = Field(default=["simulated"], description="data sets; one search each, side by side")
     search: SearchConfig = SearchConfig()
-    executor: Executor = Executor()
+    executor: ExecutorConfig = ExecutorConfig()
     proposer: ProposerConfig = ProposerConfig()
-    runtime: Where = Where()
+    runtime: SearchRuntime = SearchRuntime()
 
     @classmethod
     def name_for(cls, composed: Any) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 
+from toolwright.workflow.graph import Node, Pieces, Ref, refs_of
 from toolwright.workflow.operators import CHOOSE, TASK
-from toolwright.workflow.program import Node, Pieces, Ref, Workflow, refs_of
+from toolwright.workflow.program import Workflow
 
 _LONGEST = 32  # characters of a literal text that are shown
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from toolwright.observe import svg
 from toolwright.observe.attempt import visible
 from toolwright.workflow.aflow.write import write
+from toolwright.workflow.graph import Node, refs_of
 from toolwright.workflow.operators import CHOOSE, TASK
-from toolwright.workflow.program import Node, Workflow, refs_of
+from toolwright.workflow.program import Workflow
 from toolwright.workflow.record import CandidateRow, Record, records
 
 BOX, TALL, GAP, ACROSS = 150, 40, 34, 24  # pixels of a node, and between nodes

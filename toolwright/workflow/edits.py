@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from toolwright.failures import UserError
-from toolwright.workflow.program import Ref
+from toolwright.workflow.graph import Ref
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from toolwright.trajectory import Segment, Task, Trajectory
+from toolwright.workflow.interpreter import Blame, Trace, WorkflowAllowance, WorkflowInterpreter
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.run import Blame, Trace, WorkflowAllowance, WorkflowInterpreter
 
 if TYPE_CHECKING:
     from toolwright.rewards import Scorer

@@ -20,21 +20,18 @@ from toolwright.failures import UserError
 from toolwright.observe.report import write_report
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.workflow import config as schema
-from toolwright.workflow import sites
-from toolwright.workflow.aflow.folder import Folder, named
-from toolwright.workflow.aflow.journal import Beginning, Journal
+from toolwright.workflow.aflow.folder import Folder, Journal, SearchStart, named
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.config import WorkflowConfig
-from toolwright.workflow.guided import GuidedSelection
+from toolwright.workflow.executors import CostLimit, Executor, build_executor, chat_settings
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.propose import Editor, Uniform
-from toolwright.workflow.purse import Purse
+from toolwright.workflow.proposers import Editor, UniformProposer
 from toolwright.workflow.record import FOLDER, Record
-from toolwright.workflow.runner import Bench, RayBench
-from toolwright.workflow.search_loop import Found, Proposer, SearchBudget, SearchRound, WorkflowSearch
-from toolwright.workflow.select import AflowSelection, Selection
+from toolwright.workflow.runners import LocalRunner, RayRunner
+from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, SearchRound, WorkflowSearch
+from toolwright.workflow.selection import AflowSelection, GuidedSelection, Selection
 from toolwright.workflow.tree import schedule
 from toolwright.workflow.value import Prior
 
@@ -42,22 +39,23 @@ if TYPE_CHECKING:
     from toolwright.workflow.policy import EditPolicy
 
 
-class Hunt:
-    """One configuration at work: the folder, the pool, and a search for each data set."""
+class SearchRun:
+    """A run of one configuration: its folder, its pool, and a search for each data set."""
 
     def __init__(self, config: WorkflowConfig, folder: RunFolder) -> None:
         self.config, self.folder = config, folder
         self.cache = str(folder.path.absolute() / "calls.db")
-        self.purses = {name: self._purse(name) for name in config.data}
-        self.sites = {
-            name: sites.build(config, name, cache=self.cache, purse=self.purses[name]) for name in config.data
+        self.cost_limits = {name: self._cost_limit(name) for name in config.data}
+        self.executors = {
+            name: build_executor(config, name, cache=self.cache, cost_limit=self.cost_limits[name])
+            for name in config.data
         }
         self.pool = ExperiencePool(config.search.pool or folder.path / "pool.db")
         self.policy: EditPolicy | None = None  # where all searches share one
         self.started = time.monotonic()
 
     async def go(self) -> dict[str, Record]:
-        if self.config.proposer.shared:  # one policy learns from all of them, one after the other
+        if self.config.proposer.shared:  # one policy learns from all searches, one after the other
             return {name: await self.search(name) for name in self.config.data}
         done = await asyncio.gather(*(self.search(name) for name in self.config.data))
         return dict(zip(self.config.data, done, strict=True))
@@ -67,25 +65,25 @@ class Hunt:
             return await self._searched(name, opened)
 
     async def _searched(self, name: str, opened: AsyncExitStack) -> Record:
-        site, config = self.sites[name], self.config
+        executor, config = self.executors[name], self.config
         bench = self._bench(name)
         opened.push_async_callback(bench.close)
         beginning = begun(config.search)
         place = self.folder.path / "workspace" / named(name) / "workflows"
-        journal = Journal(place, beginning, data_set=named(name), tasks=site.tasks())
+        journal = Journal(place, beginning, data_set=named(name), tasks=executor.tasks())
         search = WorkflowSearch(
             name=f"{name}-{config.run.seed}",
-            setting=site.setting,
-            kind=site.kind,
+            setting=executor.setting,
+            kind=executor.kind,
             start=beginning.start,
             carried=beginning.carried,
-            selection=self._selection(site),
-            proposer=await self._proposer(name, site, opened),
+            selection=self._selection(executor),
+            proposer=await self._proposer(name, executor, opened),
             runner=bench,
             pool=self.pool,
             budget=SearchBudget(config.search.runs, config.search.cost),
             seed=config.run.seed,
-            limits=site.limits,
+            limits=executor.limits,
             converge=config.search.converge,
             watch=lambda search, round: self._watch(name, search, round, journal),
         )
@@ -93,77 +91,82 @@ class Hunt:
         held_out = await self._held_out(name, found)
         record = Record.of(search, select=config.search.select, why=found.why, held_out=held_out)
         record.save(self._file(name))
-        journal.write(search, range(len(search.tree)))  # what was learned last is said of the first as well
+        journal.write(search, range(len(search.tree)))  # later runs change earlier scores
         self._write_best(name, found.best.workflow)
         return record
 
     def _write_best(self, name: str, workflow: Workflow) -> None:
-        """In AFlow's form, beside the rest."""
+        """Write the best workflow in AFlow's form."""
         place = self.folder.path / "best" / stem(name)
         place.mkdir(parents=True, exist_ok=True)
         for file, text in zip(("graph.py", "prompt.py"), write(workflow, data_set=named(name)), strict=True):
             (place / file).write_text(text, encoding="utf-8")
 
-    def _purse(self, name: str) -> Purse | None:
-        """Of each data set; kept in the folder, so that a search that goes on knows what it has spent."""
+    def _cost_limit(self, name: str) -> CostLimit | None:
+        """The cost limit of a data set; a resumed search reads from its file what was spent."""
         cost = self.config.search.cost
         return (
-            None if cost is None else Purse(cost, str(self.folder.path.absolute() / f"cost/{stem(name)}.db"))
+            None
+            if cost is None
+            else CostLimit(cost, str(self.folder.path.absolute() / f"cost/{stem(name)}.db"))
         )
 
-    def _bench(self, name: str) -> Bench | RayBench:
-        runtime, site, purse = self.config.runtime, self.sites[name], self.purses[name]
+    def _bench(self, name: str) -> LocalRunner | RayRunner:
+        runtime, executor, cost_limit = self.config.runtime, self.executors[name], self.cost_limits[name]
         if runtime.name == "local":
-            return Bench(site, self.pool)
-        if purse is not None:
-            site = sites.build(self.config, name, cache=self.cache, purse=purse.serve())
+            return LocalRunner(executor, self.pool)
+        if cost_limit is not None:
+            executor = build_executor(self.config, name, cache=self.cache, cost_limit=cost_limit.serve())
         pool = self.pool.serve(f"pool-{self.folder.path.resolve()}".replace("/", "-"))
-        return RayBench(site, pool, count=runtime.workers, timeout_s=runtime.timeout_s)
+        return RayRunner(executor, pool, count=runtime.workers, timeout_s=runtime.timeout_s)
 
-    def _selection(self, site: sites.Site) -> Selection:
+    def _selection(self, executor: Executor) -> Selection:
         search = self.config.search
-        tasks = [task.id for task in site.tasks()]
-        random.Random(f"{self.config.run.seed}/{site.setting}").shuffle(tasks)
+        tasks = [task.id for task in executor.tasks()]
+        random.Random(f"{self.config.run.seed}/{executor.setting}").shuffle(tasks)
         if search.select == "aflow":
             return AflowSelection(search.aflow, schedule(tasks, search.aflow.repeats))
         prior = self._prior() if search.guided.experience else None
         return GuidedSelection(search.guided, schedule(tasks, search.guided.repeats), len(tasks), prior)
 
     def _prior(self) -> Prior:
-        """What other runs have taught; kept, so that a run that goes on begins with the same."""
+        """The value's prior from other runs; saved, so that a resumed run begins with the same."""
         file = self.folder.path / "prior.json"
         if not file.exists():
-            own = {site.setting for site in self.sites.values()}
+            own = {executor.setting for executor in self.executors.values()}
             file.write_text(json.dumps(asdict(Prior.from_pool(self.pool, without=own))))
         return Prior(**json.loads(file.read_text()))
 
-    async def _proposer(self, name: str, site: sites.Site, opened: AsyncExitStack) -> Proposer:
-        """What it holds open is ended with `opened`."""
+    async def _proposer(self, name: str, executor: Executor, opened: AsyncExitStack) -> Proposer:
+        """Build the proposer. `opened` closes what it holds open."""
         own = self.config.proposer
         editor = Editor(
-            self.config.search.operators or site.operators, site.prompts, site.limits, site.offers
+            self.config.search.operators or executor.operators,
+            executor.prompts,
+            executor.limits,
+            executor.offers,
         )
         search = f"{name}-{self.config.run.seed}"
         if own.name == "uniform":
-            return Uniform(editor)
+            return UniformProposer(editor)
         if own.name == "chat":
             from toolwright import providers
-            from toolwright.workflow.ask import Asking
+            from toolwright.workflow.proposers import ChatProposer
 
-            settings = sites.chat_settings("proposer.chat", own.chat)
-            purse = self.purses[name]
-            budget = None if purse is None else purse.open()
+            settings = chat_settings("proposer.chat", own.chat)
+            cost_limit = self.cost_limits[name]
+            budget = None if cost_limit is None else cost_limit.open()
             chat = providers.open_chat(settings, budget=budget, cache=Path(self.cache))
             opened.push_async_callback(providers.close, chat)
-            return Asking(chat, editor, self.pool, search=search, proposals=own.proposals)
+            return ChatProposer(chat, editor, self.pool, search=search, proposals=own.proposals)
         policy = self._policy(editor)
         if not own.served:
             return policy
-        from toolwright.workflow.served import served
+        from toolwright.workflow.policy import serve_policy
 
         kept = f"{self.folder.path.name}/{search}"
         return await opened.enter_async_context(
-            served(policy, pool=self.pool, search=kept, samples=own.samples)
+            serve_policy(policy, pool=self.pool, search=kept, samples=own.samples)
         )
 
     def _policy(self, editor: Editor) -> EditPolicy:
@@ -174,7 +177,7 @@ class Hunt:
             self.policy.editor = editor
             return self.policy
         path = Path(own.path) if own.path else self.folder.path / "policy"
-        # One with random weights would prefer whatever is short: what it has learned since is its prior.
+        # Random weights prefer short edits: use only what was learned since.
         relative = own.path is None and not own.warm and not own.served
         trained = configured(path, own.train, seed=self.config.run.seed)
         policy = EditPolicy(trained, editor, every=own.every, relative=relative)
@@ -183,29 +186,28 @@ class Hunt:
         return policy
 
     def make_policy(self) -> None:
-        """The small one that the search begins with, where none is named. Before anything else runs."""
+        """Create the small policy that the search begins with, if the configuration names none."""
         own, place = self.config.proposer, self.folder.path / "policy"
         if own.name != "policy" or own.path is not None or place.exists():
             return
-        from toolwright.workflow.language import fresh
-        from toolwright.workflow.teach import speaking
+        from toolwright.workflow.policy_training import fresh, train_language
 
-        prompts = sorted({name for site in self.sites.values() for name in site.prompts})
+        prompts = sorted({name for executor in self.executors.values() for name in executor.prompts})
         seed = self.config.run.seed
         with tempfile.TemporaryDirectory(dir=self.folder.path, prefix="policy.") as partial:
             made = fresh(Path(partial) / "fresh", seed=seed, prompts=prompts)
             if own.warm:
                 shutil.rmtree(self.folder.path / "warm", ignore_errors=True)  # of one that was killed
-                spoken = speaking(made, self.folder.path, seed=seed, steps=own.warm)
+                spoken = train_language(made, self.folder.path, seed=seed, steps=own.warm)
                 made = Path(shutil.copytree(spoken, Path(partial) / "spoken"))
             os.replace(made, place)  # whole or not at all
 
-    async def _held_out(self, name: str, found: Found) -> dict[str, float]:
-        """The start and the best on tasks that no candidate has seen; paid for, and outside the budget."""
+    async def _held_out(self, name: str, found: SearchResult) -> dict[str, float]:
+        """Score the start and the best on tasks that no candidate has seen, outside the budget."""
         count = self.config.search.held_out
         if not count:
             return {}
-        bench = Bench(sites.build(self.config, name, held_out=True, cache=self.cache), self.pool)
+        bench = LocalRunner(build_executor(self.config, name, held_out=True, cache=self.cache), self.pool)
         runs = schedule(list(bench.tasks), 1)
         scores = {}
         try:
@@ -245,26 +247,26 @@ class Hunt:
 
 
 def stem(name: str) -> str:
-    """A data set's name as that of a file."""
+    """A data set's name as a file name."""
     return name.replace("/", "_").replace(":", "_")
 
 
 def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
-    """A whole run; with `run.resume` over what was paid for already. Returns the folder."""
+    """Run a whole search, or resume one with `run.resume`. Returns the run folder."""
     folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
     for name in config.data:
-        sites.build(config, name)  # a missing file, key or price is said before anything is written
+        build_executor(config, name)  # a missing file, key or price is reported before anything is written
     begun(config.search)
     if config.proposer.name == "chat":
-        sites.chat_settings("proposer.chat", config.proposer.chat)
+        chat_settings("proposer.chat", config.proposer.chat)
     folder.begin(config, command=command)
-    (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a search that goes on is replayed from its pool
-    hunt = Hunt(config, folder)
+    (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a resumed search is replayed from its pool
+    hunt = SearchRun(config, folder)
     hunt.make_policy()
     with _cluster(config):
         records = asyncio.run(hunt.go())
     write_report(folder.path)
-    from toolwright.workflow.show import summary
+    from toolwright.workflow.record import summary
 
     for name, record in records.items():
         print(summary(name, record))
@@ -272,26 +274,26 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     return folder.path
 
 
-def begun(search: schema.SearchConfig) -> Beginning:
-    """What a search starts from."""
+def begun(search: schema.SearchConfig) -> SearchStart:
+    """Read what a search starts from: `search.start`, or a single call."""
     path = search.start
     if path is None:
-        return Beginning(single_call())
+        return SearchStart(single_call())
     try:
         if (Path(path) / "graph.py").is_file():
             graph, prompt = (Path(path) / name for name in ("graph.py", "prompt.py"))
             prompts = prompt.read_text(encoding="utf-8") if prompt.is_file() else ""
-            return Beginning(read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked())
+            return SearchStart(read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked())
         if Path(path).is_dir():
-            return Beginning.of(Folder(path), most=search.aflow.top - 1)
-        return Beginning(Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked())
+            return SearchStart.of(Folder(path), most=search.aflow.top - 1)
+        return SearchStart(Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked())
     except (OSError, ValueError) as error:
         raise UserError(f"search.start={path} cannot be read: {error}") from None
 
 
 @contextmanager
 def _cluster(config: WorkflowConfig) -> Iterator[None]:
-    """Ray, where it is asked for: joined, or started for this run."""
+    """Join or start a Ray cluster, if the configuration uses one."""
     if config.runtime.name == "local":
         yield
         return

@@ -6,5 +6,5 @@ ADDS = {
     "toolwright.config.presets": {"workflow": "toolwright.workflow.presets"},
     "toolwright.tasks.environment": {"workflow": "toolwright.workflow.environment:WorkflowWorld"},
     "toolwright.observe.report": {"searches": "toolwright.workflow.draw:searches"},
-    "toolwright.tasks.builtin": {"workflow": "toolwright.workflow.tasks:workflow"},
+    "toolwright.tasks.builtin": {"workflow": "toolwright.workflow.environment:workflow"},
 }

@@ -1,7 +1,7 @@
 """What searches have paid for and learned: one SQLite file, or the actor in front of it across a cluster.
 
 A pool is its address. Threads, processes and pickles open the same one; a row is on disk when `pay` or
-`learn` returns, so that `kill -9` at any moment loses nothing that was paid for.
+`learn` returns, so that `kill -9` at any point loses nothing that was paid for.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _patiently(act: Any) -> None:
 
 
 class ExperiencePool:
-    """Opened by its address: a path, or `ray:NAME`, the actor that `serve` has put in front of a file."""
+    """A pool at its address: a path, or `ray:NAME`, the actor that `serve` has put in front of a file."""
 
     def __init__(self, address: str | Path) -> None:
         text = str(address)

@@ -1,241 +1,59 @@
-"""The typed workflow: operators as nodes, data flow as edges, prompts as parameters.
+"""The typed workflow: a graph that can be checked, compared with others, and run.
 
-A workflow is evaluated from its output backwards: a node runs when something asks for what it makes, and the
-branch that a `Choose` does not take never runs. So there are no statements, no order but that of the data,
-and no loop but `repeat`: whatever a workflow does is bounded before it starts.
+A workflow is evaluated from its output backwards: a node runs when something needs what it makes, and the
+branch that a `Choose` does not take never runs. There are no statements, no order but that of the data, and
+no loop but `repeat`. So everything a workflow does is bounded before it starts.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Set
 from functools import cached_property
-from typing import Any
 
 from toolwright.failures import UserError
-from toolwright.workflow.operators import FREE, TASK, Operator, operator
+from toolwright.workflow import canonical
+from toolwright.workflow.check import problems
+from toolwright.workflow.graph import ENTRY_POINT, PROBLEM, Graph, Node, Pieces, WorkflowLimits
+from toolwright.workflow.operators import operator
 
 
-@dataclass(frozen=True, order=True)
-class Ref:
-    """One field of what a node makes; `task.problem` is the task's own."""
-
-    node: str
-    field: str
-
-    def __str__(self) -> str:
-        return f"{self.node}.{self.field}"
-
-    @staticmethod
-    def of(text: str) -> Ref:
-        node, dot, field = text.partition(".")
-        if not dot or not node.isidentifier() or not field.isidentifier():
-            raise UserError(f"{text!r} is no reference; write NODE.FIELD, such as solve.response")
-        return Ref(node, field)
-
-
-PROBLEM = Ref(TASK, "problem")
-ENTRY_POINT = Ref(TASK, "entry_point")
-
-Piece = str | Ref
-Pieces = tuple[Piece, ...]  # at a port for text: joined; at a port for texts: its elements
-
-
-@dataclass(frozen=True)
-class Node:
-    """One step. What it holds is never written to: an edit makes another."""
-
-    name: str
-    operator: str
-    inputs: Mapping[str, Pieces] = field(default_factory=dict)
-    prompt: str = ""  # the name of one of the workflow's prompts, where the operator takes one
-    repeat: int = 1  # how many samples are drawn; with more than one, every field is several texts
-    settings: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def kind(self) -> Operator:
-        return operator(self.operator)
-
-    @property
-    def main(self) -> Ref:
-        return Ref(self.name, self.kind.main)
-
-    @property
-    def refs(self) -> Iterator[Ref]:
-        for pieces in self.inputs.values():
-            yield from refs_of(pieces)
-
-    @property
-    def calls(self) -> int:
-        """The most calls of the model that it makes for one task."""
-        return self.repeat * self.kind.calls(self.settings)
-
-    def reading(self, swap: Mapping[Ref, Pieces]) -> Node:
-        """The same node with some of what it reads replaced."""
-        inputs = {port: swapped(pieces, swap) for port, pieces in self.inputs.items()}
-        return self if inputs == self.inputs else replace(self, inputs=inputs)
-
-
-@dataclass(frozen=True)
-class WorkflowLimits:
-    """What a workflow may take for one task: the first four are looked at before any call is made."""
-
-    calls: int = 20  # of the model, in the worst case
-    depth: int = 12  # nodes in a row
-    nodes: int = 24
-    prompt_chars: int = 8000  # of any one prompt
-    seconds: float = 300.0
-    tokens: int = 200_000
-    money: float | None = None  # US dollars
-
-
-@dataclass(frozen=True)
-class Workflow:
-    """A program. Two of the same `meaning` do the same, whatever their nodes and prompts are called."""
-
-    nodes: tuple[Node, ...]
-    output: Pieces
-    prompts: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def by_name(self) -> dict[str, Node]:
-        return {node.name: node for node in self.nodes}
-
-    @cached_property
-    def live(self) -> tuple[Node, ...]:
-        """The nodes that the output may ask for, each after all that it reads."""
-        order: list[Node] = []
-        done: set[str] = set()
-        on_the_way: set[str] = set()
-
-        def visit(refs: Iterable[Ref]) -> None:
-            for ref in refs:
-                if ref.node == TASK or ref.node in done or ref.node not in self.by_name:
-                    continue
-                if ref.node in on_the_way:
-                    raise UserError(f"node {ref.node!r} reads what it makes itself")
-                on_the_way.add(ref.node)
-                visit(self.by_name[ref.node].refs)
-                on_the_way.discard(ref.node)
-                done.add(ref.node)
-                order.append(self.by_name[ref.node])
-
-        visit(refs_of(self.output))
-        return tuple(order)
-
-    @cached_property
-    def consumers(self) -> dict[str, list[tuple[str, str]]]:
-        """For each node, the nodes and ports that read it; the output is `("", "output")`."""
-        found: dict[str, list[tuple[str, str]]] = {node.name: [] for node in self.nodes}
-        for node in self.nodes:
-            for port, pieces in node.inputs.items():
-                for ref in refs_of(pieces):
-                    found.setdefault(ref.node, []).append((node.name, port))
-        for ref in refs_of(self.output):
-            found.setdefault(ref.node, []).append(("", "output"))
-        return found
+class Workflow(Graph):
+    """A program. Two with the same `fingerprint` do the same, whatever their nodes and prompts are called."""
 
     @cached_property
     def simplified(self) -> Workflow:
-        """Of the same meaning, with nothing in it that has none."""
-        from toolwright.workflow.meaning import simplified
-
-        found = simplified(self)
+        """An equivalent workflow without anything that has no effect."""
+        found = canonical.simplify(self)
         found.__dict__["simplified"] = found
         return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What is derived is derived again where it is needed."""
-        return {"nodes": self.nodes, "output": self.output, "prompts": self.prompts}
-
     @cached_property
-    def meaning(self) -> str:
-        """Equal where workflows do the same: under renaming, another order of nodes, and with dead ones."""
-        from toolwright.workflow.meaning import meaning
-
-        return meaning(self)
+    def fingerprint(self) -> str:
+        """A hash that is equal for equivalent workflows. Names, order and dead nodes do not count."""
+        return canonical.fingerprint(self.simplified)
 
     @cached_property
     def identities(self) -> dict[str, tuple[str, int]]:
-        """What each live node computes, in whatever workflow, and which sample of that is its first."""
-        from toolwright.workflow.meaning import identities
+        """For each live node a hash of what it computes, and the number of its first sample."""
+        return canonical.identities(self)
 
-        return identities(self)
-
-    @cached_property
-    def calls(self) -> int:
-        """The most calls of the model that one task may take."""
-        from toolwright.workflow.scopes import most_calls
-
-        return most_calls(self)
-
-    @cached_property
-    def depth(self) -> int:
-        """The most nodes in a row; those that ask nobody take no time and do not count."""
-        deep: dict[str, int] = {TASK: 0}
-        for node in self.live:
-            above = max((deep.get(ref.node, 0) for ref in node.refs), default=0)
-            deep[node.name] = above + (node.operator not in FREE)
-        return max((deep.get(ref.node, 0) for ref in refs_of(self.output)), default=0)
-
-    @property
-    def operators(self) -> list[str]:
-        """Those in use, each as often as it is."""
-        return sorted(node.operator for node in self.live)
+    def canonical(self) -> Workflow:
+        """The form that all equivalent workflows share, if their prompts are called alike."""
+        return canonical.canonical(self.simplified)
 
     def problems(self, limits: WorkflowLimits | None = None, offers: Set[str] | None = None) -> list[str]:
-        """All that is wrong with it, in words; an empty list for one that may run. Makes no call.
+        """List everything that is wrong with it; an empty list for one that may run. Makes no call.
 
-        `offers`: what the tasks and the machine have of the operators' `needs`; None: all of it.
+        `offers` names what the tasks and the machine have of the operators' `needs`; None: all of it.
         """
-        from toolwright.workflow.check import problems
-
         return problems(self, limits or WorkflowLimits(), offers)
 
     def checked(self, limits: WorkflowLimits | None = None, offers: Set[str] | None = None) -> Workflow:
-        """Itself, or a UserError with its first problem."""
+        """Return it, or raise a UserError with its first problem."""
         found = self.problems(limits, offers)
         if found:
             raise UserError(f"the workflow cannot run: {found[0]}")
         return self
-
-    def free_name(self, stem: str) -> str:
-        """`stem`, or with the first number that makes it new."""
-        taken = {*self.by_name, TASK}
-        if stem not in taken:
-            return stem
-        return next(name for n in range(2, len(taken) + 3) if (name := f"{stem}_{n}") not in taken)
-
-    def trimmed(self) -> Workflow:
-        """Without dead nodes and unused prompts, nodes in the order of the data."""
-        used = {node.prompt for node in self.live}
-        return Workflow(self.live, self.output, {n: text for n, text in self.prompts.items() if n in used})
-
-    def canonical(self) -> Workflow:
-        """Equal, to the letter, for all workflows of one meaning whose prompts are called alike."""
-        from toolwright.workflow.meaning import canonical
-
-        return canonical(self)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "nodes": [_node_to_json(node) for node in self.nodes],
-            "output": _pieces_to_json(self.output),
-            "prompts": dict(self.prompts),
-        }
-
-    @staticmethod
-    def from_json(told: Mapping[str, Any] | str) -> Workflow:
-        found: Mapping[str, Any] = json.loads(told) if isinstance(told, str) else told
-        try:
-            return Workflow(
-                tuple(_node_from_json(node) for node in found["nodes"]),
-                _pieces_from_json(found["output"]),
-                {str(name): str(text) for name, text in found.get("prompts", {}).items()},
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"this is no workflow as JSON: {type(error).__name__}: {error}") from None
 
 
 def single_call(operator_name: str = "Custom", prompt: str = "") -> Workflow:
@@ -249,61 +67,3 @@ def single_call(operator_name: str = "Custom", prompt: str = "") -> Workflow:
     prompts = {"SOLVE_PROMPT": prompt} if prompt else {}
     node = Node("solve", operator_name, inputs, prompt="SOLVE_PROMPT" if prompt else "")
     return Workflow((node,), (node.main,), prompts)
-
-
-def refs_of(pieces: Iterable[Piece]) -> Iterator[Ref]:
-    for piece in pieces:
-        if isinstance(piece, Ref):
-            yield piece
-
-
-def swapped(pieces: Pieces, swap: Mapping[Ref, Pieces]) -> Pieces:
-    found: list[Piece] = []
-    for piece in pieces:
-        found += swap.get(piece, (piece,)) if isinstance(piece, Ref) else (piece,)
-    return tuple(found)
-
-
-def joined(pieces: Iterable[Piece]) -> Pieces:
-    """Neighbouring literals as one, empty ones left out."""
-    found: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, str) and found and isinstance(found[-1], str):
-            found[-1] += piece
-        elif piece != "":
-            found.append(piece)
-    return tuple(found)
-
-
-def _pieces_to_json(pieces: Pieces) -> list[Any]:
-    return [{"ref": str(piece)} if isinstance(piece, Ref) else piece for piece in pieces]
-
-
-def _pieces_from_json(told: Any) -> Pieces:
-    return tuple(Ref.of(piece["ref"]) if isinstance(piece, Mapping) else str(piece) for piece in told)
-
-
-def _node_to_json(node: Node) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "name": node.name,
-        "operator": node.operator,
-        "inputs": {port: _pieces_to_json(pieces) for port, pieces in node.inputs.items()},
-    }
-    if node.prompt:
-        told["prompt"] = node.prompt
-    if node.repeat != 1:
-        told["repeat"] = node.repeat
-    if node.settings:
-        told["settings"] = dict(node.settings)
-    return told
-
-
-def _node_from_json(told: Mapping[str, Any]) -> Node:
-    return Node(
-        str(told["name"]),
-        str(told["operator"]),
-        {str(port): _pieces_from_json(pieces) for port, pieces in told["inputs"].items()},
-        str(told.get("prompt", "")),
-        int(told.get("repeat", 1)),
-        {str(name): int(value) for name, value in told.get("settings", {}).items()},
-    )

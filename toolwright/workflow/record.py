@@ -1,14 +1,17 @@
-"""What a search leaves in its run folder: the tree, its scores, the way to the best; a file a data set."""
+"""The record of a search in its run folder, and how the terminal shows it."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from toolwright.failures import UserError
+from toolwright.observe.attempt import visible
+from toolwright.workflow.aflow.write import write
+from toolwright.workflow.diagram import as_text
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.search_loop import WorkflowSearch
 
@@ -38,7 +41,7 @@ class CandidateRow:
 
 
 @dataclass(frozen=True)
-class Moment:
+class CurvePoint:
     """The search after a round."""
 
     runs: int
@@ -55,7 +58,7 @@ class Record:
     best: int
     why: str  # it ended; empty while it goes on
     rows: Sequence[CandidateRow]
-    curve: Sequence[Moment]
+    curve: Sequence[CurvePoint]
     held_out: dict[str, float]  # scores on tasks that the search never saw, of `start` and `best`
 
     @classmethod
@@ -82,7 +85,7 @@ class Record:
                     program,
                 )
             )
-        curve = [Moment(r.runs, r.cost, r.best, r.score) for r in search.rounds]
+        curve = [CurvePoint(r.runs, r.cost, r.best, r.score) for r in search.rounds]
         best = search.selection.best(search.tree).number
         return cls(search.setting, select, search.budget.runs, best, why, rows, curve, held_out or {})
 
@@ -117,7 +120,7 @@ class Record:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             told["rows"] = [CandidateRow(**row) for row in told["rows"]]
-            told["curve"] = [Moment(**moment) for moment in told["curve"]]
+            told["curve"] = [CurvePoint(**point) for point in told["curve"]]
             return cls(**told)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is no search that can be read: {error}") from None
@@ -126,3 +129,80 @@ class Record:
 def records(run: Path) -> dict[str, Record]:
     """The searches of a run folder, by data set."""
     return {path.stem: Record.load(path) for path in sorted((run / FOLDER).glob("*.json"))}
+
+
+MOST_CHILDREN = 4  # of a candidate, without --full: the best
+
+
+def summary(name: str, record: Record) -> str:
+    """What one wants to know first."""
+    start, best = record.start, record.winner
+    runs = sum(row.runs for row in record.rows)
+    lines = [
+        f"{name}: {len(record.rows)} candidates, {runs} runs, ended: {record.why or 'not yet'}",
+        *("    " + line for line in as_text(best.workflow).splitlines()),
+        f"  start   {_score(start)}",
+        f"  best    {_score(best)}  {100 * (best.score - start.score):+.1f} points",
+    ]
+    if record.held_out:
+        before, after = record.held_out["start"], record.held_out["best"]
+        lines.append(
+            f"  unseen  {100 * after:5.1f} % against {100 * before:.1f} % of the start, "
+            f"{100 * (after - before):+.1f} points"
+        )
+    lines.append(f"  cost    ${best.cost:.5f} a task, the start's ${start.cost:.5f}")
+    return "\n".join(lines)
+
+
+def tree(record: Record, *, full: bool) -> Iterator[str]:
+    """A line a candidate, below its parent; those on the way to the best are marked."""
+    way = {row.number for row in record.path}
+
+    def below(row: CandidateRow, indent: str, last: bool) -> Iterator[str]:
+        branch = "" if row.parent is None else "└─ " if last else "├─ "
+        mark = "*" if row.number in way else " "
+        yield f"{mark} {indent}{branch}{row.number:<3} {_found(row)}  {visible(row.edit) or 'start'}"
+        children = sorted(record.children(row.number), key=lambda r: (bool(r.failure), -r.score, r.number))
+        kept = (
+            children if full else [r for i, r in enumerate(children) if i < MOST_CHILDREN or r.number in way]
+        )
+        inner = indent if row.parent is None else indent + ("   " if last else "│  ")
+        for place, child in enumerate(kept):
+            yield from below(child, inner, place == len(kept) - 1 and len(kept) == len(children))
+        if len(kept) < len(children):
+            yield f"  {inner}└─ … {len(children) - len(kept)} more"
+
+    yield from below(record.start, "", True)
+
+
+def path(record: Record) -> Iterator[str]:
+    for row in record.path:
+        yield f"  {row.number:<3} {_found(row)}  {visible(row.edit) or 'start'}"
+
+
+def curve(record: Record) -> Iterator[str]:
+    """Cost against score: whenever there was a new best."""
+    yield f"  {'runs':>6} {'cost':>9} {'best':>7}"
+    before = None
+    for point in record.curve:
+        if point.best != before or point is record.curve[-1]:
+            spent = f"${point.cost:.4f}"
+            yield f"  {point.runs:>6} {spent:>9} {100 * point.score:>6.1f}%  candidate {point.best}"
+        before = point.best
+
+
+def code(record: Record) -> str:
+    """AFlow's form of the best."""
+    graph, prompt = write(record.winner.workflow)
+    return f"# graph.py\n{graph}\n# prompt.py\n{prompt}"
+
+
+def _score(row: CandidateRow) -> str:
+    return f"{100 * row.score:5.1f} % ± {100 * row.sd:.1f} ({row.runs} runs)"
+
+
+def _found(row: CandidateRow) -> str:
+    if row.failure:
+        return f"refused: {visible(row.failure)}"
+    failed = f", {sum(row.failures.values())} failed" if row.failures else ""
+    return f"{100 * row.score:5.1f} ±{100 * row.sd:4.1f} ({row.runs:>3} runs{failed})"

@@ -1,8 +1,8 @@
-"""The loop: decide a round, run its candidates side by side, commit them in order, learn, again.
+"""The search loop: select candidates, run them concurrently, commit them in order, update, repeat.
 
-What a round decides depends on what was committed, never on who finished first: the same seed and budget find
-the same workflow with any number of workers. And a search that is started again over the same pool is the
-same search: runs that were paid for are read, not made, until it stands where it was killed.
+A round's decisions depend on what was committed, never on who finished first: the same seed and budget find
+the same workflow with any number of workers. A search that is started again over the same pool is the same
+search: paid runs are read, not made, until it stands where it was killed.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ from typing import Protocol
 
 from toolwright.failures import UserError
 from toolwright.providers.budget import BudgetSpent
+from toolwright.workflow.graph import WorkflowLimits
 from toolwright.workflow.pool import Experience, ExperiencePool, Payment
-from toolwright.workflow.program import Workflow, WorkflowLimits
-from toolwright.workflow.select import Selection
-from toolwright.workflow.state import Tried, WorkflowState
+from toolwright.workflow.program import Workflow
+from toolwright.workflow.proposers import TriedEdit, WorkflowState
+from toolwright.workflow.selection import Selection
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree
 
 
 class Proposer(Protocol):
-    """Offers edits of a state. What it says follows from what it is shown, and what it was taught."""
+    """Proposes edits of a state, as a function of that state and of what it has learned."""
 
     async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
-        """Options with their priors, 1 being that of a uniform choice; `again` counts earlier times here."""
+        """Edits with priors relative to a uniform choice (1). `again` counts earlier calls for this state."""
         ...
 
     def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
-        """What a round has shown; answers with what there is to know about the lesson."""
+        """Learn from a round's results; returns metrics of the update, if there was one."""
         ...
 
 
 class Runner(Protocol):
-    """Makes the runs of candidates, wherever that is, and pays for each once. What is missing in its answer
-    there was no money for."""
+    """Makes the runs of candidates and pays for each once. Runs that are missing in its result were not made:
+    the cost limit left no money for them."""
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]: ...
 
 
 @dataclass(frozen=True)
 class SearchBudget:
-    """What a search may spend: runs, and money if that is limited."""
+    """The budget of a search: runs, and dollars if `cost` is set."""
 
     runs: int
     cost: float | None = None
@@ -51,7 +52,7 @@ class SearchBudget:
 
 @dataclass(frozen=True)
 class SearchRound:
-    """What a round has changed, for whoever watches."""
+    """The result of a round, for the display and the record."""
 
     number: int
     jobs: Sequence[Job]
@@ -63,14 +64,14 @@ class SearchRound:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The end of a search."""
+class SearchResult:
+    """The result of a search."""
 
     tree: Tree
     best: Candidate
-    scores: Mapping[int, tuple[float, float]]  # of every candidate that ran: as believed, mean and sd
+    scores: Mapping[int, tuple[float, float]]  # estimated score of every candidate that ran: mean and sd
     rounds: Sequence[SearchRound]
-    why: str  # it ended: budget, converged or exhausted
+    why: str  # the search ended: budget, converged or exhausted
 
 
 class WorkflowSearch:
@@ -98,45 +99,45 @@ class WorkflowSearch:
         self.tree, self._carried = Tree(start), list(carried)
         self.rounds: list[SearchRound] = []
         self._asked: dict[int, int] = {}
-        self._penniless = False  # a call was refused for its cost
+        self._out_of_money = False  # a call was refused for its cost
         self._keep_workflow(self.tree.start)
 
-    async def go(self) -> Found:
+    async def go(self) -> SearchResult:
         jobs, why = [Job(0, self.selection.first_runs(self.tree.start))], ""
         while not why:
             await self._round(jobs)
-            if self._left() <= 0 or self._penniless:
+            if self._left() <= 0 or self._out_of_money:
                 why = "budget"
             elif self.converge and self.selection.converged(self.tree):
                 why = "converged"
             else:
                 jobs = await self._decide(random.Random(f"{self.seed}/{self.name}/{len(self.rounds)}"))
-                why = "" if jobs else "budget" if self._penniless else "exhausted"
+                why = "" if jobs else "budget" if self._out_of_money else "exhausted"
         scores = {c.number: self.selection.score(c) for c in self.tree if c.runs}
-        return Found(self.tree, self.selection.best(self.tree), scores, self.rounds, why)
+        return SearchResult(self.tree, self.selection.best(self.tree), scores, self.rounds, why)
 
     async def _decide(self, rng: random.Random) -> list[Job]:
         if self._carried:
-            return self._taken_over()
+            return self._carried_jobs()
         left = self._left()
         jobs, more = self.selection.races(self.tree, left, self.budget.runs)
         while more and len(jobs) < self.selection.width and sum(len(job.runs) for job in jobs) < left:
-            candidate = await self._take_up(rng)
+            candidate = await self._expand(rng)
             if candidate is None:
                 break
             jobs.append(self._first(candidate))
             self.selection.look(self.tree)
         return jobs
 
-    def _taken_over(self) -> list[Job]:
-        """What an earlier search had found is measured beside the start, before anything new is tried."""
+    def _carried_jobs(self) -> list[Job]:
+        """Measure the candidates of an earlier search beside the start, before anything new is tried."""
         carried, self._carried = self._carried, []
         taken = [self._admitted(self.tree.take_up(self.tree.start, proposal)) for proposal in carried]
         self.selection.look(self.tree)
         return [self._first(one) for one in taken]
 
     def _first(self, candidate: Candidate) -> Job:
-        """Of what was refused no run is made."""
+        """The first runs of a candidate; none for a refused one."""
         return Job(candidate.number, () if candidate.failure else self.selection.first_runs(candidate))
 
     def _admitted(self, candidate: Candidate) -> Candidate:
@@ -145,8 +146,8 @@ class WorkflowSearch:
         self._keep_workflow(candidate)
         return candidate
 
-    async def _take_up(self, rng: random.Random) -> Candidate | None:
-        """A new candidate. Proposers are asked where the selection wants to go, and not before."""
+    async def _expand(self, rng: random.Random) -> Candidate | None:
+        """Take up a new candidate. The proposer is called only for the state that the selection expands."""
         if len(self.tree) > self.budget.runs:
             return None  # refused candidates cost nothing: a proposer of nothing else must come to an end
         while (parent := self.selection.parent(self.tree, rng)) is not None:
@@ -156,7 +157,7 @@ class WorkflowSearch:
                 try:
                     self.tree.offer(parent, await self.proposer.propose(self.state(parent), again))
                 except BudgetSpent:
-                    self._penniless = True
+                    self._out_of_money = True
                     return None
                 continue
             proposal = self.selection.choose(self.tree, parent, rng)
@@ -171,7 +172,7 @@ class WorkflowSearch:
         )
         for job, done in zip(running, made, strict=True):
             self.tree[job.candidate].runs.update(done)
-            self._penniless |= len(done) < len(job.runs)
+            self._out_of_money |= len(done) < len(job.runs)
         if not self.tree.start.runs:
             raise UserError(
                 f"search.cost={self.budget.cost} pays for no run of the start: give more, or a smaller "
@@ -190,7 +191,7 @@ class WorkflowSearch:
             self.watch(self, self.rounds[-1])
 
     def _affordable(self, jobs: Sequence[Job]) -> list[Job]:
-        """The jobs, the last of them cut to what is left. Refused candidates cost nothing."""
+        """The jobs that fit the budget, the last one cut to what is left. Refused candidates cost nothing."""
         left, kept = self._left(), []
         for job in jobs:
             if left > 0 or not job.runs:
@@ -199,7 +200,7 @@ class WorkflowSearch:
         return kept
 
     def _left(self) -> int:
-        """Runs that may still be made."""
+        """Runs left in the budget."""
         runs, cost = self.tree.spent()
         spent = self.budget.cost is not None and cost >= self.budget.cost
         return 0 if spent else self.budget.runs - runs
@@ -207,7 +208,7 @@ class WorkflowSearch:
     def state(self, candidate: Candidate) -> WorkflowState:
         score = self.selection.score(candidate)[0] if candidate.runs else None
         tried = [
-            Tried(c.edit, self.selection.score(c)[0] - (score or 0.0) if c.runs else 0.0, c.failure)
+            TriedEdit(c.edit, self.selection.score(c)[0] - (score or 0.0) if c.runs else 0.0, c.failure)
             for c in (self.tree[number] for number in candidate.children)
         ]
         start = self.selection.score(self.tree.start)[0] if self.tree.start.runs else None
@@ -227,8 +228,8 @@ class WorkflowSearch:
             anchor=state.anchor,
             state=state.text,
             edit=candidate.edit,
-            parent=parent.meaning,
-            child=candidate.meaning,
+            parent=parent.fingerprint,
+            child=candidate.fingerprint,
             before=before,
             after=after,
             tasks=len(candidate.runs),
@@ -237,4 +238,4 @@ class WorkflowSearch:
 
     def _keep_workflow(self, candidate: Candidate) -> None:
         if self.pool is not None:
-            self.pool.keep_workflow(candidate.meaning, candidate.workflow.to_json())
+            self.pool.keep_workflow(candidate.fingerprint, candidate.workflow.to_json())

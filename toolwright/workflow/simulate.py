@@ -23,17 +23,8 @@ from typing import Any
 from toolwright.failures import UserError
 from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
-from toolwright.workflow.operators import (
-    answer_generate,
-    custom_code_generate,
-    format,
-    programmer,
-    review,
-    revise,
-    sc_ensemble,
-    test,
-)
-from toolwright.workflow.run import CodeRun, seed_of
+from toolwright.workflow.interpreter import CodeRun, seed_of
+from toolwright.workflow.operators import ensemble, generate, programs, review
 
 OPERATORS = ("Custom", "AnswerGenerate", "ScEnsemble", "Programmer", "Review", "Revise", "Format")
 CODE_OPERATORS = ("Custom", "CustomCodeGenerate", "ScEnsemble", "Test", "Review", "Revise")
@@ -162,7 +153,7 @@ _PROBLEM = re.compile(r"Problem sim-(\d+)-(\d+): which [^?]*\?")
 _STATED = re.compile(r"answer is (\d+)")
 _NUMBER = re.compile(r"\d+")
 _LETTERED = re.compile(r"(?:^|\n\n)[A-P]:\n")
-_CODE = custom_code_generate.ASK.format(entry_point="f")
+_CODE = generate.CODE_PROMPT.format(entry_point="f")
 _FUNCTION = re.compile(r"return x \+ (\d+) if x < 10")
 _EXPECTED = re.compile(r"candidate\(1\) == (\d+)")
 _CRASHES = 0.15  # the share of programs that end with an error
@@ -350,13 +341,13 @@ class _Form:
 
 
 _FORMS = (
-    _Form("ScEnsemble", sc_ensemble.ASK, _choice),
-    _Form("Review", review.ASK, _remarks),
-    _Form("Revise", revise.ASK, _revision),
-    _Form("Format", format.ASK, _formatted),
-    _Form("Test", test.ASK, _mended),
-    _Form("AnswerGenerate", answer_generate.ASK, _answer),
-    _Form("Programmer", programmer.ASK.removesuffix("{problem}\n") + "{problem}", _program),
+    _Form("ScEnsemble", ensemble.ASK, _choice),
+    _Form("Review", review.REVIEW_PROMPT, _remarks),
+    _Form("Revise", review.REVISE_PROMPT, _revision),
+    _Form("Format", review.FORMAT_PROMPT, _formatted),
+    _Form("Test", programs.TEST_PROMPT, _mended),
+    _Form("AnswerGenerate", generate.ANSWER_PROMPT, _answer),
+    _Form("Programmer", programs.PROGRAM_PROMPT.removesuffix("{problem}\n") + "{problem}", _program),
 )
 
 

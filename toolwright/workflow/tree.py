@@ -1,4 +1,4 @@
-"""The tree of a search: every workflow it has met, where each came from, and all that is known of it."""
+"""The search tree: every candidate, its parent, its runs, and the edits not tried yet."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Run = tuple[str, int]  # a task's id, and which repeat
 
 
 def identity(workflow: Workflow) -> str:
-    """Its meaning; of one that has none, a circle say, its letters."""
+    """The fingerprint of a workflow; for one that has none, such as a cycle, a hash of its JSON."""
     try:
-        return workflow.meaning
+        return workflow.fingerprint
     except UserError:
-        told = json.dumps(workflow.to_json(), sort_keys=True)
-        return f"none-{hashlib.blake2b(told.encode(), digest_size=12).hexdigest()}"
+        text = json.dumps(workflow.to_json(), sort_keys=True)
+        return f"none-{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """An edit that could be tried, what it makes, and how likely the proposer thinks it."""
+    """An edit that could be tried, the workflow it leads to, and its prior."""
 
     edit: str
     workflow: Workflow
@@ -34,13 +34,13 @@ class Proposal:
     failure: str = ""  # why it cannot run: it costs nothing, and is kept
 
     @cached_property
-    def meaning(self) -> str:
+    def fingerprint(self) -> str:
         return identity(self.workflow)
 
 
 @dataclass
 class Candidate:
-    """A workflow that the search has taken up."""
+    """A node of the tree: a workflow with its runs."""
 
     number: int
     workflow: Workflow
@@ -49,13 +49,13 @@ class Candidate:
     depth: int = 0
     prior: float = 1.0
     failure: str = ""
-    meaning: str = ""
+    fingerprint: str = ""
     runs: dict[Run, Payment] = field(default_factory=dict)
     children: list[int] = field(default_factory=list)
     visits: int = 0  # candidates taken up in its subtree, itself counted
     options: list[Proposal] = field(default_factory=list)  # not tried yet
-    offered: set[str] = field(default_factory=set)  # meanings that were ever among them
-    exhausted: bool = False  # the proposer has nothing more to say
+    offered: set[str] = field(default_factory=set)  # fingerprints that were ever among them
+    exhausted: bool = False  # the proposer has no further edits
 
     @property
     def mean(self) -> float:
@@ -78,11 +78,11 @@ class Candidate:
 
 
 class Tree:
-    """Candidates by number, the start first. Two of the same meaning are one."""
+    """Candidates by number, the start first. Each fingerprint occurs once."""
 
     def __init__(self, start: Workflow) -> None:
-        self.candidates = [Candidate(0, start, meaning=start.meaning, visits=1)]
-        self.by_meaning = {start.meaning: 0}
+        self.candidates = [Candidate(0, start, fingerprint=start.fingerprint, visits=1)]
+        self.by_fingerprint = {start.fingerprint: 0}
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -98,17 +98,20 @@ class Tree:
         return self.candidates[0]
 
     def offer(self, candidate: Candidate, proposals: Iterable[Proposal]) -> None:
-        """Options of a candidate, less those that mean what is there already. Their priors sum to 1."""
+        """Add options to a candidate, except those whose fingerprint the tree has already."""
         before = len(candidate.offered)
         for proposal in proposals:
-            if proposal.meaning not in candidate.offered and proposal.meaning not in self.by_meaning:
-                candidate.offered.add(proposal.meaning)
+            if (
+                proposal.fingerprint not in candidate.offered
+                and proposal.fingerprint not in self.by_fingerprint
+            ):
+                candidate.offered.add(proposal.fingerprint)
                 candidate.options.append(proposal)
         candidate.exhausted = len(candidate.offered) == before
 
     def fresh(self, candidate: Candidate) -> list[Proposal]:
-        """Its options that nobody has come to by another way meanwhile."""
-        candidate.options = [o for o in candidate.options if o.meaning not in self.by_meaning]
+        """The untried options, without those that the tree has reached another way."""
+        candidate.options = [o for o in candidate.options if o.fingerprint not in self.by_fingerprint]
         return candidate.options
 
     def take_up(self, parent: Candidate, proposal: Proposal) -> Candidate:
@@ -120,10 +123,10 @@ class Tree:
             parent.depth + 1,
             proposal.prior,
             proposal.failure,
-            proposal.meaning,
+            proposal.fingerprint,
         )
         self.candidates.append(child)
-        self.by_meaning[proposal.meaning] = child.number
+        self.by_fingerprint[proposal.fingerprint] = child.number
         parent.options = [o for o in parent.options if o is not proposal]
         parent.children.append(child.number)
         for one in self.path(child):
@@ -151,19 +154,19 @@ class Tree:
 
 @dataclass(frozen=True)
 class Job:
-    """Runs that a candidate is to make next."""
+    """The next runs of a candidate."""
 
     candidate: int
     runs: tuple[Run, ...]
 
 
 def schedule(tasks: Sequence[str], repeats: int) -> list[Run]:
-    """The order in which every candidate makes its runs: what two have both made is a paired comparison."""
+    """The order in which every candidate makes its runs, so that any two are compared on the same tasks."""
     return [(task, repeat) for repeat in range(repeats) for task in tasks]
 
 
 def next_runs(candidate: Candidate, order: Sequence[Run], most: int) -> tuple[Run, ...]:
-    """The runs that it has not made, up to `most` in all."""
+    """The candidate's missing runs among the first `most` of the order."""
     return tuple(run for run in order[:most] if run not in candidate.runs)
 
 

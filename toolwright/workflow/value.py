@@ -1,23 +1,103 @@
-"""The value of a workflow, learned from experience: what is believed of its score before and after it ran.
+"""The value of a workflow: what is believed of its score before and after it ran.
 
     gain(w) = β · (φ(w) − φ(start)) + δ_w,   β ~ N(m, S),   δ_w ~ N(0, τ²)
 
-A Bayesian linear model over features of the graph, with a term of its own for each workflow. Within a search
-it shares what one workflow taught with all that resemble it; m and S come from earlier searches, so that one
-begins where the others ended.
+A Bayesian linear model over features φ of the graph, with a term of its own for each workflow. Within a
+search, a run of one workflow informs all that resemble it; m and S come from earlier searches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from toolwright.workflow.features import FEATURES, Columns, features
-from toolwright.workflow.measure import RUN_SD
+from toolwright.workflow.graph import refs_of
+from toolwright.workflow.operators import TASK
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow
+
+FEATURES = 256  # columns; names beyond it are not told apart from one another
+
+
+def features(workflow: Workflow) -> dict[str, float]:
+    """What a workflow is made of: its operators, who reads whom, which prompts, how wide, how deep."""
+    found: dict[str, float] = {}
+    for node in workflow.live:
+        name = node.operator
+        found[f"has {name}"] = 1.0
+        found[f"more {name}"] = min(2.0, found.get(f"more {name}", -1.0) + 1.0)
+        if node.repeat > 1:
+            found[f"repeat {name}"] = float(np.log2(node.repeat))
+        if node.prompt:
+            found[f"prompt {name} {workflow.prompts.get(node.prompt, '')[:40]}"] = 1.0
+        for ref in node.refs:
+            source = ref.node if ref.node == TASK else workflow.by_name[ref.node].operator
+            found[f"edge {source}>{name}"] = 1.0
+    for ref in refs_of(workflow.output):
+        if ref.node != TASK:
+            found[f"last {workflow.by_name[ref.node].operator}"] = 1.0
+    found["depth"] = workflow.depth / 4
+    found["calls"] = float(np.log2(1 + workflow.calls)) / 4
+    return found
+
+
+@dataclass
+class Columns:
+    """Which column a feature has; given on first sight."""
+
+    index: dict[str, int] = field(default_factory=dict)
+
+    def row(self, found: Mapping[str, float]) -> np.ndarray:
+        row = np.zeros(FEATURES)
+        for name, value in found.items():
+            row[self.index.setdefault(name, len(self.index)) % FEATURES] += value
+        return row
+
+
+RUN_SD = 0.45  # of one run's score around the workflow's own, until there is data
+TASK_WEIGHT = 0.5  # runs that the prior of a task's difficulty counts for
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the runs say: gains over the first workflow, their variances, and the first one's own score."""
+
+    gains: np.ndarray
+    noise: np.ndarray
+    start: float
+    start_sd: float
+
+
+def measure(runs: Sequence[Iterable[tuple[str, float]]]) -> Measurement:
+    """Scores by task, a row a workflow; the first has run. Tasks differ in difficulty: every workflow is
+    measured against what others scored on the very tasks that it ran on, so that few tell more.
+
+    score = task + gain"""
+    row, task, score = [], [], []
+    tasks: dict[str, int] = {}
+    for number, mine in enumerate(runs):
+        for name, value in mine:
+            row.append(number)
+            task.append(tasks.setdefault(name, len(tasks)))
+            score.append(value)
+    of, on, got = np.array(row), np.array(task), np.array(score)
+    count = np.bincount(of, minlength=len(runs)).astype(float)
+    a_task = np.bincount(on, minlength=len(tasks))
+    gains = np.zeros(len(runs))
+    for _ in range(12):
+        above = got - gains[of]
+        difficulty = (np.bincount(on, above) + TASK_WEIGHT * above.mean()) / (a_task + TASK_WEIGHT)
+        gains = np.bincount(of, got - difficulty[on], minlength=len(runs)) / np.maximum(count, 1)
+        gains = np.where(count > 0, gains - gains[0], 0.0)
+    residual = got - difficulty[on] - gains[of]
+    # As if a few more runs of the usual spread had been seen: a handful of equal scores is no certainty.
+    spread = (residual @ residual + 8 * RUN_SD**2) / (max(1, len(got) - len(runs)) + 8)
+    noise = spread / np.maximum(count, 1e-3) + 0.5 * spread / count[0]
+    noise[0] = 1e-6  # a gain over itself is none
+    return Measurement(gains, noise, float(difficulty.mean()), float(np.sqrt(spread / count[0])))
+
 
 OWN_SD = 0.05  # τ: what the features cannot say, in points of score
 UNKNOWN_SD = 0.08  # of a feature's weight that few earlier searches have met, or none

@@ -23,9 +23,10 @@ from toolwright.workflow.aflow.values import (
     plus,
     text,
 )
-from toolwright.workflow.meaning import snake
+from toolwright.workflow.canonical import snake
+from toolwright.workflow.graph import Node, Pieces, Ref, joined
 from toolwright.workflow.operators import CHOOSE, CONTAINS, JOIN, Operator, operator
-from toolwright.workflow.program import Node, Pieces, Ref, Workflow, joined
+from toolwright.workflow.program import Workflow
 
 MOST_NODES = 64
 IGNORED_ARGUMENTS = ("mode", "benchmark", "dataset", "question_id")

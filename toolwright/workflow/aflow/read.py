@@ -18,8 +18,9 @@ from toolwright.workflow.aflow.expressions import (
     shown,
 )
 from toolwright.workflow.aflow.values import Flag, Many, Value, text
+from toolwright.workflow.graph import Pieces, Ref
 from toolwright.workflow.operators import CHOOSE, TASK_FIELDS, is_known, operator
-from toolwright.workflow.program import Pieces, Ref, Workflow
+from toolwright.workflow.program import Workflow
 
 MOST_STEPS = 2000  # statements that are followed; a workflow that needs more is no workflow
 # What AFlow's own files import. Anything else has no business in a workflow.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from toolwright.workflow.program import Piece, Pieces, Ref, joined
+from toolwright.workflow.graph import Piece, Pieces, Ref, joined
 
 
 @dataclass(frozen=True)

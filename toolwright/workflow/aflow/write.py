@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 
 from toolwright.failures import UserError
-from toolwright.workflow.meaning import snake
+from toolwright.workflow.canonical import snake
+from toolwright.workflow.graph import ENTRY_POINT, Node, Pieces, Ref, Scope
 from toolwright.workflow.operators import CHOOSE, CONTAINS, FREE, JOIN, TASK
-from toolwright.workflow.program import ENTRY_POINT, Node, Pieces, Ref, Workflow
-from toolwright.workflow.scopes import Scope, scopes
+from toolwright.workflow.program import Workflow
 
 _COST = 'self.llm.get_usage_summary()["total_cost"]'
 _RESERVED = {"self", "problem", "entry_point", "operator", "prompt_custom", "sample", "str", "range", TASK}
@@ -56,7 +56,7 @@ def prompt_file(workflow: Workflow) -> str:
 class _Writer:
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
-        self.scopes = scopes(workflow)
+        self.scopes = workflow.scopes
 
     def body(self) -> Iterator[str]:
         last = self._last_choice()

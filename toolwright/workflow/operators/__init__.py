@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import re
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from toolwright.failures import UserError, nearest
 from toolwright.registry import Registry, load_object
+from toolwright.rewards.answers import tagged
+from toolwright.tools import TOOLS
+from toolwright.tools.call import ToolRequest
+from toolwright.tools.signature import Signature
 
 if TYPE_CHECKING:
-    from toolwright.workflow.run import Step
+    from toolwright.workflow.interpreter import Step
 
 # What flows along an edge: text; a yes or no; several texts, one for each sample.
 Kind = Literal["text", "flag", "texts"]
 # What an added node reads at a port before anybody has rewired it: the task's own fields, what the node
 # before it made (`previous`), both in one text, or the feedback of a review.
 Source = Literal["problem", "entry_point", "previous", "both", "feedback", "none"]
+
+
+Inputs = Mapping[str, Any]  # a text, a flag or a list of texts for each port
+Settings = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -49,13 +59,11 @@ class Operator:
     solves: ClassVar[bool] = True  # whether its main field may stand where a solution stood
     may_be_empty: ClassVar[bool] = False  # whether one wants to go on with what was there before
 
-    def calls(self, settings: Mapping[str, int]) -> int:
+    def calls(self, settings: Settings) -> int:
         """The most calls of the model that one run makes."""
         return 1
 
-    async def __call__(
-        self, step: Step, inputs: Mapping[str, Any], settings: Mapping[str, int]
-    ) -> dict[str, Any]:
+    async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         """A value for every field."""
         raise NotImplementedError
 
@@ -95,8 +103,6 @@ def is_known(name: str) -> bool:
 
 def _made(name: str) -> Operator:
     if name.startswith(_TOOL):
-        from toolwright.workflow.operators.tool import tool_operator
-
         return tool_operator(name.removeprefix(_TOOL))
     if ":" in name:
         made = load_object(name)
@@ -106,3 +112,68 @@ def _made(name: str) -> Operator:
     if name not in OPERATORS.names():
         raise UserError(f"unknown operator {name!r}; {nearest(name, OPERATORS.names())}")
     return OPERATORS.get(name).target()
+
+
+class ToolOperator(Operator):
+    """Makes no call of the model. What the tool says of a wrong argument is its result, as to a policy."""
+
+    fields = {"result": "text"}
+
+    def __init__(self, name: str, schema: Mapping[str, Any], *, needs: frozenset[str]) -> None:
+        required = set(schema["required"])
+        self._tool = name
+        # Of the instance, not of the class: each tool has other ports.
+        self.name = f"tool.{name}"  # type: ignore[misc]
+        self.ports = {  # type: ignore[misc]
+            key: Port(source="previous" if key in required else "none", required=key in required)
+            for key in schema["properties"]
+        }
+        self.needs = needs  # type: ignore[misc]
+
+    def calls(self, settings: Settings) -> int:
+        return 0
+
+    async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
+        arguments = {key: text for key, text in inputs.items() if text != ""}
+        return {"result": await step.call_tool(ToolRequest(self._tool, arguments))}
+
+
+def tool_operator(name: str) -> ToolOperator:
+    if name not in TOOLS.names():
+        raise UserError(f"unknown operator 'tool.{name}': no such tool; {nearest(name, TOOLS.names())}")
+    entry = TOOLS.get(name)
+    target: Any = entry.target
+    if isinstance(target, type):
+        if not hasattr(target, "__call__") or hasattr(target, "tools"):  # noqa: B004 - asked of the class
+            raise UserError(f"operator 'tool.{name}': it is a server of several tools, not one")
+        signature = Signature(name, types.MethodType(target.__call__, target), doc=target.__doc__)
+    else:
+        signature = Signature(name, target)
+    return ToolOperator(name, signature.schema, needs=frozenset(entry.needs & {"sandbox"}))
+
+
+_YES = re.compile(r"\b(true|yes|correct|pass(?:es|ed)?)\b", re.IGNORECASE)
+_NO = re.compile(r"\b(false|no|not|incorrect|wrong|fail(?:s|ed)?)\b", re.IGNORECASE)
+
+
+def field(text: str, tag: str) -> str | None:
+    """What the last `<tag>…</tag>` holds; an opened one that nobody closed reaches to the end."""
+    found = tagged(text, tag)
+    if found is None and (start := text.rfind(f"<{tag}>")) >= 0:
+        found = text[start + len(tag) + 2 :].strip()
+    return found
+
+
+def letter(text: str, tag: str, count: int) -> int | None:
+    """Which of `count` options A, B, C … was chosen."""
+    said = field(text, tag)
+    found = re.search(r"(?<![A-Za-z])([A-Za-z])(?![A-Za-z])", text[-40:] if said is None else said)
+    place = ord(found[1].upper()) - ord("A") if found else -1
+    return place if 0 <= place < count else None
+
+
+def verdict(text: str, tag: str) -> bool:
+    """A yes; whatever cannot be read is a no, so that a solution is looked at once more."""
+    said = field(text, tag)
+    said = text if said is None else said
+    return bool(_YES.search(said)) and not _NO.search(said)

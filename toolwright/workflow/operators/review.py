@@ -1,17 +1,16 @@
-"""Looks for mistakes in a solution and says what they are."""
+"""Operators that work on a solution: review it, revise it, or cut it down to the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolwright.workflow.operators import OPERATORS, Operator, Port
-from toolwright.workflow.replies import field, verdict
+from toolwright.workflow.operators import OPERATORS, Inputs, Operator, Port, Settings, field, verdict
 
 if TYPE_CHECKING:
-    from toolwright.workflow.run import Step
+    from toolwright.workflow.interpreter import Step
 
-ASK = """\
+
+REVIEW_PROMPT = """\
 Examine the solution to the problem below as a strict reader would: is each step right, and is the question
 that was asked answered?
 
@@ -33,12 +32,62 @@ class Review(Operator):
     fields = {"feedback": "text", "review_result": "flag"}
     solves = False
 
-    async def __call__(
-        self, step: Step, inputs: Mapping[str, Any], settings: Mapping[str, int]
-    ) -> dict[str, Any]:
-        reply = await step.ask(ASK.format(problem=inputs["problem"], solution=inputs["solution"]))
+    async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
+        reply = await step.ask(REVIEW_PROMPT.format(problem=inputs["problem"], solution=inputs["solution"]))
         feedback = field(reply, "feedback")
         return {
             "feedback": reply.strip() if feedback is None else feedback,
             "review_result": verdict(reply, "review_result"),
         }
+
+
+REVISE_PROMPT = """\
+Revise the solution to the problem below. A reviewer remarked on it; use what is right about the remarks.
+
+Problem:
+{problem}
+
+Solution:
+{solution}
+
+Remarks:
+{feedback}
+
+Put the whole revised solution between <solution> and </solution>.
+"""
+
+
+@OPERATORS.register("Revise")
+class Revise(Operator):
+    name = "Revise"
+    ports = {"problem": Port(source="problem"), "solution": Port(), "feedback": Port(source="feedback")}
+    fields = {"solution": "text"}
+
+    async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
+        reply = await step.ask(REVISE_PROMPT.format(**{key: inputs[key] for key in self.ports}))
+        solution = field(reply, "solution")
+        return {"solution": reply.strip() if solution is None else solution}
+
+
+FORMAT_PROMPT = """\
+Here is a problem and a solution to it. Take the final answer out of the solution, change nothing about it,
+and put it between <solution> and </solution>: the answer alone, in the form that the problem asks for.
+
+Problem:
+{problem}
+
+Solution:
+{solution}
+"""
+
+
+@OPERATORS.register("Format")
+class Format(Operator):
+    name = "Format"
+    ports = {"problem": Port(source="problem"), "solution": Port()}
+    fields = {"solution": "text"}
+
+    async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
+        reply = await step.ask(FORMAT_PROMPT.format(problem=inputs["problem"], solution=inputs["solution"]))
+        solution = field(reply, "solution")
+        return {"solution": reply.strip() if solution is None else solution}

@@ -1,49 +1,121 @@
-"""Where runs are made: a simulated model, or a real one on a data set. Data alone, until it is opened."""
+"""What runs a workflow on tasks: a simulated model, or a chat model on a data set, within a cost limit."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolwright.failures import UserError
 from toolwright.providers import ChatModel, close
-from toolwright.providers.budget import Budgeted
+from toolwright.providers.budget import Amount, Budgeted, Spending, SpendingBudget
 from toolwright.providers.settings import ChatSettings, Price
 from toolwright.trajectory import Task
 from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.datasets import load
 from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
-from toolwright.workflow.program import WorkflowLimits
-from toolwright.workflow.purse import Purse
-from toolwright.workflow.run import CodeRunner, WorkflowInterpreter, seed_of
+from toolwright.workflow.graph import WorkflowLimits
+from toolwright.workflow.interpreter import CodeRunner, WorkflowInterpreter, seed_of
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
 
 if TYPE_CHECKING:
     from toolwright.rewards import Scorer
 
 
-class Site(Protocol):
-    """Where runs are made: data alone, opened in the process that makes them."""
+@dataclass(frozen=True)
+class CostLimit:
+    """A cost limit in dollars: plain data, opened in the process that spends. `file` keeps what was spent
+    across restarts; `actor` keeps it for a cluster, where the file is out of reach."""
+
+    dollars: float
+    file: str
+    actor: Any = None
+
+    def open(self) -> Spending:
+        if self.actor is not None:
+            return _CostLimitClient(self.actor)
+        return SpendingBudget(dollars=self.dollars, file=Path(self.file))
+
+    def serve(self) -> CostLimit:
+        """The same limit for all workers of a Ray cluster: an actor on this node keeps the account."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        actor: Any = ray.remote(CostLimitActor)
+        actor = actor.options(num_cpus=0, max_restarts=-1, scheduling_strategy=here)
+        return replace(self, actor=actor.remote(self.dollars, self.file))
+
+
+class CostLimitActor:
+    """The actor that keeps a cost limit. A worker that died comes back under its name, and what it had
+    reserved counts as spent: nobody knows how far its calls had come."""
+
+    def __init__(self, dollars: float, file: str) -> None:
+        self.budget = SpendingBudget(dollars=dollars, file=Path(file))
+        self._life: dict[str, int] = {}
+        self._held: dict[str, dict[int, Amount]] = {}
+
+    async def join(self, worker: str, life: int) -> None:
+        if self._life.get(worker) == life:
+            return  # what it holds is under way
+        self._life[worker] = life
+        for number, most in self._held.pop(worker, {}).items():
+            self.budget.settle(number, most)
+
+    async def reserve(self, worker: str, life: int, most: Amount) -> int:
+        number = await self.budget.reserve(most)
+        if self._life.setdefault(worker, life) != life:  # it died while it waited
+            self.budget.settle(number, Amount())
+        else:
+            self._held.setdefault(worker, {})[number] = most
+        return number
+
+    async def settle(self, worker: str, number: int, used: Amount) -> None:
+        if self._held.get(worker, {}).pop(number, None) is not None:
+            self.budget.settle(number, used)
+
+
+class _CostLimitClient:
+    """A worker's client of the actor."""
+
+    def __init__(self, account: Any) -> None:
+        import ray
+
+        self.account = account
+        self.worker, self.life = ray.get_runtime_context().get_actor_id() or "driver", os.getpid()
+        self.joined = self.account.join.remote(self.worker, self.life)
+
+    async def reserve(self, most: Amount) -> int:
+        await self.joined  # calls of an actor that answers many at once may overtake each other
+        return int(await self.account.reserve.remote(self.worker, self.life, most))
+
+    def settle(self, number: int, used: Amount) -> None:
+        self.account.settle.remote(self.worker, number, used)
+
+
+class Executor(Protocol):
+    """A model and a data set to run workflows on: plain data, opened in the process that makes the runs."""
 
     @property
     def limits(self) -> WorkflowLimits: ...
 
     @property
     def parallel(self) -> int:
-        """Runs that a worker makes side by side."""
+        """Runs that a worker makes concurrently."""
         ...
 
     @property
     def setting(self) -> str:
-        """What a score depends on, in words."""
+        """The name of what a score depends on: data set, split and model."""
         ...
 
     @property
     def kind(self) -> str:
-        """Of problems: math, code or question."""
+        """The kind of problems: math, code or question."""
         ...
 
     @property
@@ -51,22 +123,22 @@ class Site(Protocol):
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """That edits may give to operators, by name."""
+        """Prompts that edits may use, by name."""
         ...
 
     @property
     def offers(self) -> Set[str] | None:
-        """What tasks bring for operators that need it; None: whatever that is."""
+        """What the tasks have of the operators' `needs`; None: everything."""
         ...
 
     def tasks(self) -> Sequence[Task]: ...
 
-    def open(self) -> Opened: ...
+    def open(self) -> OpenExecutor: ...
 
 
-class Opened:
-    """A site in the process that makes its runs: an evaluator for each repeat, over one chat, one scorer and
-    one place to run code. The same run made again in another repeat is another draw."""
+class OpenExecutor:
+    """An executor in the process that makes its runs: an evaluator for each repeat, over one chat model, one
+    scorer and one code runner. Another repeat of the same run is another sample."""
 
     def __init__(
         self, chat: ChatModel, scorer: Scorer, runner: CodeRunner, evaluator: Callable[[int], Evaluator]
@@ -81,34 +153,34 @@ class Opened:
         return self._made[repeat]
 
     async def close(self) -> None:
-        """All of it, also where one of them fails to."""
+        """Close all parts, even if one of them fails."""
         async with AsyncExitStack() as ending:
             ending.callback(self.scorer.close)
             ending.push_async_callback(close, self.chat)
             ending.push_async_callback(self.runner.close)
 
 
-def build(
+def build_executor(
     config: WorkflowConfig,
     name: str,
     *,
     held_out: bool = False,
     cache: str | None = None,
-    purse: Purse | None = None,
-) -> Site:
-    """The site of one of the configuration's data sets."""
+    cost_limit: CostLimit | None = None,
+) -> Executor:
+    """Build the executor of one of the configuration's data sets."""
     search, executor = config.search, config.executor
     if executor.name == "simulated":
         number = name.removeprefix("simulated").lstrip("-")
         if number and not number.isdigit():
             raise UserError(f"data={name}: write `simulated`, or `simulated-N` for world N")
-        return SimulatedSite(
+        return SimulatedExecutor(
             seed=int(number) if number else executor.seed,
             count=search.held_out if held_out else search.tasks,
             split="test" if held_out else "validation",
             latency_s=executor.latency_s,
             parallel=executor.parallel,
-            purse=purse,
+            cost_limit=cost_limit,
         )
     found = load(
         name,
@@ -118,7 +190,7 @@ def build(
         seed=config.run.seed,
     )
     chat = chat_settings("executor.chat", executor.chat)
-    return DataSite(
+    return ChatExecutor(
         name=name,
         chosen=tuple(found.test if held_out else found.validation),
         scorer=found.scorer,
@@ -129,12 +201,12 @@ def build(
         max_tokens=executor.max_tokens,
         cache=cache,
         parallel=executor.parallel,
-        purse=purse,
+        cost_limit=cost_limit,
     )
 
 
 def chat_settings(where: str, told: Mapping[str, Any]) -> ChatSettings:
-    """Checked with its key and its price: what is missing is said before anything is paid for."""
+    """Validate the settings of a chat model, its key and its price, before anything is paid for."""
     from toolwright.config.validate import validate
     from toolwright.providers import check
 
@@ -147,15 +219,15 @@ SIMULATED_OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "
 
 
 @dataclass(frozen=True)
-class SimulatedSite:
-    """One world of the simulator's family."""
+class SimulatedExecutor:
+    """A simulated model on its simulated tasks."""
 
     seed: int
     count: int
     split: str = "validation"
     latency_s: float = 0.0
     parallel: int = 16
-    purse: Purse | None = None  # what calls are paid from, where that is limited
+    cost_limit: CostLimit | None = None  # what calls are paid from, where that is limited
     limits: WorkflowLimits = field(default_factory=WorkflowLimits)
 
     @property
@@ -181,15 +253,15 @@ class SimulatedSite:
     def tasks(self) -> Sequence[Task]:
         return World.drawn(self.seed).tasks(self.count, split=self.split)
 
-    def open(self) -> Opened:
+    def open(self) -> OpenExecutor:
         from toolwright.config import schema
         from toolwright.rewards import Scorer
 
         world = World.drawn(self.seed)
         chat: ChatModel = SimulatedChat(world, latency_s=self.latency_s)
-        if self.purse is not None:
+        if self.cost_limit is not None:
             price = Price(input=world.price_in, output=world.price_out)
-            chat = Budgeted(chat, self.purse.open(), price=price)
+            chat = Budgeted(chat, self.cost_limit.open(), price=price)
         scorer, runner = Scorer(schema.Reward(workers=1), default="numeric"), SimulatedRunner()
 
         def evaluator(repeat: int) -> Evaluator:
@@ -198,7 +270,7 @@ class SimulatedSite:
             )
             return TaskEvaluator(own, scorer, parallel=self.parallel)
 
-        return Opened(chat, scorer, runner, evaluator)
+        return OpenExecutor(chat, scorer, runner, evaluator)
 
 
 MATH = ("Custom", "ScEnsemble", "Programmer", "Review", "Revise", "Format")
@@ -207,8 +279,8 @@ QUESTIONS = ("Custom", "AnswerGenerate", "ScEnsemble", "Revise", "Format")
 
 
 @dataclass(frozen=True)
-class DataSite:
-    """A data set and a chat model. `chat` is the model's settings, `cache` where its answers are kept."""
+class ChatExecutor:
+    """A chat model on a data set. `chat` is the model's settings as JSON, `cache` the reply file."""
 
     name: str
     chosen: tuple[Task, ...]
@@ -220,7 +292,7 @@ class DataSite:
     max_tokens: int
     cache: str | None = None
     parallel: int = 16
-    purse: Purse | None = None  # what calls are paid from, where that is limited
+    cost_limit: CostLimit | None = None  # what calls are paid from, where that is limited
     limits: WorkflowLimits = field(default_factory=WorkflowLimits)
 
     @property
@@ -249,15 +321,15 @@ class DataSite:
     def tasks(self) -> Sequence[Task]:
         return self.chosen
 
-    def open(self) -> Opened:
+    def open(self) -> OpenExecutor:
         from toolwright.config import schema
         from toolwright.providers import open_chat
         from toolwright.rewards import Scorer
-        from toolwright.workflow.code import CodeSandbox
+        from toolwright.workflow.interpreter import CodeSandbox
 
         chat = open_chat(
             ChatSettings.model_validate_json(self.chat),
-            budget=None if self.purse is None else self.purse.open(),
+            budget=None if self.cost_limit is None else self.cost_limit.open(),
             cache=None if self.cache is None else Path(self.cache),
         )
         scorer = Scorer(schema.Reward(), default=self.scorer)
@@ -274,4 +346,4 @@ class DataSite:
             )
             return TaskEvaluator(own, scorer, offers=self.offers, parallel=self.parallel)
 
-        return Opened(chat, scorer, runner, evaluator)
+        return OpenExecutor(chat, scorer, runner, evaluator)

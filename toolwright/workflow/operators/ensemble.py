@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolwright.workflow.operators import OPERATORS, Operator, Port
-from toolwright.workflow.replies import letter
+from toolwright.workflow.operators import OPERATORS, Inputs, Operator, Port, Settings, letter
 
 if TYPE_CHECKING:
-    from toolwright.workflow.run import Step
+    from toolwright.workflow.interpreter import Step
 
 ASK = """\
 Below is a question with several solutions to it. Compare them, and find the answer that most agree on.
@@ -31,9 +29,7 @@ class ScEnsemble(Operator):
     ports = {"solutions": Port("texts", "previous"), "problem": Port(source="problem")}
     fields = {"response": "text"}
 
-    async def __call__(
-        self, step: Step, inputs: Mapping[str, Any], settings: Mapping[str, int]
-    ) -> dict[str, Any]:
+    async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         solutions: list[str] = inputs["solutions"]
         if len(solutions) == 1:
             return {"response": solutions[0]}

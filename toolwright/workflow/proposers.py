@@ -1,21 +1,105 @@
-"""A chat model as proposer, as AFlow has it: shown a workflow and what was tried, asked for one change."""
+"""Proposers of edits: every legal edit alike, or a chat model that is shown what was tried."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from toolwright.failures import UserError
 from toolwright.providers import ChatModel
 from toolwright.workflow.aflow.read import read
-from toolwright.workflow.apply import applied
-from toolwright.workflow.edits import parse
+from toolwright.workflow.apply import applied, legal
+from toolwright.workflow.diagram import as_text
+from toolwright.workflow.edits import Accept, parse
+from toolwright.workflow.graph import WorkflowLimits
 from toolwright.workflow.pool import Contrast, Experience, ExperiencePool
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.propose import Editor
-from toolwright.workflow.state import WorkflowState
 from toolwright.workflow.tree import Proposal
+
+SHOWN_TRIED = 8  # edits that were tried from here, the telling ones
+
+
+@dataclass(frozen=True)
+class TriedEdit:
+    """An edit of this state, and what it gained."""
+
+    edit: str
+    gain: float
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class WorkflowState:
+    """A workflow in a search. What happened to it is told; who it is depends on its meaning alone."""
+
+    setting: str  # data set and executor
+    kind: str  # of problems: math, code, question, …
+    workflow: Workflow
+    score: float | None = None
+    start: float | None = None  # the score that the search began with
+    tried: Sequence[TriedEdit] = ()
+    left: float = 1.0  # part of the budget
+
+    @property
+    def anchor(self) -> str:
+        """Equal exactly where states are: steps from here are compared with each other."""
+        return f"{self.setting}/{self.workflow.fingerprint}"
+
+    @property
+    def operators(self) -> list[str]:
+        return self.workflow.operators
+
+    @property
+    def text(self) -> str:
+        """For the policy: what kind of problems, how well the start does on them, and the structure. Short,
+        because it is read for every edit; the words of prompts are their names."""
+        structure = as_text(self.workflow, literals=False).replace("\n", "; ")
+        level = "?" if self.start is None else str(min(9, int(10 * self.start)))
+        return f"{self.kind} {level}: {structure}"
+
+    @property
+    def report(self) -> str:
+        """For a model that reads: prompts, scores, what was tried from here and the budget as well."""
+        lines = [f"problems: {self.kind}", as_text(self.workflow)]
+        lines += [f"{name} = {text!r}" for name, text in sorted(self.workflow.prompts.items())]
+        if self.score is not None:
+            above = "" if self.start is None else f" ({100 * (self.score - self.start):+.1f} on the start)"
+            lines.append(f"score: {100 * self.score:.1f}{above}")
+        ranked = sorted(self.tried, key=lambda one: (bool(one.failure), -abs(one.gain)))[:SHOWN_TRIED]
+        lines += [f"tried: {one.edit} -> {one.failure or f'{100 * one.gain:+.1f}'}" for one in ranked]
+        lines.append(f"budget left: {100 * self.left:.0f} %")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Editor:
+    """What may be done to workflows of one data set."""
+
+    operators: Sequence[str]
+    prompts: Mapping[str, str] = field(default_factory=dict)  # that may be given to operators, by name
+    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
+    offers: Set[str] | None = None  # what the data set offers to operators that need it; None: all
+
+    def edits(self, workflow: Workflow) -> dict[str, Workflow]:
+        """Every legal edit but `accept`, as its words, with what it makes."""
+        found = legal(workflow, self.operators, prompts=self.prompts, limits=self.limits, offers=self.offers)
+        return {str(edit): made for edit, made in found.items() if not isinstance(edit, Accept)}
+
+
+class UniformProposer:
+    def __init__(self, editor: Editor) -> None:
+        self.editor = editor
+
+    async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
+        if again:
+            return []
+        return [Proposal(edit, made) for edit, made in self.editor.edits(state.workflow).items()]
+
+    def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
+        return {}
+
 
 ASK = """\
 A workflow answers problems by asking a language model in several steps. Improve it by one change.
@@ -42,7 +126,7 @@ CONTRASTS = 3
 TEMPERATURE, MOST_TOKENS = 1.0, 2048
 
 
-class Asking:
+class ChatProposer:
     """`proposals` answers at a time, each kept in the pool: a search that goes on does not ask again."""
 
     def __init__(
@@ -72,7 +156,7 @@ class Asking:
         )
 
     async def _asked(self, state: WorkflowState, prompt: str, number: int) -> str:
-        key = f"{state.workflow.meaning}/{number}"
+        key = f"{state.workflow.fingerprint}/{number}"
         known = self.pool.proposed(self.search, key) if self.pool is not None else None
         if known is not None:
             return known

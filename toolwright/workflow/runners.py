@@ -1,4 +1,4 @@
-"""Who makes the runs: this process, or workers of a Ray cluster. What is paid for is in the pool first."""
+"""Runners make a candidate's runs: in this process, or in workers of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.providers.budget import BudgetSpent
+from toolwright.workflow.executors import Executor
 from toolwright.workflow.pool import ExperiencePool, Payment
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.sites import Site
 from toolwright.workflow.tree import Run
 
-RETRIES, PAUSE_S = 2, 0.5  # of a run that the machines lost
-CHUNK = 8  # runs that a worker is given at once, and makes side by side
+RETRIES, PAUSE_S = 2, 0.5  # of a run that failed for reasons of infrastructure
+CHUNK = 8  # runs that a worker gets at once, and makes concurrently
 
 
-class Bench:
-    """Runs workflows in this process. What is in the pool is not paid for again."""
+class LocalRunner:
+    """Runs workflows in this process. A run that is in the pool is read, not paid for again."""
 
-    def __init__(self, site: Site, pool: ExperiencePool | None) -> None:
-        self.setting, self.pool = site.setting, pool
-        self.tasks = {task.id: task for task in site.tasks()}
-        self._opened = site.open()
-        self._places = asyncio.Semaphore(site.parallel)
+    def __init__(self, executor: Executor, pool: ExperiencePool | None) -> None:
+        self.setting, self.pool = executor.setting, pool
+        self.tasks = {task.id: task for task in executor.tasks()}
+        self._opened = executor.open()
+        self._places = asyncio.Semaphore(executor.parallel)
         self._unpaid: list[Payment] = []
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
-        paid = self.pool.paid(self.setting, workflow.meaning) if self.pool is not None else {}
+        paid = self.pool.paid(self.setting, workflow.fingerprint) if self.pool is not None else {}
         missing = [run for run in runs if run not in paid]
         made = await asyncio.gather(*(self._made(workflow, run) for run in missing))
         self._settle()
@@ -36,8 +36,8 @@ class Bench:
         return {**{run: paid[run] for run in runs if run in paid}, **new}
 
     async def _made(self, workflow: Workflow, run: Run) -> Payment | None:
-        """What the machines are to blame for is tried again, and says nothing about the workflow. None: there
-        was no money left for it."""
+        """Make one run. Infrastructure failures are retried: they say nothing about the workflow. None: the
+        cost limit left no money for it."""
         task, repeat = run
         for again in range(RETRIES + 1):
             async with self._places:
@@ -47,7 +47,7 @@ class Bench:
                     return None
             if found.counts:
                 own = (found.score, found.cost, found.calls, found.failure)
-                payment = Payment(self.setting, workflow.meaning, task, repeat, *own)
+                payment = Payment(self.setting, workflow.fingerprint, task, repeat, *own)
                 self._pay(payment)
                 return payment
             await asyncio.sleep(PAUSE_S * 2**again)
@@ -57,7 +57,7 @@ class Bench:
         )
 
     def _pay(self, payment: Payment) -> None:
-        """At once; what ends in the same moment is written together."""
+        """Write a run to the pool; runs that end in the same turn of the event loop are written together."""
         if self.pool is None:
             return
         self._unpaid.append(payment)
@@ -74,22 +74,24 @@ class Bench:
         await self._opened.close()
 
 
-class BenchWorker(Bench):
-    """A bench in a process of its own."""
+class RunnerWorker(LocalRunner):
+    """A runner in a Ray worker."""
 
     async def chunk(self, program: dict[str, Any], runs: Sequence[Run]) -> list[Payment]:
         return list((await self.run(Workflow.from_json(program), runs)).values())
 
 
-class RayBench:
-    """A bench over Ray: chunks of runs go to whoever is idle, a worker that dies is made again."""
+class RayRunner:
+    """Runs workflows in Ray workers: idle workers take chunks of runs; one that dies is restarted."""
 
-    def __init__(self, site: Site, pool: ExperiencePool, *, count: int, timeout_s: float = 3600.0) -> None:
+    def __init__(
+        self, executor: Executor, pool: ExperiencePool, *, count: int, timeout_s: float = 3600.0
+    ) -> None:
         import ray
 
         self.timeout_s = timeout_s
-        made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(BenchWorker)
-        self.actors: list[Any] = [made.remote(site, pool) for _ in range(count)]
+        made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(RunnerWorker)
+        self.actors: list[Any] = [made.remote(executor, pool) for _ in range(count)]
         self.idle: asyncio.Queue[Any] | None = None
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:

@@ -1,4 +1,4 @@
-"""When two workflows are the same: a form in which names, the order of nodes and dead ones have no part."""
+"""The canonical form of a workflow: equal for workflows that differ only in names, order or dead nodes."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from toolwright.workflow.graph import Graph, Node, Piece, Pieces, Ref, joined, refs_of, swapped
 from toolwright.workflow.operators import CHOOSE, TASK
-from toolwright.workflow.program import Node, Piece, Pieces, Ref, Workflow, joined, refs_of, swapped
 
+G = TypeVar("G", bound=Graph)
 _ROUNDS = 2  # of looking up and down the graph; workflows are far too small to need more
 
 
-def meaning(workflow: Workflow) -> str:
-    """A hash of the canonical form, prompts by their text."""
-    plain = workflow.simplified
+def fingerprint(plain: Graph) -> str:
+    """Hash the canonical form of a simplified workflow, prompts by their text."""
     numbers = {name: place for place, name in enumerate(_order(plain))}
-    told: list[Any] = [
-        _told(plain, plain.by_name[name], lambda ref: [numbers.get(ref.node, TASK), ref.field])
+    lists: list[Any] = [
+        _as_lists(plain, plain.by_name[name], lambda ref: [numbers.get(ref.node, TASK), ref.field])
         for name in numbers
     ]
-    told.append(
+    lists.append(
         [_piece(piece, lambda ref: [numbers.get(ref.node, TASK), ref.field]) for piece in plain.output]
     )
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:24]
+    return hashlib.sha256(json.dumps(lists).encode()).hexdigest()[:24]
 
 
-def canonical(workflow: Workflow) -> Workflow:
-    """Simplified, nodes in canonical order, each called after its operator."""
-    plain = workflow.simplified
+def canonical(plain: G) -> G:
+    """Put the nodes of a simplified workflow into canonical order, each named after its operator."""
     order = _order(plain)
     names: dict[str, str] = {}
     counts: Counter[str] = Counter()
@@ -39,13 +38,13 @@ def canonical(workflow: Workflow) -> Workflow:
         stem = snake(plain.by_name[name].operator)
         counts[stem] += 1
         names[name] = stem if counts[stem] == 1 else f"{stem}_{counts[stem]}"
-    renamed = renamed_nodes(plain, names)
+    renamed = rename_nodes(plain, names)
     nodes = tuple(_ports_sorted(renamed.by_name[names[name]], list(names.values())) for name in order)
     used = sorted({node.prompt for node in nodes} - {""})
-    return Workflow(nodes, renamed.output, {n: plain.prompts[n] for n in used if n in plain.prompts})
+    return type(plain)(nodes, renamed.output, {n: plain.prompts[n] for n in used if n in plain.prompts})
 
 
-def identities(workflow: Workflow) -> dict[str, tuple[str, int]]:
+def identities(workflow: Graph) -> dict[str, tuple[str, int]]:
     """For each live node what it computes, and how many samples of just that come before its own.
 
     The same step has the same identity in every workflow that takes it: so it draws the same samples, which
@@ -54,12 +53,12 @@ def identities(workflow: Workflow) -> dict[str, tuple[str, int]]:
     seen: dict[str, str] = {TASK: TASK}
     for node in workflow.live:
         repeats = {ref.node: workflow.by_name[ref.node].repeat for ref in node.refs if ref.node != TASK}
-        told = _told(
+        lists = _as_lists(
             workflow,
             replace(node, repeat=1),
             lambda ref: [seen[ref.node], ref.field, repeats.get(ref.node, 1)],  # noqa: B023 - called at once
         )
-        seen[node.name] = _hash(told)
+        seen[node.name] = _hash(lists)
     drawn: Counter[str] = Counter()
     found = {}
     for name in _order(workflow):
@@ -68,7 +67,7 @@ def identities(workflow: Workflow) -> dict[str, tuple[str, int]]:
     return found
 
 
-def simplified(workflow: Workflow) -> Workflow:
+def simplify(workflow: G) -> G:
     """Without dead nodes; a choice between equals made; samples drawn one by one as one repeated node."""
     workflow = _prompts_once(workflow.trimmed())
     while True:
@@ -78,7 +77,7 @@ def simplified(workflow: Workflow) -> Workflow:
         workflow = simpler
 
 
-def renamed_nodes(workflow: Workflow, names: dict[str, str]) -> Workflow:
+def rename_nodes(workflow: G, names: dict[str, str]) -> G:
     def new(ref: Ref) -> Ref:
         return Ref(names.get(ref.node, ref.node), ref.field)
 
@@ -87,7 +86,7 @@ def renamed_nodes(workflow: Workflow, names: dict[str, str]) -> Workflow:
     nodes = tuple(
         replace(node.reading(swap), name=names.get(node.name, node.name)) for node in workflow.nodes
     )
-    return Workflow(nodes, swapped(workflow.output, swap), workflow.prompts)
+    return type(workflow)(nodes, swapped(workflow.output, swap), workflow.prompts)
 
 
 def snake(name: str) -> str:
@@ -96,7 +95,7 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", last).lower()
 
 
-def _prompts_once(workflow: Workflow) -> Workflow:
+def _prompts_once(workflow: G) -> G:
     """Prompts of the same words under the first of their names, and those of no words under none."""
     first: dict[str, str] = {"": ""}
     for name in sorted(workflow.prompts):
@@ -113,10 +112,10 @@ def _prompts_once(workflow: Workflow) -> Workflow:
         nodes.append(replace(node, prompt=prompt, inputs=inputs))
     kept = set(first.values())
     prompts = {name: text for name, text in workflow.prompts.items() if name in kept and name}
-    return Workflow(tuple(nodes), joined(workflow.output), prompts)
+    return type(workflow)(tuple(nodes), joined(workflow.output), prompts)
 
 
-def _chosen(workflow: Workflow) -> Workflow:
+def _chosen(workflow: G) -> G:
     """`Choose` between two equal texts is that text."""
     swap: dict[Ref, Pieces] = {}
     listed = {
@@ -136,10 +135,10 @@ def _chosen(workflow: Workflow) -> Workflow:
     if not swap:
         return workflow
     nodes = tuple(node.reading(swap) for node in workflow.nodes)
-    return Workflow(nodes, joined(swapped(workflow.output, swap)), workflow.prompts)
+    return type(workflow)(nodes, joined(swapped(workflow.output, swap)), workflow.prompts)
 
 
-def _merged(workflow: Workflow) -> Workflow:
+def _merged(workflow: G) -> G:
     """Nodes that are alike, and are read by the same list and by nothing else, are samples of one."""
     readers: dict[str, list[tuple[str, str, str]]] = {}
     alone: set[str] = {ref.node for ref in refs_of(workflow.output)}
@@ -165,10 +164,10 @@ def _merged(workflow: Workflow) -> Workflow:
         return workflow
     swap: dict[Ref, Pieces] = {ref: () for node in workflow.nodes for ref in node.refs if ref.node in gone}
     kept = tuple(node.reading(swap) for name, node in nodes.items() if name not in gone)
-    return Workflow(kept, workflow.output, workflow.prompts)
+    return type(workflow)(kept, workflow.output, workflow.prompts)
 
 
-def _order(workflow: Workflow) -> list[str]:
+def _order(workflow: Graph) -> list[str]:
     """The nodes, each after what it reads; the same for graphs that differ in names alone."""
     several = any(
         len(pieces) > 1 and node.kind.ports[port].kind == "texts"
@@ -193,15 +192,15 @@ def _order(workflow: Workflow) -> list[str]:
     return order
 
 
-def _colours(workflow: Workflow) -> dict[str, str]:
+def _colours(workflow: Graph) -> dict[str, str]:
     """What each node looks like from its own place: by what it reads, and by who reads it."""
     colours: dict[str, str] = {}
     above: dict[str, str] = {}
     for _ in range(_ROUNDS):
         seen: dict[str, str] = {TASK: TASK}
         for node in workflow.live:
-            told = _told(workflow, node, lambda ref: [seen[ref.node], ref.field])  # noqa: B023 - called at once
-            seen[node.name] = _hash([told, above.get(node.name, "")])
+            lists = _as_lists(workflow, node, lambda ref: [seen[ref.node], ref.field])  # noqa: B023
+            seen[node.name] = _hash([lists, above.get(node.name, "")])
         colours = seen
         uses: dict[str, list[Any]] = {node.name: [] for node in workflow.live}
         for place, piece in enumerate(workflow.output):
@@ -218,7 +217,7 @@ def _colours(workflow: Workflow) -> dict[str, str]:
     return {name: _hash([colour, above.get(name, "")]) for name, colour in colours.items()}
 
 
-def _told(workflow: Workflow, node: Node, shown: Any) -> list[Any]:
+def _as_lists(workflow: Graph, node: Node, shown: Any) -> list[Any]:
     """A node as plain lists, its name left out."""
     kind = node.kind
     inputs: list[Any] = []
@@ -255,5 +254,5 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-def _hash(told: Any) -> str:
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
