@@ -17,7 +17,7 @@ Scope = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, order=True)
 class Ref:
-    """One field of what a node makes; `task.problem` is the task's own."""
+    """A reference to a field of a node's result, or of the task: `task.problem`."""
 
     node: str
     field: str
@@ -42,13 +42,13 @@ Pieces = tuple[Piece, ...]  # at a port for text: joined; at a port for texts: i
 
 @dataclass(frozen=True)
 class Node:
-    """One step. What it holds is never written to: an edit makes another."""
+    """One step. Nodes are immutable: an edit makes another."""
 
     name: str
     operator: str
     inputs: Mapping[str, Pieces] = field(default_factory=dict)
     prompt: str = ""  # the name of one of the workflow's prompts, where the operator takes one
-    repeat: int = 1  # how many samples are drawn; with more than one, every field is several texts
+    repeat: int = 1  # samples to draw; with more than one, every field is several texts
     settings: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -66,18 +66,18 @@ class Node:
 
     @property
     def calls(self) -> int:
-        """The most calls of the model that it makes for one task."""
+        """The most model calls of the node for one task."""
         return self.repeat * self.kind.calls(self.settings)
 
     def reading(self, swap: Mapping[Ref, Pieces]) -> Node:
-        """The same node with some of what it reads replaced."""
+        """The same node with some references replaced."""
         inputs = {port: swapped(pieces, swap) for port, pieces in self.inputs.items()}
         return self if inputs == self.inputs else replace(self, inputs=inputs)
 
 
 @dataclass(frozen=True)
 class WorkflowLimits:
-    """What a workflow may take for one task: the first four are looked at before any call is made."""
+    """Limits of a workflow on one task. The first four are checked before any call."""
 
     calls: int = 20  # of the model, in the worst case
     depth: int = 12  # nodes in a row
@@ -106,7 +106,7 @@ class Graph:
 
     @cached_property
     def live(self) -> tuple[Node, ...]:
-        """The nodes that the output may ask for, each after all that it reads."""
+        """The nodes that the output may need, each after those that it reads."""
         order: list[Node] = []
         done: set[str] = set()
         on_the_way: set[str] = set()
@@ -140,7 +140,8 @@ class Graph:
 
     @cached_property
     def scopes(self) -> dict[str, Scope]:
-        """Each live node's scope: the longest path of choices that all who read it have in common."""
+        """Each live node's scope: the longest path of choices that all its readers share. It bounds the
+        calls, and says where Python's `if` would stand."""
         found: dict[str, Scope] = {}
 
         def used(ref: Ref, scope: Scope) -> None:
@@ -159,7 +160,7 @@ class Graph:
 
     @cached_property
     def calls(self) -> int:
-        """Σ over a scope's nodes; of a choice's two branches the dearer one."""
+        """The most model calls for one task: the sum over nodes; of two branches the more expensive one."""
         found = self.scopes
         inside: dict[Scope, int] = {}
         for node in reversed(self.live):
@@ -173,7 +174,7 @@ class Graph:
 
     @cached_property
     def depth(self) -> int:
-        """The most nodes in a row; those that ask nobody take no time and do not count."""
+        """The most nodes in a row. Nodes without a model call do not count."""
         deep: dict[str, int] = {TASK: 0}
         for node in self.live:
             above = max((deep.get(ref.node, 0) for ref in node.refs), default=0)
@@ -182,7 +183,7 @@ class Graph:
 
     @property
     def operators(self) -> list[str]:
-        """Those in use, each as often as it is."""
+        """The operators of the live nodes, with repetitions."""
         return sorted(node.operator for node in self.live)
 
     def free_name(self, stem: str) -> str:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Who is to blame where there is a failure: the workflow itself, which is then worth 0; or the machines, the
-# provider, the scorer, and then the outcome says nothing about the workflow.
+# The cause of a failure: the workflow itself, which then scores 0; or the infrastructure (machine, provider,
+# scorer), and then the outcome says nothing about the workflow.
 Blame = Literal["", "workflow", "infrastructure"]
 
 
@@ -39,7 +39,7 @@ class LimitReached(Exception):
 
 @dataclass(frozen=True)
 class CodeRun:
-    """How a program went in the sandbox; `trouble` is what one tells the model about it."""
+    """The result of a program in the sandbox; `trouble` is the error as the model sees it."""
 
     ok: bool
     stdout: str = ""
@@ -47,7 +47,7 @@ class CodeRun:
 
 
 class CodeRunner(Protocol):
-    """Where generated code runs: never in this process."""
+    """Runs generated code, never in this process."""
 
     async def run(self, code: str) -> CodeRun: ...
 
@@ -56,7 +56,7 @@ class CodeRunner(Protocol):
 
 @dataclass(frozen=True)
 class ModelCall:
-    """One call of the model, as it was."""
+    """The record of one model call."""
 
     node: str
     sample: int
@@ -70,7 +70,7 @@ class ModelCall:
 
 @dataclass
 class Trace:
-    """All that happened on one task."""
+    """The record of a workflow on one task."""
 
     task_id: str
     answer: str | None = None
@@ -85,7 +85,7 @@ class Trace:
 
 @dataclass
 class WorkflowAllowance:
-    """What a workflow may use for all its tasks together; shared by those that run side by side."""
+    """What a workflow may use for all its tasks together, shared by concurrent runs."""
 
     calls: int | None = None
     tokens: int | None = None
@@ -98,13 +98,13 @@ class WorkflowAllowance:
 
     @property
     def lacking(self) -> str:
-        """What there is nothing left of."""
+        """The resource that is used up; "" if none."""
         left = {"calls": self.calls, "tokens": self.tokens, "money": self.money}
         return next((name for name, amount in left.items() if amount is not None and amount <= 0), "")
 
 
 class WorkflowInterpreter:
-    """Runs workflows on tasks. Holds what they all use, and nothing of any one of them."""
+    """Runs workflows on tasks. It holds what all runs share, and no state of a single run."""
 
     def __init__(
         self,
@@ -120,11 +120,11 @@ class WorkflowInterpreter:
         self.chat, self.runner, self.tools = chat, runner, tools
         self.limits = limits or WorkflowLimits()
         self.seed, self.temperature, self.max_tokens = seed, temperature, max_tokens
-        # A model that answers at once gains nothing from being asked side by side.
+        # A model that answers at once gains nothing from concurrent calls.
         self.side_by_side = bool(getattr(chat, "waits", True))
 
     async def run(self, workflow: Workflow, task: Task, allowance: WorkflowAllowance | None = None) -> Trace:
-        """What came of it, failures included. Raises what is the user's to mend, or the budget's end."""
+        """Run a workflow on a task; failures are part of the trace. Raises a UserError or BudgetSpent."""
         attempt = _Attempt(self, workflow, task, allowance)
         trace, started = attempt.trace, time.perf_counter()
         try:
@@ -173,7 +173,7 @@ class _Attempt:
         return "".join(self._text(piece) if isinstance(piece, Ref) else piece for piece in pieces)
 
     async def end(self) -> None:
-        """Whatever still runs of an attempt that failed is not wanted any more."""
+        """Cancel what still runs, and end the attempt's tools."""
         running = [task for task in self._running.values() if not task.done()]
         for task in running:
             task.cancel()
@@ -239,7 +239,7 @@ class _Attempt:
     def _input(self, node: Node, port: str) -> Any:
         pieces = node.inputs.get(port, ())
         if node.kind.ports[port].kind == "texts":
-            # In the canonical order: a model may prefer what it reads first, and the order means nothing.
+            # In canonical order: models prefer what they read first, and the order has no meaning.
             rank = {name: place for place, name in enumerate(self.workflow.identities)}
             values: list[str] = []
             for piece in sorted(pieces, key=lambda p: rank.get(p.node, -1) if isinstance(p, Ref) else -1):
@@ -292,7 +292,7 @@ class _Attempt:
 
 
 class Step:
-    """What an operator is given beside its inputs: the task, and the ways to the model, code and tools."""
+    """An operator's access to the task, the model, the sandbox and the tools."""
 
     def __init__(self, attempt: _Attempt, node: Node, sample: int) -> None:
         self._attempt, self.node, self.sample = attempt, node, sample
@@ -326,18 +326,18 @@ class Step:
 
 
 def problem_of(task: Task) -> str:
-    """What is asked, as one text."""
+    """The problem of a task as one text."""
     return "\n\n".join(str(message.get("content") or "") for message in task.prompt)
 
 
 def seed_of(*names: object) -> int:
-    """A number that follows from names alone, whatever was drawn before."""
+    """A seed that is a hash of names, whatever was drawn before."""
     told = "\x1f".join(map(str, names)).encode()
     return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest()) >> 1
 
 
 async def _all(running: Iterable[Coroutine[Any, Any, None] | asyncio.Future[None]]) -> None:
-    """Waits for all; the first failure is raised at once. One alone is simply awaited."""
+    """Wait for all; the first failure is raised at once."""
     waited = list(running)
     if len(waited) == 1:
         await asyncio.shield(waited[0])

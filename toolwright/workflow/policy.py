@@ -43,7 +43,7 @@ from toolwright.workflow.program import Workflow
 from toolwright.workflow.proposers import Editor, WorkflowState
 from toolwright.workflow.tree import Proposal
 
-FLOOR = 0.1  # of the prior that is uniform: no policy is sure enough to forbid an edit
+FLOOR = 0.1  # the uniform part of the prior: no edit gets a prior of 0
 MOST_LESSON = 64  # edits in one lesson, the latest
 
 
@@ -58,9 +58,8 @@ def configured(folder: Path, words: Sequence[str] = (), *, seed: int = 0) -> sch
 
 
 class EditPolicy:
-    """`every`: how many edits are tried between two lessons; 0: it is asked and never taught. `relative`: its
-    prior is what it has learned since it began, for one that began with random weights and would else prefer
-    whatever is short."""
+    """A policy as proposer. It is updated after every `every` edits; 0: never. With `relative` the prior is
+    what it has learned since the start: random weights would prefer short edits."""
 
     def __init__(
         self, config: schema.Config, editor: Editor, *, every: int = 8, relative: bool = False
@@ -81,7 +80,7 @@ class EditPolicy:
         return offered(edits, self.chances(state.text, list(edits))) if edits else []
 
     def chances(self, text: str, edits: Sequence[str]) -> np.ndarray:
-        """How likely the policy is to write each of them, given that it writes one of them."""
+        """The policy's probability of each edit, given that it writes one of them."""
         tried = [self._trajectory(text, edit, number=i) for i, edit in enumerate(edits)]
         batch = Batch.pack(tried)
         log_probs = self.learner.policy.statistics(batch)["log_prob"].double()
@@ -101,7 +100,7 @@ class EditPolicy:
         return self.lesson(list(self._tried.values())[-MOST_LESSON:])
 
     def lesson(self, experiences: Sequence[Experience]) -> dict[str, float]:
-        """One step of the ordinary learner. Where no state saw two edits and none differ, there is none."""
+        """Make one update with the ordinary learner; none if all gains are equal."""
         gains = {round(one.gain, 6) for one in experiences}
         if len(gains) < 2:
             return {}
@@ -119,7 +118,7 @@ class EditPolicy:
     def _trajectory(
         self, text: str, edit: str, *, number: int, experience: Experience | None = None
     ) -> Trajectory:
-        """As the environment loop would have left it: the state said, one edit answered."""
+        """The trajectory of one turn: the state as prompt, the edit as the policy's answer."""
         opened = self.tokenizer.opening(messages(text))
         written = [*self.tokenizer.encode_inside(edit), self.tokenizer.end]
         group, anchor, gain = "asked", None, 0.0
@@ -133,13 +132,13 @@ class EditPolicy:
 
 
 def offered(edits: Mapping[str, Workflow], chances: Iterable[float]) -> list[Proposal]:
-    """Every edit with its prior: how likely it is beside one of a uniform choice."""
+    """Turn probabilities into priors relative to a uniform choice."""
     priors = [(1 - FLOOR) * len(edits) * float(chance) + FLOOR for chance in chances]
     return [Proposal(edit, made, prior) for (edit, made), prior in zip(edits.items(), priors, strict=True)]
 
 
 def messages(text: str) -> list[dict[str, Any]]:
-    """What the policy is told: no instructions, the state. The same as a task of the trainer's."""
+    """The policy's prompt: the state without instructions, as in the trainer's `workflow` task."""
     return [{"role": "system", "content": ""}, {"role": "user", "content": text}]
 
 
@@ -149,8 +148,8 @@ Drawn = tuple[str, float]  # an edit, and the log-probability of writing it
 
 
 class ServedPolicy:
-    """Draws `samples` edits of a state. One that was drawn has its own probability; the others share what
-    is left of the legal ones'. Draws are kept in the pool: a search that goes on has the same."""
+    """A served policy as proposer. It draws `samples` edits of a state. A drawn edit has its own probability;
+    the other legal edits share the rest. Draws are kept in the pool, so a resumed search has the same."""
 
     def __init__(
         self,
@@ -190,7 +189,7 @@ class ServedPolicy:
             max_tokens=MOST_TOKENS,
             seed=seed_of(self.policy.config.run.seed, key),
         )
-        # Rounded: the last digits of a sum are no reason to try another edit.
+        # Rounded, so that the last digits of a sum do not change the search.
         drawn = said.text, round(-math.inf if said.log_prob is None else said.log_prob, 4)
         if self.pool is not None:
             self.pool.propose(self.search, key, json.dumps(drawn), cost=0.0)
@@ -198,8 +197,8 @@ class ServedPolicy:
 
 
 def chances(edits: Sequence[str], drawn: Sequence[Drawn]) -> list[float]:
-    """How likely each edit is, given that it is one of them. How much of all that the policy writes that is,
-    the draws tell."""
+    """The probability of each edit, given that the policy writes a legal one. The draws estimate how often it
+    does."""
     legal = set(edits)
     known = {edit: math.exp(log_prob) for edit, log_prob in drawn if edit in legal}
     share = sum(edit in legal for edit, _ in drawn) / max(1, len(drawn))
@@ -214,7 +213,7 @@ def chances(edits: Sequence[str], drawn: Sequence[Drawn]) -> list[float]:
 async def serve_policy(
     policy: EditPolicy, *, pool: ExperiencePool | None, search: str, samples: int
 ) -> AsyncIterator[ServedPolicy]:
-    """On a free port of this machine, until the search is over."""
+    """Serve the policy on a free loopback port until the block ends."""
     config = schema.EngineConfig(slots=max(1, samples))
     decoder, tokenizer = policy.learner.policy.decoder, policy.tokenizer
     engine = InThread(

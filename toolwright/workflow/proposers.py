@@ -18,12 +18,12 @@ from toolwright.workflow.pool import Contrast, Experience, ExperiencePool
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.tree import Proposal
 
-SHOWN_TRIED = 8  # edits that were tried from here, the telling ones
+SHOWN_TRIED = 8  # tried edits in the report, those with the largest effect
 
 
 @dataclass(frozen=True)
 class TriedEdit:
-    """An edit of this state, and what it gained."""
+    """An edit tried from this state, and its gain."""
 
     edit: str
     gain: float
@@ -32,7 +32,7 @@ class TriedEdit:
 
 @dataclass(frozen=True)
 class WorkflowState:
-    """A workflow in a search. What happened to it is told; who it is depends on its meaning alone."""
+    """A workflow in a search, with what is known of it. Its identity is the fingerprint alone."""
 
     setting: str  # data set and executor
     kind: str  # of problems: math, code, question, …
@@ -44,7 +44,7 @@ class WorkflowState:
 
     @property
     def anchor(self) -> str:
-        """Equal exactly where states are: steps from here are compared with each other."""
+        """The state's identity: steps with the same anchor are compared with each other."""
         return f"{self.setting}/{self.workflow.fingerprint}"
 
     @property
@@ -53,15 +53,15 @@ class WorkflowState:
 
     @property
     def text(self) -> str:
-        """For the policy: what kind of problems, how well the start does on them, and the structure. Short,
-        because it is read for every edit; the words of prompts are their names."""
+        """The state for the policy: the kind of problems, the start's score, and the structure. It is short
+        because the policy reads it for every edit; prompts appear by name."""
         structure = as_text(self.workflow, literals=False).replace("\n", "; ")
         level = "?" if self.start is None else str(min(9, int(10 * self.start)))
         return f"{self.kind} {level}: {structure}"
 
     @property
     def report(self) -> str:
-        """For a model that reads: prompts, scores, what was tried from here and the budget as well."""
+        """The state for a chat model: also prompts, scores, the edits tried and the budget."""
         lines = [f"problems: {self.kind}", as_text(self.workflow)]
         lines += [f"{name} = {text!r}" for name, text in sorted(self.workflow.prompts.items())]
         if self.score is not None:
@@ -75,7 +75,7 @@ class WorkflowState:
 
 @dataclass(frozen=True)
 class Editor:
-    """What may be done to workflows of one data set."""
+    """The edits that are allowed for workflows of one data set."""
 
     operators: Sequence[str]
     prompts: Mapping[str, str] = field(default_factory=dict)  # that may be given to operators, by name
@@ -83,7 +83,7 @@ class Editor:
     offers: Set[str] | None = None  # what the data set offers to operators that need it; None: all
 
     def edits(self, workflow: Workflow) -> dict[str, Workflow]:
-        """Every legal edit but `accept`, as its words, with what it makes."""
+        """Every legal edit except `accept`, as text, with the workflow it leads to."""
         found = legal(workflow, self.operators, prompts=self.prompts, limits=self.limits, offers=self.offers)
         return {str(edit): made for edit, made in found.items() if not isinstance(edit, Accept)}
 
@@ -127,7 +127,7 @@ TEMPERATURE, MOST_TOKENS = 1.0, 2048
 
 
 class ChatProposer:
-    """`proposals` answers at a time, each kept in the pool: a search that goes on does not ask again."""
+    """A chat model as proposer, as in AFlow. The pool keeps replies: a resumed search does not pay again."""
 
     def __init__(
         self, chat: ChatModel, editor: Editor, pool: ExperiencePool | None, *, search: str, proposals: int = 3
@@ -171,7 +171,7 @@ class ChatProposer:
         return said.text
 
     def understood(self, workflow: Workflow, reply: str) -> Proposal:
-        """What cannot be understood is a proposal all the same: refused, recorded, and never run."""
+        """Parse a reply. What cannot be parsed is a refused proposal: recorded, and never run."""
         edit = _between(reply, "edit")
         try:
             if edit is not None:
@@ -183,7 +183,7 @@ class ChatProposer:
             return Proposal((_between(reply, "modification") or "rewritten")[:200], made)
         except UserError as error:
             named = (edit or reply).strip()[:200]
-            # A workflow of its own meaning, which nothing can run: the failure says why.
+            # A stand-in with a fingerprint of its own, which never runs: the failure says why.
             stand_in = Workflow((), (named,))
             return Proposal(named, stand_in, failure=str(error))
 

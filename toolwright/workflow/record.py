@@ -20,12 +20,12 @@ FOLDER = "searches"
 
 @dataclass(frozen=True)
 class CandidateRow:
-    """One candidate, as it was known when the file was written."""
+    """One candidate at the time of writing."""
 
     number: int
     parent: int | None
     edit: str
-    score: float  # as believed
+    score: float  # estimated
     sd: float
     mean: float  # of its runs, as they are
     runs: int
@@ -42,7 +42,7 @@ class CandidateRow:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The search after a round."""
+    """The state of the search after a round."""
 
     runs: int
     cost: float
@@ -109,7 +109,7 @@ class Record:
         return [row for row in self.rows if row.parent == number]
 
     def save(self, path: Path) -> None:
-        """Whole or not at all."""
+        """Write the file atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(self), ensure_ascii=False), encoding="utf-8")
@@ -127,7 +127,7 @@ class Record:
 
 
 def records(run: Path) -> dict[str, Record]:
-    """The searches of a run folder, by data set."""
+    """Load the searches of a run folder, by data set."""
     return {path.stem: Record.load(path) for path in sorted((run / FOLDER).glob("*.json"))}
 
 
@@ -135,7 +135,7 @@ MOST_CHILDREN = 4  # of a candidate, without --full: the best
 
 
 def summary(name: str, record: Record) -> str:
-    """What one wants to know first."""
+    """A summary of the search."""
     start, best = record.start, record.winner
     runs = sum(row.runs for row in record.rows)
     lines = [
@@ -155,7 +155,7 @@ def summary(name: str, record: Record) -> str:
 
 
 def tree(record: Record, *, full: bool) -> Iterator[str]:
-    """A line a candidate, below its parent; those on the way to the best are marked."""
+    """One line a candidate, below its parent; those on the path to the best are marked."""
     way = {row.number for row in record.path}
 
     def below(row: CandidateRow, indent: str, last: bool) -> Iterator[str]:
@@ -181,7 +181,7 @@ def path(record: Record) -> Iterator[str]:
 
 
 def curve(record: Record) -> Iterator[str]:
-    """Cost against score: whenever there was a new best."""
+    """Cost against score, at every new best."""
     yield f"  {'runs':>6} {'cost':>9} {'best':>7}"
     before = None
     for point in record.curve:
@@ -192,7 +192,7 @@ def curve(record: Record) -> Iterator[str]:
 
 
 def code(record: Record) -> str:
-    """AFlow's form of the best."""
+    """The best workflow in AFlow's form."""
     graph, prompt = write(record.winner.workflow)
     return f"# graph.py\n{graph}\n# prompt.py\n{prompt}"
 

@@ -24,24 +24,24 @@ def mixed(scores: Sequence[float], *, alpha: float, mix: float) -> np.ndarray:
 
 
 class Selection(Protocol):
-    """Decides rounds from what is committed, and from nothing else: no clock, no number of workers."""
+    """Decides each round from what is committed alone: no clock, no number of workers."""
 
     width: int
 
     def look(self, tree: Tree) -> None:
-        """What is committed has changed."""
+        """Update the estimates after a commit."""
         ...
 
     def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
-        """Whom to take a new candidate from; None: nobody has anything left to try."""
+        """Select the candidate to expand; None: no candidate has an untried edit."""
         ...
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
-        """Which of its options."""
+        """Select one of its options."""
         ...
 
     def races(self, tree: Tree, left: int, total: int) -> tuple[list[Job], bool]:
-        """Further runs of candidates that are there, and whether new ones may be taken up beside them."""
+        """Further runs of existing candidates, and whether new ones may be taken up in this round."""
         ...
 
     def first_runs(self, candidate: Candidate) -> tuple[Run, ...]: ...
@@ -51,12 +51,12 @@ class Selection(Protocol):
     def converged(self, tree: Tree) -> bool: ...
 
     def score(self, candidate: Candidate) -> tuple[float, float]:
-        """What is believed of its score: mean and standard deviation."""
+        """The estimated score: mean and standard deviation."""
         ...
 
 
 class AflowSelection:
-    """One candidate a round, on every task, `repeats` times; the best is who scored highest."""
+    """AFlow's selection: one candidate a round, on every task, `repeats` times; the highest mean wins."""
 
     width = 1
 
@@ -107,13 +107,13 @@ CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay
 
 @dataclass
 class _Seen:
-    """A candidate's place in the value's fit."""
+    """What the selection knows of a candidate."""
 
     row: np.ndarray
-    mean: float = 0.0  # gain over the start, as believed
+    mean: float = 0.0  # estimated gain over the start
     sd: float = 0.0
     reach: float = 0.0  # the highest such gain in its subtree
-    rows: dict[str, np.ndarray] = field(default_factory=dict)  # features of its options, by meaning
+    rows: dict[str, np.ndarray] = field(default_factory=dict)  # features of its options, by fingerprint
 
 
 class GuidedSelection:
@@ -121,8 +121,8 @@ class GuidedSelection:
 
     Q(s, a) + c · P(a | s)^p · √N(s) / (1 + N(s, a))
 
-    Q is the highest gain believed of what lies below a child; of an untried edit, what its workflow's
-    features say. P is the proposer's, relative to a uniform one."""
+    Q is the highest estimated gain in a child's subtree; for an untried edit, the value's estimate from its
+    workflow's features. P is the proposer's prior, relative to a uniform one."""
 
     def __init__(self, settings: Guided, order: Sequence[Run], tasks: int, prior: Prior | None) -> None:
         self.settings, self.order, self.tasks, self.learned = settings, order, tasks, prior
@@ -154,7 +154,7 @@ class GuidedSelection:
             mine.reach = max([own, *below])
 
     def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
-        """Down from the start, until somebody is to have another child."""
+        """Descend from the start to the candidate that gets another child."""
         blocked: set[int] = set()
         while tree.start.number not in blocked:
             node = tree.start
@@ -165,7 +165,7 @@ class GuidedSelection:
                     return node
                 if best_child is None:
                     if tree.fresh(node) or not node.exhausted:
-                        return node  # nobody below has anything left: widening has to wait no longer
+                        return node  # the subtree is exhausted: widen early
                     blocked.add(node.number)
                     break
                 node = tree[best_child[1]]
@@ -190,7 +190,7 @@ class GuidedSelection:
         return (max(found)[0], -max(found)[1]) if found else None
 
     def _edge(self, tree: Tree, node: Candidate) -> float:
-        """What the best untried edit promises; a proposer that was not asked yet may always be."""
+        """The score of the best untried edit; infinite if the proposer was not called yet."""
         options = tree.fresh(node)
         return float(self._promise(node, options).max()) if options else math.inf
 
@@ -204,7 +204,7 @@ class GuidedSelection:
         else:
             mean, sd = self.belief.untried(rows)
         if not self.settings.value:
-            # Nothing is known of an edit but where it starts from.
+            # Without a value, an edit is as good as the candidate it starts from.
             mean = np.full(len(options), self.seen[node.number].mean)
         priors = np.array([o.prior for o in options]) ** self.settings.prior
         return mean + self.settings.optimism * sd + self._scale(node) * priors
@@ -229,7 +229,7 @@ class GuidedSelection:
         return next_runs(candidate, self.order, first)
 
     def races(self, tree: Tree, left: int, total: int) -> tuple[list[Job], bool]:
-        """Those who may still be the best run on, up to half a round; in the finals they have all of it."""
+        """Candidates that may still be the best run on, in half of a round; in the finals, in all of it."""
         if not self.settings.racing or self.belief is None:
             return [], True
         finals = left <= self.settings.finals * total
@@ -241,7 +241,7 @@ class GuidedSelection:
         if finals:
             alive.sort(key=lambda c: (c is not leader, -reach[c.number], c.number))
             jobs = [Job(c.number, self._more(c)) for c in alive[: self.width]]
-            # Where nobody is left to race against, what is left of the budget goes into new candidates.
+            # If only the leader is left, the rest of the budget goes into new candidates.
             return ([], True) if all(c is leader for c in alive) else (jobs, False)
         alive.sort(key=lambda c: (-reach[c.number], c.number))
         return [Job(c.number, self._more(c)) for c in alive[: self.width // 2] if c.number], True
@@ -280,7 +280,7 @@ class GuidedSelection:
 
 
 def _features(made: Candidate | Proposal) -> dict[str, float]:
-    """None of what cannot run."""
+    """The features of a workflow; none if it cannot run."""
     try:
         return {} if made.failure else features(made.workflow)
     except UserError:

@@ -18,11 +18,11 @@ from toolwright.workflow.operators import TASK
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow
 
-FEATURES = 256  # columns; names beyond it are not told apart from one another
+FEATURES = 256  # columns; further names share them
 
 
 def features(workflow: Workflow) -> dict[str, float]:
-    """What a workflow is made of: its operators, who reads whom, which prompts, how wide, how deep."""
+    """The features of a workflow: its operators, edges, prompts, width and depth."""
     found: dict[str, float] = {}
     for node in workflow.live:
         name = node.operator
@@ -45,7 +45,7 @@ def features(workflow: Workflow) -> dict[str, float]:
 
 @dataclass
 class Columns:
-    """Which column a feature has; given on first sight."""
+    """The column of each feature, assigned at its first use."""
 
     index: dict[str, int] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ TASK_WEIGHT = 0.5  # runs that the prior of a task's difficulty counts for
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the runs say: gains over the first workflow, their variances, and the first one's own score."""
+    """Measured gains over the first workflow, their variances, and the first workflow's score."""
 
     gains: np.ndarray
     noise: np.ndarray
@@ -71,8 +71,8 @@ class Measurement:
 
 
 def measure(runs: Sequence[Iterable[tuple[str, float]]]) -> Measurement:
-    """Scores by task, a row a workflow; the first has run. Tasks differ in difficulty: every workflow is
-    measured against what others scored on the very tasks that it ran on, so that few tell more.
+    """Estimate gains from scores by task, one row a workflow; the first row is the start. Tasks differ in
+    difficulty, so each workflow is compared with the others on the tasks that it ran on.
 
     score = task + gain"""
     row, task, score = [], [], []
@@ -92,10 +92,10 @@ def measure(runs: Sequence[Iterable[tuple[str, float]]]) -> Measurement:
         gains = np.bincount(of, got - difficulty[on], minlength=len(runs)) / np.maximum(count, 1)
         gains = np.where(count > 0, gains - gains[0], 0.0)
     residual = got - difficulty[on] - gains[of]
-    # As if a few more runs of the usual spread had been seen: a handful of equal scores is no certainty.
+    # A prior of 8 runs with the usual spread: a handful of equal scores is no certainty.
     spread = (residual @ residual + 8 * RUN_SD**2) / (max(1, len(got) - len(runs)) + 8)
     noise = spread / np.maximum(count, 1e-3) + 0.5 * spread / count[0]
-    noise[0] = 1e-6  # a gain over itself is none
+    noise[0] = 1e-6  # the start's gain over itself is 0
     return Measurement(gains, noise, float(difficulty.mean()), float(np.sqrt(spread / count[0])))
 
 
@@ -115,8 +115,8 @@ class Prior:
 
     @classmethod
     def from_pool(cls, pool: ExperiencePool, *, without: Collection[str] = ()) -> Prior:
-        """One ridge regression over all that earlier settings saw. How far data sets differ is part of its
-        noise, and of what is left open about features that it knows."""
+        """Fit a ridge regression to earlier searches. The difference between data sets is part of the noise
+        and of the variance of known features."""
         columns, seen, gains, noise = Columns(), [], [], []
         met: dict[str, set[str]] = {}
         for setting in pool.settings():
@@ -138,7 +138,7 @@ class Prior:
 
 
 def _tried(pool: ExperiencePool, setting: str) -> Iterator[tuple[Workflow, Workflow, float, int]]:
-    """The start of each search of a setting, a workflow it tried, that one's gain, and the runs behind it."""
+    """For each workflow that was tried: the start, the workflow, its gain and its runs."""
     starts: dict[str, tuple[Workflow, float]] = {}
     for one in pool.of_setting(setting):
         program = pool.workflow(one.child)
@@ -151,12 +151,12 @@ def _tried(pool: ExperiencePool, setting: str) -> Iterator[tuple[Workflow, Workf
 
 
 class Belief:
-    """Gains over the start's score: of workflows that ran, and of any other."""
+    """The posterior of gains over the start, for workflows that ran and for any other."""
 
     def __init__(
         self, columns: Columns, start: np.ndarray, *, prior: Prior | None = None, shared: bool = True
     ) -> None:
-        """`shared=False` leaves every workflow to itself: no value is learned."""
+        """With `shared=False` every workflow is estimated by itself: no value is learned."""
         self.columns, self.start, self.shared = columns, start, shared
         self._prior = prior or Prior()
         self._alpha: np.ndarray | None = None
@@ -170,7 +170,7 @@ class Belief:
         return mean, variance
 
     def fit(self, seen: np.ndarray, gains: np.ndarray, noise: np.ndarray) -> None:
-        """`seen` [workflows, features], what each gained as measured, and that measurement's variance."""
+        """Fit to `seen` [workflows, features], the measured gains, and the variances of the measurements."""
         self._mean, self._variance = self._weights_prior()
         self._own = OWN_SD**2
         if not self.shared:
@@ -180,28 +180,28 @@ class Belief:
         self._used = used
         self._x = (seen - self.start)[:, :used]
         scaled = self._x * self._variance[:used]
-        self._own_rows = (np.abs(self._x).sum(1) > 0) * self._own  # of the start's gain there is no doubt
+        self._own_rows = (np.abs(self._x).sum(1) > 0) * self._own  # the start's gain is known
         kernel = scaled @ self._x.T + np.diag(self._own_rows)
         self._inverse = np.linalg.inv(kernel + np.diag(noise) + 1e-9 * np.eye(len(noise)))
         self._alpha = self._inverse @ (gains - self._x @ self._mean[:used])
         self._scaled, self._kernel = scaled, kernel
 
     def weights(self) -> np.ndarray:
-        """β as it is believed now, [features]."""
+        """The posterior mean of β, [features]."""
         assert self._alpha is not None
         found = np.zeros(FEATURES)
         found[: self._used] = self._mean[: self._used] + self._scaled.T @ self._alpha
         return found
 
     def tried(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the fitted workflows' gains, their own runs counted."""
+        """Posterior mean and standard deviation of the fitted workflows' gains."""
         assert self._alpha is not None
         mean = self._x @ self._mean[: self._used] + self._kernel @ self._alpha
         left = np.einsum("ij,jk,ik->i", self._kernel, self._inverse, self._kernel)
         return mean, np.sqrt(np.maximum(np.diag(self._kernel) - left, 1e-12))
 
     def untried(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same of workflows that never ran, [workflows, features]."""
+        """The same for workflows that never ran, [workflows, features]."""
         assert self._alpha is not None
         x = (rows - self.start)[:, : self._used]
         cross = (x * self._variance[: self._used]) @ self._x.T
