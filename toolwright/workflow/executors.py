@@ -18,7 +18,7 @@ from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.datasets import load
 from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
 from toolwright.workflow.graph import WorkflowLimits
-from toolwright.workflow.interpreter import CodeRunner, WorkflowInterpreter, seed_of
+from toolwright.workflow.interpreter import CodeRunner, CodeSandbox, WorkflowInterpreter, seed_of
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
 
 if TYPE_CHECKING:
@@ -325,7 +325,6 @@ class ChatExecutor:
         from toolwright.config import schema
         from toolwright.providers import open_chat
         from toolwright.rewards import Scorer
-        from toolwright.workflow.interpreter import CodeSandbox
 
         chat = open_chat(
             ChatSettings.model_validate_json(self.chat),
