@@ -221,7 +221,9 @@ async def serve_policy(
     )
     model = LocalModel(NAME, engine, tokenizer, formats.build("auto", {}, tokenizer))
     try:
-        async with serving.serve_in_background(ServeApp(ModelService(model, queue_limit=4 * samples), Callers())) as url:
+        async with serving.serve_in_background(
+            ServeApp(ModelService(model, queue_limit=4 * samples), Callers())
+        ) as url:
             settings = ChatSettings(
                 provider="openai",
                 model=NAME,
