@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from toolwright.tools.offer import ToolError
     from toolwright.trajectory import Task, Trajectory
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "InvalidAction": "tasks.environment",
