@@ -36,6 +36,7 @@ def test_what_you_write_yourself_is_short(kind: str) -> None:
 
 
 @pytest.mark.parametrize("page", [*(f"write-your-own-{kind}" for kind in MOST_LINES), "python"])
+@pytest.mark.slow
 def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     environment = {
         **os.environ,

@@ -46,12 +46,13 @@ def test_any_number_of_workers_finds_what_one_process_finds(count: int, cluster:
     assert pool.spent()[0] == found.tree.spent()[0]
 
 
+@pytest.mark.slow
 def test_four_workers_wait_for_a_remote_model_side_by_side(cluster: Any, tmp_path: Path) -> None:
-    """Each worker makes two runs at a time; sixteen of 1 s are eight waits for one, and two for four."""
+    """Each worker makes two runs at a time; sixteen of 3 s are eight waits for one, and two for four."""
     seconds = {}
     for count in (1, 4):
         pool = ExperiencePool(tmp_path / f"{count}.db")
-        executor = SimulatedExecutor(seed=3, count=20, latency_s=1.0, parallel=2)
+        executor = SimulatedExecutor(seed=3, count=20, latency_s=3.0, parallel=2)
         workers = RayRunner(executor, pool, count=count)
         runs = schedule([task.id for task in executor.tasks()], 1)
 

@@ -239,7 +239,7 @@ def test_on_a_gpu_there_are_as_many_slots_as_fit_beside_what_is_learned(
         f"model.path={model}", f"model.dtype={dtype}", "engine.slots=100", "rollout.prompts=20"
     )
     assert memory.fitted(config).engine.slots == 100, "on a CPU as they are"
-    monkeypatch.setattr(memory.roles, "pick_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(memory.building, "pick_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr("toolwright.models.kernels.available", lambda: True)
     needed = memory.plan(config)
     assert {"weights", "gradients", "optimiser", "reference"} <= set(needed.parts)
