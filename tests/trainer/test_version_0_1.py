@@ -19,7 +19,9 @@ RUNS = ("sums", "gridworld-ppo", "lora")
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path, filter="data")
+        if hasattr(tarfile, "data_filter"):  # Python before 3.11.4 has none
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "runs"
 
