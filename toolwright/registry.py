@@ -47,10 +47,17 @@ def plugins() -> dict[str, dict[str, str]]:
     """
     here = Path(__file__).parent
     modules = [f"toolwright.{file.parent.name}.plugin" for file in sorted(here.glob("*/plugin.py"))]
-    modules += [point.value for point in entry_points(group="toolwright.plugins")]
+    modules += [point.module for point in entry_points(group="toolwright.plugins")]
     added: dict[str, dict[str, str]] = {}
     for module in modules:
-        for place, names in importlib.import_module(module).ADDS.items():
+        try:
+            adds = importlib.import_module(module).ADDS
+        except Exception as error:  # somebody else's package: whatever it raises, name it
+            raise UserError(
+                f"the plugin {module} cannot be used: {type(error).__name__}: {error}; "
+                "mend or uninstall the package that it came with"
+            ) from error
+        for place, names in adds.items():
             added.setdefault(place, {}).update(names)
     return added
 

@@ -7,8 +7,10 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +44,12 @@ def test_an_import_upwards_inside_a_function_is_found(house: Path) -> None:
     done = linted(house)
     assert done.returncode == 1
     assert "toolwright.models.norm -> toolwright.trainer" in done.stdout
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = grimp.build_graph("toolwright", exclude_type_checking_imports=True, cache_dir=None)
+    imported = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imported).prepare()  # raises CycleError, which names the circle
 
 
 def test_the_architecture_page_shows_the_rooms_as_they_are() -> None:

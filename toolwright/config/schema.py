@@ -261,7 +261,10 @@ class CommandConfig(Block):
 
     @classmethod
     def name_for(cls, composed: Any) -> str:
-        """What a run of a sweep is called by what it does; `composed` is not yet held to the schema."""
+        """Name a run of a sweep after what it does, such as `grpo-sums`.
+
+        `composed` is Hydra's tree, which is not validated yet.
+        """
         raise NotImplementedError
 
 

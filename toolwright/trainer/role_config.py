@@ -1,13 +1,12 @@
-"""What every role is built from, and who builds them: data and names, without torch."""
+"""The data that every role is built from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from toolwright.config import schema
-from toolwright.runtime.host import Rank
 from toolwright.tools.settings import Settings
 
 RemoteRole = Callable[[str], Any]  # a role of another process, by its name
@@ -22,21 +21,3 @@ class RoleConfig:
     alphabet: str
     scorer: str  # the tasks' own
     max_turns: int
-
-
-def build(
-    roles: dict[str, Any],
-    names: Sequence[str],
-    role_config: RoleConfig,
-    remote_role: RemoteRole | None,
-    rank: Rank,
-) -> None:
-    """Put the roles of these names into `roles`. A reward alone needs no torch, which is slow to load."""
-    if list(names) == ["reward"]:
-        from toolwright.trainer.reward_role import RewardRole
-
-        roles["reward"] = RewardRole(role_config, role_config.tools)
-        return
-    from toolwright.trainer.roles import RoleContext, build_roles
-
-    build_roles(roles, names, RoleContext(role_config, rank), remote_role)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from toolwright.learner.sharded_checkpoints import Saver
     from toolwright.learner.sharding import RankGroup
 
-BUILDER = "toolwright.trainer.role_config:build"
+BUILDER = "toolwright.trainer.role_builder:build"
 
 
 def start_roles(role_config: RoleConfig, *, learns: bool = True) -> Roles:
