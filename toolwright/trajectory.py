@@ -1,12 +1,9 @@
-"""Task, Segment, Trajectory, Group: the nouns everyone shares, and their Parquet form."""
+"""Task, Segment, Trajectory, Group: the nouns everyone shares. Their columnar form is `record.py`."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 Source = Literal["prompt", "policy", "tool", "environment"]
@@ -34,9 +31,8 @@ class Segment:
     text: str = ""
     reward: float | None = None  # what the environment gave for this step
     anchor: str | None = None  # the state this step was taken in; GiGPO compares steps of equal anchor
-    calls: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # that this answers: name, arguments, seconds, …
+    # The tool calls that this answers: name, arguments, seconds, …
+    calls: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -128,33 +124,6 @@ class Group:
         return [t.reward for t in self.trajectories if t.reward is not None]
 
 
-def save(path: Path, trajectories: Sequence[Trajectory]) -> None:
-    """One Parquet file, columnar, written whole or not at all."""
-    import pyarrow as pa
-
-    write_table(path, pa.Table.from_pylist([to_row(t) for t in trajectories], schema=parquet_schema()))
-
-
-def write_table(path: Path, table: Any) -> None:
-    """Of `parquet_schema`, written whole or not at all."""
-    import pyarrow.parquet as pq
-
-    partial = path.with_suffix(".partial")
-    try:
-        # What repeats is left to the compression: a step is too few rows for dictionaries and statistics.
-        pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    os.replace(partial, path)
-
-
-def load(path: Path) -> list[Trajectory]:
-    import pyarrow.parquet as pq
-
-    return [_from_row(row) for row in pq.read_table(path).to_pylist()]
-
-
 Arrived = Callable[[Sequence[Trajectory]], None]  # hears of attempts as they come in
 
 
@@ -168,100 +137,3 @@ def as_groups(trajectories: Iterable[Trajectory]) -> list[Group]:
     for trajectory in trajectories:
         groups.setdefault(trajectory.group, Group(trajectory.task, [])).trajectories.append(trajectory)
     return list(groups.values())
-
-
-JSON_COLUMNS = ("prompt", "ground_truth", "extra_info", "reward_parts", "counts", "timings")
-
-
-def parquet_schema() -> Any:
-    import pyarrow as pa
-
-    segment = pa.struct(
-        {
-            "source": pa.string(),
-            "tokens": pa.list_(pa.int32()),
-            "log_probs": pa.list_(pa.float64()),
-            "text": pa.string(),
-            "reward": pa.float64(),
-            "anchor": pa.string(),
-            "calls": pa.string(),
-        }
-    )
-    plain = {
-        "task_id": pa.string(),
-        "data_source": pa.string(),
-        "group": pa.string(),
-        "index": pa.int32(),
-        "seed": pa.int64(),
-        "reward": pa.float64(),
-        "stop": pa.string(),
-        "weights_version": pa.int64(),
-        "failure_kind": pa.string(),
-        "failure_message": pa.string(),
-        "response": pa.string(),
-    }
-    return pa.schema({**plain, **{name: pa.string() for name in JSON_COLUMNS}, "segments": pa.list_(segment)})
-
-
-def told_of(t: Trajectory) -> dict[str, Any]:
-    """The columns that are plain values, and need none of its tokens."""
-    return {
-        "task_id": t.task.id,
-        "data_source": t.task.data_source,
-        "group": t.group,
-        "index": t.index,
-        "seed": t.seed,
-        "reward": t.reward,
-        "stop": t.stop,
-        "weights_version": t.weights_version,
-        "failure_kind": t.failure.kind if t.failure else None,
-        "failure_message": t.failure.message if t.failure else None,
-    }
-
-
-def to_row(t: Trajectory) -> dict[str, Any]:
-    values = {
-        "prompt": t.task.prompt,
-        "ground_truth": t.task.ground_truth,
-        "extra_info": t.task.extra_info,
-        "reward_parts": t.reward_parts,
-        "counts": t.counts,
-        "timings": t.timings,
-    }
-    return {
-        **told_of(t),
-        "response": t.response,
-        **{name: json.dumps(value, ensure_ascii=False) for name, value in values.items()},
-        "segments": [
-            {**vars(segment), "calls": json.dumps(segment.calls, ensure_ascii=False)}
-            for segment in t.segments
-        ],
-    }
-
-
-def _from_row(row: dict[str, Any]) -> Trajectory:
-    values = {name: json.loads(row[name]) for name in JSON_COLUMNS}
-    kind = row["failure_kind"]
-    return Trajectory(
-        task=Task(
-            id=row["task_id"],
-            prompt=values["prompt"],
-            ground_truth=values["ground_truth"],
-            data_source=row["data_source"],
-            extra_info=values["extra_info"],
-        ),
-        group=row["group"],
-        index=row["index"],
-        seed=row["seed"],
-        segments=[
-            Segment(**{**segment, "calls": json.loads(segment.get("calls") or "[]")})
-            for segment in row["segments"]
-        ],
-        reward=row["reward"],
-        reward_parts=values["reward_parts"],
-        stop=row["stop"],
-        counts=values["counts"],
-        timings=values["timings"],
-        weights_version=row["weights_version"],
-        failure=Failure(kind, row["failure_message"]) if kind else None,
-    )

@@ -11,8 +11,9 @@ import pytest
 
 from toolwright.agents.auto import choice
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.record import load, save
 from toolwright.registry import load_object
-from toolwright.trajectory import Task, load, save
+from toolwright.trajectory import Task
 
 from .attempts import FILE, is_the_engines_stream, rollout_of, run, tags, texts
 from .scripted import saying

@@ -12,17 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import trajectory
 
-from toolwright.trajectory import (
-    Failure,
-    Group,
-    Segment,
-    Source,
-    Task,
-    Trajectory,
-    as_groups,
-    load,
-    save,
-)
+from toolwright.record import load, save
+from toolwright.trajectory import Failure, Group, Segment, Source, Task, Trajectory, as_groups
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 number = st.floats(allow_nan=False, width=64)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from toolwright.observe.metrics import Metrics
-from toolwright.trajectory import Failure, Segment, Task, Trajectory, save
+from toolwright.record import save
+from toolwright.trajectory import Failure, Segment, Task, Trajectory
 
 NASTY = '<script>alert("x")</script> & \x1b[2J</pre>'
 

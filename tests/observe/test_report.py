@@ -13,7 +13,7 @@ import pytest
 from toolwright.failures import UserError
 from toolwright.observe.metrics import Metrics
 from toolwright.observe.report import write_report
-from toolwright.trajectory import save
+from toolwright.record import save
 
 from .conftest import make_attempt
 

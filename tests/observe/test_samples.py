@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolwright.observe.samples import sample_attempts
-from toolwright.trajectory import Segment, Task, Trajectory, save
+from toolwright.record import save
+from toolwright.trajectory import Segment, Task, Trajectory
 
 
 def test_the_first_and_the_last_step_are_shown_turn_by_turn(run: Path) -> None:

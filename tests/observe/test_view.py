@@ -9,7 +9,7 @@ import pytest
 
 from toolwright.cli.view import main
 from toolwright.failures import UserError
-from toolwright.trajectory import save
+from toolwright.record import save
 
 from .conftest import make_attempt
 

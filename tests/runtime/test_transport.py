@@ -5,23 +5,17 @@ from __future__ import annotations
 import random
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolwright.runtime import recording
-from toolwright.runtime.transport import (
-    SOURCES,
-    AttemptSummary,
-    RemoteTrajectory,
-    TrajectoryRef,
-    TrajectoryTable,
-    pack,
-    unpack,
-)
-from toolwright.trajectory import Failure, Segment, Task, Trajectory, load, save
+from toolwright.record import from_table, load, save, to_table
+from toolwright.runtime import transport
+from toolwright.runtime.transport import AttemptSummary, RemoteTrajectory, TrajectoryRef
+from toolwright.trajectory import Failure, Segment, Source, Task, Trajectory
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 tokens = st.lists(st.integers(0, 2**31 - 1), max_size=5)
@@ -29,7 +23,7 @@ tokens = st.lists(st.integers(0, 2**31 - 1), max_size=5)
 
 @st.composite
 def segments(draw: Any) -> Segment:
-    source = draw(st.sampled_from(SOURCES))
+    source = draw(st.sampled_from(get_args(Source)))
     drawn = draw(tokens)
     log_probs = [draw(finite) for _ in drawn] if source == "policy" else []
     return Segment(
@@ -56,11 +50,11 @@ def trajectories(draw: Any) -> Trajectory:
 
 @given(st.lists(trajectories(), max_size=4))
 @settings(max_examples=60, deadline=None)
-def test_what_is_unpacked_is_what_was_packed(made: list[Trajectory]) -> None:
-    parcel = pack(made)
-    assert unpack(parcel) == made
+def test_trajectories_read_from_a_table_equal_those_written_to_it(made: list[Trajectory]) -> None:
+    table = to_table(made)
+    assert from_table(table) == made
     chosen = list(range(len(made)))[::-2]
-    assert unpack(parcel, chosen) == [made[row] for row in chosen]
+    assert from_table(table, chosen) == [made[row] for row in chosen]
 
 
 def attempts(count: int = 6, length: int = 40) -> list[Trajectory]:
@@ -78,51 +72,40 @@ def attempts(count: int = 6, length: int = 40) -> list[Trajectory]:
     return made
 
 
-def shipped(made: list[Trajectory], shipment: TrajectoryRef) -> list[RemoteTrajectory]:
-    return [
-        RemoteTrajectory(
-            t.task,
-            group=t.group,
-            index=t.index,
-            seed=t.seed,
-            told=AttemptSummary.of(t),
-            shipment=shipment,
-            row=row,
-        )
-        for row, t in enumerate(made)
-    ]
+def remote(made: list[Trajectory], ref: TrajectoryRef) -> list[RemoteTrajectory]:
+    return [RemoteTrajectory(t.task, AttemptSummary.of(t), ref=ref, row=row) for row, t in enumerate(made)]
 
 
 def test_the_driver_counts_and_selects_without_fetching() -> None:
-    def never(ref: Any) -> TrajectoryTable:
+    def never(ref: Any) -> pa.Table:
         raise AssertionError("fetched")
 
     made = attempts()
-    for mine, seen in zip(made, shipped(made, TrajectoryRef("ref", never)), strict=True):
+    for mine, seen in zip(made, remote(made, TrajectoryRef("ref", never)), strict=True):
         for name in ("sampled_tokens", "turns", "stop", "counts", "timings", "failure", "weights_version"):
             assert getattr(seen, name) == getattr(mine, name)
 
 
 def test_segments_are_fetched_when_they_are_read() -> None:
     made = attempts()
-    parcel = pack(made)
-    seen = shipped(made, TrajectoryRef("ref", lambda ref: parcel))
+    table = to_table(made)
+    seen = remote(made, TrajectoryRef("ref", lambda ref: table))
     assert [t.segments for t in seen] == [t.segments for t in made]
     assert seen[0].response == made[0].response
 
 
 def test_a_step_is_recorded_as_a_process_alone_would(tmp_path: Path) -> None:
     made = attempts()
-    parcels = [pack(made[:4]), pack(made[4:])]
+    tables = [to_table(made[:4]), to_table(made[4:])]
     seen: list[Trajectory] = []
-    for part, parcel in zip((made[:4], made[4:]), parcels, strict=True):
-        seen += shipped(part, TrajectoryRef("ref", lambda ref, parcel=parcel: parcel))
+    for part, table in zip((made[:4], made[4:]), tables, strict=True):
+        seen += remote(part, TrajectoryRef("ref", lambda ref, table=table: table))
     lost = Trajectory(Task("x", []), "g9", failure=Failure("task", "in quarantine"))
     for t in (made, seen):
         t[0].reward, t[0].reward_parts, t[1].failure = 1.0, {"acc": 1.0}, Failure("task", "no")
     order = [5, 0, 3, 1, 4, 2]
     save(tmp_path / "here", [lost, *(made[i] for i in order)])
-    recording.write(tmp_path / "there", [lost, *(seen[i] for i in order)])
+    transport.save(tmp_path / "there", [lost, *(seen[i] for i in order)])
     here, there = load(tmp_path / "here"), load(tmp_path / "there")
     for mine, theirs in zip(here, there, strict=True):
         for field in fields(Trajectory):
@@ -132,4 +115,4 @@ def test_a_step_is_recorded_as_a_process_alone_would(tmp_path: Path) -> None:
 def test_columns_are_little_more_than_what_they_carry() -> None:
     made = attempts(count=64, length=1000)
     payload = sum(4 * len(t.tokens) + 4 * t.sampled_tokens + len(t.response.encode()) for t in made)
-    assert pack(made).nbytes <= 1.3 * payload
+    assert to_table(made).nbytes <= 1.3 * payload

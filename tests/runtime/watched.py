@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from pydantic import BaseModel
 
 from toolwright.runtime import wire
@@ -20,11 +21,11 @@ NOUNS = {
     "toolwright.runtime.host.Rank",
     "toolwright.runtime.tensors.PackedTensor",
     "toolwright.runtime.tensors.PublishedWeights",
-    "toolwright.runtime.transport.TrajectoryTable",
+    "toolwright.runtime.transport.AttemptSummary",
     "toolwright.runtime.wire.PackedBatch",
     "toolwright.runtime.wire.TrajectoryRows",
-    "toolwright.runtime.transport.AttemptSummary",
     "toolwright.trainer.role_config.RoleConfig",
+    "toolwright.trajectory.Failure",
     "toolwright.trajectory.Task",
 }
 
@@ -36,6 +37,8 @@ def check(value: Any, where: str) -> None:
     if isinstance(value, np.ndarray):
         if value.dtype == object:
             raise TypeError(f"{where}: an array of objects crossed")
+    elif isinstance(value, pa.Table):
+        return
     elif isinstance(value, BaseModel):
         check(value.model_dump(), where)
     elif _name(value) in NOUNS:

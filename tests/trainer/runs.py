@@ -10,10 +10,11 @@ from typing import Any
 from toolwright.config import schema
 from toolwright.config.compose import Source, resolve
 from toolwright.observe.metrics import Metrics
+from toolwright.record import load
 from toolwright.tasks import TaskSet
 from toolwright.tasks import load as load_task_set
 from toolwright.trainer.loop import train
-from toolwright.trajectory import Trajectory, load
+from toolwright.trajectory import Trajectory
 
 HERE = Path(__file__).resolve().parent
 MODEL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 2, "ffn": 64, "context": 32}

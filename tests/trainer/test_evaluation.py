@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolwright.cli import main
-from toolwright.trajectory import load
+from toolwright.record import load
 
 from .runs import MODEL, metrics
 

@@ -17,10 +17,11 @@ from toolwright.interface.chart import MetricsChart
 from toolwright.interface.event_loop import outside_event_loop
 from toolwright.interface.request import UserRequest
 from toolwright.observe.metrics import Metrics
+from toolwright.record import load
 from toolwright.runtime.reaper import reap_children
 from toolwright.trainer.loop import TrainingLoop
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trajectory import Trajectory, load
+from toolwright.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

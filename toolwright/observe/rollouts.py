@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolwright.failures import UserError
-from toolwright.trajectory import Trajectory, load
+from toolwright.trajectory import Trajectory
 
 _NAME = re.compile(r"step_(\d+)\.parquet")
 
@@ -37,6 +37,8 @@ def files(run: Path) -> dict[int, Path]:
 
 
 def read(path: Path) -> list[Trajectory]:
+    from toolwright.record import load
+
     try:
         found = load(path)
     except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are kinds of these

@@ -18,12 +18,11 @@ from toolwright.runtime.actor_pool import ActorPool
 from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all
 from toolwright.runtime.learners import LEARNING, RayLearners
 from toolwright.runtime.placement import ActorPlace, ActorSpec
-from toolwright.runtime.recording import write
 from toolwright.runtime.roles import Incident, LearnerLost, Rewards, Roles, Rollouts
 from toolwright.runtime.scheduling import AttemptScheduler, AttemptWorker, Quarantine, WorkerLost
 from toolwright.runtime.session import RaySession
 from toolwright.runtime.timeline import Event
-from toolwright.runtime.transport import RemoteTrajectory, TrajectoryRef
+from toolwright.runtime.transport import RemoteTrajectory, TrajectoryRef, save
 from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
 
 if TYPE_CHECKING:
@@ -118,11 +117,9 @@ class RolloutWorker:
         except asyncio.CancelledError:
             ray.cancel(summaries_ref)
             raise
-        table = TrajectoryRef(table_ref, ray.get, asked=(requests, temperature))
+        table = TrajectoryRef(table_ref, ray.get, request=(requests, temperature))
         return [
-            RemoteTrajectory(
-                r.task, group=r.group, index=r.index, seed=r.seed, told=summary, shipment=table, row=row
-            )
+            RemoteTrajectory(r.task, summary, ref=table, row=row)
             for row, (r, summary) in enumerate(zip(requests, summaries, strict=True))
         ]
 
@@ -180,12 +177,12 @@ class RayRollouts(Rollouts):
 
     async def sample_again(self, table: TrajectoryRef) -> None:
         """A table went down with its node: the same seeds and weights give the same attempts."""
-        requests, temperature = table.asked
+        requests, temperature = table.request
         found = await self.attempt(requests, temperature=temperature)
         for old in table.rows:
             new = found[old.row]
             if isinstance(new, RemoteTrajectory):
-                old.moved_to(new)
+                old.move_to(new.ref, new.row, new.summary)
             else:
                 old.failure = new.failure
         self.pool.add(
@@ -210,7 +207,7 @@ class RayRollouts(Rollouts):
             self.pool.publication.publish(version, self.learners, self.pool.rollout_slots)
 
     def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
-        write(path, trajectories)
+        save(path, trajectories)
 
 
 class RayRewards(Rewards):
@@ -227,11 +224,11 @@ class RayRewards(Rewards):
         self.slot.ask("reward", "check", list(tasks))
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
-        by_table: dict[int, tuple[TrajectoryRef, list[RemoteTrajectory]]] = {}
+        by_table: dict[TrajectoryRef, list[RemoteTrajectory]] = {}
         for t in trajectories:
             if isinstance(t, RemoteTrajectory) and t.failure is None:
-                by_table.setdefault(id(t.shipment), (t.shipment, []))[1].append(t)
-        await asyncio.gather(*(self._score(*one) for one in by_table.values()))
+                by_table.setdefault(t.ref, []).append(t)
+        await asyncio.gather(*(self._score(*one) for one in by_table.items()))
 
     async def _score(self, table: TrajectoryRef, attempts: Sequence[RemoteTrajectory]) -> None:
         slot = self.slot
@@ -239,7 +236,7 @@ class RayRewards(Rewards):
             incarnation = slot.incarnation
             try:
                 with slot.awaited(f"reward.score of {len(attempts)} attempts"):
-                    verdicts = await slot.received(slot.send("reward", "score", table.ref))
+                    verdicts = await slot.received(slot.send("reward", "score", table.object_ref))
                 break
             except Lost as error:
                 self.pool.replace(slot, incarnation, f"died: {error}")

@@ -83,11 +83,11 @@ class RayLearners(Learners):
         while True:
             tables, rows = _rows(trajectories)
             try:
-                self.ask("take", rows, *(table.ref for table in tables))
+                self.ask("take", rows, *(table.object_ref for table in tables))
                 return
             except LostData:
                 for table in tables:
-                    if not _fetchable(table.ref):
+                    if not _fetchable(table.object_ref):
                         self.resample(table)
 
     def save(self, folder: Path, step: int, own: Mapping[str, Any], *, keep: int) -> None:
@@ -212,19 +212,15 @@ def _gone(ref: Any) -> bool:
 
 def _rows(trajectories: Sequence[Trajectory]) -> tuple[list[TrajectoryRef], wire.TrajectoryRows]:
     """The tables that these lie in, and which table and row each is."""
-    numbers: dict[int, int] = {}
-    tables: list[TrajectoryRef] = []
+    numbers: dict[TrajectoryRef, int] = {}
     places = np.empty((len(trajectories), 2), dtype=np.int32)
     rewards = np.empty(len(trajectories), dtype=np.float64)
     for place, t in enumerate(trajectories):
         if not isinstance(t, RemoteTrajectory):
             raise TypeError("actors learn from attempts of the run's own rollout workers")
-        if id(t.shipment) not in numbers:
-            numbers[id(t.shipment)] = len(tables)
-            tables.append(t.shipment)
-        places[place] = numbers[id(t.shipment)], t.row
+        places[place] = numbers.setdefault(t.ref, len(numbers)), t.row
         rewards[place] = t.reward or 0.0
-    return tables, wire.TrajectoryRows(places, rewards)
+    return list(numbers), wire.TrajectoryRows(places, rewards)
 
 
 def _fetchable(ref: Any) -> bool:

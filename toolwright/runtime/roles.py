@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwright.learner import checkpoints
+from toolwright.record import save
 from toolwright.runtime.host import RoleHost
 from toolwright.runtime.timeline import Event
-from toolwright.trajectory import Arrived, Task, Trajectory, save, unheard
+from toolwright.trajectory import Arrived, Task, Trajectory, unheard
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import AttemptRequest

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from toolwright.batch import Batch
 from toolwright.failures import InfrastructureFailure
+from toolwright.record import Array
 
-Array = np.ndarray[Any, Any]
 CHECKED_AT_ONCE = 1 << 22  # numbers; bounds the memory that a checksum takes
 
 

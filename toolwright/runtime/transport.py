@@ -1,198 +1,94 @@
-"""Trajectories as few, large, columnar objects: what crosses between roles, and what the driver sees of it.
+"""Attempts between processes: their records stay in the object store, and the driver has a summary of each.
 
-A parcel holds many trajectories end to end, in arrays that a receiver on the same node reads where they lie.
-The driver is told of each trajectory what it decides by; tokens and text stay in the parcel until read.
+A rollout worker puts the attempts of one call into the store as one table (`record.to_table`). Receivers on
+the same node read it where it lies. The driver fetches a table only if it reads tokens or text.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, cast, get_args
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+import pyarrow as pa
 
-from toolwright.trajectory import Failure, Segment, Source, Task, Trajectory
+from toolwright import record
+from toolwright.trajectory import Segment, Task, Trajectory
 
-SOURCES = get_args(Source)
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class TrajectoryTable:
-    """Many trajectories. `facts` is JSON: the tasks, and of each attempt all that is not a column."""
-
-    tokens: Array  # [tokens] int32
-    log_probs: Array  # [sampled tokens] float32; float64 where that would lose something
-    text: Array  # [bytes] uint8, UTF-8
-    segments: Array  # [segments, 3] int32: source, tokens, bytes of text
-    facts: Array  # [bytes] uint8
-
-    @property
-    def nbytes(self) -> int:
-        columns = (self.tokens, self.log_probs, self.text, self.segments, self.facts)
-        return sum(column.nbytes for column in columns)
+# Every field of a trajectory but the task, which the driver has, and the segments, which stay in the store.
+SUMMARY = ["failure", *(column.field for column in record.COLUMNS[Trajectory])]
 
 
 @dataclass(frozen=True)
 class AttemptSummary:
-    """What the driver is told of one attempt: enough to select, count and measure by."""
+    """What the driver knows of one attempt: enough to select, count and measure by."""
 
-    stop: str
-    counts: dict[str, float]
-    timings: dict[str, float]
-    weights_version: int
-    failure: tuple[str, str] | None
+    values: tuple[Any, ...]  # of the fields in `SUMMARY`
     sampled_tokens: int
     turns: int
 
     @classmethod
     def of(cls, t: Trajectory) -> AttemptSummary:
-        failure = (t.failure.kind, t.failure.message) if t.failure else None
-        return cls(t.stop, t.counts, t.timings, t.weights_version, failure, t.sampled_tokens, t.turns)
+        return cls(tuple(getattr(t, name) for name in SUMMARY), t.sampled_tokens, t.turns)
 
 
 class TrajectoryRef:
-    """A parcel that lies elsewhere. `ref` is what the runtime calls it; it is fetched when first opened."""
+    """A table of trajectories in the object store, fetched when it is first read."""
 
-    def __init__(self, ref: Any, fetch: Callable[[Any], TrajectoryTable], *, asked: Any = None) -> None:
-        """`asked` is what it answers, so that it can be asked for again if it is lost."""
-        self.ref, self._fetch, self.asked = ref, fetch, asked
+    def __init__(self, object_ref: Any, fetch: Callable[[Any], pa.Table], *, request: Any = None) -> None:
+        """`request` is the call that it answers, so that it can be repeated if the table is lost."""
+        self.object_ref, self._fetch, self.request = object_ref, fetch, request
         self.rows: list[RemoteTrajectory] = []
 
     @cached_property
-    def parcel(self) -> TrajectoryTable:
-        return self._fetch(self.ref)
+    def table(self) -> pa.Table:
+        return self._fetch(self.object_ref)
 
 
 class RemoteTrajectory(Trajectory):
-    """A trajectory whose tokens stayed in its parcel; whoever reads its segments has them fetched."""
+    """A trajectory whose segments are in the object store. Reading them fetches its table."""
 
-    def __init__(
-        self,
-        task: Task,
-        *,
-        group: str,
-        index: int,
-        seed: int,
-        told: AttemptSummary,
-        shipment: TrajectoryRef,
-        row: int,
-    ) -> None:
-        self.task, self.group, self.index, self.seed = task, group, index, seed
-        self.reward, self.reward_parts = None, {}
-        self.stop, self.counts, self.timings = told.stop, told.counts, told.timings
-        self.weights_version = told.weights_version
-        self.failure = Failure(cast(Any, told.failure[0]), told.failure[1]) if told.failure else None
-        self.shipment, self.row, self._told = shipment, row, told
-        shipment.rows.append(self)
+    def __init__(self, task: Task, summary: AttemptSummary, *, ref: TrajectoryRef, row: int) -> None:
+        self.task = task
+        self.__dict__.update(zip(SUMMARY, summary.values, strict=True))
+        self.move_to(ref, row, summary)
 
-    def moved_to(self, other: RemoteTrajectory) -> None:
-        """The same attempt lies in another parcel now: its first was lost."""
-        self.shipment, self.row, self._told = other.shipment, other.row, other._told
+    def move_to(self, ref: TrajectoryRef, row: int, summary: AttemptSummary) -> None:
+        """Point to where the same attempt lies now; a table may be lost with its node."""
+        self.ref, self.row, self.summary = ref, row, summary
+        ref.rows.append(self)
 
     @cached_property
     def segments(self) -> list[Segment]:  # type: ignore[override]
-        return unpack(self.shipment.parcel, [self.row])[0].segments
+        return record.read_segments(_segment_lists(self.ref, [self.row]))[0]
 
     @property
     def sampled_tokens(self) -> int:
-        return self._told.sampled_tokens
+        return self.summary.sampled_tokens
 
     @property
     def turns(self) -> int:
-        return self._told.turns
+        return self.summary.turns
 
 
-def pack(trajectories: Sequence[Trajectory]) -> TrajectoryTable:
-    tasks: dict[int, int] = {}
-    distinct: list[Task] = []
-    rows, extras = [], {}
-    tokens: list[int] = []
-    log_probs: list[float] = []
-    texts: list[bytes] = []
-    segments: list[tuple[int, int, int]] = []
-    for t in trajectories:
-        if id(t.task) not in tasks:
-            tasks[id(t.task)] = len(distinct)
-            distinct.append(t.task)
-        for segment in t.segments:
-            if segment.reward is not None or segment.anchor is not None or segment.calls:
-                extras[len(segments)] = [segment.reward, segment.anchor, segment.calls]
-            text = segment.text.encode("utf-8", "surrogatepass")
-            segments.append((SOURCES.index(segment.source), len(segment.tokens), len(text)))
-            tokens.extend(segment.tokens)
-            log_probs.extend(segment.log_probs)
-            texts.append(text)
-        rows.append(_facts(t, task=tasks[id(t.task)]))
-    facts = {"tasks": [vars(task) for task in distinct], "attempts": rows, "extras": extras}
-    return TrajectoryTable(
-        tokens=np.array(tokens, dtype=np.int32),
-        log_probs=_narrow(np.array(log_probs, dtype=np.float64)),
-        text=np.frombuffer(b"".join(texts), dtype=np.uint8),
-        segments=np.array(segments, dtype=np.int32).reshape(-1, 3),
-        facts=np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8),
-    )
+def save(path: Path, trajectories: Sequence[Trajectory]) -> None:
+    """`record.save` for trajectories of which some are remote: their segments are copied column by column."""
+    remote: dict[TrajectoryRef, list[tuple[int, int]]] = {}  # (row, place in `trajectories`)
+    here: list[tuple[int, Trajectory]] = []
+    for place, t in enumerate(trajectories):
+        if isinstance(t, RemoteTrajectory):
+            remote.setdefault(t.ref, []).append((t.row, place))
+        else:
+            here.append((place, t))
+    kind = record.SCHEMA.field("segments").type
+    parts = [_segment_lists(ref, [row for row, _ in rows]).cast(kind) for ref, rows in remote.items()]
+    parts.append(record.segment_lists([t for _, t in here]).cast(kind))
+    places = [place for rows in remote.values() for _, place in rows] + [place for place, _ in here]
+    order = sorted(range(len(places)), key=places.__getitem__)
+    record.save(path, trajectories, pa.concat_arrays(parts).take(pa.array(order, pa.int64())))
 
 
-def unpack(parcel: TrajectoryTable, rows: Iterable[int] | None = None) -> list[Trajectory]:
-    """The trajectories, or those of these rows in this order, as they were packed."""
-    facts = json.loads(parcel.facts.tobytes())
-    tasks = [Task(**task) for task in facts["tasks"]]
-    attempts = facts["attempts"]
-    sources, lengths, text_lengths = (parcel.segments[:, i].tolist() for i in range(3))
-    policy = SOURCES.index("policy")
-    sampled = [n if s == policy else 0 for s, n in zip(sources, lengths, strict=True)]
-    starts = [list(accumulate(column, initial=0)) for column in (lengths, sampled, text_lengths)]
-    firsts = list(accumulate((fact["segments"] for fact in attempts), initial=0))
-    text = memoryview(parcel.text.data)
-
-    def segment(i: int) -> Segment:
-        token, log_prob, byte = (start[i] for start in starts)
-        reward, anchor, calls = facts["extras"].get(str(i), (None, None, []))
-        return Segment(
-            source=SOURCES[sources[i]],
-            tokens=parcel.tokens[token : token + lengths[i]].tolist(),
-            log_probs=parcel.log_probs[log_prob : log_prob + sampled[i]].tolist(),
-            text=str(text[byte : byte + text_lengths[i]], "utf-8", "surrogatepass"),
-            reward=reward,
-            anchor=anchor,
-            calls=calls,
-        )
-
-    made = []
-    for row in range(len(attempts)) if rows is None else rows:
-        known = dict(attempts[row])
-        known.pop("segments")
-        known["failure"] = Failure(*known["failure"]) if known["failure"] else None
-        known["task"] = tasks[known["task"]]
-        known["segments"] = [segment(i) for i in range(firsts[row], firsts[row + 1])]
-        made.append(Trajectory(**known))
-    return made
-
-
-def _facts(t: Trajectory, *, task: int) -> dict[str, Any]:
-    return {
-        "task": task,
-        "group": t.group,
-        "index": t.index,
-        "seed": t.seed,
-        "segments": len(t.segments),
-        "reward": t.reward,
-        "reward_parts": t.reward_parts,
-        "stop": t.stop,
-        "counts": t.counts,
-        "timings": t.timings,
-        "weights_version": t.weights_version,
-        "failure": [t.failure.kind, t.failure.message] if t.failure else None,
-    }
-
-
-def _narrow(values: Array) -> Array:
-    """Engines compute in float32; what one measured more finely is kept as it is."""
-    with np.errstate(over="ignore"):
-        narrow = values.astype(np.float32)
-    return narrow if np.array_equal(narrow.astype(np.float64), values, equal_nan=True) else values
+def _segment_lists(ref: TrajectoryRef, rows: Sequence[int]) -> pa.Array:
+    return ref.table["segments"].chunk(0).take(pa.array(rows, pa.int64()))

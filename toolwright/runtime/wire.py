@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from toolwright.runtime.transport import Array, AttemptSummary, TrajectoryTable, pack, unpack
+import pyarrow as pa
+
+from toolwright.record import Array, from_table, to_table
+from toolwright.runtime.transport import AttemptSummary
 from toolwright.trajectory import Trajectory
 
 
@@ -27,8 +30,8 @@ class TrajectoryRows:
     places: Array  # [trajectories, 2]: table and row, in order
     rewards: Array  # [trajectories]
 
-    def of(self, tables: Sequence[TrajectoryTable]) -> list[Trajectory]:
-        whole = [unpack(table) for table in tables]
+    def of(self, tables: Sequence[pa.Table]) -> list[Trajectory]:
+        whole = [from_table(table) for table in tables]
         chosen = [whole[table][row] for table, row in self.places.tolist()]
         for trajectory, reward in zip(chosen, self.rewards.tolist(), strict=True):
             trajectory.reward = reward
@@ -38,7 +41,7 @@ class TrajectoryRows:
 def encode(value: Any) -> Any:
     """Arrays in place of tensors and batches; attempts as what the driver selects by, and a table."""
     if isinstance(value, list) and value and isinstance(value[0], Trajectory):
-        return [AttemptSummary.of(t) for t in value], pack(value)
+        return [AttemptSummary.of(t) for t in value], to_table(value)
     if "torch" not in sys.modules:  # a process without it has no tensors, and need not load it
         return value
     from toolwright.batch import Batch
@@ -48,8 +51,8 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    if isinstance(value, TrajectoryTable):
-        return unpack(value)
+    if isinstance(value, pa.Table):
+        return from_table(value)
     if "torch" not in sys.modules:
         return value
     from toolwright.runtime import tensors

@@ -26,9 +26,9 @@ from toolwright.learner.policy import Frozen
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.record import Array
 from toolwright.runtime import host, tensors
 from toolwright.runtime.roles import Roles
-from toolwright.runtime.transport import Array
 from toolwright.tools.settings import served
 from toolwright.trainer import building, memory
 from toolwright.trainer.learning import (

@@ -22,10 +22,11 @@ from toolwright.config import schema, yaml_file
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.observe.metrics import Metrics
+from toolwright.record import save
 from toolwright.registry import short_name
 from toolwright.runtime.roles import Incident
 from toolwright.runtime.timeline import Timeline
-from toolwright.trajectory import Trajectory, save
+from toolwright.trajectory import Trajectory
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, the largest file that is allowed
 _ROLLOUTS = re.compile(r"step_(\d+)\.(parquet|partial)")

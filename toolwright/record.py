@@ -1,0 +1,223 @@
+"""The record of an attempt: one Arrow schema, derived from the fields of `Trajectory`.
+
+The same columns lie in Ray's object store, in `rollouts/*.parquet` and, without tasks and segments, in the
+driver's summary. A new field of `Trajectory`, `Segment`, `Task` or `Failure` needs no edit here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolwright.trajectory import Failure, Segment, Task, Trajectory
+
+Array = np.ndarray[Any, Any]
+ARROW_TYPES = {
+    str: pa.string(),
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    list[int]: pa.list_(pa.int32()),
+    list[float]: pa.list_(pa.float64()),
+}
+# Columns whose field has a name that says too little on its own.
+COLUMN_NAMES = {"id": "task_id", "kind": "failure_kind", "message": "failure_message"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One field of one of the dataclasses. A value that has no Arrow type of its own is kept as JSON."""
+
+    field: str
+    type: pa.DataType
+    is_json: bool
+
+    @property
+    def name(self) -> str:
+        return COLUMN_NAMES.get(self.field, self.field)
+
+    def array(self, values: Sequence[Any]) -> pa.Array:
+        if pa.types.is_list(self.type):
+            return _list_array(self.type.value_type, values)
+        try:
+            return pa.array([_to_json(value) for value in values] if self.is_json else values, self.type)
+        except UnicodeEncodeError:  # half a surrogate pair: JSON can escape it, UTF-8 cannot express it
+            if self.is_json:
+                return pa.array([json.dumps(value) for value in values], self.type)
+            return pa.array([v and v.encode("utf-8", "replace").decode() for v in values], self.type)
+
+    def values(self, array: pa.Array) -> list[Any]:
+        """The inverse of `array`."""
+        if pa.types.is_list(array.type):  # by slices: one Arrow scalar for each token is far slower
+            items = array.values.to_numpy()
+            return [items[start:stop].tolist() for start, stop in pairwise(array.offsets.to_pylist())]
+        if pa.types.is_dictionary(array.type):
+            known = self.values(array.dictionary)
+            return [known[index] for index in array.indices.to_pylist()]
+        return [_from_json(value) for value in array.to_pylist()] if self.is_json else array.to_pylist()
+
+
+def _columns_of(kind: type) -> list[Column]:
+    found = []
+    for field, hint in get_type_hints(kind).items():
+        if hint in (Task, Failure | None, list[Segment]):
+            continue  # has columns of its own
+        options = [option for option in get_args(hint) if option is not NoneType]
+        plain = options[0] if NoneType in get_args(hint) else hint
+        arrow = pa.string() if get_origin(plain) is Literal else ARROW_TYPES.get(plain)
+        found.append(Column(field, arrow or pa.string(), is_json=arrow is None))
+    return found
+
+
+COLUMNS: dict[type, list[Column]] = {kind: _columns_of(kind) for kind in (Task, Failure, Trajectory, Segment)}
+SEGMENT = pa.struct([(column.name, column.type) for column in COLUMNS[Segment]])
+SCHEMA = pa.schema(
+    [
+        *((column.name, column.type) for kind in (Task, Failure, Trajectory) for column in COLUMNS[kind]),
+        ("segments", pa.list_(SEGMENT)),
+    ]
+)
+
+
+def to_table(trajectories: Sequence[Trajectory], segments: pa.Array | None = None) -> pa.Table:
+    """The records as a small table: a task is written once for all its attempts, and log-probabilities take
+    four bytes unless one of them needs eight. If `segments`, their column, is given, the trajectories' own
+    segments are not read."""
+    tasks = {id(t.task): t.task for t in trajectories}
+    places = {key: place for place, key in enumerate(tasks)}
+    which = pa.array([places[id(t.task)] for t in trajectories], pa.int32())
+    columns = {
+        name: pa.DictionaryArray.from_arrays(which, array)
+        for name, array in _arrays(Task, list(tasks.values())).items()
+    }
+    columns |= _arrays(Failure, [t.failure for t in trajectories]) | _arrays(Trajectory, trajectories)
+    return pa.table({**columns, "segments": segment_lists(trajectories) if segments is None else segments})
+
+
+def from_table(table: pa.Table, rows: Iterable[int] | None = None) -> list[Trajectory]:
+    """The trajectories of these rows, or of all. A field without a column in the table keeps its default."""
+    if rows is not None:
+        table = table.take(pa.array(rows, pa.int64()))
+    arrays = {name: _whole(table[name]) for name in table.column_names}
+    tasks = _values(Task, arrays)
+    failures = _values(Failure, arrays)
+    own = _values(Trajectory, arrays)
+    known: dict[tuple[int, ...], Task] = {}  # by the identity of its values: attempts at one task share it
+    return [
+        Trajectory(
+            task=known.setdefault(tuple(map(id, task.values())), Task(**task)),
+            failure=Failure(**failure) if failure["kind"] else None,
+            segments=segments,
+            **fields,
+        )
+        for task, failure, segments, fields in zip(
+            tasks, failures, read_segments(arrays["segments"]), own, strict=True
+        )
+    ]
+
+
+def read_segments(lists: pa.Array) -> list[list[Segment]]:
+    """Of each attempt of the column `segments`."""
+    flat = lists.flatten()
+    arrays = {field.name: flat.field(field.name) for field in flat.type}
+    found = [Segment(**fields) for fields in _values(Segment, arrays)]
+    first = lists.offsets[0].as_py() if len(lists) else 0
+    return [found[start - first : stop - first] for start, stop in pairwise(lists.offsets.to_pylist())]
+
+
+def save(path: Path, trajectories: Sequence[Trajectory], segments: pa.Array | None = None) -> None:
+    """One Parquet file, written whole or not at all. `segments` as for `to_table`."""
+    table = to_table(trajectories, segments).cast(SCHEMA)
+    table = table.append_column("response", _responses(_whole(table["segments"])))  # for readers alone
+    partial = path.with_suffix(".partial")
+    try:
+        # What repeats is left to the compression: a step is too few rows for dictionaries and statistics.
+        pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    os.replace(partial, path)
+
+
+def load(path: Path) -> list[Trajectory]:
+    return from_table(pq.read_table(path))
+
+
+def _arrays(kind: type, objects: Sequence[Any]) -> dict[str, pa.Array]:
+    return {
+        column.name: column.array([getattr(one, column.field, None) for one in objects])
+        for column in COLUMNS[kind]
+    }
+
+
+def _values(kind: type, arrays: dict[str, pa.Array]) -> list[dict[str, Any]]:
+    """The fields of each object, of those that there is a column for."""
+    columns = [column for column in COLUMNS[kind] if column.name in arrays]
+    names = [column.field for column in columns]
+    values = [column.values(arrays[column.name]) for column in columns]
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def segment_lists(trajectories: Sequence[Trajectory]) -> pa.Array:
+    arrays = _arrays(Segment, [segment for t in trajectories for segment in t.segments])
+    flat = pa.StructArray.from_arrays(list(arrays.values()), names=list(arrays))
+    return pa.ListArray.from_arrays(_offsets([t.segments for t in trajectories]), flat)
+
+
+def _list_array(kind: pa.DataType, lists: Sequence[Sequence[Any]]) -> pa.Array:
+    flat: list[Any] = []
+    for items_of_one in lists:
+        flat.extend(items_of_one)
+    items = np.array(flat, dtype=kind.to_pandas_dtype())
+    if pa.types.is_float64(kind):
+        items = _narrow(items)
+    return pa.ListArray.from_arrays(_offsets(lists), pa.array(items))
+
+
+def _offsets(lists: Sequence[Sequence[Any]]) -> pa.Array:
+    return pa.array(np.cumsum([0, *map(len, lists)]), pa.int32())
+
+
+def _narrow(values: Array) -> Array:
+    """Engines compute in float32; what one measured more finely is kept as it is."""
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    return narrow if np.array_equal(narrow.astype(np.float64), values, equal_nan=True) else values
+
+
+def _responses(lists: pa.Array) -> pa.Array:
+    """Everything after the prompt, as text."""
+    flat = lists.flatten()
+    texts = [
+        "" if source == "prompt" else text
+        for source, text in zip(flat.field("source").to_pylist(), flat.field("text").to_pylist(), strict=True)
+    ]
+    return pa.array(
+        ["".join(texts[start:stop]) for start, stop in pairwise(lists.offsets.to_pylist())], pa.string()
+    )
+
+
+_ENCODER, _DECODER = json.JSONEncoder(ensure_ascii=False), json.JSONDecoder()
+
+
+def _to_json(value: Any) -> str:
+    # Most values are empty: the shortcut is a tenth of the time that a table takes.
+    return "[]" if value == [] else "{}" if value == {} else _ENCODER.encode(value)
+
+
+def _from_json(text: str) -> Any:
+    return [] if text == "[]" else {} if text == "{}" else _DECODER.decode(text)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
