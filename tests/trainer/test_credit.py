@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from toolwright.algorithms import kl
+from toolwright.algorithms.needs import step_rewards
 from toolwright.batch import Batch
 from toolwright.failures import UserError
-from toolwright.trainer.credit import step_rewards
 from toolwright.trainer.loop import TrainingLoop
 from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Segment, Task, Trajectory
@@ -170,6 +171,60 @@ def test_correction_weighs_tokens_by_how_far_off_the_engine_was(
     assert figures["correction/gap_max_abs"] == pytest.approx(by[0], abs=1e-4)
 
 
+@pytest.mark.parametrize(("dtype", "corrected"), [("float32", False), ("bfloat16", True)])
+def test_a_native_engine_is_corrected_where_it_is_not_exact(
+    dtype: str, corrected: bool, build: Build
+) -> None:
+    trainer = build(f"model.dtype={dtype}")
+    figures = trainer.learn(trainer.sample(1), 1)
+    assert trainer.engine.exact is not corrected
+    assert ("correction/weight_mean" in figures) is corrected
+    if corrected:
+        assert figures["correction/gap_mean_abs"] > 0
+    off = build(f"model.dtype={dtype}", "algorithm.correction.mode=none")
+    assert "correction/weight_mean" not in off.learn(off.sample(1), 1)
+
+
+def test_an_inexact_engine_gives_a_loss_that_looks_ahead_what_it_needs(build: Build) -> None:
+    own = ("model.dtype=bfloat16", "algorithm.correction.mode=none", "algorithm.loss=clip_cov")
+    trainer = build(*own)
+    assert "policy/loss" in trainer.learn(trainer.sample(1), 1)
+
+
+NEW_NEED = """
+import torch
+from toolwright.algorithms.needs import provides
+
+@provides("prompt_tokens")
+def prompt_tokens(step):
+    return torch.tensor([len(t.segments[0].tokens) for t in step.trajectories])
+
+def by_length(*, rewards, mask, prompt_tokens):
+    given = (rewards.sum(-1) - prompt_tokens)[:, None] * mask
+    return given, given
+by_length.needs = {"prompt_tokens"}
+
+def unmet(*, rewards, mask, tides): ...
+unmet.needs = {"tides"}
+"""
+
+
+def test_an_estimator_with_a_new_need_brings_one_provider(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(NEW_NEED)
+    trainer = build(f"algorithm.adv_estimator={tmp_path}/mine.py:by_length", "algorithm.kl.where=none")
+    sampled = trainer.sample(1)
+    batch = assigned(trainer, sampled)
+    for row, t in enumerate(sampled.trajectories):
+        expected = (t.reward or 0.0) - len(t.segments[0].tokens)
+        assert batch.padded("advantages")[row, 0] == pytest.approx(expected)
+
+
+def test_a_need_that_nothing_provides_is_refused_before_the_run(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(NEW_NEED)
+    with pytest.raises(UserError, match="needs 'tides', which nothing provides; known: anchor, "):
+        build(f"algorithm.adv_estimator={tmp_path}/mine.py:unmet")
+
+
 def test_the_gap_is_a_metric_of_every_step_and_tells_a_wrong_engine(build: Build) -> None:
     trainer = build()
     sampled = trainer.sample(1)
@@ -203,7 +258,8 @@ def test_engine_and_learner_agree_on_attempts_of_many_segments(task: str, build:
 def test_an_engine_that_is_not_exact_costs_one_pass_of_the_learner(build: Build) -> None:
     """With one update a step its own pass tells the old log-probabilities; several need them beforehand."""
     assert not build().learner.credit.learner_pass(exact=True)
-    assert not build().learner.credit.learner_pass(exact=False)
+    assert not build("algorithm.correction.mode=none").learner.credit.learner_pass(exact=False)
+    assert build().learner.credit.learner_pass(exact=False), "the gap is corrected"
     assert build("update.minibatches=2").learner.credit.learner_pass(exact=False)
     assert not build("update.minibatches=2").learner.credit.learner_pass(exact=True)
     assert build("algorithm.correction.mode=truncate").learner.credit.learner_pass(exact=False)

@@ -16,32 +16,32 @@ from .conftest import Build
 HERE = Path(__file__).resolve().parent
 
 
-def heard(*gaps: float, limit: float = 0.1) -> list[bool]:
+def warned(*gaps: float, limit: float = 0.1) -> list[bool]:
     alarm = GapAlarm(limit, engine="vllm")
-    return [alarm.heard(gap) is not None for gap in gaps]
+    return [alarm.warning(gap) is not None for gap in gaps]
 
 
 def test_beyond_the_limit_every_step_is_told() -> None:
-    assert heard(0.2, 0.05, 0.11) == [True, False, True]
+    assert warned(0.2, 0.05, 0.11) == [True, False, True]
 
 
 def test_a_jump_is_told_below_the_limit_once_there_is_a_past_to_compare_with() -> None:
-    assert heard(*[0.003] * 4, 0.05) == [False] * 5, "four steps are no past"
-    assert heard(*[0.003] * 5, 0.05) == [*[False] * 5, True]
-    assert heard(*[0.03] * 5, 0.05) == [False] * 6, "not far above"
-    assert heard(*[1e-6] * 5, 1e-3) == [False] * 6, "far above, and nothing yet"
+    assert warned(*[0.003] * 4, 0.05) == [False] * 5, "four steps are no past"
+    assert warned(*[0.003] * 5, 0.05) == [*[False] * 5, True]
+    assert warned(*[0.03] * 5, 0.05) == [False] * 6, "not far above"
+    assert warned(*[1e-6] * 5, 1e-3) == [False] * 6, "far above, and nothing yet"
 
 
 def test_what_is_told_names_engine_key_and_numbers() -> None:
     alarm = GapAlarm(0.1, engine="http")
-    assert alarm.heard(0.25) == (
+    assert alarm.warning(0.25) == (
         "the http engine's log-probabilities are 0.25 from the learner's on average, beyond "
         "algorithm.correction.alarm=0.1; docs/engines.md, The gap, says what to look at"
     )
 
 
 def test_a_gap_that_is_no_number_is_told_and_not_remembered() -> None:
-    assert heard(math.nan, *[0.003] * 5, math.inf, 0.004, 0.05) == [True, *[False] * 5, True, False, True]
+    assert warned(math.nan, *[0.003] * 5, math.inf, 0.004, 0.05) == [True, *[False] * 5, True, False, True]
 
 
 @pytest.mark.parametrize("alarm", [0.1, 0.5])
@@ -60,18 +60,15 @@ def test_a_run_tells_it_in_metrics_log_and_report(tmp_path: Path, alarm: float) 
 
 
 @pytest.mark.parametrize(
-    ("engine", "mode", "used"),
+    ("exact", "mode", "used"),
     [
-        ("native", "auto", "none"),
-        ("vllm", "auto", "truncate"),
-        ("http", "auto", "truncate"),
-        ("vllm", "none", "none"),
-        ("native", "mask", "mask"),
+        (True, "auto", "none"),
+        (False, "auto", "truncate"),
+        (False, "none", "none"),
+        (True, "mask", "mask"),
     ],
 )
-def test_only_the_native_engine_needs_no_correction(engine: str, mode: str, used: str, build: Build) -> None:
-    credit = build().learner.credit
-    credit.config = runs.configured(f"engine.name={engine}", f"algorithm.correction.mode={mode}")
-    credit.__post_init__()
-    assert credit.correction == used
-    assert credit.learner_pass(exact=False) == (used != "none")
+def test_only_an_exact_engine_needs_no_correction(exact: bool, mode: str, used: str, build: Build) -> None:
+    credit = build(f"algorithm.correction.mode={mode}").learner.credit
+    assert credit.correction(exact=exact) == used
+    assert credit.learner_pass(exact=False) == (credit.correction(exact=False) != "none")

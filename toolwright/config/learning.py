@@ -49,7 +49,7 @@ class Correction(Block):
     """Importance weights for the gap between sampling and training probabilities."""
 
     mode: Literal["auto", "none", "truncate", "mask"] = Field(
-        default="auto", description="auto: truncate, unless the engine is native"
+        default="auto", description="auto: truncate, unless the engine computes exactly as the learner does"
     )
     level: Literal["token", "sequence"] = "token"
     low: float = Field(default=0.0, ge=0, description="mask: weights below it are dropped")

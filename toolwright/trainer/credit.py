@@ -1,4 +1,4 @@
-"""From scored trajectories to a batch with advantages: what the estimator needs is computed here."""
+"""From scored trajectories to a batch with advantages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toolwright.algorithms import advantages, correction, kl
+from toolwright.algorithms import advantages, correction, kl, losses, needs
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
@@ -32,15 +32,17 @@ class Credit:
     def __post_init__(self) -> None:
         algorithm = self.config.algorithm
         entry = advantages.registry.get(algorithm.adv_estimator)
-        self.needs = entry.needs
+        self.providers = needs.providers(algorithm.adv_estimator)
+        self.required = needs.required(algorithm.adv_estimator)
         common = entry.accepted(
             gamma=algorithm.gamma, lam=algorithm.lam, normalize_by_std=algorithm.normalize_by_std
         )
         self.params = {**common, **algorithm.params.get(algorithm.adv_estimator, {})}
-        # Only the native engine computes as the learner does; any other is another program.
-        usual = "none" if self.config.engine.name == "native" else "truncate"
-        chosen = algorithm.correction.mode
-        self.correction = usual if chosen == "auto" else chosen
+
+    def correction(self, *, exact: bool) -> str:
+        """How the gap between engine and learner is corrected. An exact engine leaves none."""
+        chosen = self.config.algorithm.correction.mode
+        return chosen if chosen != "auto" else "none" if exact else "truncate"
 
     def learner_pass(self, *, exact: bool) -> bool:
         """Whether the learner must score what was sampled before the first update.
@@ -51,12 +53,12 @@ class Credit:
         config = self.config
         several = config.update.epochs * config.update.minibatches > 1
         asked = (
-            "sum_pi_squared" in self.needs
-            or "old_log_prob" in self.needs
+            "old_log_prob" in self.required
             or config.algorithm.kl.where == "reward"
-            or self.correction != "none"
+            or losses.prepares(config.algorithm.loss)
+            or self.correction(exact=exact) != "none"
         )
-        return "sum_pi_squared" in self.needs or (not exact and (several or asked))
+        return "sum_pi_squared" in self.required or (not exact and (several or asked))
 
     def assign(
         self,
@@ -70,7 +72,7 @@ class Credit:
         batch = Batch.pack(trajectories)
         metrics: dict[str, float] = {}
         if self.learner_pass(exact=exact):
-            now = self.policy.statistics(batch, squares="sum_pi_squared" in self.needs)
+            now = self.policy.statistics(batch, squares="sum_pi_squared" in self.required)
             batch.columns["old_log_prob"] = now["log_prob"]
             if "sum_pi_squared" in now:
                 batch.columns["sum_pi_squared"] = now["sum_pi_squared"]
@@ -83,8 +85,9 @@ class Credit:
         rewards = batch.rewards([t.reward or 0.0 for t in trajectories])
         if self.config.algorithm.kl.where == "reward":
             rewards, metrics["reference/kl"] = self._penalised(batch, rewards, kl_coef)
-        if self.correction != "none":
-            metrics.update(self._correct(batch))
+        mode = self.correction(exact=exact)
+        if mode != "none":
+            metrics.update(self._correct(batch, mode))
         given, returned = self.estimate(batch, rewards, trajectories, baselines)
         batch.columns["advantages"], batch.columns["returns"] = batch.flat(given), batch.flat(returned)
         return batch, metrics
@@ -95,10 +98,10 @@ class Credit:
         )
         return rewards - coef * batch.padded(away), float(away.mean())
 
-    def _correct(self, batch: Batch) -> dict[str, float]:
+    def _correct(self, batch: Batch, mode: str) -> dict[str, float]:
         c = self.config.algorithm.correction
         weights, metrics = correction.compute(
-            mode=self.correction,
+            mode=mode,
             old_log_prob=batch.padded("old_log_prob"),
             sampled_log_prob=batch.padded("sampled_log_prob"),
             mask=batch.mask,
@@ -117,14 +120,11 @@ class Credit:
         baselines: Mapping[str, float],
     ) -> tuple[Tensor, Tensor]:
         """(advantages, returns) by the chosen estimator, given what it needs."""
+        step = needs.ScoredStep(batch, trajectories, baselines)
         inputs: dict[str, Any] = dict(self.params)
-        for name in ("values", "old_log_prob", "sum_pi_squared"):
-            if name in self.needs:
-                inputs[name] = batch.padded(name)
-        if "reward_baseline" in self.needs:
-            inputs["reward_baseline"] = torch.tensor([baselines[group] for group in batch.group])
+        inputs.update({provider.argument: provider.compute(step) for provider in self.providers})
         name = self.config.algorithm.adv_estimator
-        if self.needs & {"anchor", "step_reward"}:
+        if "steps" in self.required:
             return self._by_step(name, batch, rewards, trajectories, inputs)
         return advantages.compute(name, rewards=rewards, mask=batch.mask, group=batch.group, **inputs)
 
@@ -155,9 +155,7 @@ class Credit:
             rewards=episode,
             mask=mine,
             group=[batch.group[i] for i in owner],
-            trajectory=owner,
-            step_rewards=torch.tensor([r for t in trajectories for r in step_rewards(t)]),
-            anchor=[step.anchor for t in trajectories for step in t.steps],
+            **advantages.registry.get(name).accepted(trajectory=owner),
             **inputs,
         )
         rows = torch.tensor(owner)
@@ -166,11 +164,3 @@ class Credit:
             whole.index_add(0, rows, given.to(whole.dtype) * mine),
             whole.index_add(0, rows, returned.to(whole.dtype) * mine),
         )
-
-
-def step_rewards(trajectory: Trajectory) -> list[float]:
-    """What each step earned. An environment that gave nothing on the way pays at the end."""
-    steps = trajectory.steps
-    if all(step.reward is None for step in steps):
-        return [0.0] * (len(steps) - 1) + [trajectory.reward or 0.0]
-    return [step.reward or 0.0 for step in steps]

@@ -14,22 +14,22 @@ LOOK = "; docs/engines.md, The gap, says what to look at"
 
 
 class GapAlarm:
-    """Hears every step's mean |Δ log-probability|. A gap may be wrong from the start, or become so: a limit
-    tells the one, the run's own past the other."""
+    """Watches every step's mean |Δ log-probability|. A limit finds a gap that is wrong from the start; the
+    run's own past finds one that grows."""
 
     def __init__(self, limit: float, *, engine: str) -> None:
         self.limit, self.engine = limit, engine
         self.past: deque[float] = deque(maxlen=REMEMBERED)
 
-    def heard(self, gap: float) -> str | None:
-        """The warning, if there is one to give."""
+    def warning(self, gap: float) -> str | None:
+        """A warning about this step's gap, if it deserves one."""
         usual = statistics.median(self.past) if len(self.past) >= ENOUGH else None
-        told = f"the {self.engine} engine's log-probabilities are {gap:.3g} from the learner's on average"
+        found = f"the {self.engine} engine's log-probabilities are {gap:.3g} from the learner's on average"
         if not math.isfinite(gap):
-            return f"{told}: one of the two computes with numbers that are not finite{LOOK}"
+            return f"{found}: one of the two computes with numbers that are not finite{LOOK}"
         self.past.append(gap)
         if gap > self.limit:
-            return f"{told}, beyond algorithm.correction.alarm={self.limit:g}{LOOK}"
+            return f"{found}, beyond algorithm.correction.alarm={self.limit:g}{LOOK}"
         if usual is not None and gap > max(SUDDEN * usual, NOTICED * self.limit):
-            return f"{told}, and were {usual:.3g} before{LOOK}"
+            return f"{found}, and were {usual:.3g} before{LOOK}"
         return None

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from toolwright.algorithms import advantages, kl
+from toolwright.algorithms import kl, needs
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.block import require_number
@@ -45,11 +45,11 @@ class Values(Protocol):
 
 def needs_reference(algorithm: schema.Algorithm) -> bool:
     """A reference that nothing asks is not kept: the policy itself would be as good until it moves."""
-    return algorithm.kl.where != "none" or "reference" in advantages.needs(algorithm.adv_estimator)
+    return algorithm.kl.where != "none" or "reference" in needs.required(algorithm.adv_estimator)
 
 
 def needs_critic(algorithm: schema.Algorithm) -> bool:
-    return "values" in advantages.needs(algorithm.adv_estimator)
+    return "critic" in needs.required(algorithm.adv_estimator)
 
 
 def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Critic:

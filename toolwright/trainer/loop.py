@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from toolwright.agents.rollout import most_turns
-from toolwright.algorithms import advantages
+from toolwright.algorithms import needs
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
@@ -77,7 +77,7 @@ class TrainingLoop:
             self.train_tasks,
             self.order,
             turns=lambda task: most_turns(config.rollout, prepared.role_config.tools, [task]),
-            greedy_baseline="reward_baseline" in advantages.needs(config.algorithm.adv_estimator),
+            greedy_baseline="greedy_attempt" in needs.required(config.algorithm.adv_estimator),
         )
 
     def steps(

@@ -98,7 +98,7 @@ class RunLog:
 
     def gap_alarm(self, step: int, metrics: Mapping[str, float]) -> float:
         """1.0, with a warning, if engine and learner are too far apart."""
-        warning = self.gap.heard(metrics["gap/abs_mean"])
+        warning = self.gap.warning(metrics["gap/abs_mean"])
         if warning:
             self.say(f"step {step}: {warning}")
         return float(bool(warning))

@@ -50,6 +50,7 @@ MOST_LESSON = 64  # edits in one lesson, the latest
 def configured(folder: Path, words: Sequence[str] = (), *, seed: int = 0) -> schema.Config:
     """The trainer's configuration of a policy in a search: `algorithm=gigpo` unless words say otherwise."""
     own = [f"model.path={folder}", f"run.seed={seed}", "model.device=cpu", "rollout.samples=2"]
+    own.append("algorithm.correction.mode=none")  # a lesson's edits were tried, not sampled: there is no gap
     given = [word for word in words if not word.startswith("algorithm=")]
     algorithm = [word for word in words if word.startswith("algorithm=")] or ["algorithm=gigpo"]
     config = resolve(Source(), [*algorithm, "task=workflow", *own, *given]).config

@@ -1,0 +1,120 @@
+"""What estimators may need beyond rewards, mask and group: one table of providers.
+
+An estimator with a need that is not in the table brings a provider along, in its own file:
+
+    @provides("prompt_tokens")
+    def prompt_tokens(step: ScoredStep) -> Tensor: ...
+
+    @registry.register("mine", needs={"prompt_tokens"})
+    def mine(*, rewards, mask, prompt_tokens): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from toolwright.algorithms import advantages
+from toolwright.batch import Batch
+from toolwright.failures import UserError
+from toolwright.trajectory import Trajectory
+
+# What a run has or does only because a provider asks for it: a role, a greedy attempt at each task, a pass of
+# the learner over what was sampled, and rows that are steps instead of whole attempts.
+Requirement = Literal["critic", "reference", "greedy_attempt", "old_log_prob", "sum_pi_squared", "steps"]
+
+
+@dataclass(frozen=True)
+class ScoredStep:
+    """What providers compute from: a step's scored attempts, once the roles that were asked have answered."""
+
+    batch: Batch  # with a column for each answer: `values`, `ref_log_prob`, `old_log_prob`, `sum_pi_squared`
+    trajectories: Sequence[Trajectory]
+    baselines: Mapping[str, float]  # the reward of the greedy attempt, by group
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Computes one need. The estimator receives it as `argument`."""
+
+    compute: Callable[[ScoredStep], Any]
+    argument: str
+    requires: frozenset[Requirement]
+
+
+PROVIDERS: dict[str, Provider] = {}
+
+Compute = Callable[[ScoredStep], Any]
+
+
+def provides(need: str, *requires: Requirement, argument: str | None = None) -> Callable[[Compute], Compute]:
+    def add(compute: Compute) -> Compute:
+        PROVIDERS[need] = Provider(compute, argument or need, frozenset(requires))
+        return compute
+
+    return add
+
+
+def providers(estimator: str) -> list[Provider]:
+    """The providers of all that this estimator needs."""
+    needed = sorted(advantages.needs(estimator))
+    if unknown := [need for need in needed if need not in PROVIDERS]:
+        raise UserError(
+            f"advantage estimator {estimator!r} needs {unknown[0]!r}, which nothing provides; known: "
+            f"{', '.join(sorted(PROVIDERS))}. Register a provider with @provides({unknown[0]!r}) from "
+            "toolwright.algorithms.needs"
+        )
+    return [PROVIDERS[need] for need in needed]
+
+
+def required(estimator: str) -> frozenset[Requirement]:
+    """What a run must have or do for this estimator."""
+    return frozenset().union(*(provider.requires for provider in providers(estimator)))
+
+
+@provides("values", "critic")
+def values(step: ScoredStep) -> Tensor:
+    return step.batch.padded("values")
+
+
+@provides("ref_log_prob", "reference")
+def ref_log_prob(step: ScoredStep) -> Tensor:
+    return step.batch.padded("ref_log_prob")
+
+
+@provides("old_log_prob", "old_log_prob")
+def old_log_prob(step: ScoredStep) -> Tensor:
+    return step.batch.padded("old_log_prob")
+
+
+@provides("sum_pi_squared", "sum_pi_squared")
+def sum_pi_squared(step: ScoredStep) -> Tensor:
+    return step.batch.padded("sum_pi_squared")
+
+
+@provides("reward_baseline", "greedy_attempt")
+def reward_baseline(step: ScoredStep) -> Tensor:
+    return torch.tensor([step.baselines[group] for group in step.batch.group])
+
+
+@provides("anchor", "steps")
+def anchor(step: ScoredStep) -> list[str | None]:
+    """The state that each step was taken in."""
+    return [one.anchor for t in step.trajectories for one in t.steps]
+
+
+@provides("step_reward", "steps", argument="step_rewards")
+def step_reward(step: ScoredStep) -> Tensor:
+    return torch.tensor([reward for t in step.trajectories for reward in step_rewards(t)])
+
+
+def step_rewards(trajectory: Trajectory) -> list[float]:
+    """What each step earned. An environment that gave nothing on the way pays at the end."""
+    steps = trajectory.steps
+    if all(step.reward is None for step in steps):
+        return [0.0] * (len(steps) - 1) + [trajectory.reward or 0.0]
+    return [step.reward or 0.0 for step in steps]
