@@ -35,7 +35,7 @@ def test_a_small_run_imports_neither_compiler_nor_transformers(tmp_path: Path) -
 
 def test_parameters_are_counted_as_they_are() -> None:
     for made in (tiny.decoder(kv_heads=2), tiny.decoder(width=48, layers=3)):
-        assert memory.parameters(made.shape) == sum(p.numel() for p in made.parameters()), made.shape
+        assert made.shape.parameters == sum(p.numel() for p in made.parameters()), made.shape
 
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from toolwright.config import schema
-    from toolwright.models.decoder import Decoder
+    from toolwright.models.decoder import Decoder, Shape
     from toolwright.models.tokenizer import Tokenizer
 
 
@@ -86,12 +86,45 @@ class Engine(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class PlannedModel:
+    """A model as it is known before anything is loaded."""
+
+    shape: Shape
+    parameters: int
+    dtype: torch.dtype
+    device: torch.device
+    fast: bool  # runs with our kernels, not with a forward of its own
+    adapted: bool
+
+
+@dataclass(frozen=True)
+class EngineMemory:
+    """What an engine will take of its device's memory, beside the learner's weights."""
+
+    parts: dict[str, int] = field(default_factory=dict)  # bytes by what they are for
+    rows: int = 0  # sequences whose cache is counted in `parts`
+    row_bytes: int = 0
+    share: float = 1.0  # of what is free, for the cache
+    fit: Callable[[int, int], int] | None = None  # (slots, free bytes): as many slots as there is room for
+
+
 class EngineBuilder(Protocol):
-    """How an engine is made beside a learner: `decoder` holds the learner's own weights."""
+    """Builds an engine beside a learner: `decoder` holds the learner's own weights.
+
+    It may have an attribute `memory(model, slots, used)` that estimates what the engine takes, for `slots` of
+    which no more than `used` are ever in use at once. Without it nothing is counted.
+    """
 
     def __call__(
         self, config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> Engine: ...
+
+
+def memory_of(name: str, model: PlannedModel, *, slots: int, used: int) -> EngineMemory:
+    """The estimate of the engine of this name."""
+    estimate = getattr(registry.get(name).target, "memory", None)
+    return EngineMemory() if estimate is None else estimate(model, slots, used)
 
 
 registry: Registry[EngineBuilder] = Registry("engine", "toolwright.engines")

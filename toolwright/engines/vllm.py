@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from toolwright.config import schema
-from toolwright.engines import Completion, Sampling, registry
+from toolwright.engines import Completion, EngineMemory, PlannedModel, Sampling, registry
 from toolwright.engines.delivery import WeightDelivery, checksum, compare, named_weights
 from toolwright.engines.process import EngineProcess
 from toolwright.engines.stopping import check_prompt
@@ -40,6 +40,14 @@ class VllmEngine:
 
     exact = False
     takes_weights = True
+
+    @staticmethod
+    def memory(model: PlannedModel, slots: int, used: int) -> EngineMemory:
+        """On a CPU; of a GPU it takes a share of what is free (`SHARED_GPU`)."""
+        if model.device.type != "cpu":
+            return EngineMemory()
+        weights, cache = model.dtype.itemsize * model.parameters, cache_bytes(model.shape, slots, model.dtype)
+        return EngineMemory(parts={"vLLM's weights": weights, "vLLM's cache": cache})
 
     def __init__(
         self,

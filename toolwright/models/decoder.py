@@ -46,9 +46,15 @@ class Shape:
     qkv_bias: bool = False
     qk_norm: bool = False
     family: str = "llama"
-    extra: dict[str, Any] = field(
-        default_factory=dict
-    )  # keys of the original configuration to keep on saving
+    # Keys of the original configuration to keep on saving.
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> int:
+        """Of a fresh model. Making one on torch's `meta` device would import its compiler, for a second."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        a_layer = self.width * (2 * q + 2 * kv + 3 * self.ffn + 2)  # its matrices, and two norms
+        return self.width * (self.vocab + 1) + self.layers * a_layer
 
 
 @dataclass(frozen=True)

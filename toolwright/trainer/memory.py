@@ -10,15 +10,11 @@ import torch
 
 from toolwright.config import schema
 from toolwright.config.block import require_number
-from toolwright.engines import vllm
-from toolwright.engines.native import by_graphs, decoding
-from toolwright.engines.native.cache import GPU_SHARE, CacheRows, fitting, slot_bytes
-from toolwright.engines.native.engine import ROWS, ROWS_OF_GRAPHS
+from toolwright.engines import EngineMemory, PlannedModel, memory_of
 from toolwright.failures import UserError
 from toolwright.learner.budget import ON_A_CPU, SHARE, token_bytes
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Shape
-from toolwright.models.products import panel_columns
 from toolwright.trainer import building
 from toolwright.trainer.learning import needs_critic, needs_reference
 
@@ -32,9 +28,9 @@ ADAPTED = 12  # an adapter has rank × (in + out) parameters a matrix: about thi
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    parts: dict[
-        str, int
-    ]  # bytes by what they are for; what a pass leaves behind for the way back is not in it
+    # Bytes by what they are for; what a pass leaves behind for the way back is not in it.
+    parts: dict[str, int]
+    engine: EngineMemory
 
     @property
     def total(self) -> int:
@@ -46,10 +42,9 @@ class MemoryPlan:
 
 def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
     """Of a run in one process."""
-    model = config.model
-    shape, count = _measured(model)
-    adapts, dtype = building.adapts(model), building.dtype_of(model)
-    trained = (model.lora.rank or 8) * shape.layers * shape.width * ADAPTED if adapts else count
+    model = planned(config.model)
+    count, shape, adapts = model.parameters, model.shape, model.adapted
+    trained = (config.model.lora.rank or 8) * shape.layers * shape.width * ADAPTED if adapts else count
     parts = {"weights": WEIGHT * count}
     if learns:
         parts["gradients"] = GRADIENT * trained
@@ -58,14 +53,8 @@ def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
             parts["reference"] = WEIGHT * count
         if needs_critic(config.algorithm):
             parts["critic"] = WEIGHT * count + (GRADIENT + MOMENTS) * trained
-    if config.engine.name == "native":
-        parts["matrices of the engine's own"] = _kept(model, shape, adapts)
-        rows = _cached(config, shape, learns)
-        parts[f"cache of {rows} × {shape.context} tokens"] = rows * slot_bytes(shape, dtype)
-    if config.engine.name == "vllm" and building.pick_device(model.device).type == "cpu":
-        parts["vLLM's weights"] = dtype.itemsize * count
-        parts["vLLM's cache"] = vllm.cache_bytes(shape, config.engine.slots, dtype)
-    return MemoryPlan(parts)
+    engine = memory_of(config.engine.name, model, slots=config.engine.slots, used=_rows(config, learns))
+    return MemoryPlan({**parts, **engine.parts}, engine)
 
 
 def check(config: schema.Config, *, learns: bool = True) -> None:
@@ -84,18 +73,15 @@ def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
     """Checked, and on a GPU with as many slots as there is room for beside all that the run will keep: the
     engine is there first, and would take what others need later."""
     check(config, learns=learns)
-    device = building.pick_device(config.model.device)
-    if device.type != "cuda" or config.engine.name != "native":
+    device, needed = building.pick_device(config.model.device), plan(config, learns=learns)
+    engine, asked = needed.engine, config.engine.slots
+    if engine.fit is None:
         return config
-    shape, _ = _measured(config.model)
-    dtype, asked = building.dtype_of(config.model), config.engine.slots
-    cached = _cached(config, shape, learns) * slot_bytes(shape, dtype)
-    left = free(device) - plan(config, learns=learns).total + cached
-    slots = fitting(asked, shape, dtype, rows=_engine_rows(config.model, shape), free=left)
+    slots = engine.fit(asked, free(device) - needed.total + engine.rows * engine.row_bytes)
     if slots < _rows(config, learns):
         log.warning(
-            "%s has room for %d sequences of model.context=%d tokens at a time, fewer than engine.slots=%d: "
-            "the others wait for one of them to end", device, slots, shape.context, asked,
+            "%s has room for %d sequences of model.context=%s tokens at a time, fewer than engine.slots=%d: "
+            "the others wait for one of them to end", device, slots, config.model.context, asked,
         )  # fmt: skip
     return config.model_copy(update={"engine": config.engine.model_copy(update={"slots": slots})})
 
@@ -117,14 +103,12 @@ def longest_context(
 
 def _holds(config: schema.Config, *, learns: bool, every_slot: bool) -> bool:
     """Whether there is room for the run, and for the way back through one of its longest sequences."""
-    model, device = config.model, building.pick_device(config.model.device)
-    shape, _ = _measured(model)
-    left = free(device) - plan(config, learns=learns).total
+    needed = plan(config, learns=learns)
+    left, engine = free(building.pick_device(config.model.device)) - needed.total, needed.engine
     if every_slot:
-        more = config.engine.slots - _cached(config, shape, learns)
-        share = GPU_SHARE if device.type == "cuda" else 1.0
-        left = int(left * share) - max(0, more) * slot_bytes(shape, building.dtype_of(model))
-    return left >= 0 and (not learns or left * SHARE >= shape.context * pass_bytes(model))
+        left = int(left * engine.share) - max(0, config.engine.slots - engine.rows) * engine.row_bytes
+    context = planned(config.model).shape.context
+    return left >= 0 and (not learns or left * SHARE >= context * pass_bytes(config.model))
 
 
 def micro_tokens(config: schema.Config) -> int:
@@ -136,7 +120,7 @@ def micro_tokens(config: schema.Config) -> int:
 
 def pass_bytes(model: schema.Model) -> int:
     """What a token leaves behind for the way back."""
-    shape, _ = _measured(model)
+    shape = planned(model).shape
     kept = token_bytes(shape)  # as if in two bytes a number
     if model.gradient_checkpointing:
         kept = kept // shape.layers + 2 * shape.layers * shape.width
@@ -159,32 +143,29 @@ def free(device: torch.device) -> int:
     return min(_of_machine(), _of_group())
 
 
-def _measured(model: schema.Model) -> tuple[Shape, int]:
-    """The shape and the number of parameters, from what is written rather than loaded."""
+def planned(model: schema.Model) -> PlannedModel:
+    """The model from what is written about it rather than loaded."""
+    fast = True
     if model.path is not None:
         base, _ = building.folders(model)
-        shape = huggingface.read_shape(base, context=building.cut_of(model), fast=building.FAST[model.fast])
-        return shape, weight_files.parameters(base)
-    head_dim = model.width // model.heads
-    # A character-level vocabulary is some hundred tokens, next to nothing.
-    shape = Shape(
-        vocab=128,
-        layers=model.layers,
-        width=model.width,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        ffn=model.ffn,
-        context=require_number(model.context, "model.context"),
-        head_dim=head_dim,
-    )
-    return shape, parameters(shape)
-
-
-def parameters(shape: Shape) -> int:
-    """Counted rather than made: on torch's `meta` device even that imports its compiler, for a second."""
-    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    a_layer = shape.width * (2 * q + 2 * kv + 3 * shape.ffn + 2)  # its matrices, and two norms
-    return shape.width * (shape.vocab + 1) + shape.layers * a_layer
+        cut, asked = building.cut_of(model), building.FAST[model.fast]
+        shape = huggingface.read_shape(base, context=cut, fast=asked)
+        count, fast = weight_files.parameters(base), huggingface.is_fast(base, context=cut, fast=asked)
+    else:
+        # A character-level vocabulary is some hundred tokens, next to nothing.
+        shape = Shape(
+            vocab=128,
+            layers=model.layers,
+            width=model.width,
+            heads=model.heads,
+            kv_heads=model.kv_heads,
+            ffn=model.ffn,
+            context=require_number(model.context, "model.context"),
+            head_dim=model.width // model.heads,
+        )
+        count = shape.parameters
+    device, dtype = building.pick_device(model.device), building.dtype_of(model)
+    return PlannedModel(shape, count, dtype, device, fast=fast, adapted=building.adapts(model))
 
 
 def _rows(config: schema.Config, learns: bool) -> int:
@@ -192,42 +173,6 @@ def _rows(config: schema.Config, learns: bool) -> int:
     tried = config.task.held_out_size * config.eval.samples
     sampled = config.rollout.prompts * config.rollout.samples if learns else 0
     return min(config.engine.slots, max(tried, sampled))
-
-
-def _kept(model: schema.Model, shape: Shape, adapts: bool) -> int:
-    """Of an adapter's matrices as if every one had one; a forward of another's reads the model's own."""
-    if not _is_fast(model):
-        return 0
-    on_cpu, dtype = building.pick_device(model.device).type == "cpu", building.dtype_of(model)
-    panel = panel_columns() if on_cpu and dtype == torch.float32 else None
-    size = WEIGHT * decoding.kept(shape, panel=panel, adapted=adapts)
-    if _has_graphs(model, shape):  # which read copies, of embedding and output layer apart
-        matrices = decoding.kept(shape, panel=1, adapted=False) + shape.vocab * shape.width
-        size += dtype.itemsize * matrices
-    return size
-
-
-def _is_fast(model: schema.Model) -> bool:
-    if model.path is None:
-        return True
-    base, _ = building.folders(model)
-    return huggingface.is_fast(base, context=building.cut_of(model), fast=building.FAST[model.fast])
-
-
-def _has_graphs(model: schema.Model, shape: Shape) -> bool:
-    device, dtype = building.pick_device(model.device), building.dtype_of(model)
-    return by_graphs(shape, fast=_is_fast(model), dtype=dtype, device=device)
-
-
-def _engine_rows(model: schema.Model, shape: Shape) -> CacheRows:
-    return ROWS_OF_GRAPHS if _has_graphs(model, shape) else ROWS
-
-
-def _cached(config: schema.Config, shape: Shape, learns: bool) -> int:
-    """Sequences whose keys and values are kept; on a GPU the fewest there can be, see `fitted`."""
-    if building.pick_device(config.model.device).type == "cpu":
-        return _rows(config, learns)
-    return _engine_rows(config.model, shape).least
 
 
 def _of_machine() -> int:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from toolwright.config import schema
-from toolwright.engines import registry
+from toolwright.engines import EngineMemory, PlannedModel, registry
 from toolwright.models import kernels
 from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.products import panel_columns
 from toolwright.models.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -26,6 +27,40 @@ def build(
     else:
         from toolwright.engines.native.engine import NativeEngine as kind
     return kind(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
+
+
+def memory(model: PlannedModel, slots: int, used: int) -> EngineMemory:
+    """Matrices of its own, and the cache. A GPU's cache takes what is left: the fewest rows are counted."""
+    from toolwright.engines.native.cache import GPU_SHARE, fitting, row_bytes
+    from toolwright.engines.native.decoding import kept
+    from toolwright.engines.native.engine import ROWS, ROWS_OF_GRAPHS
+
+    shape, dtype = model.shape, model.dtype
+    on_cpu = model.device.type == "cpu"
+    graphs = by_graphs(shape, fast=model.fast, dtype=dtype, device=model.device)
+    matrices = 0  # a forward of the model's own reads the model's matrices
+    if model.fast:
+        panel = panel_columns() if on_cpu and dtype == torch.float32 else None
+        # Of a model with an adapter, as if every matrix were adapted.
+        matrices = torch.float32.itemsize * kept(shape, panel=panel, adapted=model.adapted)
+    if graphs:  # they read copies, of embedding and output layer apart
+        copies = kept(shape, panel=1, adapted=False) + shape.vocab * shape.width
+        matrices += dtype.itemsize * copies
+    kinds = ROWS_OF_GRAPHS if graphs else ROWS
+    rows, one = used if on_cpu else kinds.least, row_bytes(shape, dtype)
+    return EngineMemory(
+        parts={
+            "matrices of the engine's own": matrices,
+            f"cache of {rows} × {shape.context} tokens": rows * one,
+        },
+        rows=rows,
+        row_bytes=one,
+        share=1.0 if on_cpu else GPU_SHARE,
+        fit=None if on_cpu else lambda slots, free: fitting(slots, shape, dtype, rows=kinds, free=free),
+    )
+
+
+build.memory = memory  # type: ignore[attr-defined]
 
 
 def by_graphs(shape: Shape, *, fast: bool, dtype: torch.dtype, device: torch.device) -> bool:

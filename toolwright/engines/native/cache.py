@@ -27,7 +27,7 @@ UNRESERVED = 0x4000 if sys.platform == "linux" else 0
 MOST_RUNS = 3  # written one by one; more of them take longer than all slots at once, each at its place
 
 
-def slot_bytes(shape: Shape, dtype: torch.dtype) -> int:
+def row_bytes(shape: Shape, dtype: torch.dtype) -> int:
     """Keys and values of one sequence as long as the model allows."""
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * shape.context * dtype.itemsize
 
@@ -44,7 +44,7 @@ class CacheRows(NamedTuple):
 
 def fitting(slots: int, shape: Shape, dtype: torch.dtype, *, rows: CacheRows, free: int) -> int:
     """So many slots, or as many as fit: who finds none free waits for one."""
-    size, room = slot_bytes(shape, dtype), int(free * GPU_SHARE)
+    size, room = row_bytes(shape, dtype), int(free * GPU_SHARE)
     if rows.least * size > room:
         raise UserError(
             f"the cache of {rows.least} sequences of model.context={shape.context} tokens, the fewest there "
