@@ -61,7 +61,7 @@ class Trajectory:
     failure: Failure | None = None
 
     def append(self, segment: Segment) -> None:
-        """The only way a trajectory changes: it grows. Tokens already there are never touched."""
+        """Add a segment. A trajectory changes in no other way: tokens already there are never touched."""
         sampled = segment.source == "policy"
         if sampled and len(segment.log_probs) != len(segment.tokens):
             raise ValueError(
@@ -87,7 +87,7 @@ class Trajectory:
 
     @property
     def cut(self) -> bool:
-        """Whether a limit of tokens ended it: of the turn, or of the whole attempt."""
+        """True if a limit of tokens ended it: of the turn, or of the whole attempt."""
         return self.stop in ("length", "tokens")
 
     @property
@@ -124,11 +124,11 @@ class Group:
         return [t.reward for t in self.trajectories if t.reward is not None]
 
 
-Arrived = Callable[[Sequence[Trajectory]], None]  # hears of attempts as they come in
+AttemptsCallback = Callable[[Sequence[Trajectory]], None]  # called with attempts as they end
 
 
-def unheard(trajectories: Sequence[Trajectory]) -> None:
-    """For whoever asks for attempts and waits for all of them."""
+def ignore_attempts(trajectories: Sequence[Trajectory]) -> None:
+    """The callback of those who wait for all attempts."""
 
 
 def as_groups(trajectories: Iterable[Trajectory]) -> list[Group]:

@@ -12,7 +12,7 @@ import torch
 
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.engines import Completion, Drawn, Sampling
+from toolwright.engines import Completion, SampledToken, Sampling
 from toolwright.engines.native import build
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.failures import UserError
@@ -134,11 +134,11 @@ def test_the_likeliest_tokens_are_told_beside_each(heat: float) -> None:
                     assert dict(best)[token] == pytest.approx(log_prob, abs=1e-4)
                 else:
                     assert log_prob <= best[-1][1] + 1e-4
-    heard: list[Drawn] = []
+    heard: list[SampledToken] = []
     answer = run(
-        engine.generate(prompts[0], Sampling(max_tokens=9, top=2), attempt="heard", heard=heard.append)
+        engine.generate(prompts[0], Sampling(max_tokens=9, top=2), attempt="heard", on_token=heard.append)
     )
-    assert heard == answer.drawn
+    assert heard == answer.sampled
 
 
 def test_ends_and_stops() -> None:

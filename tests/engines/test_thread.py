@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from tests import tiny
-from toolwright.engines import Completion, Drawn, Engine, Sampling
+from toolwright.engines import Completion, Engine, SampledToken, Sampling
 from toolwright.engines.thread import InThread
 
 from .conftest import make
@@ -32,9 +32,9 @@ class Deaf:
         return await self.inner.generate(prompt, sampling, attempt=attempt)
 
 
-def asked(running: InThread, sampling: Sampling) -> tuple[Completion, list[Drawn]]:
-    heard: list[Drawn] = []
-    answer = asyncio.run(running.generate(PROMPT, sampling, attempt="a", heard=heard.append))
+def asked(running: InThread, sampling: Sampling) -> tuple[Completion, list[SampledToken]]:
+    heard: list[SampledToken] = []
+    answer = asyncio.run(running.generate(PROMPT, sampling, attempt="a", on_token=heard.append))
     running.release("a")
     return answer, heard
 
@@ -46,7 +46,7 @@ def test_what_is_heard_is_what_is_answered() -> None:
         running = InThread(own)
         answer, heard = asked(running, sampling)
         assert (answer.tokens, answer.log_probs, answer.top) == (direct.tokens, direct.log_probs, direct.top)
-        assert heard == answer.drawn
+        assert heard == answer.sampled
         asyncio.run(running.close())
 
 

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolwright.agents.briefing import brief
 from toolwright.agents.formats import CallFormat, Schemas, offered_by
 from toolwright.agents.formats.tags import Tags
+from toolwright.agents.tool_prompt import with_tools
 from toolwright.failures import UserError
 from toolwright.models.chat import ASKED
 from toolwright.models.tokenizer import Tokenizer, Written
@@ -45,18 +45,20 @@ class Demonstrator:
         if not turns:
             raise UserError(f"demonstration {number} has no assistant message to learn from")
         made = Trajectory(Task(str(number), [dict(message) for message in messages]), group=str(number))
-        told = brief(messages[: turns[0]], self.schemas, self.format, self.tokenizer, self.tool_prompt)
-        _extend(made, "prompt", self.tokenizer.opening(told.messages, tools=told.tools, **self.template))
+        prompt = with_tools(messages[: turns[0]], self.schemas, self.format, self.tokenizer, self.tool_prompt)
+        _extend(made, "prompt", self.tokenizer.opening(prompt.messages, tools=prompt.tools, **self.template))
         fresh = True  # whether this turn has just been opened, and not gone on with after an answer
         for place, following in zip(turns, [*turns[1:], None], strict=True):
             between = messages[place + 1 : following] if following is not None else []
             inside = self.format.inline and bool(between) and all(m["role"] == "tool" for m in between)
             whole = fresh and not inside
-            text = self._written(messages[place], tools=told.tools) if whole else self._said(messages[place])
+            text = (
+                self._written(messages[place], tools=prompt.tools) if whole else self._said(messages[place])
+            )
             text += "" if inside else self._closing
             tokens = self.tokenizer.encode_inside(text)
             made.append(Segment("policy", tokens, [0.0] * len(tokens), text))
-            self._answer(made, between, inside=inside, tools=told.tools, last=following is None)
+            self._answer(made, between, inside=inside, tools=prompt.tools, last=following is None)
             fresh = not inside
         return made
 

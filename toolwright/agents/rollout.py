@@ -19,7 +19,7 @@ from toolwright.config import schema
 from toolwright.engines import Engine, Sampling
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
+from toolwright.trajectory import AttemptsCallback, Failure, Task, Trajectory, ignore_attempts
 
 MESSAGE_KEPT = 10_000  # characters of what a failure says; an exception may carry anything
 
@@ -46,8 +46,8 @@ class Rollout:
         tools: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.config, self.engine, self.tokenizer = config, engine, tokenizer
-        self.cast = AgentSet(config, tokenizer, tools=tools)
-        self.agent = self.cast.agent(config.agent)
+        self.agent_set = AgentSet(config, tokenizer, tools=tools)
+        self.agent = self.agent_set.agent(config.agent)
         self._under_way: set[Attempt] = set()
         self.sampling = Sampling(
             temperature=config.temperature,
@@ -58,7 +58,7 @@ class Rollout:
         )
 
     def turns(self, tasks: Iterable[Task]) -> int:
-        return most_turns(self.config, self.cast.tool_settings, tasks)
+        return most_turns(self.config, self.agent_set.tool_settings, tasks)
 
     def awaits(self) -> str:
         """Whom the attempts under way are waiting for, and how many each."""
@@ -67,17 +67,17 @@ class Rollout:
 
     async def close(self) -> None:
         """Closes the tools, in the loop that used them."""
-        await self.cast.tools.close()
+        await self.agent_set.tools.close()
 
     async def run(
         self,
         wanted: Sequence[AttemptRequest],
         *,
         temperature: float | None = None,
-        arrived: Arrived = unheard,
+        arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
         """Every attempt, in order. One that cannot be used says so in its `failure`; a bug is raised.
-        `arrived` hears of each group when it is whole."""
+        `arrived` is called with each group when it is complete."""
         sampling = self.sampling if temperature is None else replace(self.sampling, temperature=temperature)
         tasks = [asyncio.create_task(self._persist(one, sampling)) for one in wanted]
         groups: dict[str, list[asyncio.Task[Trajectory]]] = {}
@@ -139,12 +139,12 @@ class Rollout:
         finally:
             self._under_way.discard(attempt)
             self.engine.release(attempt.id)
-            await self.cast.tools.end(attempt.id)
+            await self.agent_set.tools.end(attempt.id)
         trajectory.timings["attempt_s"] = time.perf_counter() - started
         return trajectory
 
 
-def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: Arrived) -> None:
+def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: AttemptsCallback) -> None:
     """Once the last of a group is there, unless one of them raised something."""
     left = len(group)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt
-from toolwright.agents.briefing import Briefing, brief
 from toolwright.agents.formats import CallFormat, Offered, Schemas
 from toolwright.agents.formats.arguments import to_json
 from toolwright.agents.formats.thinking import spoken
+from toolwright.agents.tool_prompt import ToolPrompt, with_tools
 from toolwright.config import schema
 from toolwright.failures import TaskFailure, nearest
 from toolwright.models.tokenizer import Tokenizer
@@ -47,8 +47,8 @@ class ToolUse:
     async def attempt(self, attempt: Attempt) -> None:
         schemas = await self.tools.schemas()
         offered = formats.offered_by(self.offered(attempt.task, schemas))
-        told = self.told(attempt.task, schemas)
-        attempt.prompt(told.messages, tools=told.tools)
+        prompt = self.prompt(attempt.task, schemas)
+        attempt.prompt(prompt.messages, tools=prompt.tools)
         stop = (*self.config.stop, *(self.format.stop(offered) if offered else ()))
         thinking = _opens_thought(attempt)
         while True:
@@ -85,17 +85,17 @@ class ToolUse:
                 *(self._answer(attempt, one, offered) for one in calls[:most]), return_exceptions=True
             )
         attempt.spend("tool_s", time.perf_counter() - started)
-        given: list[CompletedCall] = []
+        results: list[CompletedCall] = []
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-            given.append(answer)
+            results.append(answer)
         left = len(calls) - most
         if left > 0:
             attempt.count("calls_refused", left)
             text = f"at most {most} calls are run in one turn; the {left} after them were not"
-            given.append(CompletedCall("", text, {"name": "", "trouble": "refused"}))
-        return given
+            results.append(CompletedCall("", text, {"name": "", "trouble": "refused"}))
+        return results
 
     async def _answer(
         self, attempt: Attempt, one: ToolRequest | Malformed, offered: Offered
@@ -124,10 +124,10 @@ class ToolUse:
     def _fit(self, text: str) -> str:
         return self.tokenizer.clip(text, self.config.tool_tokens)
 
-    def told(self, task: Task, schemas: Schemas) -> Briefing:
-        """The task's prompt with what is said of those tools that it offers."""
+    def prompt(self, task: Task, schemas: Schemas) -> ToolPrompt:
+        """The task's prompt, with a description of the tools that the task offers."""
         offered = self.offered(task, schemas)
-        return brief(task.prompt, offered, self.format, self.tokenizer, self.config.tool_prompt)
+        return with_tools(task.prompt, offered, self.format, self.tokenizer, self.config.tool_prompt)
 
     def offered(self, task: Task, schemas: Schemas) -> Schemas:
         return self.ordered(offered_to(task, schemas))
@@ -147,17 +147,17 @@ class ToolUse:
 
 def offered_to(task: Task, schemas: Schemas) -> Schemas:
     """Those that the task allows: `extra_info.tools` names them, where it is there."""
-    wanted = task.extra_info.get("tools")
-    if wanted is None:
+    names = task.extra_info.get("tools")
+    if names is None:
         return schemas
     known = formats.offered_by(schemas)
-    missing = [name for name in wanted if name not in known]
+    missing = [name for name in names if name not in known]
     if missing:
         raise TaskFailure(
             f"task {task.id} offers the tool {missing[0]!r}, which is not configured; "
             f"configured: {', '.join(known) or 'none'}"
         )
-    return [schema for schema in schemas if schema["function"]["name"] in wanted]
+    return [schema for schema in schemas if schema["function"]["name"] in names]
 
 
 def _opens_thought(attempt: Attempt) -> bool:

@@ -1,4 +1,4 @@
-"""What generates tokens: one interface, several engines."""
+"""Engines: they generate tokens, all behind one interface."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Sampling:
     max_tokens: int = 32
     stop: tuple[str, ...] = ()
     seed: int = 0
-    top: int = 0  # how many of the likeliest tokens are told beside each that is drawn
+    top: int = 0  # how many of the likeliest tokens are returned beside each sampled one
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A token, and what else might have been: the likeliest ones with their log-probabilities, best first."""
+class SampledToken:
+    """A sampled token, and the likeliest ones at its place with their log-probabilities, best first."""
 
     token: int
     log_prob: float
@@ -40,7 +40,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Completion:
-    """What an engine answers: the tokens as sampled, and what each of them cost."""
+    """An engine's answer: the tokens as sampled, with their log-probabilities."""
 
     tokens: list[int]
     log_probs: list[float]  # under the whole distribution at this temperature, before top-p and top-k
@@ -50,13 +50,13 @@ class Completion:
     top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)  # a row a token, where asked for
 
     @property
-    def drawn(self) -> list[Drawn]:
-        return list(map(Drawn, self.tokens, self.log_probs, self.top or [()] * len(self.tokens)))
+    def sampled(self) -> list[SampledToken]:
+        return list(map(SampledToken, self.tokens, self.log_probs, self.top or [()] * len(self.tokens)))
 
 
-# Told of each token as it is drawn. An engine whose `generate` takes `heard` can be listened to; of another
-# one, everything is heard when it has finished.
-TokenCallback = Callable[[Drawn], None]
+# Called with each token as it is sampled. An engine whose `generate` takes `on_token` streams; the tokens of
+# another one are passed on when it has finished.
+TokenCallback = Callable[[SampledToken], None]
 
 
 class Engine(Protocol):

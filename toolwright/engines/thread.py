@@ -1,4 +1,4 @@
-"""An engine in a thread of its own: whoever asks it goes on living while it computes a pass."""
+"""An engine in a thread of its own, so that its callers' event loops go on while it computes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from toolwright.engines import Completion, Engine, Sampling, TokenCallback
 
 
 class InThread:
-    """Asked from any loop of any thread; the engine itself sees one loop, its own."""
+    """An engine that any event loop of any thread may call. The engine itself sees one loop, its own."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.exact, self.context = engine.exact, engine.context
-        self._hears = "heard" in inspect.signature(engine.generate).parameters
+        self._streams = "on_token" in inspect.signature(engine.generate).parameters
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
         self._thread.start()
@@ -27,18 +27,23 @@ class InThread:
         return self.engine.weights_version
 
     async def generate(
-        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: TokenCallback | None = None
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        attempt: str,
+        on_token: TokenCallback | None = None,
     ) -> Completion:
-        """Cancelled here, it is cancelled there. An engine that cannot be listened to is heard at the end."""
+        """Cancelling this cancels the engine's work. If the engine cannot stream, `on_token` runs at the end."""
         own = asyncio.get_running_loop()
         extra: dict[str, Any] = {}
-        if heard is not None and self._hears:
-            extra["heard"] = lambda drawn: own.call_soon_threadsafe(heard, drawn)
-        asked = self.engine.generate(prompt, sampling, attempt=attempt, **extra)
-        answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asked, self._loop))
-        if heard is not None and not self._hears:
-            for drawn in answer.drawn:
-                heard(drawn)
+        if on_token is not None and self._streams:
+            extra["on_token"] = lambda token: own.call_soon_threadsafe(on_token, token)
+        work = self.engine.generate(prompt, sampling, attempt=attempt, **extra)
+        answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        if on_token is not None and not self._streams:
+            for token in answer.sampled:
+                on_token(token)
         return answer
 
     def release(self, attempt: str) -> None:

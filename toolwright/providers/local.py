@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwright.agents import formats
-from toolwright.agents.briefing import brief
 from toolwright.agents.demonstration import Demonstrator
 from toolwright.agents.formats import CallFormat, Offered
 from toolwright.agents.formats.thinking import spoken
+from toolwright.agents.tool_prompt import with_tools
 from toolwright.config import schema
 from toolwright.engines import Completion
 from toolwright.providers.blocks import arguments_of, plain_text
@@ -61,16 +61,16 @@ class LocalModel:
             prefix = self.tokenizer.encode_inside(plain[-1]["content"])
             return replace(before, tokens=[*before.tokens, *prefix])
         schemas = list(tools or ())
-        with_tools = brief(plain, schemas, self.format, self.tokenizer, None)
+        prompt = with_tools(plain, schemas, self.format, self.tokenizer, None)
         calls = any(message["role"] == "tool" or message.get("tool_calls") for message in plain)
-        if calls and (with_tools.tools is None or self.format.inline):
+        if calls and (prompt.tools is None or self.format.inline):
             # The chat template has no tool calls: write them as in the model's training data.
             demonstrator = Demonstrator(self.tokenizer, self.format, schemas)
             written = demonstrator.trajectory(0, [*plain, {"role": "assistant", "content": ""}])
             tokens = [token for segment in written.segments[:-1] for token in segment.tokens]
             text = written.segments[-2].text
         else:
-            opened = self.tokenizer.opening(with_tools.messages, tools=with_tools.tools)
+            opened = self.tokenizer.opening(prompt.messages, tools=prompt.tools)
             tokens, text = opened.tokens, opened.text
         offered = formats.offered_by(schemas)
         return PromptTokens(tokens, offered, thinking=text.rstrip().endswith("<think>"))

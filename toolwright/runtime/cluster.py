@@ -23,7 +23,7 @@ from toolwright.runtime.scheduling import AttemptScheduler, AttemptWorker, Quara
 from toolwright.runtime.session import RaySession
 from toolwright.runtime.timeline import Event
 from toolwright.runtime.transport import RemoteTrajectory, TrajectoryRef, save
-from toolwright.trajectory import Arrived, Failure, Task, Trajectory, unheard
+from toolwright.trajectory import AttemptsCallback, Failure, Task, Trajectory, ignore_attempts
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import AttemptRequest
@@ -154,7 +154,7 @@ class RayRollouts(Rollouts):
         requests: Sequence[AttemptRequest],
         *,
         temperature: float | None = None,
-        arrived: Arrived = unheard,
+        arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
         scheduler = AttemptScheduler(
             self.ready_workers,

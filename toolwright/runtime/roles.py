@@ -16,7 +16,7 @@ from toolwright.learner import checkpoints
 from toolwright.record import save
 from toolwright.runtime.host import RoleHost
 from toolwright.runtime.timeline import Event
-from toolwright.trajectory import Arrived, Task, Trajectory, unheard
+from toolwright.trajectory import AttemptsCallback, Task, Trajectory, ignore_attempts
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import AttemptRequest
@@ -68,7 +68,7 @@ class Rollouts:
         requests: Sequence[AttemptRequest],
         *,
         temperature: float | None = None,
-        arrived: Arrived = unheard,
+        arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
         """Every attempt, in order; one that cannot be used says so in its `failure`. `arrived` is called with
         groups, each whole, as they come in; they come in any order."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from toolwright.failures import InfrastructureFailure
-from toolwright.trajectory import Arrived, Failure, Trajectory, unheard
+from toolwright.trajectory import AttemptsCallback, Failure, Trajectory, ignore_attempts
 
 if TYPE_CHECKING:
     from toolwright.agents.rollout import AttemptRequest
@@ -65,7 +65,10 @@ class AttemptScheduler:
         self.lost, self.patience_s = lost, patience_s
 
     async def run(
-        self, requests: Sequence[AttemptRequest], temperature: float | None, arrived: Arrived = unheard
+        self,
+        requests: Sequence[AttemptRequest],
+        temperature: float | None,
+        arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
         """Every attempt, in order. `arrived` is called with whole groups as workers finish them."""
         batch = _ScheduledBatch(self, requests, temperature, arrived)
@@ -83,7 +86,7 @@ class _ScheduledBatch:
         scheduler: AttemptScheduler,
         requests: Sequence[AttemptRequest],
         temperature: float | None,
-        arrived: Arrived,
+        arrived: AttemptsCallback,
     ) -> None:
         self.scheduler, self.requests = scheduler, requests
         self.temperature, self.arrived = temperature, arrived

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from toolwright.agents.formats.arguments import to_json
-from toolwright.engines import Drawn
+from toolwright.engines import SampledToken
 from toolwright.providers.local import ParsedCompletion, PromptTokens
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.requests import MOST_CHOICES, ChatRequest, CompletionRequest, SamplingFields
@@ -173,7 +173,7 @@ class _Chat(_Form):
             deltas.append(_delta(piece.choice, {}, finish=FINISH[piece.answer.completion.finish]))
         return deltas
 
-    def _log_probs(self, tokens: Sequence[Drawn]) -> dict[str, Any] | None:
+    def _log_probs(self, tokens: Sequence[SampledToken]) -> dict[str, Any] | None:
         if not self.log_probs:
             return None
         content = [
@@ -203,13 +203,13 @@ class _Completion(_Form):
         return [self._choice(piece.choice, piece.text, piece.tokens, parsed)]
 
     def _choice(
-        self, number: int, text: str, tokens: Sequence[Drawn], parsed: ParsedCompletion | None
+        self, number: int, text: str, tokens: Sequence[SampledToken], parsed: ParsedCompletion | None
     ) -> dict[str, Any]:
         finish = None if parsed is None else FINISH[parsed.finish]
         log_probs = self._log_probs(number, tokens)
         return {"index": number, "text": text, "logprobs": log_probs, "finish_reason": finish}
 
-    def _log_probs(self, number: int, tokens: Sequence[Drawn]) -> dict[str, Any] | None:
+    def _log_probs(self, number: int, tokens: Sequence[SampledToken]) -> dict[str, Any] | None:
         if not self.log_probs:
             return None
         texts = [self._token(one.token) for one in tokens]

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolwright.engines import Drawn, Sampling
+from toolwright.engines import SampledToken, Sampling
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.models.tokenizer import REPLACEMENT, Tokenizer
 from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens
@@ -23,7 +23,7 @@ class Answer:
     """One finished choice."""
 
     completion: ParsedCompletion
-    tokens: list[Drawn]
+    tokens: list[SampledToken]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class AnswerPiece:
 
     choice: int
     text: str
-    tokens: list[Drawn]
+    tokens: list[SampledToken]
     answer: Answer | None = None
 
 
@@ -140,19 +140,19 @@ class ModelService:
         stops = model.stops(prompt, own_stop)
         sampling = replace(sampling, stop=stops, max_tokens=min(sampling.max_tokens, room))
         opens = model.format.opens(prompt.offered) if prompt.offered else ()
-        stream, pending = StreamedText(model.tokenizer, stops=own_stop, opens=opens), list[Drawn]()
+        stream, pending = StreamedText(model.tokenizer, stops=own_stop, opens=opens), list[SampledToken]()
 
-        def on_token(drawn: Drawn) -> None:
+        def on_token(token: SampledToken) -> None:
             assert on_piece is not None
-            pending.append(drawn)
-            text = stream.push(drawn.token)
+            pending.append(token)
+            text = stream.push(token.token)
             if text:
                 on_piece(AnswerPiece(number, text, pending.copy()))
                 pending.clear()
 
         try:
             completion = await model.engine.generate(
-                prompt.tokens, sampling, attempt=attempt, heard=on_token if on_piece else None
+                prompt.tokens, sampling, attempt=attempt, on_token=on_token if on_piece else None
             )
         except asyncio.CancelledError:
             self.aborted += 1
@@ -163,7 +163,7 @@ class ModelService:
             raise HttpProblem(400, "this engine does not report the likeliest tokens beside those drawn")
         self.prompt_tokens += len(prompt.tokens)
         self.completion_tokens += len(completion.tokens)
-        answer = Answer(model.parse(prompt, completion, own_stop), completion.drawn)
+        answer = Answer(model.parse(prompt, completion, own_stop), completion.sampled)
         if on_piece is not None:
             on_piece(AnswerPiece(number, stream.rest(answer.completion.text), pending, answer))
         return answer

@@ -40,7 +40,7 @@ from toolwright.trainer.learning import (
 )
 from toolwright.trainer.reward_role import RewardRole
 from toolwright.trainer.role_config import RemoteRole, RoleConfig
-from toolwright.trajectory import Arrived, Trajectory, unheard
+from toolwright.trajectory import AttemptsCallback, Trajectory, ignore_attempts
 
 if TYPE_CHECKING:
     from toolwright.learner.sharded_checkpoints import Saver
@@ -164,7 +164,7 @@ class RolloutRole:
         self,
         requests: Sequence[AttemptRequest],
         temperature: float | None,
-        arrived: Arrived = unheard,
+        arrived: AttemptsCallback = ignore_attempts,
     ) -> list[Trajectory]:
         """Every attempt, in order. `arrived` is called with each group when it is whole."""
         assert self.rollout is not None

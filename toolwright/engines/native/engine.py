@@ -15,11 +15,11 @@ from torch import Tensor
 
 from toolwright.batch import partition
 from toolwright.config import schema
-from toolwright.engines import Completion, Drawn, Sampling, TokenCallback
+from toolwright.engines import Completion, SampledToken, Sampling, TokenCallback
 from toolwright.engines.native import agreement
 from toolwright.engines.native.cache import CacheRows, ExtendAttention, SlotCache, fitting
 from toolwright.engines.native.decoding import InPlace, PackedWeights
-from toolwright.engines.native.lanes import Forward, Lanes
+from toolwright.engines.native.decoding_batch import DecodingBatch, Forward
 from toolwright.engines.native.sampler import Sampler
 from toolwright.engines.stopping import check_prompt, stopped
 from toolwright.engines.waiting import turn_of
@@ -42,7 +42,7 @@ class ActiveTurn:
     prompt_length: int
     sampling: Sampling
     done: asyncio.Future[Completion]
-    heard: TokenCallback | None = None
+    on_token: TokenCallback | None = None
     log_probs: list[float] = field(default_factory=list)
     top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     slot: int = -1
@@ -79,7 +79,7 @@ class NativeEngine:
         self.active: list[ActiveTurn] = []
         self.weights_version = 0
         self._pump: asyncio.Task[None] | None = None
-        self._lanes: Lanes | None = None
+        self._decoding: DecodingBatch | None = None
         self._weights: DecoderWeights | None = None
         self._in_place: InPlace | None = None
         self._packed = PackedWeights()
@@ -93,11 +93,16 @@ class NativeEngine:
         return SlotCache(shape, slots, rows=rows, dtype=self.dtype, device=self.device)
 
     async def generate(
-        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, heard: TokenCallback | None = None
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        attempt: str,
+        on_token: TokenCallback | None = None,
     ) -> Completion:
         check_prompt(prompt, context=self.context, attempt=attempt)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        sequence = ActiveTurn(attempt, list(prompt), len(prompt), sampling, done, heard)
+        sequence = ActiveTurn(attempt, list(prompt), len(prompt), sampling, done, on_token)
         self.waiting.append(sequence)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -140,13 +145,13 @@ class NativeEngine:
         self.active.clear()
         self.waiting.clear()
         self.cache.clear()
-        self._lanes = None
+        self._decoding = None
 
     def _drop_cancelled(self) -> None:
         for sequence in [s for s in self.active if s.done.done()]:
             self.active.remove(sequence)
             self.cache.give_back(sequence.slot)
-            self._lanes = None
+            self._decoding = None
 
     def _admit(self) -> None:
         """Give waiting sequences a slot, compute what of their prompts is not cached, draw a first token."""
@@ -203,26 +208,26 @@ class NativeEngine:
         rows = torch.tensor([i for i, family in enumerate(families) for _ in family], device=self.device)
         sampler = Sampler([member.sampling for member in members], [len(m.tokens) for m in members])
         self.active += self._record(members, *sampler(logits[rows]), sampler.best)
-        self._lanes = None
+        self._decoding = None
 
     @torch.inference_mode()
     def _decode(self) -> None:
         """One more token for every active sequence."""
         self._compact()
-        if self._lanes is None:
-            self._lanes = Lanes(
+        if self._decoding is None:
+            self._decoding = DecodingBatch(
                 self.cache,
                 [s.slot for s in self.active],
                 [s.tokens for s in self.active],
                 [s.sampling for s in self.active],
             )
         with self._precision():
-            drawn = self._lanes.step(self._forward())
+            drawn = self._decoding.step(self._forward())
         for sequence in self.active:
             sequence.cached = len(sequence.tokens)
-        going_on = self._record(self.active, *drawn, self._lanes.sampler.best)
+        going_on = self._record(self.active, *drawn, self._decoding.sampler.best)
         if len(going_on) != len(self.active):
-            self._lanes = None
+            self._decoding = None
         self.active = going_on
 
     def _record(
@@ -240,8 +245,8 @@ class NativeEngine:
             sequence.log_probs.append(log_prob)
             if best is not None and sequence.sampling.top:
                 sequence.top.append(tuple(best[row][: sequence.sampling.top]))
-            if sequence.heard is not None:
-                sequence.heard(Drawn(token, log_prob, sequence.top[-1] if sequence.top else ()))
+            if sequence.on_token is not None:
+                sequence.on_token(SampledToken(token, log_prob, sequence.top[-1] if sequence.top else ()))
             stop = self._stop(sequence, token)
             if stop is None:
                 going_on.append(sequence)
@@ -287,7 +292,7 @@ class NativeEngine:
             self.cache.copy(sequence.slot, target, sequence.cached)
             self.cache.give_back(sequence.slot)
             sequence.slot = target
-            self._lanes = None
+            self._decoding = None
 
     def _precision(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.dtype == torch.float32 else autocast(self.device, self.dtype)

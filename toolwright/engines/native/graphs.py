@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from toolwright.config import schema
-from toolwright.engines import Drawn
+from toolwright.engines import SampledToken
 from toolwright.engines.native.cache import SlotCache
 from toolwright.engines.native.engine import ROWS_OF_GRAPHS, ActiveTurn, NativeEngine
 from toolwright.models.decoder import Decoder, DecoderWeights
@@ -244,8 +244,8 @@ class GraphEngine(NativeEngine):
             sequence.log_probs.append(log_prob)
             if best:
                 sequence.top.append(best[step])
-            if sequence.heard is not None:
-                sequence.heard(Drawn(token, log_prob, best[step] if best else ()))
+            if sequence.on_token is not None:
+                sequence.on_token(SampledToken(token, log_prob, best[step] if best else ()))
             if closing is None or token in closing:
                 stop = self._stop(sequence, token)
                 if stop is not None:

@@ -1,4 +1,4 @@
-"""The sequences that are decoded side by side, as tensors that move on by one token a pass."""
+"""The sequences that are decoded together: tensors that advance by one token a pass."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from toolwright.models.layer import Attend
 Forward = Callable[[Tensor, Tensor, Attend], Tensor]  # tokens, positions -> logits
 
 
-class Lanes:
-    """Made anew when a sequence begins, ends or moves to another slot; nothing is rebuilt in between."""
+class DecodingBatch:
+    """The active sequences as tensors. Rebuilt only if a sequence begins, ends or moves to another slot."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class Lanes:
         logits = logits_of(self.tokens, attend.positions, attend)
         if self.slots is None:
             self.tokens, log_probs = self.sampler(logits)
-            drawn = self.tokens
+            sampled = self.tokens
         else:
-            drawn, log_probs = self.sampler(logits.index_select(0, self.slots))
-            self.tokens[self.slots] = drawn
+            sampled, log_probs = self.sampler(logits.index_select(0, self.slots))
+            self.tokens[self.slots] = sampled
         attend.advance()
-        return drawn, log_probs
+        return sampled, log_probs

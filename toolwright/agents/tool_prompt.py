@@ -1,4 +1,4 @@
-"""What a policy is told of its tools before it starts: by its chat template, or by the system's message."""
+"""A prompt that describes the tools: through the chat template, or in the system's message."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Briefing:
+class ToolPrompt:
+    """Messages, and the tools that the chat template is to describe."""
+
     messages: Sequence[Message]
-    tools: Schemas | None  # for the chat template
+    tools: Schemas | None
 
 
-def brief(
+def with_tools(
     prompt: Sequence[Message],
     schemas: Schemas,
     call_format: CallFormat,
     tokenizer: Tokenizer,
-    said: str | None,
-) -> Briefing:
-    """The prompt with the tools in it. `said` goes before the format's own words; "" says nothing."""
+    instructions: str | None,
+) -> ToolPrompt:
+    """Add the tools to a prompt. `instructions` replace the format's own; "" adds nothing."""
     messages = list(prompt)
     if not schemas:
-        return Briefing(messages, None)
+        return ToolPrompt(messages, None)
     # A template teaches its own way to write calls, which an inline format is not.
-    if said is None and not call_format.inline and tokenizer.chat.takes_tools:
-        return Briefing(messages, schemas)
-    words = call_format.instructions(schemas) if said is None else said
-    return Briefing(_with_words(messages, words, tokenizer) if words else messages, None)
+    if instructions is None and not call_format.inline and tokenizer.chat.takes_tools:
+        return ToolPrompt(messages, schemas)
+    words = call_format.instructions(schemas) if instructions is None else instructions
+    return ToolPrompt(_with_words(messages, words, tokenizer) if words else messages, None)
 
 
 def _with_words(messages: list[Message], words: str, tokenizer: Tokenizer) -> list[Message]:
