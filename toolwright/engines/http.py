@@ -15,8 +15,7 @@ import torch
 from toolwright.config import schema
 from toolwright.engines import Completion, Sampling, registry
 from toolwright.engines.delivery import WeightDelivery, checksum, compare, named_weights
-from toolwright.engines.stopping import check_prompt, ending, seed_at
-from toolwright.engines.waiting import turn_of
+from toolwright.engines.turns import check_prompt, ending, seed_at, turn_of
 from toolwright.failures import InfrastructureFailure, UserError, nearest
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer

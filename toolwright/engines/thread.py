@@ -34,7 +34,7 @@ class InThread:
         attempt: str,
         on_token: TokenCallback | None = None,
     ) -> Completion:
-        """Cancelling this cancels the engine's work. If the engine cannot stream, `on_token` runs at the end."""
+        """Cancelling this cancels the engine's work. Without a stream, `on_token` runs at the end."""
         own = asyncio.get_running_loop()
         extra: dict[str, Any] = {}
         if on_token is not None and self._streams:

@@ -17,9 +17,8 @@ from toolwright.config import schema
 from toolwright.engines import Completion, EngineMemory, PlannedModel, Sampling, registry
 from toolwright.engines.delivery import WeightDelivery, checksum, compare, named_weights
 from toolwright.engines.process import EngineProcess
-from toolwright.engines.stopping import check_prompt
+from toolwright.engines.turns import check_prompt, turn_of
 from toolwright.engines.vllm_worker import EXTENSION
-from toolwright.engines.waiting import turn_of
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.models import huggingface
 from toolwright.models.attention import PackedAttention

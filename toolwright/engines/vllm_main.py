@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.engines import Sampling
-from toolwright.engines.stopping import seed_at, stopped
+from toolwright.engines.turns import seed_at, stopped
 from toolwright.failures import UserError, nearest
 from toolwright.models.tokenizer import Tokenizer
 

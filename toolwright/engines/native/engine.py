@@ -21,8 +21,7 @@ from toolwright.engines.native.cache import CacheRows, ExtendAttention, SlotCach
 from toolwright.engines.native.decoding import InPlace, PackedWeights
 from toolwright.engines.native.decoding_batch import DecodingBatch, Forward
 from toolwright.engines.native.sampler import Sampler
-from toolwright.engines.stopping import check_prompt, stopped
-from toolwright.engines.waiting import turn_of
+from toolwright.engines.turns import check_prompt, stopped, turn_of
 from toolwright.failures import InfrastructureFailure
 from toolwright.models.decoder import Decoder, DecoderWeights
 from toolwright.models.precision import autocast

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from toolwright.engines.waiting import turn_of
+from toolwright.engines.turns import turn_of
 from toolwright.failures import InfrastructureFailure
 
 

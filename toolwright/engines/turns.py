@@ -1,12 +1,15 @@
-"""Where a turn may begin and where it ends, for every engine."""
+"""What every engine checks of a turn: its prompt, where it ends, and how long it may take."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Collection, Sequence
+from typing import Protocol, TypeVar
 
-from toolwright.failures import TaskFailure
+from toolwright.failures import InfrastructureFailure, TaskFailure
+
+T = TypeVar("T")
 
 
 class Decodes(Protocol):
@@ -14,7 +17,7 @@ class Decodes(Protocol):
 
 
 def stopped(tokenizer: Decodes, tokens: Sequence[int], stop: Sequence[str]) -> bool:
-    """Whether the last of these tokens has completed a stop string."""
+    """True if the last of these tokens completes a stop string."""
     reach = 2 * max(map(len, stop)) + 8  # tokens that surely cover one at the end
     tail = tokenizer.decode(tokens[-reach:])
     return any(text in tail for text in stop)
@@ -43,3 +46,13 @@ def seed_at(seed: int, place: int) -> int:
     """The seed of the turn that begins at this place: an attempt's turns must not draw the same numbers."""
     digest = hashlib.blake2b(f"{seed}/{place}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 2
+
+
+async def turn_of(attempt: str, answer: Awaitable[T], *, who: str, limit_s: float) -> T:
+    """Wait for a turn's answer, no longer than `limit_s`."""
+    try:
+        async with asyncio.timeout(limit_s):  # Python 3.11's `wait_for` loses a cancellation to an answer
+            return await answer
+    except TimeoutError:
+        message = f"{who} did not finish a turn of {attempt} within {limit_s:g} s"
+        raise InfrastructureFailure(message) from None
