@@ -52,7 +52,7 @@ def test_memory_that_it_shared_with_its_workers_goes_with_it(
 ) -> None:
     monkeypatch.setattr(process, "FAREWELL_S", 0.5)
     engine = EngineProcess("the hoarder", "tests.engines.hoarding", {}, limit_s=60)
-    held = Path("/dev/shm", engine.told["name"])
+    held = Path("/dev/shm", engine.description["name"])
     assert held.exists()
     if killed:
         engine.process.kill()

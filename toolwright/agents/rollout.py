@@ -71,7 +71,7 @@ class Rollout:
 
     async def run(
         self,
-        wanted: Sequence[AttemptRequest],
+        requests: Sequence[AttemptRequest],
         *,
         temperature: float | None = None,
         arrived: AttemptsCallback = ignore_attempts,
@@ -79,9 +79,9 @@ class Rollout:
         """Every attempt, in order. One that cannot be used says so in its `failure`; a bug is raised.
         `arrived` is called with each group when it is complete."""
         sampling = self.sampling if temperature is None else replace(self.sampling, temperature=temperature)
-        tasks = [asyncio.create_task(self._persist(one, sampling)) for one in wanted]
+        tasks = [asyncio.create_task(self._persist(one, sampling)) for one in requests]
         groups: dict[str, list[asyncio.Task[Trajectory]]] = {}
-        for one, task in zip(wanted, tasks, strict=True):
+        for one, task in zip(requests, tasks, strict=True):
             groups.setdefault(one.group, []).append(task)
         for of_one in groups.values():
             _tell(of_one, arrived)
@@ -92,18 +92,18 @@ class Rollout:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _persist(self, wanted: AttemptRequest, sampling: Sampling) -> Trajectory:
-        """What infrastructure lost is sampled again, from the same seed."""
+    async def _persist(self, request: AttemptRequest, sampling: Sampling) -> Trajectory:
+        """Attempt again, from the same seed, what infrastructure lost."""
         for again in range(self.config.retries):
-            trajectory = await self._try(wanted, sampling)
+            trajectory = await self._try(request, sampling)
             if trajectory.failure is None or trajectory.failure.kind != "infrastructure":
                 return trajectory
             await asyncio.sleep(self.config.retry_pause_s * 2**again)
-        return await self._try(wanted, sampling)
+        return await self._try(request, sampling)
 
-    async def _try(self, wanted: AttemptRequest, sampling: Sampling) -> Trajectory:
-        trajectory = Trajectory(wanted.task, wanted.group, index=wanted.index, seed=wanted.seed)
-        own = replace(sampling, seed=wanted.seed)
+    async def _try(self, request: AttemptRequest, sampling: Sampling) -> Trajectory:
+        trajectory = Trajectory(request.task, request.group, index=request.index, seed=request.seed)
+        own = replace(sampling, seed=request.seed)
         attempt = Attempt(
             trajectory,
             self.engine,

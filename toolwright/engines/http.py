@@ -135,13 +135,13 @@ class HttpEngine:
 
     def _meet(self) -> int:
         """The longest sequence of the model that is served."""
-        told = self._asked("/v1/models")
+        answer = self._asked("/v1/models")
         try:
-            found = {row["id"]: row for row in told["data"]}
+            found = {row["id"]: row for row in answer["data"]}
         except (KeyError, TypeError):
             raise UserError(
-                f"engine.url={self.url}: no list of models is at /v1/models, but {str(told)[:99]!r}; it must "
-                "speak OpenAI's protocol"
+                f"engine.url={self.url}: no list of models is at /v1/models, but {str(answer)[:99]!r}; "
+                "it must speak OpenAI's protocol"
             ) from None
         if self.model is None:
             self.model = next(iter(found), None)
@@ -155,10 +155,10 @@ class HttpEngine:
     def _extended(self) -> bool:
         """Whether it is a server of vLLM's with our extension; log-probabilities are then as we have them."""
         try:
-            told = self._asked("/collective_rpc", {"method": "toolwright_whole_distribution"})
+            answer = self._asked("/collective_rpc", {"method": "toolwright_whole_distribution"})
         except (UserError, InfrastructureFailure):
             return False
-        return isinstance(told, dict) and bool(told.get("results"))
+        return isinstance(answer, dict) and bool(answer.get("results"))
 
     def _probe(self) -> bool:
         """That tokens come as ids; whether their log-probabilities are those at the temperature."""
@@ -280,8 +280,8 @@ def _answered(url: str, answer: Any) -> CompletionInfo:
         choice = dict(answer["choices"][0])
     except (KeyError, IndexError, TypeError, ValueError):
         raise UserError(f"{url} answers without a choice: {str(answer)[:300]}") from None
-    told = choice.get("logprobs") or {}
-    log_probs, named = told.get("token_logprobs"), told.get("tokens") or []
+    details = choice.get("logprobs") or {}
+    log_probs, named = details.get("token_logprobs"), details.get("tokens") or []
     tokens = choice.get("token_ids")
     if tokens is None and named and all(str(name).startswith("token_id:") for name in named):
         tokens = [int(str(name).removeprefix("token_id:")) for name in named]
@@ -290,7 +290,7 @@ def _answered(url: str, answer: Any) -> CompletionInfo:
             f"{url} answers without token ids and their log-probabilities: a text that is tokenised again is "
             "not what was sampled. A server must honour return_token_ids, as vLLM's does"
         )
-    first = (told.get("top_logprobs") or [None])[0] or {}
+    first = (details.get("top_logprobs") or [None])[0] or {}
     return CompletionInfo(
         list(tokens), [float(p) for p in log_probs], max(first.values(), default=log_probs[0])
     )

@@ -44,7 +44,7 @@ class EngineProcess:
         limit_s: float,
         folder: Path | None = None,
     ) -> None:
-        """`settings` are the first thing it is told. `folder`: its scratch, which goes when it goes."""
+        """`settings` are sent to it first. `folder`: its scratch, which goes when it goes."""
         self.who, self.limit_s = who, limit_s
         self.folder = folder or Path(tempfile.mkdtemp(prefix="toolwright-engine-"))
         self.log = self.folder / "log.txt"
@@ -70,7 +70,7 @@ class EngineProcess:
         self._writer = threading.Thread(target=self._write, name=f"{who} questions", daemon=True)
         self._writer.start()
         try:
-            self.told: dict[str, Any] = self.result("open", dict(settings))
+            self.description: dict[str, Any] = self.result("open", dict(settings))
         except BaseException:
             self.close()
             raise

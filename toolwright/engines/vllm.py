@@ -164,15 +164,15 @@ def _of_device(config: schema.EngineConfig, decoder: Decoder, dtype: torch.dtype
     if decoder.device.type == "cuda":
         return {"enable_sleep_mode": True, "gpu_memory_utilization": SHARED_GPU}
     # Compiling would take longer than most runs on a CPU.
-    cache = cache_bytes(decoder.told, config.slots, dtype)
+    cache = cache_bytes(decoder.declared_shape, config.slots, dtype)
     return {"enforce_eager": True, "kv_cache_memory_bytes": cache}
 
 
 def cache_bytes(shape: Shape, slots: int, dtype: torch.dtype) -> int:
     """Room for every slot to be full; where that is too much, vLLM lets sequences wait."""
     rows = -(-shape.context // BLOCK) * BLOCK * slots
-    wanted = 2 * shape.layers * shape.kv_heads * shape.head_dim * rows * dtype.itemsize
-    return min(max(wanted, CACHE_AT_LEAST), CACHE_AT_MOST)
+    size = 2 * shape.layers * shape.kv_heads * shape.head_dim * rows * dtype.itemsize
+    return min(max(size, CACHE_AT_LEAST), CACHE_AT_MOST)
 
 
 def _environment() -> dict[str, str]:

@@ -156,10 +156,10 @@ def plain(path: Path) -> dict[str, Any]:
 def verify(path: Path, names: Iterable[str] | None = None) -> None:
     """Raises BrokenCheckpoint unless these files, or all, are what was written."""
     known = checksums(path)
-    wanted = {name: known[name] for name in names if name in known} if names is not None else known
+    listed = {name: known[name] for name in names if name in known} if names is not None else known
 
     def damage(name: str) -> str:
-        size, crc = wanted[name]
+        size, crc = listed[name]
         try:
             found = checksum(path / name)
         except FileNotFoundError:
@@ -171,7 +171,7 @@ def verify(path: Path, names: Iterable[str] | None = None) -> None:
         return "" if found[1] == crc else f"{name} is damaged: its checksum is not that of what was written"
 
     with ThreadPoolExecutor() as pool:
-        for why in pool.map(damage, wanted):
+        for why in pool.map(damage, listed):
             if why:
                 raise BrokenCheckpoint(path, why)
 

@@ -140,8 +140,8 @@ class Policy(Frozen):
         sums: dict[str, float] = {}
         highest = 0.0
         # Looked at once there is nothing left for the device to wait for.
-        told = torch.stack([torch.stack(list(metrics.values())) for _, metrics in measured]).tolist()
-        for (weight, metrics), row in zip(measured, told, strict=True):
+        values_of = torch.stack([torch.stack(list(metrics.values())) for _, metrics in measured]).tolist()
+        for (weight, metrics), row in zip(measured, values_of, strict=True):
             values = dict(zip(metrics, row, strict=True))
             highest = max(highest, values.pop("gap/abs_max"))
             for name, value in values.items():

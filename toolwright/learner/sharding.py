@@ -128,9 +128,9 @@ class RankGroup(Ranks):
         """One tensor after the other, so that no rank but the first ever holds more than one whole."""
         found: dict[int, Tensor] = {}  # tied weights are gathered once, and stay one tensor
         whole: dict[str, Tensor] = {}
-        wanted = learned(module)
+        expected = learned(module)
         for name, tensor in module.state_dict(keep_vars=True).items():
-            if name not in wanted:
+            if name not in expected:
                 continue
             if id(tensor) not in found:
                 full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -104,7 +104,7 @@ class PackedAttention:
 
     Attempts at one task open with the same prompt, and a causal state depends on nothing after it: where row
     r has `shared[r] = (leader, n)`, its first n tokens are not computed again but read from the leader's.
-    Nor are those after row r's first `wanted[r]`.
+    Nor are those after row r's first `lengths_read[r]`.
     """
 
     def __init__(
@@ -112,10 +112,10 @@ class PackedAttention:
         lengths: Sequence[int],
         device: torch.device,
         shared: Sequence[tuple[int, int]] | None = None,
-        wanted: Sequence[int] | None = None,
+        lengths_read: Sequence[int] | None = None,
     ) -> None:
-        self.device, self.rows, self.longest = device, len(lengths), max(wanted or lengths)
-        self.keys = list(wanted or lengths)  # of each row
+        self.device, self.rows, self.longest = device, len(lengths), max(lengths_read or lengths)
+        self.keys = list(lengths_read or lengths)  # of each row
         common_of = [n for _, n in shared] if shared is not None else [0] * len(lengths)
         self.queries = [max(0, keys - n) for keys, n in zip(self.keys, common_of, strict=True)]
         # Found on the host, so that a GPU is not waited for between one micro-batch and the next.

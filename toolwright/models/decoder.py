@@ -192,8 +192,8 @@ class Decoder(nn.Module):
         return self.turns.device
 
     @property
-    def told(self) -> Shape:
-        """Its shape as its configuration has it; `shape` tells what an engine of ours caches."""
+    def declared_shape(self) -> Shape:
+        """The shape in its configuration. `shape` is what our engine caches."""
         return self.shape
 
     def recomputing(self, recompute: bool) -> Decoder:
@@ -267,14 +267,14 @@ class Decoder(nn.Module):
         """The matrices that an adapter can be of, as the hub calls them."""
         return [name for one in self._layers for matrix in PIECES for name, _ in one.pieces(matrix)]
 
-    def adapt(self, adapter: lora.Adapter, wanted: Collection[str]) -> Iterator[lora.LowRank]:
+    def adapt(self, adapter: lora.Adapter, modules: Collection[str]) -> Iterator[lora.LowRank]:
         """Room for an adapter of these."""
         for one in self._layers:
             for matrix in PIECES:
                 start, pieces = 0, []
                 for name, rows in one.pieces(matrix):
                     turned = name.endswith(("q_proj", "k_proj"))
-                    pieces.append(lora.MatrixRows(name, start, rows, name in wanted, turned))
+                    pieces.append(lora.MatrixRows(name, start, rows, name in modules, turned))
                     start += rows
                 if any(piece.adapted for piece in pieces):
                     like = getattr(one, matrix).weight

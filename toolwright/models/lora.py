@@ -116,8 +116,8 @@ def attach(decoder: Decoder, adapter: Adapter, modules: Sequence[str], *, seed: 
     """Adapters for these matrices, by their names on the hub; all else is frozen."""
     decoder.requires_grad_(False)
     decoder.adapter = adapter
-    wanted, generator = set(modules), torch.Generator().manual_seed(seed)
-    for low in decoder.adapt(adapter, wanted):
+    chosen, generator = set(modules), torch.Generator().manual_seed(seed)
+    for low in decoder.adapt(adapter, chosen):
         low.initialise(generator)
 
 

@@ -172,7 +172,7 @@ class OwnForward(Decoder):
         return {**config, "architectures": [type(self.model).__name__], "dtype": "float32"}
 
     @property
-    def told(self) -> Shape:
+    def declared_shape(self) -> Shape:
         return _shape(self.model.config, self.shape.context)
 
     def save(self, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
@@ -188,8 +188,8 @@ class OwnForward(Decoder):
             if _is_linear(module) and module is not head
         ]
 
-    def adapt(self, adapter: lora.Adapter, wanted: Collection[str]) -> Iterator[lora.LowRank]:
-        for name in [name for name in self.adaptable() if name in wanted]:
+    def adapt(self, adapter: lora.Adapter, modules: Collection[str]) -> Iterator[lora.LowRank]:
+        for name in [name for name in self.adaptable() if name in modules]:
             inner = self.model.get_submodule(name)
             transposed = not isinstance(inner, nn.Linear)
             rows = inner.weight.shape[1 if transposed else 0]
@@ -208,16 +208,16 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
         weight_files.header(path)
     transformers = _transformers()
     try:
-        model, told = transformers.AutoModelForCausalLM.from_pretrained(
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True
         )
     except Exception as error:  # whatever a configuration can make a stranger's code do
         raise UserError(f"transformers cannot load {folder}: {_first_line(error)}") from None
-    if told["missing_keys"]:
-        raise UserError(f"{folder} is incomplete: it has no tensor {min(told['missing_keys'])}")
-    if told["mismatched_keys"]:
+    if found["missing_keys"]:
+        raise UserError(f"{folder} is incomplete: it has no tensor {min(found['missing_keys'])}")
+    if found["mismatched_keys"]:
         raise UserError(
-            f"{folder}: its weights do not fit its config.json: {min(told['mismatched_keys'])[0]}"
+            f"{folder}: its weights do not fit its config.json: {min(found['mismatched_keys'])[0]}"
         )
     weight_files.check_finite(folder, model.named_parameters())
     try:

@@ -25,13 +25,13 @@ def rewrite(source: Path, folder: Path, *, dtype: str | None = None) -> None:
     kind: Any = transformers.AutoModelForCausalLM
     precision = "auto" if dtype is None else getattr(torch, dtype)
     try:
-        model, told = kind.from_pretrained(source, dtype=precision, output_loading_info=True)
+        model, found = kind.from_pretrained(source, dtype=precision, output_loading_info=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     except Exception as error:  # a reader of somebody's files may fail in any way
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(f"transformers cannot read {source}: {reason[:300]}") from None
-    if told["missing_keys"]:
-        raise UserError(f"{source} is incomplete: it has no tensor {min(told['missing_keys'])}")
+    if found["missing_keys"]:
+        raise UserError(f"{source} is incomplete: it has no tensor {min(found['missing_keys'])}")
     model.save_pretrained(folder)
     weight_files.share(folder, "config.json")
     if (source / "tokenizer.json").is_file():

@@ -21,17 +21,17 @@ def difference(decoder: Decoder) -> float:
     tokens = torch.arange(min(PROMPT + DRAWN, decoder.shape.context), device=device) % decoder.shape.vocab
     prompt = max(1, len(tokens) - DRAWN)
     whole = PackedAttention([len(tokens)], device)
-    wanted = decoder.head(decoder.hidden(tokens, whole.positions, whole))
+    by_learner = decoder.head(decoder.hidden(tokens, whole.positions, whole))
     shape = replace(
         decoder.shape, context=len(tokens) + 1
     )  # after the last token the place moves on once more
     cache = SlotCache(shape, 1, rows=1, dtype=torch.float32, device=device)
     places = torch.arange(prompt, device=device)
     extend = ExtendAttention(cache, torch.zeros(1, dtype=torch.int64, device=device), places[None])
-    found = [decoder.head(decoder.hidden(tokens[:prompt], places, extend))]
+    by_engine = [decoder.head(decoder.hidden(tokens[:prompt], places, extend))]
     one = torch.ones(1, dtype=torch.int64, device=device)
     decode = DecodeAttention(cache, one * prompt, one, seen=prompt + 1)
     for token in tokens[prompt:]:
-        found.append(decoder.head(decoder.hidden(token[None], decode.positions, decode)))
+        by_engine.append(decoder.head(decoder.hidden(token[None], decode.positions, decode)))
         decode.advance()
-    return float((torch.cat(found).log_softmax(-1) - wanted.log_softmax(-1)).abs().max())
+    return float((torch.cat(by_engine).log_softmax(-1) - by_learner.log_softmax(-1)).abs().max())

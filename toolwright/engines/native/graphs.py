@@ -26,7 +26,7 @@ from toolwright.models.layer import LayerWeights
 from toolwright.models.tokenizer import Tokenizer
 
 CHUNK = 16  # steps between two looks of the host
-TOP = 20  # of the likeliest tokens, where any row is told them: what OpenAI's protocol may ask for
+TOP = 20  # of the likeliest tokens, if any row asks for them: what OpenAI's protocol may ask for
 SIZES = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)  # rows of a graph
 STILL_GOING = 0.6  # of a chunk's rows, for the next to be worth starting before the host has looked
 POLL_S = 0.0003
@@ -37,14 +37,14 @@ class Kind(NamedTuple):
 
     rows: int
     filters: bool  # whether top-p or top-k leave anything out
-    top: int  # of the likeliest tokens, told beside each that is drawn
+    top: int  # of the likeliest tokens, returned beside each sampled one
 
 
 @dataclass(frozen=True)
-class DrawnSteps:
-    """What the device has drawn: [steps, rows] each, and of the likeliest [steps, rows, top]."""
+class SampledSteps:
+    """Tokens that the device sampled, [steps, rows], and the likeliest ones, [steps, rows, top]."""
 
-    drawn: Tensor
+    tokens: Tensor
     log_probs: Tensor
     best: tuple[Tensor, Tensor] | None = None
 
@@ -57,7 +57,7 @@ class DecodedChunk:
     kind: Kind
     steps: int
     left: int  # of the row that had most, before these steps
-    told: DrawnSteps
+    sampled: SampledSteps
     done: torch.cuda.Event
 
 
@@ -89,7 +89,7 @@ class GraphEngine(NativeEngine):
             drawn=torch.empty(CHUNK, most, dtype=torch.int64, device=device),
             log_probs=torch.empty(CHUNK, most, dtype=torch.float32, device=device),
         )
-        self.best: dict[int, tuple[Tensor, Tensor]] = {}  # by how many of them are told
+        self.best: dict[int, tuple[Tensor, Tensor]] = {}  # by how many of them are returned
         self._graphs: dict[Kind, torch.cuda.CUDAGraph] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._copies: DecoderWeights | None = None
@@ -136,9 +136,9 @@ class GraphEngine(NativeEngine):
         of_family = [i for i, family in enumerate(families) for _ in family]
         rows, kind = self._stand(members), self._kind(members, len(members))
         self._draw(logits.index_select(0, torch.tensor(of_family, device=self.device)), rows, kind)
-        told = self._told(1, len(members), kind.top)
+        sampled = self._fetch(1, len(members), kind.top)
         torch.cuda.current_stream().synchronize()
-        self.active += self._given(members, told)
+        self.active += self._distribute(members, sampled)
 
     @torch.inference_mode()
     def _launch(self, after: DecodedChunk | None = None) -> DecodedChunk:
@@ -157,21 +157,21 @@ class GraphEngine(NativeEngine):
         steps, graph = min(CHUNK, left), self._graphs[kind]
         for _ in range(steps):
             graph.replay()
-        told = self._told(steps, len(sequences), kind.top)
+        sampled = self._fetch(steps, len(sequences), kind.top)
         done = torch.cuda.Event()
         done.record()
-        return DecodedChunk(sequences, kind, steps, left, told, done)
+        return DecodedChunk(sequences, kind, steps, left, sampled, done)
 
     def _kind(self, sequences: Sequence[ActiveTurn], rows: int) -> Kind:
         filters = any(s.sampling.top_p < 1 or s.sampling.top_k > 0 for s in sequences)
         most = max((s.sampling.top for s in sequences), default=0)
         return Kind(rows, filters, min(max(most, TOP), self.decoder.shape.vocab) if most else 0)
 
-    def _told(self, steps: int, rows: int, top: int) -> DrawnSteps:
-        """On its way to the host."""
+    def _fetch(self, steps: int, rows: int, top: int) -> SampledSteps:
+        """Start the copy of sampled steps to the host."""
         kept = (self.rows.drawn, self.rows.log_probs, *(self.best[top] if top else ()))
         drawn, log_probs, *best = (x[:steps, :rows].to("cpu", non_blocking=True) for x in kept)
-        return DrawnSteps(drawn, log_probs, (best[0], best[1]) if best else None)
+        return SampledSteps(drawn, log_probs, (best[0], best[1]) if best else None)
 
     def _worthwhile(self, flying: DecodedChunk) -> bool:
         """Whether to go on with the same rows: most of them still do, and nobody waits for one."""
@@ -184,7 +184,7 @@ class GraphEngine(NativeEngine):
             await asyncio.sleep(POLL_S)
         before = set(map(id, self.active))
         sequences = [s if id(s) in before else None for s in chunk.sequences]
-        self.active = self._given(sequences, chunk.told)
+        self.active = self._distribute(sequences, chunk.sampled)
 
     def _left(self, sequence: ActiveTurn) -> int:
         """Tokens it may still draw."""
@@ -212,15 +212,15 @@ class GraphEngine(NativeEngine):
         self.rows.step.zero_()
         return self.rows[:size]
 
-    def _given(self, sequences: Sequence[ActiveTurn | None], told: DrawnSteps) -> list[ActiveTurn]:
-        """Their rows' draws go to the sequences; those that end are answered, the others returned. None
-        stands for one that was over already."""
+    def _distribute(self, sequences: Sequence[ActiveTurn | None], sampled: SampledSteps) -> list[ActiveTurn]:
+        """Give each sequence the tokens of its row. Answer those that end, and return the others. None stands
+        for a sequence that was over already."""
         going_on = []
-        of_rows = (told.drawn.t().tolist(), told.log_probs.t().tolist())
+        of_rows = (sampled.tokens.t().tolist(), sampled.log_probs.t().tolist())
         for row, (sequence, tokens, likely) in enumerate(zip(sequences, *of_rows, strict=True)):
             if sequence is None:
                 continue
-            stop = self._take(sequence, tokens, likely, _best(told, row, sequence.sampling.top))
+            stop = self._take(sequence, tokens, likely, _best(sampled, row, sequence.sampling.top))
             sequence.cached = len(sequence.tokens) - 1
             if stop is None:
                 going_on.append(sequence)
@@ -364,11 +364,11 @@ def _cells(
     return of_each[0], of_each[1]
 
 
-def _best(told: DrawnSteps, row: int, top: int) -> list[tuple[tuple[int, float], ...]]:
-    """What a row is told of each step, best first."""
-    if told.best is None or not top:
+def _best(sampled: SampledSteps, row: int, top: int) -> list[tuple[tuple[int, float], ...]]:
+    """The likeliest tokens of a row at each step, best first."""
+    if sampled.best is None or not top:
         return []
-    tokens, values = (x[:, row, :top].tolist() for x in told.best)
+    tokens, values = (x[:, row, :top].tolist() for x in sampled.best)
     return [tuple(zip(*step, strict=True)) for step in zip(tokens, values, strict=True)]
 
 

@@ -69,11 +69,11 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         turn, attention_norm, ffn_norm, qk_norm, qkv, out, gate_up, down, *states = ctx.saved_tensors
         x, scale, h, flat, attended, middle, scale_ffn, h_ffn, both, active, *saved = states
-        wanted = dict(zip(Parameters._fields, ctx.needs_input_grad[5:], strict=True))
+        needed = dict(zip(Parameters._fields, ctx.needs_input_grad[5:], strict=True))
         given = gradients[0].contiguous()
 
         def of_matrix(name: str, given: Tensor, left: Tensor) -> Tensor | None:
-            return ctx.product(given.t(), left) if wanted[name] else None
+            return ctx.product(given.t(), left) if needed[name] else None
 
         of_down = of_matrix("down", given, active)
         of_both = gated.back(torch.mm(given, down), both)
@@ -89,7 +89,7 @@ class _Layer(torch.autograd.Function):
         if of_qk_norm is not None:
             of_q_norm, of_k_norm = (share.sum(0) for share in of_qk_norm.split_with_sizes(ctx.counts))
         of_qkv = of_matrix("qkv", of_flat, h)
-        of_bias = of_flat.sum(0, dtype=torch.float32) if wanted["qkv_bias"] else None
+        of_bias = of_flat.sum(0, dtype=torch.float32) if needed["qkv_bias"] else None
         of_x, of_attention_norm = norm.back(torch.mm(of_flat, qkv), x, attention_norm, scale, of_middle)
         of_first = of_attention_norm, of_qkv, of_bias, of_q_norm, of_k_norm
         return of_x, None, None, None, None, *of_first, of_out, of_ffn_norm, of_gate_up, of_down
