@@ -52,12 +52,12 @@ class Attempt:
 
     @property
     def room(self) -> int:
-        """How many more tokens fit, of whatever source."""
+        """The number of tokens that still fit, from any source."""
         return self._most - len(self.trajectory.tokens)
 
     @property
     def ended(self) -> bool:
-        """Whether the policy has ended its turn itself, by an end-of-turn token."""
+        """True if the policy ended its turn itself, with an end-of-turn token."""
         segments = self.trajectory.segments
         last = segments[-1].tokens[-1:] if segments and segments[-1].source == "policy" else []
         return bool(last) and last[0] in self._tokenizer.end_tokens
@@ -138,7 +138,7 @@ class Attempt:
         self._out_of_tokens()
 
     def _extend(self, source: Source, written: Written) -> Segment:
-        """What does not fit is not appended: nothing could be said after it."""
+        """Append a segment if it fits. After one that does not, the policy could say nothing more."""
         if self.trajectory.steps and len(written.tokens) > self.room:
             self._out_of_tokens()
         segment = Segment(source, written.tokens, text=written.text)

@@ -81,7 +81,7 @@ class Demonstrator:
 
     @property
     def _closing(self) -> str:
-        """What the policy must learn to end its turn with."""
+        """The text that ends a turn, which the policy must learn to write."""
         return self.tokenizer.chat.closing or str(self.tokenizer.backend.id_to_token(self.tokenizer.end))
 
     def _written(self, message: Message, *, tools: Schemas | None) -> str:
@@ -110,7 +110,7 @@ class Demonstrator:
         return text[: text.rindex(closing)] if closing and closing in text else text
 
     def _reads(self, text: str, calls: Sequence[ToolRequest]) -> bool:
-        """Whether the template writes these calls in the format that the loop will read."""
+        """True if the template writes these calls in the format that the loop will read."""
         found = self.format.parse(text.removesuffix("\n").removesuffix(self._closing), self.offered)
         made = [(one.name, one.arguments) for one in found if isinstance(one, ToolRequest)]
         return not calls or made == [(one.name, one.arguments) for one in calls]

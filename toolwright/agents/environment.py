@@ -70,7 +70,7 @@ class EnvironmentLoop:
 
 
 def _last_words(attempt: Attempt, outcome: Outcome) -> None:
-    """What nobody will act on is kept to be read, and costs no tokens."""
+    """Keep the last observation for readers. Nobody acts on it, so it costs no tokens."""
     attempt.trajectory.append(Segment("environment", [], text=outcome.text))
 
 

@@ -61,7 +61,7 @@ class Rollout:
         return most_turns(self.config, self.agent_set.tool_settings, tasks)
 
     def awaits(self) -> str:
-        """Whom the attempts under way are waiting for, and how many each."""
+        """Name what the running attempts are waiting for, and how many wait for each."""
         whom = Counter(attempt.waits_for or "their agent" for attempt in list(self._under_way))
         return ", ".join(f"{name} ({count} attempts)" for name, count in whom.most_common())
 

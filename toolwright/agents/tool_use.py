@@ -146,7 +146,7 @@ class ToolUse:
 
 
 def offered_to(task: Task, schemas: Schemas) -> Schemas:
-    """Those that the task allows: `extra_info.tools` names them, where it is there."""
+    """The tools that the task allows: those in `extra_info.tools`, or all."""
     names = task.extra_info.get("tools")
     if names is None:
         return schemas

@@ -1,4 +1,4 @@
-"""How weights reach an engine in another process: one file in memory, or handles of memory on the GPU."""
+"""Weights for an engine in another process: one file in memory, or handles of GPU memory."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WeightDelivery:
 
 
 def received(note: str) -> dict[str, Tensor]:
-    """What a parcel's note leads to, in the process that was told of it."""
+    """The weights that a note describes, in the process that received the note."""
     where = json.loads(note)
     if "handles" in where:
         handles, device = pickle.loads(base64.b64decode(where["handles"])), _numbered(where["gpu"])

@@ -40,7 +40,7 @@ class ServerRefusal(Exception):
 
 @dataclass(frozen=True)
 class CompletionInfo:
-    """What a completion says of itself."""
+    """The tokens and log-probabilities of one completion."""
 
     tokens: list[int]
     log_probs: list[float]
@@ -114,7 +114,7 @@ class HttpEngine:
         """The server keeps what it computed by its content, and lets the oldest go by itself."""
 
     def rest(self) -> None:
-        """Its memory is its own."""
+        """Do nothing: the server's memory is its own."""
 
     def publish(self, version: int) -> None:
         if not self.takes_weights:
@@ -153,7 +153,7 @@ class HttpEngine:
         return int(found[self.model].get("max_model_len") or self.decoder.shape.context)
 
     def _extended(self) -> bool:
-        """Whether it is a server of vLLM's with our extension; log-probabilities are then as we have them."""
+        """True for vLLM's server with our extension; its log-probabilities are then defined as ours are."""
         try:
             answer = self._asked("/collective_rpc", {"method": "toolwright_whole_distribution"})
         except (UserError, InfrastructureFailure):
@@ -211,7 +211,7 @@ class HttpEngine:
             raise
 
     async def _post(self, path: str, body: dict[str, Any] | None) -> Any:
-        """What a server cannot help is tried again, elsewhere or later; what it will not do is raised."""
+        """Send a request. Temporary failures are tried again; a refusal is raised."""
         import aiohttp
 
         if self._session is None:

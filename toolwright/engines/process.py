@@ -87,7 +87,7 @@ class EngineProcess:
         return number, answer
 
     def tell(self, what: str, number: int, *arguments: Any) -> None:
-        """Without waiting: a process that has stopped listening must not stop whoever asks it."""
+        """Send without waiting: a process that no longer reads must not block its caller."""
         self._to_send.put(pickle.dumps((what, number, *arguments)))
 
     def result(self, what: str, *arguments: Any) -> Any:

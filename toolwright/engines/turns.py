@@ -26,7 +26,7 @@ def stopped(tokenizer: Decodes, tokens: Sequence[int], stop: Sequence[str]) -> b
 def ending(
     tokenizer: Decodes, tokens: Sequence[int], *, ends: Collection[int], stop: Sequence[str]
 ) -> tuple[int, str]:
-    """How many of these tokens the turn has, and why it ends there: `eos`, `stop` or `length`."""
+    """The number of tokens that belong to the turn, and why it ends: `eos`, `stop` or `length`."""
     for count in range(1, len(tokens) + 1):
         if tokens[count - 1] in ends:
             return count, "eos"

@@ -42,7 +42,7 @@ class VllmEngine:
 
     @staticmethod
     def memory(model: PlannedModel, slots: int, used: int) -> EngineMemory:
-        """On a CPU; of a GPU it takes a share of what is free (`SHARED_GPU`)."""
+        """Memory on a CPU. On a GPU, vLLM takes a fixed share (`SHARED_GPU`)."""
         if model.device.type != "cpu":
             return EngineMemory()
         weights, cache = model.dtype.itemsize * model.parameters, cache_bytes(model.shape, slots, model.dtype)
@@ -176,7 +176,7 @@ def cache_bytes(shape: Shape, slots: int, dtype: torch.dtype) -> int:
 
 
 def _environment() -> dict[str, str]:
-    """For the process alone, and only where the user's own environment says nothing."""
+    """Variables for the process alone. The user's own environment takes precedence."""
     return {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # its core in that very process, in step with our loop
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",

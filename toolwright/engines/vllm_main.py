@@ -18,7 +18,7 @@ from toolwright.models.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class PendingTurn:
-    """What was asked for, until it is answered."""
+    """A turn that has no answer yet."""
 
     number: int
     sampling: Sampling

@@ -35,7 +35,7 @@ class AdamW:
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}  # of those that had a gradient
 
     def ready(self) -> list[Move]:
-        """What the next step is to move, with its gradients as they are now."""
+        """The parameters that the next step moves, with their present gradients."""
         moves = []
         for parameters, decay in self.groups:
             moved = [p for p in parameters if p.grad is not None]

@@ -1,4 +1,4 @@
-"""How many tokens go through one pass: what is asked for, or what the memory of the GPU has room for."""
+"""The number of tokens in one pass: as configured, or as many as the GPU's memory holds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TokenBudget:
         return token_budget(self.asked, self.decoder)
 
     def fit(self, batch: Batch, work: Callable[[], T]) -> T:
-        """What memory has no room for is done again from its beginning, in smaller parts."""
+        """Do the work; if memory runs out, do it again from the beginning in smaller parts."""
         while True:
             try:
                 return work()
@@ -81,7 +81,7 @@ def token_budget(asked: int | None, decoder: Decoder) -> int:
 
 
 def padded(decoder: Decoder, dtype: torch.dtype) -> bool:
-    """Whether sequences of a pass are set side by side somewhere, each as long as the longest."""
+    """True if any layer pads the sequences of a pass to the longest."""
     packed = decoder.fast and decoder.device.type == "cuda" and dtype != torch.float32
     return not (packed and kernels.available())
 

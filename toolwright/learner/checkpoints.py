@@ -53,7 +53,7 @@ def save(folder: Path, step: int, state: dict[str, Any], tensors: dict[str, Any]
 
 
 def begin(folder: Path, step: int) -> Path:
-    """Where the checkpoint of this step is written; nothing is there yet."""
+    """Create the empty folder that the checkpoint of this step is written to."""
     partial = folder / f"step_{step}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     return partial
@@ -142,7 +142,7 @@ def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def plain(path: Path) -> dict[str, Any]:
-    """Its plain values alone."""
+    """The plain values of a checkpoint, without tensors."""
     verify(path, [STATE])
     try:
         state = json.loads((path / STATE).read_text())
@@ -177,7 +177,7 @@ def verify(path: Path, names: Iterable[str] | None = None) -> None:
 
 
 def checksums(path: Path) -> Checksums:
-    """As they were written; none of a checkpoint that has none yet."""
+    """The checksums as they were written; empty for a checkpoint without any."""
     try:
         listed = json.loads((path / CHECKSUMS).read_text())
         return {str(name): (int(size), int(crc)) for name, (size, crc) in listed.items()}

@@ -140,7 +140,7 @@ def _cuts(lengths: Sequence[int], most: int) -> list[tuple[int, int]]:
 
 
 def _rows(decoder: Decoder, hidden: Tensor) -> int:
-    """Whose logits may exist at once."""
+    """The number of actions whose logits may exist at once."""
     numbers = LOGITS_AT_ONCE
     if decoder.fast and kernels.usable(hidden):
         from toolwright.models.kernels import likelihood

@@ -1,4 +1,4 @@
-"""How one step's trajectories are cut into minibatches, the same way whenever the same step is run."""
+"""Minibatches of one step's trajectories, the same whenever the step is run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the policy is pushed towards: the chosen loss, the pull of the reference, the entropy bonus."""
+"""The policy's objective: the chosen loss, the pull of the reference, the entropy bonus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Objective:
 
     @property
     def prepares(self) -> bool:
-        """Whether the loss looks at the whole minibatch before any part of it."""
+        """True if the loss looks at the whole minibatch before any part of it."""
         return losses.prepares(self.config.loss)
 
     def prepare(self, batch: Batch, log_prob: Tensor) -> dict[str, Tensor]:

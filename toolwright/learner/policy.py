@@ -171,4 +171,4 @@ class Underneath:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Its base is a folder's, and does not change."""
+        """Do nothing: the base is read from a folder and does not change."""

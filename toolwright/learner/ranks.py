@@ -49,11 +49,11 @@ class Ranks:
         return batch.in_parts(token_budget, compute, padded=padded).cpu()
 
     def sums(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Over all ranks."""
+        """The sums over all ranks."""
         return dict(values)
 
     def highest(self, value: float) -> float:
-        """Of all ranks."""
+        """The highest value of all ranks."""
         return value
 
     def weights(self, module: nn.Module) -> dict[str, Tensor]:

@@ -107,7 +107,7 @@ class Saver:
 
 
 def _cause(failure: BaseException) -> BaseException:
-    """What the first of the ranks raised: torch's own message has everybody's stack."""
+    """The error of the first rank that failed: torch's own message has every rank's stack."""
     if isinstance(failure, CheckpointException):
         return next((error for error, _ in failure.failures.values()), failure)
     return failure
@@ -156,7 +156,7 @@ def _verify_together(path: Path, ranks: RankGroup) -> None:
 
 
 def any_of(ranks: RankGroup, mine: bool) -> bool:
-    """Whether it is so on any rank."""
+    """True if it is true on any rank."""
     found = torch.tensor(float(mine))
     dist.all_reduce(found, dist.ReduceOp.MAX, group=ranks.aside)
     return bool(found)

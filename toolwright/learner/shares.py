@@ -1,4 +1,4 @@
-"""How the sequences of a batch are divided among ranks: by token count, the same way on every rank."""
+"""The division of a batch's sequences among ranks: by token count, the same on every rank."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ QUERIES_AT_ONCE = 128  # of a long sequence: bounds the memory of its scores
 
 
 def ordered(x: Tensor) -> bool:
-    """Whether the order of sums is kept: elsewhere learner and engine differ by more than that anyway."""
+    """True if the order of sums is kept. Elsewhere learner and engine differ by more than that anyway."""
     return x.device.type == "cpu" and x.dtype == torch.float32
 
 

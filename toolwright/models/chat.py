@@ -70,7 +70,7 @@ class ChatTemplates:
 
     @cached_property
     def closing(self) -> str:
-        """What ends an assistant's turn, up to its end-of-turn token; "" where the template writes none."""
+        """The text that ends an assistant's turn, up to its end-of-turn token; "" if there is none."""
         try:
             return self._after({"role": "assistant"}, [], generate=False).rstrip()
         except UserError:
@@ -78,7 +78,7 @@ class ChatTemplates:
 
     @cached_property
     def takes_tools(self) -> bool:
-        """Whether the template itself tells the model about its tools."""
+        """True if the template itself describes the tools."""
         try:
             return A_TOOL["function"]["name"] in self.render([ASKED], tools=[A_TOOL])  # type: ignore[index]
         except UserError:

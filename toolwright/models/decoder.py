@@ -51,7 +51,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Of a fresh model. Making one on torch's `meta` device would import its compiler, for a second."""
+        """The parameters of a fresh model. A model on torch's `meta` device would import its compiler."""
         q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
         a_layer = self.width * (2 * q + 2 * kv + 3 * self.ffn + 2)  # its matrices, and two norms
         return self.width * (self.vocab + 1) + self.layers * a_layer
@@ -68,7 +68,7 @@ class DecoderWeights:
 
 
 class BlankMatrix(nn.Linear):
-    """Its numbers will be read from a file, and drawing them first would take longer than that."""
+    """A matrix that is not initialised: its numbers are read from a file, which is faster."""
 
     def reset_parameters(self) -> None:
         pass
@@ -251,7 +251,7 @@ class Decoder(nn.Module):
         return rms_norm(x, weights.norm, self.shape.norm_eps)
 
     def entered(self, tokens: Tensor, positions: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor]:
-        """What every pass begins with: the tokens' states, and how far each turns."""
+        """The start of every pass: the tokens' embeddings, and the rotation of each."""
         return torch.embedding(embedding, tokens), self.turns.index_select(0, positions).unsqueeze(1)
 
     def head(self, hidden: Tensor, *, weights: DecoderWeights | None = None) -> Tensor:
@@ -286,7 +286,7 @@ class Decoder(nn.Module):
         return adapter.replace(".adapters.", ".") + ".weight"
 
     def learned_state(self) -> dict[str, Tensor]:
-        """What training changes: that of the adapter where there is one, else everything."""
+        """The state that training changes: the adapter's if there is one, else everything."""
         return self.state_dict() if self.adapter is None else lora.learned(self)
 
     def load_learned(self, state: Mapping[str, Tensor]) -> None:

@@ -10,7 +10,7 @@ from toolwright.failures import UserError
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What the file says; nothing where there is none."""
+    """The object in the file; empty if there is no file."""
     if not path.is_file():
         return {}
     try:

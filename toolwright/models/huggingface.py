@@ -97,7 +97,7 @@ def hub_weights(decoder: Decoder) -> dict[str, Tensor]:
 
 
 def config_of(decoder: Decoder) -> dict[str, Any]:
-    """What a folder's config.json says of it."""
+    """The content of a folder's config.json."""
     return to_config(decoder.shape) if decoder.fast else _other(decoder).to_config()
 
 
@@ -110,7 +110,7 @@ def _other(decoder: Decoder) -> OwnForward:
 
 
 def read_shape(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Shape:
-    """What `load` would give, as far as config.json tells."""
+    """The shape that `load` would give, as far as config.json tells."""
     if is_fast(folder, context=context, fast=fast):
         return _fast_shape(folder, context)
     from toolwright.models import own_forward
@@ -119,7 +119,7 @@ def read_shape(folder: Path, *, context: int | None = None, fast: bool | None = 
 
 
 def is_fast(folder: Path, *, context: int | None = None, fast: bool | None = None) -> bool:
-    """Whether `load` takes our own layers for it."""
+    """True if `load` uses our own layers for it."""
     reason = slow_because(folder, context=context)
     if fast and reason:
         raise UserError(

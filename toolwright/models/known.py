@@ -16,7 +16,7 @@ class Known:
 
 
 def place_of(name: str) -> Path:
-    """Where a model of this name is put unless told otherwise."""
+    """The default folder for a model of this name."""
     return Path("models") / name.partition("@")[0].rpartition("/")[2].lower()
 
 

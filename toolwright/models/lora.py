@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Adapter:
-    """What a decoder's low-rank matrices have in common."""
+    """The settings that a decoder's low-rank matrices share."""
 
     rank: int
     alpha: float
@@ -137,7 +137,7 @@ def parts(decoder: Decoder) -> Iterator[tuple[str, LowRank]]:
 
 
 def learned(decoder: Decoder) -> dict[str, Tensor]:
-    """What of the decoder's state is the adapter's."""
+    """The adapter's part of the decoder's state."""
     prefixes = tuple(f"{name}." for name, _ in parts(decoder))
     return {name: tensor for name, tensor in decoder.state_dict().items() if name.startswith(prefixes)}
 

@@ -21,7 +21,7 @@ PACKED_AT_ONCE = 1 << 20  # numbers of a matrix that is laid out for one product
 
 
 def fixed(x: Tensor) -> bool:
-    """Whether products of this are those of `product_kernel`."""
+    """True if products of this tensor are those of `product_kernel`."""
     return (
         x.device.type == "cpu"
         and x.dtype == torch.float32

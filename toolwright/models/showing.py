@@ -1,4 +1,4 @@
-"""What a model folder holds, in a few lines."""
+"""A description of a model folder in a few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a tokenizer has the special tokens that its chat template writes."""
+"""A check that a tokenizer has the special tokens that its chat template writes."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ class Tokenizer:
         return self.backend.encode(clean(text), add_special_tokens=False).ids
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens `encode` makes of each, on every core."""
+        """The number of tokens that `encode` makes of each text, computed on every core."""
         # Unless told so, versions before 0.23 complain of every process that is forked from then on.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         parts = ([*map(clean, texts[i : i + AT_ONCE])] for i in range(0, len(texts), AT_ONCE))

@@ -47,7 +47,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def _instead(folder: Path) -> str:
-    """What a folder without safetensors has in their place, and what to do about it."""
+    """A message about what a folder without safetensors has instead, and what to do about it."""
     if any(folder.glob("model-*-of-*.safetensors")) and not (folder / INDEX).is_file():
         return f", and so is {INDEX}, which tells what is in the files that it has"
     for file in [*sorted(folder.glob("pytorch_model*.bin"))[:1], *sorted(folder.glob("*.gguf"))[:1]]:
@@ -57,7 +57,7 @@ def _instead(folder: Path) -> str:
 
 
 def parameters(folder: Path) -> int:
-    """How many numbers there are in all, read from the headers."""
+    """The number of parameters, read from the headers."""
     return sum(math.prod(one["shape"]) for path in files(folder) for one in header(path).values())
 
 

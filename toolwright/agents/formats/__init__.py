@@ -40,7 +40,7 @@ class CallFormat(ABC):
 
     @abstractmethod
     def read(self, said: str, offered: Offered) -> list[ToolRequest | Malformed]:
-        """As `parse`, of a text without thoughts."""
+        """Do as `parse` does, for a text without thoughts."""
 
     @abstractmethod
     def write(self, call: ToolRequest, offered: Offered) -> str:
@@ -48,10 +48,10 @@ class CallFormat(ABC):
 
     @abstractmethod
     def instructions(self, schemas: Schemas) -> str:
-        """What the policy must be told where its chat template does not tell it about tools."""
+        """Instructions for a policy whose chat template does not describe tools."""
 
     def result(self, text: str) -> str:
-        """How an answer is written into the policy's turn; for inline formats."""
+        """The text of an answer inside the policy's turn; for inline formats."""
         return text
 
 

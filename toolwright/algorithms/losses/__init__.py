@@ -39,7 +39,7 @@ def needs(name: str) -> frozenset[str]:
 
 
 def prepares(name: str) -> bool:
-    """Whether this loss wants to see the whole minibatch first; if so, call `prepare`."""
+    """True if this loss must see the whole minibatch first; if so, call `prepare`."""
     registry.get(name)
     return name in preparations.names()
 

@@ -33,7 +33,7 @@ def row_bytes(shape: Shape, dtype: torch.dtype) -> int:
 
 
 class CacheRows(NamedTuple):
-    """How many of the cache an engine has: never fewer than `least`, and `idle` ones that are nobody's."""
+    """The number of cache rows: at least `least`, with `idle` ones that belong to no sequence."""
 
     least: int
     idle: int = 0
@@ -43,7 +43,7 @@ class CacheRows(NamedTuple):
 
 
 def fitting(slots: int, shape: Shape, dtype: torch.dtype, *, rows: CacheRows, free: int) -> int:
-    """So many slots, or as many as fit: who finds none free waits for one."""
+    """This many slots, or as many as fit: a sequence without a slot waits for one."""
     size, room = row_bytes(shape, dtype), int(free * GPU_SHARE)
     if rows.least * size > room:
         raise UserError(
@@ -55,7 +55,7 @@ def fitting(slots: int, shape: Shape, dtype: torch.dtype, *, rows: CacheRows, fr
 
 
 def _zeros(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """In main memory such that take none before they are written to: few slots are ever full."""
+    """Zeros. In main memory, pages are taken only when written to, as few slots are ever full."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | UNRESERVED
@@ -267,7 +267,7 @@ class DecodeAttention:
         self.targets = [run.targets() for run in self.runs]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """What is returned is written over by the next call."""
+        """The result is overwritten by the next call."""
         dtype = self.bias.dtype
         if q.dtype != dtype:
             return self(layer, q.to(dtype), k.to(dtype), v.to(dtype)).to(q.dtype)

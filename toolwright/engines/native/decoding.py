@@ -102,7 +102,7 @@ class LayerProducts(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """Of a layer's norms, made once a publication."""
+    """The gains of a layer's norms, computed once for each publication."""
 
     attention: Tensor
     qk: Tensor | None

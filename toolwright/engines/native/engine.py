@@ -111,7 +111,7 @@ class NativeEngine:
         self.cache.release(attempt)
 
     def rest(self) -> None:
-        """Its weights are the learner's, and its cache is needed again at once."""
+        """Do nothing: the weights are the learner's, and the cache is needed again at once."""
 
     def publish(self, version: int) -> None:
         """The weights are the learner's own tensors: there is old cache to forget, nothing to wait for."""
@@ -308,7 +308,7 @@ class NativeEngine:
         return self._in_place
 
     def _laid_out(self) -> DecoderWeights:
-        """As a pass reads them, once a publication."""
+        """The weights as a pass reads them, laid out once for each publication."""
         if self._weights is None:
             self._weights = self._packed(self.decoder) if self._written_in_place else self.decoder.weights()
         return self._weights

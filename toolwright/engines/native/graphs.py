@@ -33,7 +33,7 @@ POLL_S = 0.0003
 
 
 class Kind(NamedTuple):
-    """What tells one graph from another."""
+    """The properties that a recorded graph is made for."""
 
     rows: int
     filters: bool  # whether top-p or top-k leave anything out
@@ -174,7 +174,7 @@ class GraphEngine(NativeEngine):
         return SampledSteps(drawn, log_probs, (best[0], best[1]) if best else None)
 
     def _worthwhile(self, flying: DecodedChunk) -> bool:
-        """Whether to go on with the same rows: most of them still do, and nobody waits for one."""
+        """True if it pays to go on with the same rows: most are still decoding, and nobody waits for one."""
         going = sum(not sequence.done.done() for sequence in flying.sequences)
         room = self.waiting and (self.cache.free or self.cache.parked)
         return flying.left > flying.steps and not room and going > STILL_GOING * len(flying.sequences)
