@@ -53,7 +53,7 @@ def save(folder: Path, step: int, state: dict[str, Any], tensors: dict[str, Any]
 
 
 def begin(folder: Path, step: int) -> Path:
-    """Create the empty folder that the checkpoint of this step is written to."""
+    """Remove what is left of an earlier try, and return the folder to write this step's checkpoint to."""
     partial = folder / f"step_{step}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     return partial
