@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from toolwright.engines.turns import check_prompt, ending, seed_at, turn_of
 from toolwright.failures import InfrastructureFailure, UserError, nearest
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.web.loop_thread import LoopThread
 
 T = TypeVar("T")
 PAUSE_S = 0.5  # before the first retry, doubled each time
@@ -65,9 +65,7 @@ class HttpEngine:
         self.weights_version = 0
         self._session: Any = None
         self._closed = False
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="http engine", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("http engine")
         try:
             self.context = min(decoder.shape.context, self._meet())
             self.takes_weights = self._extended()
@@ -98,7 +96,7 @@ class HttpEngine:
         if self._closed:
             raise InfrastructureFailure(f"the engine that asks {self.url} was closed")
         version = self.weights_version
-        work = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._complete(body), self._loop))
+        work = asyncio.wrap_future(self._thread.submit(self._complete(body)))
         try:
             answered = await turn_of(attempt, work, who=self.url, limit_s=self.timeout_s)
         except ServerRefusal as error:
@@ -248,7 +246,7 @@ class HttpEngine:
             raise UserError(f"{self.url}{path}: {error}") from None
 
     def _run(self, work: Coroutine[Any, Any, T], limit_s: float) -> T:
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._thread.submit(work)
         try:
             return future.result(limit_s)
         except TimeoutError:
@@ -256,22 +254,13 @@ class HttpEngine:
             raise InfrastructureFailure(f"{self.url} has not answered within {limit_s:g} s") from None
 
     def _end(self) -> None:
-        if not self._thread.is_alive():
+        if self._closed:
             return
         self._closed = True
-        self._run(self._hang_up(), ASKED_AT_START_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _hang_up(self) -> None:
-        """Nobody is left waiting for an answer."""
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._thread.cancel_all()  # nobody is left waiting for an answer
         if self._session is not None:
-            await self._session.close()
+            self._run(self._session.close(), ASKED_AT_START_S)
+        self._thread.close()
 
 
 def _answered(url: str, answer: Any) -> CompletionInfo:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from toolwright.engines import Completion, Engine, Sampling, TokenCallback
+from toolwright.web.loop_thread import LoopThread
 
 
 class InThread:
@@ -18,9 +18,8 @@ class InThread:
         self.engine = engine
         self.exact, self.context = engine.exact, engine.context
         self._streams = "on_token" in inspect.signature(engine.generate).parameters
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="engine", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("engine")
+        self._closed = False
 
     @property
     def weights_version(self) -> int:
@@ -40,7 +39,7 @@ class InThread:
         if on_token is not None and self._streams:
             extra["on_token"] = lambda token: own.call_soon_threadsafe(on_token, token)
         work = self.engine.generate(prompt, sampling, attempt=attempt, **extra)
-        answer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        answer = await asyncio.wrap_future(self._thread.submit(work))
         if on_token is not None and not self._streams:
             for token in answer.sampled:
                 on_token(token)
@@ -53,15 +52,13 @@ class InThread:
         self._soon(self.engine.publish, version)
 
     async def close(self) -> None:
-        if self._thread.is_alive():
-            closing = asyncio.run_coroutine_threadsafe(self.engine.close(), self._loop)
+        if not self._closed:
+            self._closed = True
             try:
-                await asyncio.wrap_future(closing)
+                await asyncio.wrap_future(self._thread.submit(self.engine.close()))
             finally:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                await asyncio.to_thread(self._thread.join)
-                self._loop.close()
+                await asyncio.to_thread(self._thread.close)
 
     def _soon(self, work: Callable[..., None], *arguments: Any) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(work, *arguments)
+        if not self._closed:
+            self._thread.call_soon(work, *arguments)
