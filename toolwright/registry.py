@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import entry_points
@@ -149,6 +149,35 @@ def converted(where: str, annotation: Any, value: Any) -> Any:
         return TypeAdapter(annotation).validate_python(value)
     except ValidationError as error:
         raise UserError(f"{where}={value!r} does not work: {error.errors()[0]['msg']}") from None
+
+
+def check_settings(
+    owner: str,
+    parameters: Iterable[inspect.Parameter],
+    settings: Mapping[str, Any],
+    *,
+    prefix: str,
+    reserved: Collection[str] = (),
+    others: Collection[str] = (),
+) -> dict[str, Any]:
+    """The settings of `owner`, held to the names, types and ranges of its parameters. Messages name a setting
+    by `prefix` and its key. The user cannot set those in `reserved`, and sets `others` elsewhere."""
+    parameters = [p for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    known = {p.name: p for p in parameters if p.name not in reserved and p.kind is not p.VAR_KEYWORD}
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    checked = {}
+    for key, value in settings.items():
+        if key in reserved:
+            raise UserError(f"{prefix}{key} is set by the run and cannot be set here")
+        if key not in known and not open_ended:
+            hint = nearest(key, {*known, *others}) if known or others else "it takes none"
+            raise UserError(f"{owner} has no setting {prefix}{key}; {hint}")
+        annotation = known[key].annotation if key in known else inspect.Parameter.empty
+        checked[key] = converted(f"{prefix}{key}", annotation, value)
+    for key, parameter in known.items():
+        if parameter.default is parameter.empty and key not in checked:
+            raise UserError(f"{owner} needs the setting {prefix}{key}")
+    return checked
 
 
 IN_PROCESS = "python"  # `python:name`: an object of a script or a notebook, known in this process alone

@@ -198,8 +198,8 @@ def test_one_scorer_serves_loop_after_loop_and_closing_ends_what_hangs(server: J
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({}, "scorer 'judge' needs reward.params.judge.base_url"),
-        ({"base_url": "http://x"}, "needs reward.params.judge.model"),
+        ({}, "scorer 'judge' needs the setting reward.params.judge.base_url"),
+        ({"base_url": "http://x"}, "needs the setting reward.params.judge.model"),
         ({"base_url": "http://x", "model": "m", "pattern": "("}, "not a regular expression"),
         ({"base_url": "http://x", "model": "m", "pattern": "a"}, "needs one group"),
         ({"base_url": "http://x", "model": "m", "retrys": 3}, "did you mean 'retries'"),

@@ -229,7 +229,7 @@ def test_a_pattern_that_never_ends_is_killed_and_an_invalid_one_is_an_error_at_o
         ({"params": {"gsm8k": {"solution_str": "x"}}}, "is set by the run"),
         ({"params": {"math": {"strict": True}}}, "reward.params.math belongs to no scorer of this run"),
         ({"params": {"gsm": {"strict": True}}}, "did you mean 'gsm8k'"),
-        ({"function": "length"}, "scorer 'length' needs reward.params.length.most"),
+        ({"function": "length"}, "scorer 'length' needs the setting reward.params.length.most"),
     ],
 )
 def test_a_mistake_in_the_settings_is_an_error_at_once(reward: dict[str, Any], message: str) -> None:

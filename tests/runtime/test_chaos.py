@@ -79,6 +79,7 @@ def sandboxes(parent: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_through_ten_deaths_ends_as_one_without(build: Build, tmp_path: Path) -> None:
     here = train(configured(f"run.dir={tmp_path}", "run.name=here", *OWN), command=["toolwright"])
     named = [f"run.dir={tmp_path}", "run.name=there"]

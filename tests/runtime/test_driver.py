@@ -221,6 +221,7 @@ def shared_memory(processes: set[tuple[int, str]]) -> set[Path]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_stays_behind_and_the_run_goes_on_exactly(mine: Path, tmp_path: Path) -> None:
     """Killed, gone on with and stopped, from a foreign directory, with a user's reward that workers of the
     run's own cluster have to find."""

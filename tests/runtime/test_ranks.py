@@ -117,6 +117,7 @@ class TestPPO:
     def test_it_goes_on_over_three_ranks(self, here: Path, there: Path) -> None:
         assert_same(resumed(there, 3, "three", *ranks(3), *PPO), here)
 
+    @pytest.mark.slow
     def test_it_goes_on_over_one_though_the_critic_dies(self, here: Path, there: Path) -> None:
         with killing("critic", step=5) as killed:
             found = resumed(there, 3, "one", *ranks(1), *PPO)
@@ -127,6 +128,7 @@ class TestPPO:
         assert_same(resumed(there, 3, "alone", "runtime.name=local", *PPO), here)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_process_goes_on_over_two_ranks(cluster: Any, tmp_path: Path) -> None:
     """And through the death of one of them in mid-step: from the last checkpoint, which they wrote."""
     here = run(tmp_path, "here", *GRPO)

@@ -259,7 +259,7 @@ def test_a_users_builder_is_named_by_its_file(tmp_path: Path) -> None:
     tasks = load(config, seed=0)
     assert prompts(tasks.train) == ["2", "3", "4"]
     assert isinstance(tasks.held_out[0], Task)
-    with pytest.raises(UserError, match=r"needs task.params.largest"):
+    with pytest.raises(UserError, match=r"needs the setting task.params.largest"):
         load(schema.TaskConfig(name=f"{file}:parity"), seed=0)
     with pytest.raises(UserError, match="largest='x' does not work"):
         load(schema.TaskConfig(name=f"{file}:parity", params={"largest": "x"}), seed=0)

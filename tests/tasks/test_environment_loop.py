@@ -229,8 +229,8 @@ class TestWhoIsBlamed:
         ("name", "settings", "why"),
         [
             ("gridwrld", {}, "unknown environment 'gridwrld'; known: gridworld"),
-            ("gridworld", {"levle": "@*"}, "has no setting 'levle'; did you mean 'level'"),
-            ("gridworld", {}, "needs the setting 'level'"),
+            ("gridworld", {"levle": "@*"}, "has no setting levle; did you mean 'level'"),
+            ("gridworld", {}, "needs the setting level"),
             ("gridworld", {"level": "@"}, "needs one @ and a goal"),
             ("sokoban", {"level": "@$"}, "as many boxes"),
         ],

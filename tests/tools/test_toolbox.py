@@ -196,7 +196,7 @@ def test_a_toolbox_serves_the_next_loop_when_its_own_is_gone() -> None:
         ({"calculater": {}}, "unknown tool 'calculater'; did you mean 'calculator'?"),
         (
             {"calculator": {"precision": 3}},
-            "tools.calculator.precision: tool 'calculator' has no such setting",
+            "tool 'calculator' has no setting tools.calculator.precision",
         ),
         (
             {"calculator": {"timeout_s": 0}},

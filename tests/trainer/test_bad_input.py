@@ -324,8 +324,8 @@ def test_an_mcp_server_that_does_not_start(refused: Refused) -> None:
     ("environment", "said"),
     [
         ({"name": "gridwrld"}, "unknown environment 'gridwrld'"),
-        ({"name": "gridworld", "level": "@*", "veiw": "map"}, "has no setting 'veiw'"),
-        ({"name": "gridworld"}, "needs the setting 'level'"),
+        ({"name": "gridworld", "level": "@*", "veiw": "map"}, "has no setting veiw"),
+        ({"name": "gridworld"}, "needs the setting level"),
         ({}, "task tasks.jsonl:1 names no environment"),
     ],
 )

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
-from toolwright.registry import Registry, is_held, load_object
+from toolwright.registry import Registry, check_settings, is_held, load_object, signature_of
 from toolwright.rewards.function import ScoringFunction
 from toolwright.rewards.in_this_process import InThisProcess
 from toolwright.rewards.part import DirectCall, InProcesses, OverNetwork, RewardPart
 from toolwright.rewards.pool import ProcessPool
-from toolwright.rewards.settings import checked
 
 if TYPE_CHECKING:
     from toolwright.config import schema
@@ -73,10 +72,14 @@ class ScorerBuilder:
         part: RewardPart
         if isinstance(target, type):
             run_settings = entry.accepted(limit_s=self.config.timeout_s, sandbox_url=self.sandbox_url)
-            part = OverNetwork(
-                canonical,
-                target(**run_settings, **checked(canonical, target, settings, reserved=run_settings)),
+            checked = check_settings(
+                f"scorer {canonical!r}",
+                signature_of(target).parameters.values(),
+                settings,
+                prefix=f"reward.params.{canonical}.",
+                reserved=run_settings,
             )
+            part = OverNetwork(canonical, target(**run_settings, **checked))
         elif "process" in entry.needs:
             imports = sorted(entry.needs - {"process", "final"})
             part = InProcesses(self._pool(target, canonical, settings, imports), is_users=False)

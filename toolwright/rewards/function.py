@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.registry import check_settings, signature_of
 from toolwright.rewards.item import FIRST_FORM, OF_THE_ATTEMPT, ON_REQUEST, Item, facts, with_facts
-from toolwright.rewards.settings import checked
 from toolwright.trajectory import FailureKind
 
 FORMS = "f(data_source, solution_str, ground_truth, extra_info) or f(completions, **columns)"
@@ -37,8 +37,13 @@ class ScoringFunction:
         self.name = name
         self._target = target
         self.whole_batch, self._accepts = _form(name, target, settings or {})
-        self._settings = checked(
-            name.rpartition(":")[2], target, settings or {}, reserved=self._reserved(settings or {})
+        own = name.rpartition(":")[2]
+        self._settings = check_settings(
+            f"scorer {own!r}",
+            signature_of(target).parameters.values(),
+            settings or {},
+            prefix=f"reward.params.{own}.",
+            reserved=self._reserved(settings or {}),
         )
 
     @property

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from toolwright.failures import UserError, nearest
-from toolwright.registry import Entry, Registry, converted, signature_of
+from toolwright.failures import UserError
+from toolwright.registry import Registry, check_settings, signature_of
 from toolwright.tasks.environment import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
 from toolwright.trajectory import Task
 
@@ -52,7 +51,11 @@ def load(config: schema.TaskConfig, *, seed: int, learns: bool = True) -> TaskSe
             raise UserError(
                 f"task.{key} names a file, which task {config.name!r} does not read; use task=file"
             )
-    tasks = entry.target(**accepted, **_params(entry, config.params, reserved=set(settings)))
+    parameters = signature_of(entry.target).parameters.values()
+    params = check_settings(
+        f"task {entry.name!r}", parameters, config.params, prefix="task.params.", reserved=set(settings)
+    )
+    tasks = entry.target(**accepted, **params)
     if not isinstance(tasks, TaskSet):
         raise UserError(
             f"task {config.name!r} built a {type(tasks).__name__}, not a toolwright.tasks.TaskSet"
@@ -65,24 +68,3 @@ def load(config: schema.TaskConfig, *, seed: int, learns: bool = True) -> TaskSe
         unset = "; set task.train" if config.train is None and "train" in accepted else ""
         raise UserError(f"task {config.name!r} has no training tasks{unset}")
     return tasks
-
-
-def _params(entry: Entry[Builder], params: dict[str, Any], *, reserved: set[str]) -> dict[str, Any]:
-    """Check `task.params` against the names, types and ranges of the builder's signature."""
-    signature = signature_of(entry.target).parameters.values()
-    known = {p.name: p for p in signature if p.name not in reserved and p.kind is not p.VAR_KEYWORD}
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in signature)
-    checked = {}
-    for key, value in params.items():
-        if key not in known:
-            if key in reserved:
-                raise UserError(f"task.params.{key} is set by the run, not by task.params")
-            if not open_ended:
-                hint = nearest(key, known) if known else "it takes none"
-                raise UserError(f"task {entry.name!r} has no setting task.params.{key}; {hint}")
-        annotation = known[key].annotation if key in known else inspect.Parameter.empty
-        checked[key] = converted(f"task.params.{key}", annotation, value)
-    missing = [name for name, p in known.items() if p.default is p.empty and name not in checked]
-    if missing:
-        raise UserError(f"task {entry.name!r} needs task.params.{missing[0]}")
-    return checked

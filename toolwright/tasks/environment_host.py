@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
+from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.registry import check_settings
 from toolwright.tasks.environment import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
 from toolwright.trajectory import Task
 
@@ -136,20 +137,6 @@ def checked(settings: Mapping[str, Any]) -> tuple[Callable[..., Environment], di
     """What builds the environment, and its arguments; a `UserError` if the two do not fit."""
     name, own = str(settings["name"]), {key: value for key, value in settings.items() if key != "name"}
     build = ENVIRONMENTS.get(name).target
-    _check(name, build, own)
-    return build, own
-
-
-def _check(name: str, build: Callable[..., Any], settings: dict[str, Any]) -> None:
-    """Check the settings against the signature, so that a misspelt one is reported."""
-    parameters = inspect.signature(build).parameters.values()
-    known = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    for key in settings:
-        if key not in known and not open_ended:
-            hint = nearest(key, known) if known else "it takes none"
-            raise UserError(f"environment {name!r} has no setting {key!r}; {hint}")
-    missing = [p.name for p in parameters if p.name in known and p.default is p.empty]
-    for key in missing:
-        if key not in settings:
-            raise UserError(f"environment {name!r} needs the setting {key!r}")
+    # By name alone: this happens once an attempt, and a check of types takes a millisecond.
+    parameters = [p.replace(annotation=p.empty) for p in inspect.signature(build).parameters.values()]
+    return build, check_settings(f"environment {name!r}", parameters, own, prefix="")

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, UserError, nearest
-from toolwright.registry import Entry, converted, signature_of
+from toolwright.registry import Entry, check_settings, signature_of
 from toolwright.tools import TOOLS
 from toolwright.tools.offer import Offer, offer_of
 
@@ -149,23 +149,15 @@ def _checked(
 
     A class gets those of the `common` settings that it declares.
     """
-    known: dict[str, inspect.Parameter] = {}
-    if isinstance(entry.target, type):
-        known = {p.name: p for p in _parameters(entry.target) if p.kind is not p.VAR_POSITIONAL}
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
-    checked = {key: value for key, value in common.items() if key in known}
-    for key, value in settings.items():
-        if key not in known:
-            if not open_ended:
-                hint = nearest(key, {*known, *COMMON})
-                raise UserError(f"tools.{label}.{key}: tool {label!r} has no such setting; {hint}")
-            checked[key] = value
-            continue
-        checked[key] = converted(f"tools.{label}.{key}", known[key].annotation, value)
-    required = [p.name for p in known.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    missing = [name for name in required if name not in checked]
-    if missing:
-        raise UserError(f"tool {label!r} needs tools.{label}.{missing[0]}")
+    parameters = _parameters(entry.target) if isinstance(entry.target, type) else []
+    own = {p.name for p in parameters}
+    checked = check_settings(
+        f"tool {label!r}",
+        parameters,
+        {**{key: value for key, value in common.items() if key in own}, **settings},
+        prefix=f"tools.{label}.",
+        others=COMMON,
+    )
     if hasattr(entry.target, "check_settings"):
         try:
             entry.target.check_settings(**checked)

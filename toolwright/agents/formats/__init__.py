@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolwright.agents.formats.thinking import spoken
-from toolwright.failures import UserError, nearest
-from toolwright.registry import Registry
+from toolwright.registry import Registry, check_settings, signature_of
 from toolwright.tools.call import Malformed, ToolRequest
 
 if TYPE_CHECKING:
@@ -62,11 +60,10 @@ def build(name: str, params: Mapping[str, Any], tokenizer: Tokenizer) -> CallFor
     """The format of that name; `params` are its own settings, such as the names of tags."""
     entry = FORMATS.get(name)
     given = entry.accepted(tokenizer=tokenizer)
-    known = [key for key in inspect.signature(entry.target).parameters if key not in given]
-    for key in params:
-        if key not in known:
-            hint = nearest(key, known) if known else "it has none"
-            raise UserError(f"call format {name!r} has no setting rollout.call_params.{key}; {hint}")
+    parameters = signature_of(entry.target).parameters.values()
+    params = check_settings(
+        f"call format {name!r}", parameters, params, prefix="rollout.call_params.", reserved=given
+    )
     return entry.target(**given, **params)
 
 
