@@ -209,7 +209,7 @@ class TestChoice:
             build("tags", cal="x")
         with pytest.raises(UserError, match="is no name for a tag"):
             build("tags", call="a b")
-        with pytest.raises(UserError, match="it has none"):
+        with pytest.raises(UserError, match="it takes none"):
             build("hermes", call="x")
 
     @pytest.mark.parametrize("name", NAMES)
