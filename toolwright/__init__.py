@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from toolwright.interface.trainer import Trainer, TrainingStep
     from toolwright.tasks import TaskSet
     from toolwright.tasks.environment import InvalidAction, Observation, Outcome
+    from toolwright.tools.call import ToolResult
     from toolwright.tools.offer import ToolError
     from toolwright.trajectory import Task, Trajectory
 
@@ -29,6 +30,7 @@ _HOMES = {
     "Task": "trajectory",
     "TaskSet": "tasks",
     "ToolError": "tools.offer",
+    "ToolResult": "tools.call",
     "Trainer": "interface.trainer",
     "Trajectory": "trajectory",
     "UserError": "failures",

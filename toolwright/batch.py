@@ -99,6 +99,25 @@ class Batch:
         rewards[rows, sizes[rows] - 1] = given[rows]
         return rewards
 
+    @property
+    def step_ends(self) -> Tensor:
+        """[actions] float32: 1 at the last action of each step."""
+        ends = torch.ones_like(self.steps, dtype=torch.float32)
+        ends[:-1] = (self.steps[1:] != self.steps[:-1]).float()
+        sizes = torch.tensor(self.action_lengths, dtype=torch.int64)
+        ends[(sizes.cumsum(0) - 1)[sizes > 0].to(ends.device)] = 1.0
+        return ends
+
+    def rewards_by_step(self, earned: Sequence[Sequence[float]]) -> Tensor:
+        """What each step of each sequence earned, given at its last action: [sequences, longest]."""
+        flat = torch.tensor([reward for steps in earned for reward in steps], dtype=torch.float32)
+        first = torch.tensor([0, *accumulate(len(steps) for steps in earned)][:-1], dtype=torch.int64)
+        row = torch.arange(len(self)).repeat_interleave(torch.tensor(self.action_lengths, dtype=torch.int64))
+        ends = self.step_ends.bool()
+        rewards = torch.zeros(len(self.steps))
+        rewards[ends] = flat[(first[row] + self.steps)[ends]]
+        return self.padded(rewards)
+
     def shared_prompts(self) -> list[tuple[int, int]] | None:
         """For each sequence, the first one that opens with the same tokens before any action, and how many
         those are; None where no two do."""

@@ -29,7 +29,7 @@ class Segment:
     tokens: list[int]
     log_probs: list[float] = field(default_factory=list)  # one a token where the policy sampled, else none
     text: str = ""
-    reward: float | None = None  # what the environment gave for this step
+    reward: float | None = None  # what this step earned, by the word of environment, tool or agent
     anchor: str | None = None  # the state this step was taken in; GiGPO compares steps of equal anchor
     # The tool calls that this answers: name, arguments, seconds, …
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -54,6 +54,8 @@ class Trajectory:
     segments: list[Segment] = field(default_factory=list)
     reward: float | None = None
     reward_parts: dict[str, float] = field(default_factory=dict)
+    # What each step earned by the word of a scorer, which counts before that of the segment. Empty: none.
+    step_rewards: list[float] = field(default_factory=list)
     stop: str = ""  # what ended it: eos, stop, length, turns, done, …
     counts: dict[str, float] = field(default_factory=dict)  # tool_calls, tool_errors, format_faults, …
     timings: dict[str, float] = field(default_factory=dict)  # seconds by stage

@@ -30,6 +30,16 @@ class Calculator:
         attempt.trajectory.stop = "turns"
 
 
+class Boundless:
+    """Gives its second step a reward that is no number."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        attempt.prompt(attempt.task.prompt)
+        await attempt.act()
+        attempt.observe("+1=")
+        (await attempt.act()).reward = float("nan")
+
+
 class Unlucky:
     """`extra_info` says what goes wrong, and in how many tries; it goes wrong after the first turn."""
 

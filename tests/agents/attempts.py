@@ -16,7 +16,7 @@ from .scripted import Script, ScriptedEngine, saying
 from .templates import tokenizer
 
 FILE = Path(__file__).with_name("tools.py")
-NAMES = ("echo", "add", "wait", "meet", "broken", "gone", "noise")
+NAMES = ("echo", "add", "wait", "meet", "broken", "gone", "noise", "prize")
 ALL = {name: {"path": f"{FILE}:{name}"} for name in NAMES}
 ALL["note"] = {"path": f"{FILE}:Note"}
 FORMATS = ["tags", "hermes", "qwen3_coder", "llama3", "fenced"]

@@ -60,6 +60,12 @@ def kind(trajectory: Trajectory) -> str | None:
     return trajectory.failure.kind if trajectory.failure else None
 
 
+def test_a_step_reward_that_is_no_number_fails_the_task() -> None:
+    (trajectory,) = run(rollout_of("Boundless"), wanted(1))
+    assert kind(trajectory) == "task"
+    assert "gave step 2 nan as a reward" in trajectory.failure.message
+
+
 class TestSingleTurn:
     def test_is_one_prompt_and_one_answer(self) -> None:
         rollout = rollout_of(ends=True)

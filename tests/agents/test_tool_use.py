@@ -59,6 +59,26 @@ class TestTurns:
         save(tmp_path / "a.parquet", [trajectory])
         assert load(tmp_path / "a.parquet") == [trajectory]
 
+    def test_a_tool_may_reward_the_step_that_called_it(self) -> None:
+        calls = ("<prize>right</prize>", "<prize>other</prize>", "<echo>x</echo>", "so<|im_end|>")
+        trajectory = tags(*calls)
+        assert texts(trajectory, "tool")[0] == "<result>you said right</result>"
+        assert [step.reward for step in trajectory.steps] == [0.5, None, None, None]
+
+    def test_calls_of_one_turn_earn_their_sum(self) -> None:
+        made = tokenizer("qwen3")
+        call = '<tool_call>{"name": "prize", "arguments": {"text": "%s"}}</tool_call>'
+        turns = (call % "right" + call % "wrong" + "<|im_end|>", "so<|im_end|>")
+        (trajectory,) = run(rollout_of(made, saying(made, *turns)))
+        assert [step.reward for step in trajectory.steps] == [0.25, None]
+
+    def test_a_reward_that_is_no_number_fails_the_task_and_is_not_one(self) -> None:
+        made = tokenizer("chatml")
+        (trajectory,) = run(rollout_of(made, saying(made, "<prize>endless</prize>"), call_format="tags"))
+        assert trajectory.failure is not None
+        assert trajectory.failure.kind == "task"
+        assert "tool 'prize' gave inf as a reward" in trajectory.failure.message
+
     def test_the_policy_is_told_how_to_call_where_the_template_does_not_say(self) -> None:
         made = tokenizer("chatml")
         (trajectory,) = run(rollout_of(made, saying(made, "<|im_end|>"), tool_prompt=None, tools=["echo"]))

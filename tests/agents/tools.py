@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from toolwright.failures import InfrastructureFailure
+from toolwright.tools.call import ToolResult
 
 ended: list[str] = []
 met: list[int] = []
@@ -46,6 +47,12 @@ def broken(text: str) -> str:
 def gone(text: str) -> str:
     """Its server is down."""
     raise InfrastructureFailure("the server http://tools:80 is gone")
+
+
+def prize(text: str) -> ToolResult:
+    """Pays for the right word."""
+    paid = {"right": 0.5, "wrong": -0.25, "endless": float("inf")}.get(text)
+    return ToolResult(f"you said {text}", reward=paid)
 
 
 def noise(kind: str) -> str:

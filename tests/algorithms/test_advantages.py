@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,23 @@ def test_the_float_type_that_goes_in_comes_out(name: str, dtype: torch.dtype) ->
 def test_a_token_the_policy_did_not_sample_has_no_advantage(name: str, batch: Example) -> None:
     ours, _ = estimate(name, batch)
     assert (ours[batch.mask == 0] == 0).all()
+
+
+PER_TOKEN = ("rewards", "values", "old_log_prob", "sum_pi_squared", "weights")
+
+
+@pytest.mark.parametrize("name", ALL)
+@quick
+@given(batch=examples(), hidden=st.sampled_from([math.nan, math.inf, -math.inf, 3e38]))
+def test_what_the_mask_hides_changes_nothing(name: str, batch: Example, hidden: float) -> None:
+    spoiled = {key: torch.where(batch.mask.bool(), getattr(batch, key), hidden) for key in PER_TOKEN}
+    taken = advantages.registry.get(name).accepted
+    # What is given once a trajectory has no place that could be hidden.
+    of_rows = taken(reward_baseline=batch.values[:, 0], step_rewards=batch.rewards.sum(-1))
+    clean = estimate(name, batch, **of_rows, **taken(weights=batch.weights))
+    found = estimate(name, replace(batch, **spoiled), **of_rows, **taken(weights=spoiled["weights"]))
+    for result, expected in zip(found, clean, strict=True):
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("name", ALL)

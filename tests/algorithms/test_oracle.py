@@ -33,8 +33,8 @@ def test_advantages_agree(case: dict[str, Any]) -> None:
     ours, returns = estimate(case, case["estimator"], **case["params"])
     theirs, their_returns = case["advantages"], case["returns"]
     if case["estimator"] == "gae":
-        # verl leaves −mean/std on masked tokens.
-        theirs = theirs * case["inputs"]["mask"]
+        # verl leaves −mean/std on masked tokens, and the critic's value in their returns.
+        theirs, their_returns = (x * case["inputs"]["mask"] for x in (theirs, their_returns))
     if case["estimator"] == "rloo":
         # verl gives a lone member its raw score.
         index = case["inputs"]["index"]

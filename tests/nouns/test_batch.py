@@ -115,6 +115,14 @@ class TestPadding:
         batch = Batch.pack([trajectory([("prompt", [1]), ("policy", [2, 2])]), silent])
         assert batch.rewards([0.5, 2.0]).tolist() == [[0, 0.5], [0, 0]]
 
+    def test_a_step_is_rewarded_at_its_own_last_action(self) -> None:
+        walked = trajectory([("prompt", [1]), ("policy", [2, 2]), ("tool", [3]), ("policy", [4])])
+        silent = trajectory([("prompt", [1]), ("policy", []), ("policy", [2])])
+        batch = Batch.pack([walked, silent, trajectory([("prompt", [1])]), walked])
+        assert batch.step_ends.tolist() == [0, 1, 1, 1, 0, 1, 1]
+        given = batch.rewards_by_step([[0.5, 2.0], [9.0, 3.0], [], [4.0, 5.0]])
+        assert given.tolist() == [[0, 0.5, 2.0], [3.0, 0, 0], [0, 0, 0], [0, 4.0, 5.0]]
+
 
 class TestSelecting:
     @given(batches, st.data())

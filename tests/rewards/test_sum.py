@@ -42,6 +42,19 @@ def meets(solution_str):
         time.sleep(0.02)
     return 1.0
 
+def by_turn(turns, ground_truth):
+    steps = [float(ground_truth in turn) for turn in turns]
+    return {"score": sum(steps), "step_rewards": steps, "note": 1}
+
+def by_turn_of_all(completions):
+    return [{"score": 1, "step_rewards": [0.5, 0.25]} for _ in completions]
+
+def half_of_them(turns):
+    return {"score": 1, "step_rewards": [1.0]}
+
+def no_numbers(turns):
+    return {"score": 1, "step_rewards": [1.0, float("nan")]}
+
 def fails(solution_str):
     raise ValueError("not today")
 """
@@ -181,6 +194,41 @@ def test_the_environment_scores_by_what_it_gave() -> None:
     nothing = attempt("x")
     assert score(scorer("environment"), nothing) == [None]
     assert "no step of this attempt has a reward" in nothing.failure.message
+
+
+def test_a_scorer_may_say_what_each_turn_earned(file: Path) -> None:
+    first, second = tool_use(), tool_use()
+    assert score(scorer("", function=f"{file}:by_turn"), first) == [1.0]
+    assert (first.step_rewards, first.reward_parts) == ([0.0, 1.0], {"note": 1})
+    assert score(scorer("", function=f"{file}:by_turn_of_all"), first, second) == [1.0, 1.0]
+    assert first.step_rewards == second.step_rewards == [0.5, 0.25]
+    assert score(scorer("exact"), first) == [1.0]
+    assert first.step_rewards == []
+
+
+def test_step_rewards_are_weighted_like_the_parts_that_gave_them(file: Path) -> None:
+    both = {"mine": 2.0, "step_rewards": 0.5, "exact": 1.0}
+    made = scorer("exact", parts=both, params={"mine": {"function": f"{file}:by_turn"}})
+    attempt = tool_use()
+    assert score(made, attempt) == [2.0 + 0.5 * 0.25 + 1.0]
+    assert attempt.step_rewards == [0.125, 2.0], "the answer's own score is nobody's but the end's"
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("half_of_them", "1 step_rewards for an attempt of 2 turns"),
+        ("no_numbers", "returned step_rewards that are not numbers"),
+    ],
+)
+def test_step_rewards_are_one_finite_number_a_turn(function: str, message: str, file: Path) -> None:
+    attempt = tool_use()
+    assert score(scorer("", function=f"{file}:{function}"), attempt) == [None]
+    assert message in attempt.failure.message
+
+
+def test_the_rewards_of_steps_are_a_part_that_may_be_nothing() -> None:
+    assert score(scorer("step_rewards"), tool_use(), attempt("x")) == [0.25, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from toolwright.agents.attempt import Attempt
 from toolwright.failures import InfrastructureFailure
@@ -104,6 +105,12 @@ def share_right(turns: list[str], ground_truth: str) -> float:
 def varied(solution_str: str) -> float:
     """A reward that differs from attempt to attempt, whatever the policy can do."""
     return sum(map(ord, solution_str)) % 7 / 7
+
+
+def by_turn(turns: list[str]) -> dict[str, Any]:
+    """Another reward for each turn."""
+    steps = [varied(said) for said in turns]
+    return {"score": sum(steps), "step_rewards": steps}
 
 
 def tasks(*, seed: int, held_out_size: int) -> TaskSet:

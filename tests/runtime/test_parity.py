@@ -29,6 +29,7 @@ ALGORITHMS = {
         "algorithm.kl.where=reward",
         "update.minibatches=2",
         "checkpoint.every=1",
+        f"reward.function={HERE}/echoes.py:by_turn",
     ],
 }
 
@@ -48,7 +49,17 @@ def assert_apart(trainer: TrainingLoop, roles: list[str]) -> None:
 
 
 def essence(t: Trajectory) -> Any:
-    return (t.group, t.index, t.seed, t.segments, t.reward, t.reward_parts, t.counts, t.weights_version)
+    return (
+        t.group,
+        t.index,
+        t.seed,
+        t.segments,
+        t.reward,
+        t.reward_parts,
+        t.step_rewards,
+        t.counts,
+        t.weights_version,
+    )
 
 
 # PPO has GRPO's actors and the critic, and uses the same tool; GRPO's numbers are in the next test as well.

@@ -120,6 +120,13 @@ def test_a_key_opens_its_door_and_only_its_own() -> None:
     assert len(world.solution() or []) == 4, "both doors are open now"
 
 
+def test_a_key_may_earn_its_share_when_it_is_taken() -> None:
+    world = GridWorld("######\n#@aA*#\n######", key_reward=0.25)
+    assert [world.step(move).reward for move in ("right", "left", "right", "right", "right")] == [
+        *(0.25, 0.0, 0.0, 0.0, 0.75)
+    ]
+
+
 def test_a_box_is_pushed_but_not_through_walls_or_boxes() -> None:
     world = Sokoban("#######\n#@$-.-#\n#-$$.-#\n#--.--#\n#######")
     first = world.step("right")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from toolwright.algorithms import kl
+from toolwright.algorithms import advantages, kl
 from toolwright.algorithms.needs import step_rewards
 from toolwright.batch import Batch
 from toolwright.failures import UserError
@@ -19,6 +22,8 @@ from toolwright.trajectory import Segment, Task, Trajectory
 from .conftest import Build
 from .runs import HERE
 
+DOCS = HERE.parents[1] / "docs" / "algorithms.md"
+STEP_REWARDS = DOCS.read_text().partition("## Rewards of steps")[2].partition("\n## ")[0]
 # A policy that has left its reference, or there would be nothing to see.
 ON = ("rollout.prompts=8", "rollout.samples=4", "update.policy.lr=3e-2")
 
@@ -125,14 +130,99 @@ def test_step_wise_credit_needs_states_that_have_names(build: Build) -> None:
         trainer.learn(trainer.sample(1), 1)
 
 
-def test_an_environment_that_gives_nothing_on_the_way_pays_the_last_step() -> None:
-    attempt = Trajectory(Task("t", []), "g", reward=0.75)
-    for reward in (0.5, None, 0.0):
-        attempt.append(Segment("policy", [1], [0.0], reward=reward))
-    assert step_rewards(attempt) == [0.5, 0.0, 0.0]
-    for step in attempt.steps:
-        step.reward = None
-    assert step_rewards(attempt) == [0.0, 0.0, 0.75]
+def walk(reward: float, *steps: float | None, tokens: int = 1) -> Trajectory:
+    attempt = Trajectory(Task("t", []), "g", reward=reward)
+    for earned in steps:
+        attempt.append(Segment("environment", [0]))
+        attempt.append(Segment("policy", [1] * tokens, [0.0] * tokens, reward=earned))
+    return attempt
+
+
+def test_a_reward_lies_on_the_step_that_earned_it_and_the_rest_on_the_last() -> None:
+    assert step_rewards(walk(0.75, 0.5, None, 0.0)) == [0.5, 0.0, 0.25]
+    assert step_rewards(walk(0.75, None, None, None)) == [0.0, 0.0, 0.75]
+    assert step_rewards(walk(0.75, 0.5, None, 0.0), all_at_end=True) == [0.0, 0.0, 0.75]
+    assert step_rewards(walk(0.5, 0.75, 0.25)) == [0.75, -0.25], "a penalty is nobody's but the end's"
+
+
+def test_what_a_scorer_says_of_steps_counts_before_what_the_agent_said() -> None:
+    attempt = walk(0.75, 0.5, None, 0.0)
+    attempt.step_rewards = [0.0, 0.75, 0.0]
+    assert step_rewards(attempt) == [0.0, 0.75, 0.0]
+
+
+def test_a_step_without_a_token_leaves_its_reward_to_the_rest() -> None:
+    attempt = walk(1.0, 0.5, 0.25)
+    attempt.append(Segment("policy", [], [], reward=0.25))
+    assert step_rewards(attempt) == [0.5, 0.5, 0.0]
+    attempt.segments.insert(0, Segment("policy", [], [], reward=0.125))
+    assert step_rewards(attempt) == [0.0, 0.5, 0.5, 0.0]
+
+
+@given(
+    reward=st.floats(-1e6, 1e6),
+    steps=st.lists(st.floats(-1e3, 1e3) | st.none(), min_size=1, max_size=6),
+    tokens=st.integers(1, 3),
+)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_without_rewards_on_the_way_nothing_changes(
+    reward: float, steps: list[float | None], tokens: int
+) -> None:
+    """Bit for bit, as in attempts of one turn: the sum stands at the last action."""
+    several = walk(reward, *steps, tokens=tokens)
+    assert sum(step_rewards(several)) == pytest.approx(reward, abs=1e-9)
+    for attempt in (walk(reward, *[None] * len(steps), tokens=tokens), walk(reward, steps[0], tokens=tokens)):
+        batch = Batch.pack([attempt])
+        assert torch.equal(batch.rewards_by_step([step_rewards(attempt)]), batch.rewards([reward]))
+    batch = Batch.pack([several])
+    at_end = batch.rewards_by_step([step_rewards(several, all_at_end=True)])
+    assert torch.equal(at_end, batch.rewards([reward]))
+
+
+@pytest.mark.parametrize("discount_per", ["token", "turn"])
+def test_a_token_is_credited_with_what_comes_after_it_and_not_before(discount_per: str, build: Build) -> None:
+    own = ("algorithm=reinforce_plus_plus", "algorithm.gamma=0.5", f"algorithm.discount_per={discount_per}")
+    trainer = build(*own, "algorithm.kl.where=none")
+    early, late = walk(1.0, 1.0, 0.0, tokens=2), walk(1.0, None, None, tokens=2)
+    batch, _ = trainer.learner.credit.assign([early, late], exact=True, baselines={}, kl_coef=0.0)
+    by_token = [[0.5, 1.0, 0.0, 0.0], [0.125, 0.25, 0.5, 1.0]]
+    by_turn = [[1.0, 1.0, 0.0, 0.0], [0.5, 0.5, 1.0, 1.0]]
+    assert batch.padded("returns").tolist() == (by_token if discount_per == "token" else by_turn)
+    trainer = build(*own, "algorithm.kl.where=none", "algorithm.step_rewards=false")
+    batch, _ = trainer.learner.credit.assign([early, late], exact=True, baselines={}, kl_coef=0.0)
+    assert batch.padded("returns")[0].tolist() == batch.padded("returns")[1].tolist()
+
+
+@pytest.mark.parametrize("estimator", advantages.names())
+def test_an_estimator_sees_step_rewards_or_nothing_but_their_sum(estimator: str, build: Build) -> None:
+    """As the table in docs/algorithms.md has it."""
+    own = (f"algorithm.adv_estimator={estimator}", "algorithm.kl.where=none", "algorithm.gamma=0.5")
+
+    def given(*words: str) -> torch.Tensor:
+        trainer = build(*own, *words, "rollout.prompts=8", task="rooms")
+        batch = trainer.sample(1)
+        return assigned(trainer, batch).columns["advantages"]
+
+    told = re.search(rf"^\| `{estimator}` \| (\w+)", STEP_REWARDS, re.MULTILINE)
+    assert told is not None, f"docs/algorithms.md does not say what {estimator} does with step rewards"
+    changed = not torch.equal(given(), given("algorithm.step_rewards=false"))
+    assert changed is (told[1] != "sum")
+
+
+def test_an_estimator_that_discounts_tokens_alone_cannot_discount_turns(build: Build, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def mine(*, rewards, mask, gamma=1.0):\n    return rewards, rewards\n")
+    with pytest.raises(UserError, match="let it take `turn_end`, which is 1 at the last token of each turn"):
+        build(f"algorithm.adv_estimator={tmp_path}/mine.py:mine", "algorithm.discount_per=turn")
+    build("algorithm=gigpo", "algorithm.discount_per=turn", task="rooms")  # its steps are turns
+    build("algorithm=grpo", "algorithm.discount_per=turn")  # nothing is discounted
+
+
+def test_the_score_that_attempts_are_compared_by_is_not_rounded_anew(build: Build) -> None:
+    """In float32 ten times a tenth is not one; attempts that earned the same must not differ by that."""
+    trainer = build("algorithm=grpo", "algorithm.kl.where=none")
+    attempts = [walk(1.0, *[0.1] * 10), walk(1.0, 1 / 3, 1 / 3, 1 / 3), walk(1.0, 1.0)]
+    batch, _ = trainer.learner.credit.assign(attempts, exact=True, baselines={}, kl_coef=0.0)
+    assert not batch.columns["advantages"].any()
 
 
 def nudged(trajectories: list[Trajectory], by: list[float]) -> list[Trajectory]:

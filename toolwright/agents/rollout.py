@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -121,6 +122,7 @@ class Rollout:
                     await self.agent.attempt(attempt)
             if not trajectory.sampled_tokens:
                 raise TaskFailure(f"agent {self.config.agent!r} ended without asking the policy for anything")
+            _check_rewards(self.config.agent, trajectory)
         except TimeoutError as error:
             if not limit.expired():  # a wait of the agent's own, for a tool say
                 message = f"attempt {attempt.id} waited in vain: {str(error) or 'TimeoutError'}"
@@ -142,6 +144,13 @@ class Rollout:
             await self.agent_set.tools.end(attempt.id)
         trajectory.timings["attempt_s"] = time.perf_counter() - started
         return trajectory
+
+
+def _check_rewards(agent: str, trajectory: Trajectory) -> None:
+    """What an agent says of its steps is held to what a scorer may say of an attempt."""
+    for number, step in enumerate(trajectory.steps, 1):
+        if step.reward is not None and not math.isfinite(step.reward):
+            raise TaskFailure(f"agent {agent!r} gave step {number} {step.reward!r} as a reward")
 
 
 def _tell(group: Sequence[asyncio.Task[Trajectory]], arrived: AttemptsCallback) -> None:

@@ -33,6 +33,7 @@ class CompletedCall:
     name: str
     text: str
     record: dict[str, Any]
+    reward: float | None = None
 
 
 @registry.register("tool_use")
@@ -61,7 +62,10 @@ class ToolUse:
                 attempt.finish("turns")  # nobody would read the answers
                 return
             if calls:
-                self._tell(attempt, await self._run(attempt, calls, offered))
+                answers = await self._run(attempt, calls, offered)
+                rewards = [one.reward for one in answers if one.reward is not None]
+                step.reward = float(sum(rewards)) if rewards else None
+                self._tell(attempt, answers)
                 thinking = thinking or _opens_thought(attempt)
 
     def _goes_on(self, attempt: Attempt, calls: Sequence[object]) -> bool:
@@ -119,7 +123,7 @@ class ToolUse:
             "seconds": time.perf_counter() - started,
             "trouble": answer.trouble,
         }
-        return CompletedCall(name, self._fit(answer.text), record)
+        return CompletedCall(name, self._fit(answer.text), record, answer.reward)
 
     def _fit(self, text: str) -> str:
         return self.tokenizer.clip(text, self.config.tool_tokens)

@@ -20,4 +20,11 @@ def whiten(values: Tensor, mask: Tensor, epsilon: float = 1e-8) -> Tensor:
 
 def reward_to_go(rewards: Tensor, mask: Tensor) -> Tensor:
     """Σ_{s ≥ t} rewards under the mask, for each token t."""
-    return (rewards * mask).flip(-1).cumsum(-1).flip(-1)
+    return torch.where(mask.bool(), rewards, 0).flip(-1).cumsum(-1).flip(-1)
+
+
+def decay(factor: float, like: Tensor, turn_end: Tensor | None) -> Tensor:
+    """By how much each token discounts what comes after it: by `factor`, or with `turn_end` by `factor` at
+    the last token of a turn and by 1 within the turn."""
+    every = torch.full_like(like, factor)
+    return every if turn_end is None else torch.where(turn_end.bool(), every, 1.0)

@@ -35,6 +35,7 @@ class ScoredStep:
     batch: Batch  # with a column for each answer: `values`, `ref_log_prob`, `old_log_prob`, `sum_pi_squared`
     trajectories: Sequence[Trajectory]
     baselines: Mapping[str, float]  # the reward of the greedy attempt, by group
+    step_rewards: Sequence[Sequence[float]]  # of each attempt, what each of its steps earned
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,22 @@ def anchor(step: ScoredStep) -> list[str | None]:
 
 @provides("step_reward", "steps", argument="step_rewards")
 def step_reward(step: ScoredStep) -> Tensor:
-    return torch.tensor([reward for t in step.trajectories for reward in step_rewards(t)])
+    return torch.tensor([reward for earned in step.step_rewards for reward in earned])
 
 
-def step_rewards(trajectory: Trajectory) -> list[float]:
-    """What each step earned. An environment that gave nothing on the way pays at the end."""
+def step_rewards(trajectory: Trajectory, *, all_at_end: bool = False) -> list[float]:
+    """What each step of an attempt earned; together, the attempt's reward.
+
+    What no step earned, such as the score of the answer or a penalty for length, lies on the last step that
+    has a token; `all_at_end`: everything does. A step without a token earns nothing: there is none to credit.
+    """
     steps = trajectory.steps
-    if all(step.reward is None for step in steps):
-        return [0.0] * (len(steps) - 1) + [trajectory.reward or 0.0]
-    return [step.reward or 0.0 for step in steps]
+    said = trajectory.step_rewards or [step.reward or 0.0 for step in steps]
+    acted = [number for number, step in enumerate(steps) if step.tokens]
+    earned = [0.0] * len(steps)
+    if not all_at_end:
+        for number in acted[:-1]:
+            earned[number] = said[number]
+    if acted:
+        earned[acted[-1]] = (trajectory.reward or 0.0) - sum(earned)
+    return earned

@@ -203,13 +203,11 @@ def _show(
         about = [*attempt.facts(t), *([attempt.reward_parts(t)] if t.reward_parts else [])]
         title.append("  " + "  ".join(about), style="not bold dim")
         console.print(title)
-        for segment in t.segments:
-            if segment.source == "prompt":
-                continue
+        for segment, reward in attempt.segments(t):
             for call in attempt.calls(segment):
                 _block(console, "call", call.line, "red" if call.trouble else "bright_black")
             text = attempt.cut(attempt.segment_text(segment), most)
-            note = "" if segment.reward is None else f"  (reward {compact(segment.reward)})"
+            note = "" if reward is None else f"  (reward {compact(reward)})"
             _block(console, segment.source, text + note, COLOURS.get(segment.source, ""))
         if t.failure is not None:
             _block(console, "failure", visible(f"{t.failure.kind}: {t.failure.message}"), "red")

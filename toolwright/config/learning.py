@@ -89,6 +89,13 @@ class Algorithm(Block):
     )
     gamma: float = Field(default=1.0, ge=0, le=1)
     lam: float = Field(default=1.0, ge=0, le=1)
+    discount_per: Literal["token", "turn"] = Field(
+        default="token", description="where gamma and lam apply: at every token, or where a turn ends"
+    )
+    step_rewards: bool = Field(
+        default=True,
+        description="a reward lies on the last token of the step that earned it; false: all at the end",
+    )
     normalize_by_std: bool = True
     clip_low: float = Field(default=0.2, ge=0)
     clip_high: float = Field(default=0.2, ge=0)

@@ -43,6 +43,16 @@ def question(task: Task, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
+def segments(trajectory: Trajectory) -> list[tuple[Segment, float | None]]:
+    """What came after the prompt, with what each step earned: a scorer's word counts before the segment's."""
+    said = iter(trajectory.step_rewards)
+    found = [
+        (segment, next(said, segment.reward) if segment.source == "policy" else segment.reward)
+        for segment in trajectory.segments
+    ]
+    return [(segment, reward) for segment, reward in found if segment.source != "prompt"]
+
+
 def segment_text(segment: Segment) -> str:
     return visible(segment.text) if segment.text else f"({len(segment.tokens)} tokens without text)"
 

@@ -189,7 +189,7 @@ def _attempt(t: Trajectory, rewards: Sequence[float]) -> str:
         head.append(attempt.reward_parts(t))
     facts = "".join(f"<span>{escape(fact)}</span>" for fact in head)
     prompt = "".join(_message(role, text) for role, text in attempt.messages(t))
-    segments = "".join(_segment(segment) for segment in t.segments if segment.source != "prompt")
+    segments = "".join(_segment(segment, reward) for segment, reward in attempt.segments(t))
     failure = ""
     if t.failure is not None:
         message = escape(visible(f"{t.failure.kind} failure: {t.failure.message}"))
@@ -225,8 +225,8 @@ def _message(role: str, text: str) -> str:
     )
 
 
-def _segment(segment: Segment) -> str:
-    note = "" if segment.reward is None else f", reward {compact(segment.reward)}"
+def _segment(segment: Segment, reward: float | None) -> str:
+    note = "" if reward is None else f", reward {compact(reward)}"
     called = "".join(_call(call) for call in attempt.calls(segment))
     head = f'<ul class="calls">{called}</ul>' if called else ""
     return _block(segment.source, segment.source, attempt.segment_text(segment), note, head)

@@ -42,18 +42,21 @@ class Scorer:
             part.check(items)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
-        """Sets `reward` and `reward_parts`, or `failure`. Skips attempts that have failed already."""
+        """Sets `reward`, `reward_parts` and `step_rewards`, or `failure`. Skips attempts that have failed
+        already."""
         judged = [t for t in trajectories if t.failure is None]
         if not judged:
             return
         items = [of_attempt(t) for t in judged]
         by_part = await asyncio.gather(*(part.score(items) for part in self._parts))
-        verdicts = [self._weighted_sum(of_one) for of_one in zip(*by_part, strict=True)]
+        by_attempt = zip(judged, zip(*by_part, strict=True), strict=True)
+        verdicts = [self._weighted_sum([_checked(one, t) for one in of_one]) for t, of_one in by_attempt]
         for trajectory, verdict in zip(judged, verdicts, strict=True):
             if verdict.score is None:
                 trajectory.failure = Failure(verdict.kind, verdict.message)
             else:
                 trajectory.reward, trajectory.reward_parts = verdict.score, verdict.parts
+                trajectory.step_rewards = verdict.step_rewards
         _report(verdicts)
 
     def close(self) -> None:
@@ -61,7 +64,8 @@ class Scorer:
             part.close()
 
     def _weighted_sum(self, verdicts: Sequence[Verdict]) -> Verdict:
-        """Σ weight · score. Records the score of each part. If a part failed, there is no score."""
+        """Σ weight · score, in all and by turn. Records the score of each part. If a part failed, there is
+        no score."""
         if not self._weights:
             return verdicts[0]
         failed = [verdict for verdict in verdicts if verdict.score is None]
@@ -75,7 +79,21 @@ class Scorer:
             parts |= {f"{name}/{key}": value for key, value in verdict.parts.items() if key != "acc"}
             if right is None and (part.reads_truth or "acc" in verdict.parts):
                 right = verdict.parts.get("acc", verdict.score)
-        return Verdict(score=total, parts=parts if right is None else {**parts, "acc": right})
+        by_part = [
+            [weight * reward for reward in verdict.step_rewards]
+            for weight, verdict in zip(self._weights.values(), verdicts, strict=True)
+            if verdict.step_rewards
+        ]
+        steps = [sum(of_one) for of_one in zip(*by_part, strict=True)]
+        return Verdict(total, parts if right is None else {**parts, "acc": right}, steps)
+
+
+def _checked(verdict: Verdict, trajectory: Trajectory) -> Verdict:
+    """The verdict, or the reason why it is none: of step rewards there is one a turn."""
+    given, turns = len(verdict.step_rewards), trajectory.turns
+    if given in (0, turns):
+        return verdict
+    return Verdict(message=f"a scorer returned {given} step_rewards for an attempt of {turns} turns")
 
 
 def _report(verdicts: Sequence[Verdict]) -> None:

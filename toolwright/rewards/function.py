@@ -15,6 +15,7 @@ from toolwright.registry import check_settings, signature_of
 from toolwright.rewards.item import FIRST_FORM, OF_THE_ATTEMPT, ON_REQUEST, Item, facts, with_facts
 from toolwright.trajectory import FailureKind
 
+STEPS = "step_rewards"
 FORMS = "f(data_source, solution_str, ground_truth, extra_info) or f(completions, **columns)"
 
 
@@ -24,6 +25,7 @@ class Verdict:
 
     score: float | None = None
     parts: dict[str, float] = field(default_factory=dict)
+    step_rewards: list[float] = field(default_factory=list)  # what each turn earned of it; empty: not said
     kind: FailureKind = "task"
     message: str = ""
 
@@ -111,14 +113,24 @@ def failed(name: str, error: BaseException) -> Verdict:
 
 
 def verdict_of(name: str, answer: Any) -> Verdict:
-    """The verdict for a scorer's result: a number, or a dict with `score` and further numbers."""
+    """The verdict for a scorer's result: a number, or a dict with `score` and further numbers.
+
+    `step_rewards` in the dict says what each turn earned of the score.
+    """
     parts = {}
     score = answer
+    steps: list[float] = []
     if isinstance(answer, dict):
         if "score" not in answer:
             return Verdict(message=f"{name} returned a dict without 'score': {sorted(answer)}")
         score = answer["score"]
-        values = {str(key): _number(value) for key, value in answer.items() if key != "score"}
+        found = [_number(value) for value in answer.get(STEPS) or ()]
+        steps = [value for value in found if value is not None]
+        if len(steps) < len(found):
+            return Verdict(
+                message=f"{name} returned step_rewards that are not numbers: {answer[STEPS]!r:.200}"
+            )
+        values = {str(key): _number(value) for key, value in answer.items() if key not in ("score", STEPS)}
         # Parts are numbers; a text among them, such as the answer that was found, is dropped.
         parts = {key: value for key, value in values.items() if value is not None}
     value = _number(score)
@@ -126,7 +138,7 @@ def verdict_of(name: str, answer: Any) -> Verdict:
         return Verdict(
             message=f"{name} returned {score!r:.200} ({type(score).__name__}), not a finite number"
         )
-    return Verdict(score=value, parts=parts)
+    return Verdict(score=value, parts=parts, step_rewards=steps)
 
 
 def _form(

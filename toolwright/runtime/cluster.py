@@ -248,5 +248,5 @@ class RayRewards(Rewards):
                 await self.score(attempts)
                 return
         for t in attempts:
-            t.reward, t.reward_parts, failure = verdicts[t.row]
+            t.reward, t.reward_parts, t.step_rewards, failure = verdicts[t.row]
             t.failure = Failure(*failure) if failure else None

@@ -220,7 +220,8 @@ def _rows(trajectories: Sequence[Trajectory]) -> tuple[list[TrajectoryRef], wire
             raise TypeError("actors learn from attempts of the run's own rollout workers")
         places[place] = numbers.setdefault(t.ref, len(numbers)), t.row
         rewards[place] = t.reward or 0.0
-    return list(numbers), wire.TrajectoryRows(places, rewards)
+    parts, steps = [t.reward_parts for t in trajectories], [t.step_rewards for t in trajectories]
+    return list(numbers), wire.TrajectoryRows(places, rewards, parts, steps)
 
 
 def _fetchable(ref: Any) -> bool:

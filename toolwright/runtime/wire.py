@@ -28,13 +28,17 @@ class TrajectoryRows:
     """Trajectories that lie in the tables which follow it in a call."""
 
     places: Array  # [trajectories, 2]: table and row, in order
+    # What became of each since it was sampled: the reward, its parts, and what a scorer gave each step.
     rewards: Array  # [trajectories]
+    reward_parts: list[dict[str, float]]
+    step_rewards: list[list[float]]
 
     def of(self, tables: Sequence[pa.Table]) -> list[Trajectory]:
         whole = [from_table(table) for table in tables]
         chosen = [whole[table][row] for table, row in self.places.tolist()]
-        for trajectory, reward in zip(chosen, self.rewards.tolist(), strict=True):
-            trajectory.reward = reward
+        scores = zip(self.rewards.tolist(), self.reward_parts, self.step_rewards, strict=True)
+        for trajectory, score in zip(chosen, scores, strict=True):
+            trajectory.reward, trajectory.reward_parts, trajectory.step_rewards = score
         return chosen
 
 

@@ -27,7 +27,8 @@ class Malformed:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """The text that goes back to the policy."""
+    """The text that goes back to the policy. A tool may return one itself, to reward the call."""
 
     text: str
     trouble: Trouble = ""
+    reward: float | None = None  # goes to the step that made the call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import traceback
 from collections.abc import Mapping
 from typing import Any
@@ -110,6 +111,8 @@ class Toolbox:
         if not task.done():
             return _answer(f"{offer.name} did not answer within {entry.limit_s:g} s", "timeout")
         result, error = task.result() if not task.cancelled() else (None, asyncio.CancelledError())
+        if error is None and isinstance(result, ToolResult):
+            return _answer(result.text, result.trouble, _reward(offer.name, result.reward))
         if error is None:
             return _answer(_text(result))
         if isinstance(error, _FAILURES):
@@ -156,12 +159,19 @@ def _text(result: Any) -> str:
         return str(result)
 
 
-def _answer(text: str, trouble: Trouble = "") -> ToolResult:
+def _reward(name: str, reward: Any) -> float | None:
+    """An exception is not a reward, nor is NaN."""
+    if reward is None or (isinstance(reward, int | float) and math.isfinite(reward)):
+        return reward
+    raise TaskFailure(f"tool {name!r} gave {reward!r:.200} as a reward, not a finite number")
+
+
+def _answer(text: str, trouble: Trouble = "", reward: float | None = None) -> ToolResult:
     """A result of limited size: many attempts hold results, and they are copied on the way."""
     if len(text) > _MOST_TEXT:
         half, length = _MOST_TEXT // 2, len(text)
         text = f"{text[:half]}\n… {length:,} characters, the middle left out …\n{text[-half:]}"
-    return ToolResult(_without_surrogates(text), trouble)
+    return ToolResult(_without_surrogates(text), trouble, reward)
 
 
 def _without_surrogates(value: Any) -> Any:

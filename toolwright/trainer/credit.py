@@ -38,6 +38,12 @@ class Credit:
             gamma=algorithm.gamma, lam=algorithm.lam, normalize_by_std=algorithm.normalize_by_std
         )
         self.params = {**common, **algorithm.params.get(algorithm.adv_estimator, {})}
+        by_token = "turn_end" not in entry.parameters and "steps" not in self.required
+        if algorithm.discount_per == "turn" and by_token and common.keys() & {"gamma", "lam"}:
+            raise UserError(
+                f"algorithm.discount_per=turn: estimator {algorithm.adv_estimator!r} discounts every token; "
+                "let it take `turn_end`, which is 1 at the last token of each turn"
+            )
 
     def correction(self, *, exact: bool) -> str:
         """How the gap between engine and learner is corrected. An exact engine leaves none."""
@@ -82,21 +88,23 @@ class Credit:
             batch.columns["ref_log_prob"] = self.reference.statistics(batch)["log_prob"]
         if self.critic is not None:
             batch.columns["values"] = self.critic.values(batch)
-        rewards = batch.rewards([t.reward or 0.0 for t in trajectories])
+        penalty = None
         if self.config.algorithm.kl.where == "reward":
-            rewards, metrics["reference/kl"] = self._penalised(batch, rewards, kl_coef)
+            away = self._divergence(batch)
+            penalty, metrics["reference/kl"] = kl_coef * batch.padded(away), float(away.mean())
         mode = self.correction(exact=exact)
         if mode != "none":
             metrics.update(self._correct(batch, mode))
-        given, returned = self.estimate(batch, rewards, trajectories, baselines)
+        given, returned = self.estimate(batch, trajectories, baselines, penalty)
         batch.columns["advantages"], batch.columns["returns"] = batch.flat(given), batch.flat(returned)
         return batch, metrics
 
-    def _penalised(self, batch: Batch, rewards: Tensor, coef: float) -> tuple[Tensor, float]:
-        away = kl.compute(
-            self.config.algorithm.kl.estimator, batch.columns["old_log_prob"], batch.columns["ref_log_prob"]
+    def _divergence(self, batch: Batch) -> Tensor:
+        """[actions]: how far the policy is from the reference."""
+        columns = batch.columns
+        return kl.compute(
+            self.config.algorithm.kl.estimator, columns["old_log_prob"], columns["ref_log_prob"]
         )
-        return rewards - coef * batch.padded(away), float(away.mean())
 
     def _correct(self, batch: Batch, mode: str) -> dict[str, float]:
         c = self.config.algorithm.correction
@@ -115,24 +123,36 @@ class Credit:
     def estimate(
         self,
         batch: Batch,
-        rewards: Tensor,  # [trajectories, tokens]
         trajectories: Sequence[Trajectory],
         baselines: Mapping[str, float],
+        penalty: Tensor | None = None,  # [trajectories, tokens]
     ) -> tuple[Tensor, Tensor]:
-        """(advantages, returns) by the chosen estimator, given what it needs."""
-        step = needs.ScoredStep(batch, trajectories, baselines)
+        """(advantages, returns) by the chosen estimator, given what it needs. `penalty` is taken from the
+        rewards."""
+        algorithm = self.config.algorithm
+        earned = [needs.step_rewards(t, all_at_end=not algorithm.step_rewards) for t in trajectories]
+        rewards = batch.rewards_by_step(earned)
+        # Not the sum of `rewards`: rounded, those of two attempts that earned the same would differ.
+        totals = batch.rewards([t.reward or 0.0 for t in trajectories])
+        if penalty is not None:
+            rewards, totals = rewards - penalty, totals - penalty
+        step = needs.ScoredStep(batch, trajectories, baselines, earned)
         inputs: dict[str, Any] = dict(self.params)
         inputs.update({provider.argument: provider.compute(step) for provider in self.providers})
-        name = self.config.algorithm.adv_estimator
+        name, scores = algorithm.adv_estimator, totals.sum(-1)
         if "steps" in self.required:
-            return self._by_step(name, batch, rewards, trajectories, inputs)
-        return advantages.compute(name, rewards=rewards, mask=batch.mask, group=batch.group, **inputs)
+            return self._by_step(name, batch, scores, trajectories, inputs)
+        if algorithm.discount_per == "turn":
+            inputs |= advantages.registry.get(name).accepted(turn_end=batch.padded(batch.step_ends))
+        return advantages.compute(
+            name, rewards=rewards, scores=scores, mask=batch.mask, group=batch.group, **inputs
+        )
 
     def _by_step(
         self,
         name: str,
         batch: Batch,
-        rewards: Tensor,
+        scores: Tensor,
         trajectories: Sequence[Trajectory],
         inputs: dict[str, Any],
     ) -> tuple[Tensor, Tensor]:
@@ -148,11 +168,12 @@ class Credit:
         mine = mask[owner] * (steps[owner] == torch.tensor(number)[:, None])
         last = (mine * torch.arange(1, mine.shape[1] + 1)).argmax(-1)
         episode = torch.zeros_like(mine)
-        # `rewards`, not the trajectories' own: where the reference is in the reward, its penalty counts here.
-        episode[torch.arange(len(owner)), last] = rewards.sum(-1)[owner]
+        # `scores`, not the trajectories' own: where the reference is in the reward, its penalty counts here.
+        episode[torch.arange(len(owner)), last] = scores[owner]
         given, returned = advantages.compute(
             name,
             rewards=episode,
+            scores=scores[owner],
             mask=mine,
             group=[batch.group[i] for i in owner],
             **advantages.registry.get(name).accepted(trajectory=owner),

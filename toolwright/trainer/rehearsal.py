@@ -53,8 +53,7 @@ def _play(credit: Credit, objective: Objective, *, samples: int) -> torch.Tensor
         old_log_prob=sampled, ref_log_prob=sampled, values=0.1 * sampled, sum_pi_squared=sampled.exp()
     )
     baselines = {attempt.group: 0.1 for attempt in attempts}
-    rewards = batch.rewards([attempt.reward or 0.0 for attempt in attempts])
-    advantage, _ = credit.estimate(batch, rewards, attempts, baselines)
+    advantage, _ = credit.estimate(batch, attempts, baselines)
     batch.columns["advantages"] = batch.flat(advantage)
     if objective.prepares:
         batch.columns.update(objective.prepare(batch, sampled))

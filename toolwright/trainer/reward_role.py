@@ -11,7 +11,8 @@ from toolwright.tools.settings import Settings, sandbox_in
 from toolwright.trainer.role_config import RoleConfig
 from toolwright.trajectory import Task, Trajectory, as_groups
 
-Verdict = tuple[float | None, dict[str, float], tuple[str, str] | None]  # reward, its parts, failure
+# The reward, its parts, what each step earned of it, and the failure.
+Verdict = tuple[float | None, dict[str, float], list[float], tuple[str, str] | None]
 
 
 class RewardRole:
@@ -30,7 +31,12 @@ class RewardRole:
         for whoever has them in another process."""
         await asyncio.gather(*(self.scorer.score(group.trajectories) for group in as_groups(attempts)))
         return [
-            (t.reward, t.reward_parts, (t.failure.kind, t.failure.message) if t.failure else None)
+            (
+                t.reward,
+                t.reward_parts,
+                t.step_rewards,
+                (t.failure.kind, t.failure.message) if t.failure else None,
+            )
             for t in attempts
         ]
 

@@ -23,7 +23,7 @@ class SameRewards:
     def __init__(self, config: schema.Config) -> None:
         self.config = config
         self.rewards: set[float] = set()
-        self.of_steps: set[float] = set()  # where the environment gives one for each
+        self.of_steps: set[float] = set()  # where there is one for each
         self.attempts = self.steps_seen = 0
         self.due = min(FIRST, config.train.steps)
 
@@ -35,6 +35,7 @@ class SameRewards:
         found = [*scored, *sampled.greedy]
         self.rewards |= {t.reward for t in found if t.reward is not None}
         self.of_steps |= {step.reward for t in found for step in t.steps if step.reward is not None}
+        self.of_steps |= {reward for t in found for reward in t.step_rewards}
         self.attempts += len(scored)
         self.steps_seen += 1
         if self._differ() or self.steps_seen < self.due or not scored:

@@ -1,8 +1,9 @@
 """Advantage estimators: how much better than expected each token was.
 
 One estimator a file; a new file here is found by itself. An estimator is a function of keyword arguments
-`(rewards, mask, group, …)` that returns `(advantages, returns)`, both [trajectories, tokens]; it is
-registered with what the trainer must provide for it.
+that returns `(advantages, returns)`, both [trajectories, tokens]. Of `rewards` of tokens, `scores` of
+trajectories, `mask` and `group` it takes those that it names; it is registered with what else the trainer
+must provide for it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Estimator = Callable[..., tuple[Tensor, Tensor]]
 
 registry: Registry[Estimator] = Registry("advantage estimator", "toolwright.algorithms.advantages")
 
-_PER_TOKEN = {"values", "old_log_prob", "sum_pi_squared", "weights"}
-_PER_ROW = {"reward_baseline", "step_rewards"}
+_PER_TOKEN = {"rewards", "values", "old_log_prob", "sum_pi_squared", "weights", "turn_end"}
+_PER_ROW = {"scores", "reward_baseline", "step_rewards"}
 _KEYS = {"group", "trajectory", "anchor"}
 # What verl calls the same inputs, so that its users' calls work unchanged.
 _ALIASES = {"old_log_probs": "old_log_prob", "reward_baselines": "reward_baseline"}
@@ -50,18 +51,24 @@ def compute(
     rewards: Tensor,  # [trajectories, tokens]
     mask: Tensor,  # [trajectories, tokens]: 1 where the policy sampled the token
     group: Sequence[Hashable] | Tensor | None = None,  # one a trajectory
+    scores: Tensor | None = None,  # [trajectories]: what each earned in all; None: the sum of its rewards
     **inputs: Any,
 ) -> tuple[Tensor, Tensor]:
-    """(advantages, returns) by the estimator of this name, in the shape and type of `rewards`."""
+    """(advantages, returns) by the estimator of this name, in the shape and type of `rewards`.
+
+    What tensors of tokens hold outside the mask, NaN included, changes nothing.
+    """
     entry = registry.get(name)
     inputs = {_ALIASES.get(key, key): value for key, value in inputs.items()}
-    # These three are always there; an estimator takes what it uses.
-    given = entry.accepted(rewards=rewards, mask=mask, group=group) | inputs
-    check_names("advantage estimator", entry, given)
     kind = f"advantage estimator {name!r}"
     check_matrix(kind, "rewards", rewards)
     check_shape(kind, "mask", mask, rewards.shape)
-    work = working_type(rewards)
+    work, sampled = working_type(rewards), mask.bool()
+    if scores is None:
+        scores = torch.where(sampled, rewards.to(work), 0).sum(-1)
+    # These four are always there; an estimator takes what it uses.
+    given = entry.accepted(rewards=rewards, scores=scores, mask=mask.to(work), group=group) | inputs
+    check_names("advantage estimator", entry, given)
     for key, value in given.items():
         if value is None:
             continue
@@ -71,6 +78,7 @@ def compute(
         elif key in _PER_ROW | _PER_TOKEN:
             given[key] = torch.as_tensor(value, dtype=work, device=rewards.device)
             check_shape(kind, key, given[key], rewards.shape if key in _PER_TOKEN else rewards.shape[:1])
-    given["rewards"], given["mask"] = rewards.to(work), mask.to(work)
+        if key in _PER_TOKEN:
+            given[key] = torch.where(sampled, given[key], 0)
     advantages, returns = entry.target(**given)
     return advantages.to(rewards.dtype), returns.to(rewards.dtype)

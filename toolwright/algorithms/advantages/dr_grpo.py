@@ -16,5 +16,5 @@ from toolwright.algorithms.advantages.grpo import grpo
 
 
 @registry.register("dr_grpo")
-def dr_grpo(*, rewards: Tensor, mask: Tensor, group: Sequence[Hashable]) -> tuple[Tensor, Tensor]:
-    return grpo(rewards=rewards, mask=mask, group=group, normalize_by_std=False)
+def dr_grpo(*, scores: Tensor, mask: Tensor, group: Sequence[Hashable]) -> tuple[Tensor, Tensor]:
+    return grpo(scores=scores, mask=mask, group=group, normalize_by_std=False)

@@ -2,7 +2,7 @@
 
     A = A_episode + ω A_step,   A_x = (R − mean) / (std + ε) with `mean_std_norm`, R − mean with `mean_norm`
 
-arXiv 2505.10978. Rows are steps: `rewards` holds the episode's score on each of its rows, `step_rewards` what
+arXiv 2505.10978. Rows are steps: `scores` holds the episode's score on each of its rows, `step_rewards` what
 the step earned, `anchor` the state it was taken from. With `gamma` they are discounted here, along each
 trajectory. As in verl-agent, an episode is compared with the mean over its group's rows, so that the episode
 parts of a group's steps add up to 0. Compared with the mean over trajectories (`episode_rows` false) they do
@@ -25,7 +25,7 @@ from toolwright.failures import UserError
 @registry.register("gigpo", needs={"step_reward", "anchor"})
 def gigpo(
     *,
-    rewards: Tensor,
+    scores: Tensor,
     mask: Tensor,
     group: Sequence[Hashable],
     step_rewards: Tensor,
@@ -42,11 +42,9 @@ def gigpo(
         raise UserError(f"gigpo: unknown mode {mode!r}; known: mean_norm, mean_std_norm")
     by_std, own = mode == "mean_std_norm", list(zip(group, trajectory, strict=True))
     counted: Sequence[Hashable] = range(len(group)) if episode_rows else own
-    episode = episodes(
-        rewards.sum(-1), group, counted, by_std=by_std, epsilon=epsilon, lone_is_raw=episode_rows
-    )
+    episode = episodes(scores, group, counted, by_std=by_std, epsilon=epsilon, lone_is_raw=episode_rows)
     returns = step_rewards if gamma is None else discount(step_rewards, own, gamma)
-    states = Groups.of(same_state(group, anchor, similarity), rewards.device)
+    states = Groups.of(same_state(group, anchor, similarity), scores.device)
     step = states.standardise(returns, by_std=by_std, epsilon=epsilon)
     advantages = (episode + step_weight * step)[:, None] * mask
     return advantages, advantages

@@ -19,11 +19,10 @@ from toolwright.algorithms.groups import Groups
 
 @registry.register("gpg")
 def gpg(
-    *, rewards: Tensor, mask: Tensor, group: Sequence[Hashable], f_norm: float = 1.0
+    *, scores: Tensor, mask: Tensor, group: Sequence[Hashable], f_norm: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    groups = Groups.of(group, rewards.device)
-    raw = rewards.sum(-1)
-    alpha = len(raw) / torch.count_nonzero(raw).clamp(min=1)
-    scores = alpha * groups.standardise(raw, by_std=False, epsilon=0.0, lone_is_raw=True) / f_norm
-    advantages = scores[:, None] * mask
+    groups = Groups.of(group, scores.device)
+    alpha = len(scores) / torch.count_nonzero(scores).clamp(min=1)
+    scaled = alpha * groups.standardise(scores, by_std=False, epsilon=0.0, lone_is_raw=True) / f_norm
+    advantages = scaled[:, None] * mask
     return advantages, advantages

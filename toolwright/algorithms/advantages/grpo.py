@@ -20,13 +20,13 @@ from toolwright.algorithms.groups import Groups
 @registry.register("grpo")
 def grpo(
     *,
-    rewards: Tensor,
+    scores: Tensor,
     mask: Tensor,
     group: Sequence[Hashable],
     normalize_by_std: bool = True,
     epsilon: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
-    groups = Groups.of(group, rewards.device)
-    scores = groups.standardise(rewards.sum(-1), by_std=normalize_by_std, epsilon=epsilon, lone_is_raw=True)
-    advantages = scores[:, None] * mask
+    groups = Groups.of(group, scores.device)
+    relative = groups.standardise(scores, by_std=normalize_by_std, epsilon=epsilon, lone_is_raw=True)
+    advantages = relative[:, None] * mask
     return advantages, advantages

@@ -19,21 +19,21 @@ from toolwright.algorithms.groups import Groups
 @registry.register("grpo_passk")
 def grpo_passk(
     *,
-    rewards: Tensor,
+    scores: Tensor,
     mask: Tensor,
     group: Sequence[Hashable],
     normalize_by_std: bool = True,
     epsilon: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
-    groups = Groups.of(group, rewards.device)
-    raw = rewards.sum(-1).double()
-    scores = torch.zeros_like(raw)
+    groups = Groups.of(group, scores.device)
+    raw = scores.double()
+    ahead = torch.zeros_like(raw)
     for number in groups.index.unique():
         rows = (groups.index == number).nonzero().flatten()
         if len(rows) > 1:
             (best, second), (winner, _) = torch.topk(raw[rows], 2)
-            scores[rows[winner]] = best - second
+            ahead[rows[winner]] = best - second
     if normalize_by_std:
-        scores = scores / (groups.std(raw) + epsilon)
-    advantages = scores[:, None] * mask
+        ahead = ahead / (groups.std(raw) + epsilon)
+    advantages = ahead[:, None] * mask
     return advantages, advantages

@@ -17,9 +17,9 @@ from toolwright.algorithms.groups import Groups
 
 
 @registry.register("opo")
-def opo(*, rewards: Tensor, mask: Tensor, group: Sequence[Hashable]) -> tuple[Tensor, Tensor]:
-    groups = Groups.of(group, rewards.device)
-    scores, lengths = rewards.sum(-1).double(), mask.sum(-1).double()
-    baseline = groups.sum(lengths * scores) / groups.sum(lengths).clamp(min=1)
-    advantages = torch.where(groups.lone, scores, scores - baseline)[:, None] * mask
+def opo(*, scores: Tensor, mask: Tensor, group: Sequence[Hashable]) -> tuple[Tensor, Tensor]:
+    groups = Groups.of(group, scores.device)
+    raw, lengths = scores.double(), mask.sum(-1).double()
+    baseline = groups.sum(lengths * raw) / groups.sum(lengths).clamp(min=1)
+    advantages = torch.where(groups.lone, raw, raw - baseline)[:, None] * mask
     return advantages, advantages

@@ -18,9 +18,9 @@ from toolwright.algorithms.masked import whiten
 
 @registry.register("reinforce_plus_plus_baseline")
 def reinforce_plus_plus_baseline(
-    *, rewards: Tensor, mask: Tensor, group: Sequence[Hashable]
+    *, scores: Tensor, mask: Tensor, group: Sequence[Hashable]
 ) -> tuple[Tensor, Tensor]:
-    groups = Groups.of(group, rewards.device)
-    scores = groups.standardise(rewards.sum(-1), by_std=False, epsilon=0.0, lone_is_raw=True)
-    advantages = whiten(scores[:, None] * mask, mask)
+    groups = Groups.of(group, scores.device)
+    centred = groups.standardise(scores, by_std=False, epsilon=0.0, lone_is_raw=True)
+    advantages = whiten(centred[:, None] * mask, mask)
     return advantages, advantages

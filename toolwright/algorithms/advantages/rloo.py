@@ -16,9 +16,9 @@ from toolwright.algorithms.groups import Groups
 
 
 @registry.register("rloo")
-def rloo(*, rewards: Tensor, mask: Tensor, group: Sequence[Hashable]) -> tuple[Tensor, Tensor]:
-    groups = Groups.of(group, rewards.device)
-    centred = groups.standardise(rewards.sum(-1), by_std=False, epsilon=0.0)
-    scores = centred * groups.size / (groups.size - 1).clamp(min=1)
-    advantages = scores[:, None] * mask
+def rloo(*, scores: Tensor, mask: Tensor, group: Sequence[Hashable]) -> tuple[Tensor, Tensor]:
+    groups = Groups.of(group, scores.device)
+    centred = groups.standardise(scores, by_std=False, epsilon=0.0)
+    against_others = centred * groups.size / (groups.size - 1).clamp(min=1)
+    advantages = against_others[:, None] * mask
     return advantages, advantages

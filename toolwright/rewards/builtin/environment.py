@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
 
@@ -13,7 +15,7 @@ def environment(
     turns: list[str],
     *,
     success_only: bool = False,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """`acc` is `counts["success"]` if the loop counts it, otherwise whether the sum reaches 1.
 
     `success_only`: the score is `acc`, whatever the steps gave.
@@ -26,4 +28,6 @@ def environment(
         )
     total = float(sum(rewards))
     success = float(counts.get("success", total >= 1.0 - 1e-6) > 0)
-    return {"score": success if success_only else total, "acc": success}
+    if success_only:
+        return {"score": success, "acc": success}
+    return {"score": total, "acc": success, "step_rewards": [reward or 0.0 for reward in step_rewards]}

@@ -27,14 +27,15 @@ State = tuple[Place, frozenset[str]]  # where you are, which keys you hold: all 
 @ENVIRONMENTS.register("gridworld")
 class GridWorld:
     """`view`: the whole `map` every time, what is around in `words`, the same in a few `signs`, or only the
-    `place`, row, column and keys held, for who knows the level or is to learn it by heart."""
+    `place`, row, column and keys held, for who knows the level or is to learn it by heart. A key earns
+    `key_reward` when it is taken, the goal the rest of 1."""
 
     inline = True
 
-    def __init__(self, level: str, view: View = "map") -> None:
+    def __init__(self, level: str, view: View = "map", key_reward: float = 0.0) -> None:
         if view not in get_args(View):
             raise UserError(f"gridworld: view={view!r} must be one of {', '.join(get_args(View))}")
-        self.view = view
+        self.view, self.key_reward = view, key_reward
         self.rows = level.split("\n")
         cells = {(r, c): mark for r, row in enumerate(self.rows) for c, mark in enumerate(row)}
         here = [place for place, mark in cells.items() if mark == "@"]
@@ -53,9 +54,12 @@ class GridWorld:
         if not named:
             refused = "" if self.view in TERSE else f"{move[:20]!r} is no move: "
             raise InvalidAction(f"{refused}say {', '.join(self.actions)}")
+        held = len(self.state[1])
         self.state = self._moved(self.state, MOVES[named[0]])
         won = self.cells[self.state[0]] == "*"
-        return Outcome(self._shown(), float(won), won, self.anchor, {"success": won})
+        rest = 1.0 - self.key_reward * sum(mark.islower() for mark in self.cells.values())
+        reward = self.key_reward * (len(self.state[1]) - held) + rest * won
+        return Outcome(self._shown(), reward, won, self.anchor, {"success": won})
 
     def close(self) -> None:
         pass
@@ -144,6 +148,7 @@ def gridworld(
     min_steps: Annotated[int, Field(ge=1)] = 3,
     max_steps: Annotated[int, Field(ge=1)] = 200,
     view: View = "map",
+    key_reward: Annotated[float, Field(ge=0, le=0.25)] = 0.0,
     instructions: str = INSTRUCTIONS,
     action_tag: str | None = None,
     noise: Noise = 0.0,
@@ -158,7 +163,7 @@ def gridworld(
         way = GridWorld(drawn, "map").solution()
         if way is None or not min_steps <= len(way) <= max_steps:
             return None
-        return {"level": drawn, "view": view}
+        return {"level": drawn, "view": view, **({"key_reward": key_reward} if key_reward else {})}
 
     return task_set(
         "gridworld",
