@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from toolwright.algorithms import advantages
+from toolwright.algorithms.masked import whiten
 from toolwright.failures import UserError
 
 from .batches import Example, example, examples, quick
@@ -35,6 +36,8 @@ def estimate(name: str, batch: Example, **changed: Any) -> tuple[Tensor, Tensor]
         "step_rewards": batch.rewards.sum(-1),
         "trajectory": list(range(rows)),
         "anchor": [row % 2 for row in range(rows)],
+        "reward_parts": {"right": batch.rewards.sum(-1), "short": batch.values[:, 0]},
+        "part_weights": {"right": 1.0, "short": 0.5},
     }
     given: dict[str, Any] = {"rewards": batch.rewards, "mask": batch.mask, "group": batch.group}
     given |= advantages.registry.get(name).accepted(**needed)
@@ -222,6 +225,81 @@ def test_gae_with_lambda_one_returns_the_discounted_rewards() -> None:
             torch.testing.assert_close(returns[row, t], expected)
 
 
+@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
+def test_decoupled_gae_with_one_lambda_is_gae(lam: float) -> None:
+    batch = example(seed=5, rows=6, width=6)
+    ours = estimate("decoupled_gae", batch, gamma=0.9, lam=lam, critic_lam=lam, alpha=None)
+    for found, expected in zip(ours, estimate("gae", batch, gamma=0.9, lam=lam), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_decoupled_gae_teaches_the_critic_whole_returns_whatever_the_policy_is_given() -> None:
+    batch = example(seed=5, rows=6, width=6)
+    _, whole = estimate("gae", batch, gamma=0.9, lam=1.0)
+    ours, returns = estimate("decoupled_gae", batch, gamma=0.9, lam=0.3, alpha=None)
+    torch.testing.assert_close(returns, whole)
+    torch.testing.assert_close(ours, estimate("gae", batch, gamma=0.9, lam=0.3)[0])
+
+
+def test_the_lambda_of_an_answer_follows_from_its_length() -> None:
+    """α = 0.5: of 4 tokens λ = ½; of 2 and fewer it is 0, of as many turns as well."""
+    batch = example(seed=6, rows=5, width=4, holes=False)
+    for length, lam in ((4, 0.5), (2, 0.0), (1, 0.0)):
+        mask = torch.zeros_like(batch.mask)
+        mask[:, :length] = 1
+        ours, _ = estimate("decoupled_gae", batch, mask=mask, alpha=0.5)
+        torch.testing.assert_close(ours, estimate("gae", batch, mask=mask, lam=lam)[0])
+    turns = torch.tensor([[0.0, 1.0, 0.0, 1.0]]).expand(5, 4)
+    every = torch.ones_like(batch.mask)
+    ours, _ = estimate("decoupled_gae", batch, mask=every, alpha=0.625, turn_end=turns)
+    torch.testing.assert_close(ours, estimate("gae", batch, mask=every, lam=0.2, turn_end=turns)[0])
+
+
+def gdpo(parts: dict[str, list[float]], weights: dict[str, float], more: float = 0.0) -> Tensor:
+    """`more` is taken from the score of the first attempt."""
+    columns = {name: torch.tensor(values, dtype=torch.float64) for name, values in parts.items()}
+    scores = sum(weights[name] * column for name, column in columns.items())
+    assert isinstance(scores, Tensor)
+    scores[0] -= more
+    mask = torch.ones(len(scores), 1, dtype=torch.float64)
+    ours, _ = advantages.compute(
+        "gdpo",
+        rewards=scores[:, None],
+        mask=mask,
+        group=["a"] * len(scores),
+        reward_parts=columns,
+        part_weights=weights,
+    )
+    return ours[:, 0]
+
+
+def test_gdpo_tells_attempts_apart_that_have_the_same_sum() -> None:
+    parts = {"right": [1.0, 0.0, 0.0, 0.0], "polite": [0.0, 1.0, 1.0, 0.0]}
+    first, second, third, last = gdpo(parts, {"right": 1.0, "polite": 1.0}).tolist()
+    assert first > second == third > last, "what few do counts more than what many do"
+
+
+def test_in_gdpo_the_weight_alone_says_how_much_a_part_counts() -> None:
+    right, weights = [1.0, 0.0, 0.0, 1.0], {"right": 1.0, "polite": 0.5}
+    small = gdpo({"right": right, "polite": [0.0, 0.01, 0.01, 0.01]}, weights)
+    large = gdpo({"right": right, "polite": [0.0, 1.0, 1.0, 1.0]}, weights)
+    torch.testing.assert_close(small, large, atol=1e-3, rtol=1e-3)
+
+
+def test_gdpo_takes_what_is_no_part_as_it_is() -> None:
+    parts, weights = {"right": [1.0, 0.0, 0.0, 1.0]}, {"right": 1.0}
+    before, after = gdpo(parts, weights), gdpo(parts, weights, more=0.5)
+    assert after[0] < before[0], "a penalty for length"
+    assert after[3] > before[3]
+
+
+def test_gdpo_without_parts_is_grpo_whitened() -> None:
+    batch = example(seed=3, rows=8, width=4)
+    ours, _ = estimate("gdpo", batch, group=whole_groups(8), reward_parts={}, part_weights={})
+    relative, _ = estimate("grpo", batch, group=whole_groups(8))
+    torch.testing.assert_close(ours, whiten(relative, batch.mask))
+
+
 @pytest.mark.parametrize("name", ["gae", "reinforce_plus_plus"])
 def test_an_observation_between_two_actions_is_stepped_over(name: str) -> None:
     whole = example(seed=7, rows=4, width=4, holes=False)
@@ -321,6 +399,7 @@ def test_a_wrong_shape_is_named_with_what_was_expected() -> None:
         ("gae", {"values"}),
         ("remax", {"reward_baseline"}),
         ("gigpo", {"step_reward", "anchor"}),
+        ("gdpo", {"reward_parts", "part_weights"}),
         ("optimal_token_baseline", {"old_log_prob", "sum_pi_squared"}),
         ("grpo", set()),
     ],

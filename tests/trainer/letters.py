@@ -22,6 +22,11 @@ def share_right(solution_str: str, ground_truth: str) -> float:
     return right / len(ground_truth)
 
 
+def polite(solution_str: str) -> float:
+    """A hundredth for a third letter that is d."""
+    return 0.01 * (solution_str[2:3] == "d")
+
+
 def tasks(*, seed: int, held_out_size: int, train_size: int | None = None) -> TaskSet:
     every = [letter + digit for letter in LETTERS for digit in DIGITS]
     random.Random(seed).shuffle(every)

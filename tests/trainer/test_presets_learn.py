@@ -13,7 +13,7 @@ from toolwright.config.compose import PRESETS, Source, resolve
 from toolwright.config.schema import Config
 from toolwright.trainer.loop import TrainingLoop
 
-from .runs import metrics, rollouts, trained, words
+from .runs import HERE, metrics, rollouts, trained, words
 
 PRESET_NAMES = sorted(file.stem for file in (PRESETS / "algorithm").glob("*.yaml"))
 SEEDS = (0, 1, 2)
@@ -97,6 +97,32 @@ def test_gigpo_learns_faster_for_the_credit_it_gives_to_single_steps(tmp_path: P
     with_steps = fmean(reward_after_ten_steps(seed, 1.0) for seed in SEEDS)
     episodes_alone = fmean(reward_after_ten_steps(seed, 0.0) for seed in SEEDS)
     assert with_steps > episodes_alone + 0.05
+
+
+@pytest.mark.slow
+def test_gdpo_learns_a_part_that_the_sum_drowns(tmp_path: Path) -> None:
+    """Beside two right letters, a third that ends in d pays next to nothing."""
+    parts = f"reward.params.polite.function={HERE}/letters.py:polite"
+
+    def share_polite(preset: str, seed: int) -> float:
+        run = trained(
+            tmp_path,
+            f"run.name={preset}-{seed}",
+            f"algorithm={preset}",
+            f"run.seed={seed}",
+            "algorithm.kl.where=none",
+            "update.minibatches=2",
+            "reward.parts={task: 1.0, polite: 1.0}",
+            parts,
+            "rollout.max_tokens=3",
+            "rollout.prompts=16",
+            "rollout.samples=8",
+            "train.steps=10",
+        )
+        return fmean(bool(t.reward_parts["polite"]) for t in rollouts(run)[10])
+
+    assert fmean(share_polite("gdpo", seed) for seed in SEEDS) > 0.6
+    assert fmean(share_polite("grpo", seed) for seed in SEEDS) < 0.5
 
 
 @pytest.mark.parametrize("estimator", advantages.names())

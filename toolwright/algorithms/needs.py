@@ -36,6 +36,7 @@ class ScoredStep:
     trajectories: Sequence[Trajectory]
     baselines: Mapping[str, float]  # the reward of the greedy attempt, by group
     step_rewards: Sequence[Sequence[float]]  # of each attempt, what each of its steps earned
+    part_weights: Mapping[str, float]  # of the parts that the reward is the sum of: `reward.parts`
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,20 @@ def sum_pi_squared(step: ScoredStep) -> Tensor:
 @provides("reward_baseline", "greedy_attempt")
 def reward_baseline(step: ScoredStep) -> Tensor:
     return torch.tensor([step.baselines[group] for group in step.batch.group])
+
+
+@provides("reward_parts")
+def reward_parts(step: ScoredStep) -> dict[str, Tensor]:
+    """The score of each part of the reward, by name."""
+    return {
+        name: torch.tensor([t.reward_parts.get(name, 0.0) for t in step.trajectories], dtype=torch.float64)
+        for name in step.part_weights
+    }
+
+
+@provides("part_weights")
+def part_weights(step: ScoredStep) -> Mapping[str, float]:
+    return step.part_weights
 
 
 @provides("anchor", "steps")

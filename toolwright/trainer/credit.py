@@ -136,7 +136,7 @@ class Credit:
         totals = batch.rewards([t.reward or 0.0 for t in trajectories])
         if penalty is not None:
             rewards, totals = rewards - penalty, totals - penalty
-        step = needs.ScoredStep(batch, trajectories, baselines, earned)
+        step = needs.ScoredStep(batch, trajectories, baselines, earned, self.config.reward.parts)
         inputs: dict[str, Any] = dict(self.params)
         inputs.update({provider.argument: provider.compute(step) for provider in self.providers})
         name, scores = algorithm.adv_estimator, totals.sum(-1)
