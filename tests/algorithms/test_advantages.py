@@ -214,6 +214,18 @@ def test_remax_compares_with_the_greedy_attempt() -> None:
     torch.testing.assert_close(returns, torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
 
 
+def test_remax_takes_of_the_greedy_attempt_what_it_had_still_to_earn() -> None:
+    rewards, mask = torch.tensor([[0.5, 0.0, 0.5]]), torch.ones(1, 3)
+    ours, _ = advantages.compute(
+        "remax",
+        rewards=rewards,
+        mask=mask,
+        reward_baseline=torch.tensor([1.0]),
+        baseline_to_go=torch.tensor([[1.0, 0.5, 0.5]]),
+    )
+    torch.testing.assert_close(ours, torch.zeros(1, 3))
+
+
 def test_gae_with_lambda_one_returns_the_discounted_rewards() -> None:
     batch = example(seed=5, rows=6, width=6, holes=False)
     _, returns = estimate("gae", batch, gamma=0.9, lam=1.0)
@@ -397,7 +409,7 @@ def test_a_wrong_shape_is_named_with_what_was_expected() -> None:
     ("name", "needs"),
     [
         ("gae", {"values"}),
-        ("remax", {"reward_baseline"}),
+        ("remax", {"reward_baseline", "baseline_to_go"}),
         ("gigpo", {"step_reward", "anchor"}),
         ("gdpo", {"reward_parts", "part_weights"}),
         ("optimal_token_baseline", {"old_log_prob", "sum_pi_squared"}),

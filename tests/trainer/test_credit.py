@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolwright.algorithms import advantages, kl
-from toolwright.algorithms.needs import step_rewards
+from toolwright.algorithms.needs import rewards_to_go, step_rewards
 from toolwright.batch import Batch
 from toolwright.failures import UserError
 from toolwright.trainer.loop import TrainingLoop
@@ -149,6 +149,17 @@ def test_what_a_scorer_says_of_steps_counts_before_what_the_agent_said() -> None
     attempt = walk(0.75, 0.5, None, 0.0)
     attempt.step_rewards = [0.0, 0.75, 0.0]
     assert step_rewards(attempt) == [0.0, 0.75, 0.0]
+
+
+def test_a_greedy_attempt_is_a_baseline_turn_by_turn(build: Build) -> None:
+    """An attempt that does as the greedy one does has no advantage anywhere, nor after the other's end."""
+    assert rewards_to_go(walk(1.0, 0.5, 0.25)) == [1.0, 0.5, 0.25]
+    assert rewards_to_go(walk(1.0, 0.5, 0.25), all_at_end=True) == [1.0]
+    trainer = build("algorithm=remax", "algorithm.kl.where=none")
+    attempts = [walk(0.75, 0.5, 0.25, tokens=2), walk(0.75, 0.5, 0.0, 0.25)]
+    baselines = {"g": rewards_to_go(walk(0.75, 0.5, 0.25))}
+    batch, _ = trainer.learner.credit.assign(attempts, exact=True, baselines=baselines, kl_coef=0.0)
+    assert batch.padded("advantages").tolist() == [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.25, 0.0]]
 
 
 def test_a_step_without_a_token_leaves_its_reward_to_the_rest() -> None:

@@ -165,7 +165,7 @@ def test_remax_measures_against_a_greedy_attempt_that_was_really_sampled(build: 
     trainer = build("algorithm=remax", "rollout.prompts=8")
     sampled = trainer.sample(1)
     assert [t.group for t in sampled.greedy] == [group.trajectories[0].group for group in sampled.groups]
-    assert sampled.baselines == {t.group: t.reward for t in sampled.greedy}
+    assert sampled.baselines == {t.group: [t.reward, t.reward] for t in sampled.greedy}
     decoder = trainer.learner.policy.decoder
     for attempt in sampled.greedy:
         attend = PackedAttention([len(attempt.tokens)], torch.device("cpu"))
@@ -178,7 +178,7 @@ def test_remax_measures_against_a_greedy_attempt_that_was_really_sampled(build: 
         sampled.trajectories, exact=True, baselines=sampled.baselines, kl_coef=0.0
     )
     given = batch.padded("advantages")[:, -1]
-    expected = [(t.reward or 0.0) - sampled.baselines[t.group] for t in sampled.trajectories]
+    expected = [(t.reward or 0.0) - sampled.baselines[t.group][0] for t in sampled.trajectories]
     assert given.tolist() == pytest.approx(expected)
 
 

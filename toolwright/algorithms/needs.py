@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Literal
 
 import torch
@@ -34,7 +35,7 @@ class ScoredStep:
 
     batch: Batch  # with a column for each answer: `values`, `ref_log_prob`, `old_log_prob`, `sum_pi_squared`
     trajectories: Sequence[Trajectory]
-    baselines: Mapping[str, float]  # the reward of the greedy attempt, by group
+    baselines: Mapping[str, Sequence[float]]  # `rewards_to_go` of the greedy attempt, by group
     step_rewards: Sequence[Sequence[float]]  # of each attempt, what each of its steps earned
     part_weights: Mapping[str, float]  # of the parts that the reward is the sum of: `reward.parts`
 
@@ -100,7 +101,18 @@ def sum_pi_squared(step: ScoredStep) -> Tensor:
 
 @provides("reward_baseline", "greedy_attempt")
 def reward_baseline(step: ScoredStep) -> Tensor:
-    return torch.tensor([step.baselines[group] for group in step.batch.group])
+    """The score of the greedy attempt."""
+    return torch.tensor([step.baselines[group][0] for group in step.batch.group])
+
+
+@provides("baseline_to_go", "greedy_attempt")
+def baseline_to_go(step: ScoredStep) -> Tensor:
+    """What the greedy attempt had still to earn at the turn of each token, or after its last turn."""
+    batch = step.batch
+    by_row = [step.baselines[group] for group in batch.group]
+    owner = torch.arange(len(batch)).repeat_interleave(torch.tensor(batch.action_lengths))
+    turns = zip(owner.tolist(), batch.steps.tolist(), strict=True)
+    return batch.padded(torch.tensor([by_row[row][min(turn, len(by_row[row]) - 1)] for row, turn in turns]))
 
 
 @provides("reward_parts")
@@ -128,19 +140,30 @@ def step_reward(step: ScoredStep) -> Tensor:
     return torch.tensor([reward for earned in step.step_rewards for reward in earned])
 
 
+def rewards_to_go(trajectory: Trajectory, *, all_at_end: bool = False) -> list[float]:
+    """What an attempt had still to earn at each of its turns, and after the last: its score less what its
+    steps had earned. `all_at_end`: the score, at any turn."""
+    earned = [] if all_at_end else accumulate(_given(trajectory))
+    return [(trajectory.reward or 0.0) - before for before in (0.0, *earned)]
+
+
 def step_rewards(trajectory: Trajectory, *, all_at_end: bool = False) -> list[float]:
     """What each step of an attempt earned; together, the attempt's reward.
 
     What no step earned, such as the score of the answer or a penalty for length, lies on the last step that
     has a token; `all_at_end`: everything does. A step without a token earns nothing: there is none to credit.
     """
-    steps = trajectory.steps
-    said = trajectory.step_rewards or [step.reward or 0.0 for step in steps]
+    steps, given = trajectory.steps, _given(trajectory)
     acted = [number for number, step in enumerate(steps) if step.tokens]
     earned = [0.0] * len(steps)
     if not all_at_end:
         for number in acted[:-1]:
-            earned[number] = said[number]
+            earned[number] = given[number]
     if acted:
         earned[acted[-1]] = (trajectory.reward or 0.0) - sum(earned)
     return earned
+
+
+def _given(trajectory: Trajectory) -> list[float]:
+    """What was said to be each step's: by a scorer, or else by environment, tool or agent."""
+    return trajectory.step_rewards or [step.reward or 0.0 for step in trajectory.steps]

@@ -115,7 +115,12 @@ class Learners:
         return self.host.call("policy", method, *arguments)
 
     def learn(
-        self, trajectories: Sequence[Trajectory], step: int, *, exact: bool, baselines: Mapping[str, float]
+        self,
+        trajectories: Sequence[Trajectory],
+        step: int,
+        *,
+        exact: bool,
+        baselines: Mapping[str, list[float]],
     ) -> dict[str, float]:
         """Assign credit and take one step's updates."""
         self.take(trajectories)

@@ -71,7 +71,7 @@ class Credit:
         trajectories: Sequence[Trajectory],
         *,
         exact: bool,
-        baselines: Mapping[str, float],
+        baselines: Mapping[str, list[float]],
         kl_coef: float,
     ) -> tuple[Batch, dict[str, float]]:
         """The batch with every column the update needs, and what there is to know about it."""
@@ -124,7 +124,7 @@ class Credit:
         self,
         batch: Batch,
         trajectories: Sequence[Trajectory],
-        baselines: Mapping[str, float],
+        baselines: Mapping[str, list[float]],
         penalty: Tensor | None = None,  # [trajectories, tokens]
     ) -> tuple[Tensor, Tensor]:
         """(advantages, returns) by the chosen estimator, given what it needs. `penalty` is taken from the

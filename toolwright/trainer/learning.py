@@ -124,7 +124,12 @@ class Learner:
         rehearse(config, self.credit, self.objective)
 
     def learn(
-        self, trajectories: Sequence[Trajectory], step: int, *, exact: bool, baselines: Mapping[str, float]
+        self,
+        trajectories: Sequence[Trajectory],
+        step: int,
+        *,
+        exact: bool,
+        baselines: Mapping[str, list[float]],
     ) -> dict[str, float]:
         """Advantages, then epochs × minibatches of updates. `exact`: the engine's numbers are ours."""
         update = self.config.update

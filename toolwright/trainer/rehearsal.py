@@ -52,7 +52,7 @@ def _play(credit: Credit, objective: Objective, *, samples: int) -> torch.Tensor
     batch.columns.update(
         old_log_prob=sampled, ref_log_prob=sampled, values=0.1 * sampled, sum_pi_squared=sampled.exp()
     )
-    baselines = {attempt.group: 0.1 for attempt in attempts}
+    baselines = {attempt.group: [0.1] for attempt in attempts}
     advantage, _ = credit.estimate(batch, attempts, baselines)
     batch.columns["advantages"] = batch.flat(advantage)
     if objective.prepares:

@@ -243,7 +243,7 @@ class PolicyRole:
         """What the next step learns from: every rank has it before any of them begins."""
         self._taken = trajectories
 
-    def learn(self, step: int, exact: bool, baselines: dict[str, float]) -> dict[str, float]:
+    def learn(self, step: int, exact: bool, baselines: dict[str, list[float]]) -> dict[str, float]:
         """From what was taken."""
         taken, self._taken = self._taken, []
         return self.learner.learn(taken, step, exact=exact, baselines=baselines)

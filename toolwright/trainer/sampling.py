@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from toolwright.agents.rollout import AttemptRequest, seed_of
 from toolwright.algorithms import selection
+from toolwright.algorithms.needs import rewards_to_go
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.runtime.roles import Roles
@@ -22,7 +23,8 @@ class SampledStep:
     """What a step learns from, and what became of the rest."""
 
     groups: list[Group] = field(default_factory=list)
-    baselines: dict[str, float] = field(default_factory=dict)  # a greedy attempt's score by group
+    # What a greedy attempt had still to earn at each turn, by group.
+    baselines: dict[str, list[float]] = field(default_factory=dict)
     attempts: list[Trajectory] = field(default_factory=list)  # all of them, for the run folder
     greedy: list[Trajectory] = field(default_factory=list)  # what the baselines are the scores of
     failed: int = 0
@@ -81,7 +83,9 @@ class GroupSampler:
         sampled.score_s += score_s
         for trajectory in best:
             if trajectory.failure is None and trajectory.reward is not None:
-                sampled.baselines[trajectory.group] = trajectory.reward
+                sampled.baselines[trajectory.group] = rewards_to_go(
+                    trajectory, all_at_end=not self.config.algorithm.step_rewards
+                )
         sampled.attempts += attempts
         sampled.greedy += best
         sampled.failed += sum(t.failure is not None for t in [*attempts, *best])

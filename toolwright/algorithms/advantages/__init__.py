@@ -29,7 +29,8 @@ Estimator = Callable[..., tuple[Tensor, Tensor]]
 registry: Registry[Estimator] = Registry("advantage estimator", "toolwright.algorithms.advantages")
 
 _PER_TOKEN = {
-    *("rewards", "values", "old_log_prob", "ref_log_prob", "sum_pi_squared", "weights", "turn_end"),
+    *("rewards", "values", "old_log_prob", "ref_log_prob", "sum_pi_squared", "weights"),
+    *("baseline_to_go", "turn_end"),
 }
 _PER_ROW = {"scores", "reward_baseline", "step_rewards"}
 _KEYS = {"group", "trajectory", "anchor"}

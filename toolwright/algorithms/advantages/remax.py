@@ -1,8 +1,10 @@
-"""ReMax: the baseline is the score of the policy's own greedy attempt at the task.
+"""ReMax: the baseline is what the policy's own greedy attempt at the task earns.
 
     A_t = Σ_{s ≥ t} r_s − R(greedy)        arXiv 2310.10505
 
-As in verl, a masked token within a trajectory keeps its return as advantage; every loss masks it.
+Where steps earn rewards, `baseline_to_go` has of R(greedy) only what that attempt had still to earn at the
+same turn: the whole of it would hold against late tokens what was earned before them. As in verl, a masked
+token within a trajectory keeps its return as advantage; every loss masks it.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from toolwright.algorithms.advantages import registry
 from toolwright.algorithms.masked import reward_to_go
 
 
-@registry.register("remax", needs={"reward_baseline"})
-def remax(*, rewards: Tensor, mask: Tensor, reward_baseline: Tensor) -> tuple[Tensor, Tensor]:
+@registry.register("remax", needs={"reward_baseline", "baseline_to_go"})
+def remax(
+    *, rewards: Tensor, mask: Tensor, reward_baseline: Tensor, baseline_to_go: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     returns = reward_to_go(rewards, mask)
-    return returns - reward_baseline[:, None] * mask, returns
+    baseline = reward_baseline[:, None] if baseline_to_go is None else baseline_to_go
+    return returns - baseline * mask, returns
