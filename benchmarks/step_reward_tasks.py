@@ -4,8 +4,8 @@
 one leads back into the same.
 
 `errand`: a chest opens to the first letter of its name. Opening it is a call of a tool, which pays a half and
-says what lies inside. Then come turns of small talk that earn nothing. The last turn is to say what lay
-inside, which earns the other half.
+says what lies inside, the last letter. Then come turns of small talk that earn nothing. The last turn is to
+say what lay inside, which earns the other half.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task
 
 LETTERS, ROOMS = "abc", 4
-CHESTS, DIGITS, TALK, NOTHING = "abcd", "0123456789", 4, "-"
+TALK, NOTHING = 4, "-"
 
 
 class Walker:
@@ -50,11 +50,7 @@ def unlock(chest: str, key: str) -> ToolResult:
         key: a letter
     """
     opened = key == chest[0]
-    return ToolResult(inside(chest) if opened else NOTHING, reward=0.5 if opened else 0.0)
-
-
-def inside(chest: str) -> str:
-    return CHESTS[int(chest[1]) % len(CHESTS)]
+    return ToolResult(chest[-1] if opened else NOTHING, reward=0.5 if opened else 0.0)
 
 
 class Errand:
@@ -80,12 +76,12 @@ class Errand:
 @SCORERS.register("errand")
 def said_what_lay_inside(turns: list[str], ground_truth: str) -> float:
     """A half for the answer; what the tool paid is the part `step_rewards`."""
-    return 0.5 * (bool(turns) and turns[0] == ground_truth[0] and turns[-1] == inside(ground_truth))
+    return 0.5 * (bool(turns) and turns[0] == ground_truth[0] and turns[-1] == ground_truth[-1])
 
 
 def errand(*, seed: int, held_out_size: int) -> TaskSet:
-    every = [letter + digit for letter in CHESTS for digit in DIGITS]
-    return _split(every, seed, held_out_size, scorer="errand", alphabet=CHESTS + DIGITS + NOTHING)
+    every = ["".join(p) for p in itertools.product(LETTERS, repeat=3)]
+    return _split(every, seed, held_out_size, scorer="errand", alphabet=LETTERS + NOTHING)
 
 
 def _split(every: Sequence[str], seed: int, held_out_size: int, *, scorer: str, alphabet: str) -> TaskSet:

@@ -65,11 +65,7 @@ OF_TASK: dict[str, tuple[str, ...]] = {
         "train.steps=12",
     ),
     "gridworld": (
-        *GRID,
-        "rollout.max_turns=14",
-        "rollout.max_tokens=1",
-        "rollout.prompts=8",
-        "rollout.samples=8",
+        *(*GRID, "rollout.max_turns=12", "rollout.max_tokens=1", "rollout.prompts=8", "rollout.samples=4"),
         "train.steps=12",
     ),
 }

@@ -91,7 +91,9 @@ def test_what_the_mask_hides_changes_nothing(name: str, batch: Example, hidden: 
     spoiled = {key: torch.where(batch.mask.bool(), getattr(batch, key), hidden) for key in PER_TOKEN}
     taken = advantages.registry.get(name).accepted
     # What is given once a trajectory has no place that could be hidden.
-    of_rows = taken(reward_baseline=batch.values[:, 0], step_rewards=batch.rewards.sum(-1))
+    scores = batch.rewards.sum(-1)
+    parts = {"right": scores, "short": batch.values[:, 0]}
+    of_rows = taken(reward_baseline=batch.values[:, 0], step_rewards=scores, reward_parts=parts)
     clean = estimate(name, batch, **of_rows, **taken(weights=batch.weights))
     found = estimate(name, replace(batch, **spoiled), **of_rows, **taken(weights=spoiled["weights"]))
     for result, expected in zip(found, clean, strict=True):

@@ -100,6 +100,32 @@ def test_gigpo_learns_faster_for_the_credit_it_gives_to_single_steps(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("preset", ["ppo", "reinforce_plus_plus"])
+def test_rewards_on_their_steps_teach_faster_than_their_sum(preset: str, tmp_path: Path) -> None:
+    def reward_after_eight_steps(seed: int, step_rewards: bool) -> float:
+        run = trained(
+            tmp_path,
+            f"run.name={seed}-{step_rewards}",
+            f"algorithm={preset}",
+            f"algorithm.step_rewards={str(step_rewards).lower()}",
+            f"run.seed={seed}",
+            "algorithm.gamma=0.9",
+            *pace(preset)[:2],
+            "train.steps=8",
+            "rollout.max_turns=8",
+            "model.context=40",
+            "eval.temperature=1",
+            "eval.samples=8",
+            task="rooms",
+        )
+        return held_out_rewards(run)[-1]
+
+    on_steps = fmean(reward_after_eight_steps(seed, True) for seed in SEEDS)
+    at_the_end = fmean(reward_after_eight_steps(seed, False) for seed in SEEDS)
+    assert on_steps > at_the_end + 0.1
+
+
+@pytest.mark.slow
 def test_gdpo_learns_a_part_that_the_sum_drowns(tmp_path: Path) -> None:
     """Beside two right letters, a third that ends in d pays next to nothing."""
     parts = f"reward.params.polite.function={HERE}/letters.py:polite"
