@@ -78,7 +78,7 @@ def test_a_key_of_ours_wins_over_a_translated_one(line: Line) -> None:
         ("algorithm.use_pf_ppo=True", "there is no PF-PPO"),
         ("reward_model.enable=True", "there is no reward model"),
         ("data.truncation=left", "prompts are never cut"),
-        ("algorithm.adv_estimator=gdpo", "no such estimator"),
+        ("algorithm.adv_estimator=tir_optimal_token_baseline", "no such estimator"),
         ("actor_rollout_ref.actor.policy_loss.loss_mode=dppo_tv", "there is no such loss"),
         ("reward_model.reward_manager=batch", "f(completions, **columns)"),
         ("+custom_reward_function.reward_kwargs.alpha=1", "as defaults"),

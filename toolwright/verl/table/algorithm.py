@@ -41,6 +41,8 @@ def estimator(verl: VerlConfig) -> Iterator[Outcome]:
         return
     yield TranslatedSetting("algorithm.name", "ppo" if name == "gae" else name, (ESTIMATOR,))
     yield TranslatedSetting("algorithm.adv_estimator", name, (ESTIMATOR,))
+    if name == "gdpo":
+        yield Note(f"{ESTIMATOR}=gdpo: it tells the parts of the reward apart that reward.parts names")
 
 
 def reference(verl: VerlConfig) -> Iterator[Outcome]:
