@@ -259,9 +259,10 @@ class Decoder(nn.Module):
         unembedding = weights.unembedding if weights else self.unembedding.weight.t()
         if isinstance(unembedding, PackedMatrix):
             return linear(hidden, unembedding)
-        if hidden.is_cuda and not torch.is_grad_enabled():
-            return kernels.wide(hidden, unembedding.to(hidden.dtype))
-        return linear(hidden, unembedding.to(hidden.dtype)).float()
+        unembedding = unembedding.to(hidden.dtype)
+        if hidden.dtype == torch.float32 or (hidden.is_cuda and torch.is_grad_enabled()):
+            return linear(hidden, unembedding).float()
+        return kernels.wide(hidden, unembedding)
 
     def adaptable(self) -> list[str]:
         """The matrices that an adapter can be of, as the hub calls them."""

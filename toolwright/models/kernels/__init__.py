@@ -19,7 +19,8 @@ def wide(a: Tensor, b: Tensor) -> Tensor:
     """A product in float32 of factors in less: the sums are there, it is rounding them that loses."""
     if a.is_cuda and a.dtype != torch.float32:
         return torch.mm(a, b, out_dtype=torch.float32)
-    return torch.mm(a.float(), b.float())
+    with torch.autocast(a.device.type, enabled=False):
+        return torch.mm(a.float(), b.float())
 
 
 def usable(x: Tensor) -> bool:
