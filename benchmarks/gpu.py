@@ -11,6 +11,7 @@ A figure is the median of repeated runs; what is done for the first time is not 
   tokens were sampled on average stands beside
 - learner: one update of 32 × 512 packed tokens; MFU counts 6 × parameters a token and the attention's
   products, nothing that is computed twice, against 989 TFLOP/s
+- adapter: generation and an update as above, of the model with an adapter of rank 16 on all its matrices
 - profile: where a step of decoding and an update spend their time, against what memory and arithmetic allow
 """
 
@@ -31,7 +32,7 @@ from typing import Any
 from gpu_work import NEW_TOKENS, PROMPT_TOKENS, PROMPTS, SAMPLES, SEQUENCES, prompt, seconds
 
 PEAK_FLOPS, BANDWIDTH = 989e12, 4.3e12  # dense bfloat16 by the datasheet; a copy as measured
-SECTIONS = ("generation", "step", "learner", "profile")
+SECTIONS = ("generation", "step", "learner", "adapter", "profile")
 PEERS = {
     "generation": {"transformers generate": ["transformers"], "vLLM": ["vllm"]},
     "step": {"TRL": ["trl"], "TRL + vLLM": ["trl", "vllm"]},
@@ -281,6 +282,44 @@ def our_learner(model: str) -> list[dict[str, Any]]:
     return found
 
 
+def with_adapter(decoder: Any) -> Any:
+    from toolwright.models import lora
+
+    modules = lora.matched(decoder, "all-linear")
+    lora.attach(decoder, lora.Adapter(rank=16, alpha=32.0, scale=2.0), modules, seed=0)
+    return decoder.cuda()
+
+
+def our_adapter(model: str) -> list[dict[str, Any]]:
+    import torch
+
+    torch.set_num_threads(1)
+    found = []
+    qwen = shapes()["Qwen3-0.6B's shape"]
+    for what, make in (
+        ("SmolLM2-135M", lambda: loaded(model, 512)),
+        ("Qwen3-0.6B's shape", lambda: decoder_of(qwen)),
+    ):
+        decoder = with_adapter(make())
+        engine = engine_of(decoder, SEQUENCES)
+        generated = seconds(lambda engine=engine: generate(engine, SEQUENCES), runs=5)
+        del engine
+        torch.cuda.empty_cache()
+        learned = seconds(update_of(decoder), runs=7, warm_up=3)
+        for taken, tokens, work in (
+            (generated, SEQUENCES * NEW_TOKENS, f"{SEQUENCES} × {NEW_TOKENS} generated"),
+            (learned, 32 * 512, "32 × 512 learned"),
+        ):
+            found.append(
+                {"section": "adapter", "who": "toolwright", "what": f"{what}, {work}"}
+                | {"tokens_per_s": tokens / statistics.median(taken)}
+                | {"spread": spread([tokens / t for t in taken])}
+            )
+        del decoder
+        torch.cuda.empty_cache()
+    return found
+
+
 def our_profile(model: str) -> list[dict[str, Any]]:
     """By kind of kernel, milliseconds; and the least that the bytes and products allow."""
     import torch
@@ -349,6 +388,7 @@ OURS = {
     "generation": our_generation,
     "step": our_step,
     "learner": our_learner,
+    "adapter": our_adapter,
     "profile": our_profile,
 }
 
