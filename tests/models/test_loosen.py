@@ -44,12 +44,24 @@ def test_every_weight_still_rounds_to_what_it_was() -> None:
 
 
 def test_others_stay_as_they_are() -> None:
-    fine, exact, adapted = tiny.decoder(), stored(), stored()
-    lora.attach(adapted, lora.Adapter(2, 4.0, 2.0), lora.matched(adapted, ["q_proj"]), seed=0)
-    for decoder, dtype in ((fine, BF16), (exact, torch.float32), (adapted, BF16)):
+    for decoder, dtype in ((tiny.decoder(), BF16), (stored(), torch.float32)):
         before = [p.detach().clone() for p in decoder.parameters()]
         loosen(decoder, dtype)
         assert all(map(torch.equal, before, decoder.parameters()))
+
+
+def test_with_an_adapter_only_what_it_is_added_to_is_loosened_and_once() -> None:
+    one, other = stored(), stored()
+    for decoder in (one, other):
+        lora.attach(decoder, lora.Adapter(2, 4.0, 2.0), lora.matched(decoder, ["q_proj"]), seed=0)
+    before = {name: p.detach().clone() for name, p in one.named_parameters()}
+    loosen(one, BF16)
+    for name, parameter in one.requires_grad_(False).named_parameters():
+        assert torch.equal(parameter.to(BF16), before[name].to(BF16)), name
+        assert torch.equal(parameter, before[name]) != name.endswith("qkv.weight"), name
+    loosen(one, BF16)
+    loosen(other, BF16)
+    assert all(map(torch.equal, one.parameters(), other.parameters())), "in every process to the same places"
 
 
 def gained(decoder: Decoder, dtype: torch.dtype, *, stiff: bool = False) -> tuple[float, Tensor]:

@@ -21,6 +21,7 @@ from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Policy, Underneath
 from toolwright.models import adapter_folder, huggingface, lora
 from toolwright.models.decoder import Decoder
+from toolwright.models.precision import loosen
 
 from .test_own_forward import packed_logits, policy_of, sampled, some_rows
 from .test_own_forward import random_model as another_model
@@ -181,15 +182,29 @@ def test_its_gradient_is_that_of_peft(tmp_path: Path) -> None:
             assert_same_sum(found[name.replace(".default", "")], parameter.grad, terms=terms, name=name)
 
 
-def test_in_bfloat16_small_changes_are_not_rounded_away(tmp_path: Path) -> None:
-    random_model("llama").save_pretrained(tmp_path)
-    decoder = adapted(tmp_path, spread=1e-4)
-    layer = decoder.layers[0]
-    plain = layer.qkv.weight.detach()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        seen = layer.weights(torch.t).qkv.t().detach()  # type: ignore[operator]
-    assert seen.dtype == torch.float32
-    assert float((seen - plain).abs().max()) > 0
+@torch.no_grad()
+def test_in_bfloat16_small_changes_are_not_rounded_away(base: Path) -> None:
+    """Whatever forward the sums are for: of all that is added to a base that was stored in bfloat16."""
+    decoder = adapted(base, spread=3e-4)
+    for parameter in decoder.parameters():
+        if not parameter.requires_grad:
+            parameter.copy_(parameter.bfloat16())
+
+    def kept() -> float:
+        seen, whole = 0.0, 0.0
+        for name, low in lora.parts(decoder):
+            weight = decoder.get_parameter(decoder.matrix_of(name))
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                added, found = (
+                    low(torch.zeros_like(weight)),
+                    low(weight).bfloat16() - weight.bfloat16().float(),
+                )
+            seen, whole = seen + float((found * added).sum()), whole + float(added.square().sum())
+        return seen / whole
+
+    assert kept() < 0.8
+    loosen(decoder, torch.bfloat16)
+    assert kept() == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_policy_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

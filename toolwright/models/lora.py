@@ -2,7 +2,8 @@
 
 The sum is formed before it is multiplied with, by the learner in every pass and by the engine once a
 publication: both then multiply with the very same numbers, and generation is as fast as without an adapter.
-With the adapter off the decoder is the base, so that a reference needs no weights of its own.
+What is small survives the sum's rounding to bfloat16, because the base is loosened (`precision.py`). With the
+adapter off the decoder is the base, so that a reference needs no weights of its own.
 """
 
 from __future__ import annotations

@@ -5,11 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
+
+from toolwright.models import lora
 
 if TYPE_CHECKING:
     from toolwright.models.decoder import Decoder
@@ -41,28 +45,47 @@ def _survive_false_amx() -> None:
         )
 
 
+AT_ONCE = 1 << 20  # numbers that are loosened: they stay in a cache, and take little memory
 HALF = 1 << 15  # of the distance between neighbours in bfloat16, in units of float32's last place
 
 
 @torch.no_grad()
 def loosen(decoder: Decoder, dtype: torch.dtype) -> None:
-    """Before a checkpoint that was stored in bfloat16 is trained in it.
+    """Before a checkpoint that was stored in bfloat16 is trained in it, or an adapter of it is used in it.
 
     Its weights lie exactly on what bfloat16 can tell: until updates have moved one half-way to the next such
     number, no pass sees that it moved. So each goes to a random place among those that round to what it is.
     The model says what it said, to the last bit; and of a small movement of all weights as many round to the
     next number as make up the whole of it.
 
-    Not so under an adapter: it is saved alone, and whoever adds it to its base has the base as it was stored.
+    With an adapter, only the matrices that it is added to are loosened, and in memory alone: it is saved
+    without them. Wherever a weight is loosened, it goes to the same place, so that learner and engine round
+    the same sums. Doing it twice changes nothing.
     """
-    if dtype != torch.bfloat16 or not decoder.fast or decoder.adapter is not None:
+    if dtype != torch.bfloat16:
         return
-    for number, weight in enumerate(p for p in decoder.parameters() if p.dim() >= 2):
+    for number, weight in enumerate(_moved(decoder)):
         if not torch.equal(weight.to(dtype).to(weight.dtype), weight):
-            continue  # it was stored in more
-        generator = torch.Generator(weight.device).manual_seed(number)
-        away = torch.randint(
-            1 - HALF, HALF, weight.shape, dtype=torch.int32, device=weight.device, generator=generator
-        )
-        fixed = (weight == 0) | ~weight.isfinite()
-        weight.detach().view(torch.int32).add_(away.masked_fill_(fixed, 0))
+            continue  # it was stored in more, or is loose already
+        for start, part in enumerate(weight.detach().view(-1).split(AT_ONCE)):
+            away = _scattered(len(part), number * 0x3C6EF35F + start * AT_ONCE, part.device)
+            fixed = (part == 0) | ~part.isfinite()
+            part.view(torch.int32).add_(away.masked_fill_(fixed, 0))
+
+
+def _moved(decoder: Decoder) -> Iterator[Tensor]:
+    """The matrices that training moves: themselves, or by what an adapter adds to them."""
+    if decoder.adapter is not None:
+        yield from (decoder.get_parameter(decoder.matrix_of(name)) for name, _ in lora.parts(decoder))
+    elif decoder.fast:
+        yield from (p for p in decoder.parameters() if p.dim() >= 2)
+
+
+def _scattered(count: int, first: int, device: torch.device) -> Tensor:
+    """Distances of less than `HALF` for the weights from the first on: a hash of their places (lowbias32),
+    the same on every device."""
+    mixed = torch.arange(count, dtype=torch.int32, device=device).add_(first % (1 << 31))  # all of it wraps
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B - (1 << 32))):
+        mixed.bitwise_xor_((mixed >> shift).bitwise_and_((1 << 32 - shift) - 1)).mul_(factor)
+    mixed.bitwise_xor_((mixed >> 16).bitwise_and_(0xFFFF))
+    return mixed.bitwise_and_(2 * HALF - 1).sub_(HALF).clamp_(min=1 - HALF)

@@ -19,6 +19,7 @@ from toolwright.failures import UserError
 from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.known import KNOWN, place_of
+from toolwright.models.precision import loosen
 from toolwright.models.tokenizer import Tokenizer
 
 TINY_PARAMETERS = 4_000_000
@@ -115,8 +116,10 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
             extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
         )
         decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
-    decoder.recomputing(config.gradient_checkpointing)
-    return decoder.to(pick_device(config.device)), tokenizer
+    decoder.recomputing(config.gradient_checkpointing).to(pick_device(config.device))
+    if decoder.adapter is not None:  # learner and engine, in whatever process, add it to the same numbers
+        loosen(decoder, dtype_of(config))
+    return decoder, tokenizer
 
 
 def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
