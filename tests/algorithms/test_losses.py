@@ -218,6 +218,21 @@ def test_a_loss_of_sequences_averages_over_sequences_however_tokens_are_aggregat
     assert first == loss_of(name, batch, aggregate="seq-mean-token-sum")[0]
 
 
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("distance", [30.0, 1e3, 1e4])
+def test_an_extreme_ratio_overflows_no_loss(name: str, distance: float) -> None:
+    old = torch.full((4, 2), -1.0)
+    away = torch.tensor([[distance, 0.0], [distance, distance], [-distance, 0.0], [-distance, distance]])
+    for sign in (1.0, -1.0):
+        leaf = (old + away).requires_grad_()
+        loss, metrics = losses.compute(
+            name, old_log_prob=old, log_prob=leaf, advantages=sign * torch.ones(4, 2), mask=torch.ones(4, 2)
+        )
+        assert loss.isfinite()
+        assert torch.autograd.grad(loss, leaf)[0].isfinite().all()
+        assert all(value.isfinite() for value in metrics.values())
+
+
 def test_cispo_silences_no_token() -> None:
     batch = tokens(ratio=[0.01, 0.5, 1.0, 2.0, 100.0], advantage=[1.0, 1.0, 1.0, -1.0, -1.0])
     _, gradient, metrics = loss_of("cispo", batch, clip_low=1.0, clip_high=4.0)

@@ -85,6 +85,26 @@ class TestLearning:
             entropies.append(float(policy.statistics(judged())["entropy"].mean()))
         assert entropies[1] > entropies[0] + 0.1
 
+    def test_every_update_draws_anew_where_the_loss_draws_tokens_at_random(self) -> None:
+        params = {"clip_cov_ratio": 0.3, "clip_cov_lb": 0.0, "clip_cov_ub": 1e3}
+        objective = Objective(schema.Algorithm(loss="clip_cov", params={"clip_cov": params}), norm_tokens=16)
+        policy, batch = policy_of(), judged()
+        now = policy.statistics(batch)["log_prob"]
+        batch.columns["old_log_prob"] = now
+        first, again, second = (
+            objective.prepare(batch, now, seed=seed)["prepared/dropped"] for seed in (1, 1, 2)
+        )
+        assert torch.equal(first, again)
+        assert not torch.equal(first, second)
+
+        def weights_after(seed: int) -> list[Tensor]:
+            policy = policy_of()
+            policy.update(batch, objective, seed=seed)
+            return weights(policy)
+
+        assert same(weights_after(1), weights_after(1))
+        assert not same(weights_after(1), weights_after(2))
+
     def test_the_gap_to_what_the_engine_recorded_is_measured(self) -> None:
         policy, batch = policy_of(), judged()
         now = policy.statistics(batch)["log_prob"]

@@ -37,6 +37,10 @@ STEPS = 5
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {"adv_estimator": "grpo", "entropy_coef": 0.01, "kl": {"where": "loss", "coef": 0.1}},
     "ppo": {"adv_estimator": "gae", "lam": 0.9, "kl": {"where": "reward", "coef": 0.05}},
+    "clip_cov": {
+        "loss": "clip_cov",
+        "params": {"clip_cov": {"clip_cov_ratio": 0.3, "clip_cov_lb": 0.05, "clip_cov_ub": 50.0}},
+    },
 }
 SHAPE: dict[str, Any] = {"kv_heads": 2, "qk_norm": True, "family": "qwen3"}
 

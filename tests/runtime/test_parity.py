@@ -26,6 +26,8 @@ ALGORITHMS = {
     "tool-using GRPO": ["algorithm=grpo", "algorithm.kl.where=loss"],
     "PPO with critic": [
         "algorithm=ppo",
+        "algorithm.loss=clip_cov",  # draws tokens at random
+        "algorithm.params.clip_cov={clip_cov_ratio: 0.3, clip_cov_lb: 0.0, clip_cov_ub: 50.0}",
         "algorithm.kl.where=reward",
         "update.minibatches=2",
         "checkpoint.every=1",

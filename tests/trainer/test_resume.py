@@ -26,11 +26,13 @@ from .runs import HERE, configured, metrics, rollouts, toolwright, trained, word
 
 STEPS = 8
 EVERY_STEP = ("train.steps=8", "checkpoint.every=1", "checkpoint.keep=2", "eval.every=3")
-# What a step may depend on besides the weights: the order of tasks, the critic, coefficients, counters.
+# What a step may depend on besides the weights: the order of tasks, the critic, coefficients, counts, draws.
 SETTINGS = {
     "three steps an epoch": ("algorithm=grpo", "task.train_size=12"),
     "rounds and minibatches": (
         "algorithm=dapo",
+        "algorithm.loss=clip_cov",
+        "algorithm.params.clip_cov={clip_cov_ratio: 0.3, clip_cov_lb: 0.0, clip_cov_ub: 50.0}",
         "update.minibatches=3",
         "update.epochs=2",
         "task.train_size=9",
@@ -159,6 +161,8 @@ def test_the_settings_put_to_the_test_what_they_are_named_for(in_one_go: Callabl
     assert len({t.task.id for step in epoch for t in step}) == 12, "three steps take every task once"
     rounds = [row["groups/rounds"] for row in metrics(in_one_go("rounds and minibatches"))[1:]]
     assert max(rounds) > 1, "some groups had to be sampled again"
+    dropped = [row["policy/dropped_fraction"] for row in metrics(in_one_go("rounds and minibatches"))[1:]]
+    assert max(dropped) > 0.05, "tokens were drawn at random"
     coefficients = [row.get("reference/kl_coef") for row in metrics(in_one_go("critic and adaptive KL"))[2:]]
     assert len(set(coefficients)) == len(coefficients), "the coefficient adapts at every step"
 

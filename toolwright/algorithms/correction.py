@@ -18,8 +18,8 @@ from toolwright.algorithms import masked
 from toolwright.algorithms.arguments import check_matrix, check_shape, working_type
 from toolwright.failures import UserError, nearest
 
-_MODES = ("none", "truncate", "mask")
-_LEVELS = ("token", "sequence")
+MODES = ("none", "truncate", "mask")
+LEVELS = ("token", "sequence")
 
 
 @torch.no_grad()
@@ -34,7 +34,7 @@ def compute(
     high: float = 2.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """(weights [trajectories, tokens], 0 outside the mask; metrics). Mode `none`: weights of 1."""
-    for name, value, known in (("mode", mode, _MODES), ("level", level, _LEVELS)):
+    for name, value, known in (("mode", mode, MODES), ("level", level, LEVELS)):
         if value not in known:
             raise UserError(f"correction: unknown {name} {value!r}; {nearest(value, known)}")
     gap = _gap(old_log_prob, sampled_log_prob, mask)

@@ -52,13 +52,17 @@ def names() -> list[str]:
     return [name + suffix for name in _ESTIMATORS for suffix in ("", "+")]
 
 
-def compute(name: str, log_prob: Tensor, ref_log_prob: Tensor) -> Tensor:
-    """The estimate for each token, in the shape and type of `log_prob`."""
+def compute(name: str, log_prob: Tensor, ref_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+    """The estimate for each token, in the shape and type of `log_prob`; 0 outside the mask, where the
+    inputs may hold anything. Masking the result alone would leave the gradient NaN where an input is."""
     if name not in names():
         raise UserError(f"unknown KL estimator {name!r}; {nearest(name, names())}")
     check_shape("kl", "ref_log_prob", ref_log_prob, log_prob.shape)
     work = working_type(log_prob)
     difference = log_prob.to(work) - ref_log_prob.to(work)
+    if mask is not None:
+        check_shape("kl", "mask", mask, log_prob.shape)
+        difference = torch.where(mask.bool(), difference, 0)
     value = _ESTIMATORS[name.removesuffix("+")](difference)
     if name.endswith("+"):
         slope = _k2(difference)

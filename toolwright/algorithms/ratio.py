@@ -9,9 +9,14 @@ from torch import Tensor
 _LIMIT = 20.0
 
 
+def log_importance(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+    """log π / π_old for each token, within ±20."""
+    return (log_prob - old_log_prob).clamp(-_LIMIT, _LIMIT)
+
+
 def importance(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
     """π / π_old for each token."""
-    return (log_prob - old_log_prob).clamp(-_LIMIT, _LIMIT).exp()
+    return log_importance(log_prob, old_log_prob).exp()
 
 
 def surrogate(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:

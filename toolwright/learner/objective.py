@@ -29,15 +29,17 @@ class Objective:
         """True if the loss looks at the whole minibatch before any part of it."""
         return losses.prepares(self.config.loss)
 
-    def prepare(self, batch: Batch, log_prob: Tensor) -> dict[str, Tensor]:
-        """Per-action columns that only the whole minibatch can tell, such as which tokens covary most."""
+    def prepare(self, batch: Batch, log_prob: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
+        """Per-action columns that only the whole minibatch can tell, such as which tokens covary most.
+        `seed` is the update's own, for a loss that draws; one in `algorithm.params` is added to it."""
+        drawn = self.entry.accepted(seed=seed + self.params.get("seed", 0))
         columns = losses.prepare(
             self.config.loss,
             old_log_prob=batch.padded("old_log_prob"),
             log_prob=batch.padded(log_prob),
             advantages=batch.padded("advantages"),
             mask=batch.mask,
-            **self.params,
+            **{**self.params, **drawn},
         )
         return {f"prepared/{name}": batch.flat(column) for name, column in columns.items()}
 
@@ -68,7 +70,7 @@ class Objective:
         if config.entropy_coef:
             loss = loss - config.entropy_coef * self._aggregate(part.padded(now.entropy), mask, totals)
         if config.kl.where == "loss":
-            away = kl.compute(config.kl.estimator, log_prob, part.padded("ref_log_prob"))
+            away = kl.compute(config.kl.estimator, log_prob, part.padded("ref_log_prob"), mask)
             away = self._aggregate(away, mask, totals)
             loss = loss + self.kl_coef * away
             metrics["reference_kl"] = away.detach()

@@ -102,16 +102,16 @@ class Policy(Frozen):
         )
         self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates)
 
-    def update(self, batch: Batch, objective: Objective) -> dict[str, float]:
+    def update(self, batch: Batch, objective: Objective, *, seed: int = 0) -> dict[str, float]:
         """One optimiser update. However the minibatch is split into parts and among ranks, the gradient is
-        the same."""
-        return self.budget.fit(batch, lambda: self._update(batch, objective))
+        the same. `seed` is for an objective that draws tokens at random."""
+        return self.budget.fit(batch, lambda: self._update(batch, objective, seed))
 
-    def _update(self, batch: Batch, objective: Objective) -> dict[str, float]:
+    def _update(self, batch: Batch, objective: Objective, seed: int) -> dict[str, float]:
         self.optimizer.inner.zero_grad()  # of a pass that there was no room for
         totals = Totals.of(batch.mask)
         if objective.prepares:
-            prepared = objective.prepare(batch, self.statistics(batch)["log_prob"])
+            prepared = objective.prepare(batch, self.statistics(batch)["log_prob"], seed=seed)
             batch = replace(batch, columns={**batch.columns, **prepared})
         measured: list[tuple[float, dict[str, Tensor]]] = []
         for part, weight in self.ranks.parts(batch, self.budget.tokens, padded=self.padded):

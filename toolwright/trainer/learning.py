@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from toolwright.agents.rollout import seed_of
 from toolwright.algorithms import kl, needs
 from toolwright.batch import Batch
 from toolwright.config import schema
@@ -140,11 +141,13 @@ class Learner:
         critic_rows: list[dict[str, float]] = []
         for epoch in range(update.epochs):
             seed = self.config.run.seed
-            for part in minibatches(batch, update.minibatches, seed=seed, step=step, epoch=epoch):
+            parts = minibatches(batch, update.minibatches, seed=seed, step=step, epoch=epoch)
+            for number, part in enumerate(parts):
                 if self.critic is not None:
                     critic_rows.append(self.critic.update(part))
                 if self.critic is None or step > update.critic_warmup:
-                    rows.append(self.policy.update(part, self.objective))
+                    drawn = seed_of(seed, "update", step, epoch, number)
+                    rows.append(self.policy.update(part, self.objective, seed=drawn))
         metrics.update(of_updates("policy", rows))
         metrics.update(of_updates("critic", critic_rows))
         # The weights had not moved yet at the first update: what differs there is the engine's gap.

@@ -5,7 +5,8 @@
 Chosen at random: `clip_cov_ratio` of all tokens, at least one, among those whose covariance
 (log π − mean)(A − mean) lies between the bounds and which PPO's clip has not silenced already. Means, and the
 choice, are over the minibatch. The choice follows from `seed` and from nothing else: candidates are numbered
-along the sequences, so neither padding nor device nor the global random state changes it.
+along the sequences, so neither padding nor device nor the global random state changes it. In training every
+update draws with a seed of its own, which follows from the run's seed and the update's number.
 """
 
 from __future__ import annotations
