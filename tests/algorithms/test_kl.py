@@ -32,6 +32,33 @@ def test_k2_and_every_straight_through_form_have_the_gradient_of_the_kl(name: st
     torch.testing.assert_close(torch.autograd.grad(sampled, logits)[0], expected)
 
 
+def test_unbiased_is_the_kl_and_its_gradient_whoever_sampled() -> None:
+    """Every token once, weighed by how often the old policy samples it."""
+    old = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
+    logits = POLICY.log().requires_grad_()
+    log_prob = logits.log_softmax(-1)
+    exact = (log_prob.exp() * (log_prob - REFERENCE.log())).sum()
+    (slope,) = torch.autograd.grad(exact, logits, retain_graph=True)
+    gradients = {}
+    for name in ("unbiased", "k2", "k3", "k3+"):
+        value = kl.compute(name, log_prob, REFERENCE.log(), old_log_prob=old.log())
+        (gradients[name],) = torch.autograd.grad((old * value).sum(), logits, retain_graph=True)
+    unbiased = kl.compute("unbiased", log_prob, REFERENCE.log(), old_log_prob=old.log())
+    torch.testing.assert_close((old * unbiased).sum(), exact)
+    torch.testing.assert_close(gradients.pop("unbiased"), slope)
+    assert all((gradient - slope).abs().max() > 0.01 for gradient in gradients.values())
+
+
+def test_unbiased_is_the_gradient_of_the_weighted_k3_through_both_factors() -> None:
+    log_prob = torch.linspace(-3, 0, 7, dtype=torch.float64, requires_grad=True)
+    old, reference = torch.full_like(log_prob, -1.3), torch.full_like(log_prob, -1.9)
+    difference = log_prob - reference
+    product = (log_prob - old).exp() * (torch.exp(-difference) + difference - 1)
+    ours = kl.compute("unbiased", log_prob, reference, old_log_prob=old)
+    torch.testing.assert_close(ours, product)
+    torch.testing.assert_close(*(torch.autograd.grad(x.sum(), log_prob)[0] for x in (ours, product)))
+
+
 @pytest.mark.parametrize("name", ["k1", "abs", "k2", "k3", "kl", "mse", "low_var_kl"])
 @quick
 @given(gap=st.floats(-30, 30))

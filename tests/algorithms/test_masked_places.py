@@ -74,7 +74,7 @@ def test_losses(name: str, mode: str, batch: Example) -> None:
 def test_the_pull_of_the_reference(name: str, batch: Example) -> None:
     def found(batch: Example) -> Found:
         leaf = batch.log_prob.clone().requires_grad_()
-        away = kl.compute(name, leaf, batch.old_log_prob, batch.mask)
+        away = kl.compute(name, leaf, batch.values, batch.mask, old_log_prob=batch.old_log_prob)
         loss = aggregate.compute("token-mean", away, batch.mask)
         return {"kl": away.detach(), "gradient": torch.autograd.grad(loss, leaf)[0]}
 

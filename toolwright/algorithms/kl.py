@@ -9,6 +9,12 @@ With d = log π − log π_ref:
 
 (J. Schulman, "Approximating KL divergence", 2020.) A name with `+` has the value of that estimator and the
 gradient of k2: what is reported is the KL and what is descended is its gradient. `k2+` is k2.
+
+All of them are of tokens that π itself sampled. After the first update of a step π_old sampled them:
+
+    unbiased         r k3, r = π / π_old, whose gradient r d ∇log π is that of the KL for any π_old
+
+(DeepSeek-V3.2, arXiv 2512.02556; why k3 as a loss has another gradient: arXiv 2510.01555.)
 """
 
 from __future__ import annotations
@@ -20,54 +26,86 @@ import torch
 from torch import Tensor
 
 from toolwright.algorithms.arguments import check_shape, working_type
+from toolwright.algorithms.ratio import importance
 from toolwright.failures import UserError, nearest
 
 
-def _k1(difference: Tensor) -> Tensor:
+def _k1(difference: Tensor, ratio: Tensor) -> Tensor:
     return difference
 
 
-def _k2(difference: Tensor) -> Tensor:
+def _abs(difference: Tensor, ratio: Tensor) -> Tensor:
+    return difference.abs()
+
+
+def _k2(difference: Tensor, ratio: Tensor) -> Tensor:
     return 0.5 * difference.square()
 
 
-def _k3(difference: Tensor) -> Tensor:
+def _k3(difference: Tensor, ratio: Tensor) -> Tensor:
     # One token far from the reference must not overflow, nor outweigh the whole batch.
     bounded = difference.clamp(-20, 20)
     return (torch.exp(-bounded) + bounded - 1).clamp(max=10)
 
 
-_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
+def _unbiased(difference: Tensor, ratio: Tensor) -> Tensor:
+    # The gradient of r·k3 through both factors, written down: no bound on the value silences it.
+    return _descending(ratio * _k3(difference, ratio), (ratio * difference).detach() * difference)
+
+
+_ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "k1": _k1,
+    "k1+": _k1,
     "kl": _k1,
-    "abs": torch.abs,
+    "kl+": _k1,
+    "abs": _abs,
+    "abs+": _abs,
     "k2": _k2,
+    "k2+": _k2,
     "mse": _k2,
+    "mse+": _k2,
     "k3": _k3,
+    "k3+": _k3,
     "low_var_kl": _k3,
+    "low_var_kl+": _k3,
+    "unbiased": _unbiased,
 }
 
 
 def names() -> list[str]:
-    return [name + suffix for name in _ESTIMATORS for suffix in ("", "+")]
+    return list(_ESTIMATORS)
 
 
-def compute(name: str, log_prob: Tensor, ref_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
+def compute(
+    name: str,
+    log_prob: Tensor,
+    ref_log_prob: Tensor,
+    mask: Tensor | None = None,
+    *,
+    old_log_prob: Tensor | None = None,  # of the policy that sampled; None: the tokens are fresh
+) -> Tensor:
     """The estimate for each token, in the shape and type of `log_prob`; 0 outside the mask, where the
     inputs may hold anything. Masking the result alone would leave the gradient NaN where an input is."""
     if name not in names():
         raise UserError(f"unknown KL estimator {name!r}; {nearest(name, names())}")
-    check_shape("kl", "ref_log_prob", ref_log_prob, log_prob.shape)
+    old = log_prob.detach() if old_log_prob is None else old_log_prob
+    given = {"log_prob": log_prob, "ref_log_prob": ref_log_prob, "old_log_prob": old}
+    for key, tensor in {**given, "mask": old if mask is None else mask}.items():
+        check_shape("kl", key, tensor, log_prob.shape)
     work = working_type(log_prob)
-    difference = log_prob.to(work) - ref_log_prob.to(work)
-    if mask is not None:
-        check_shape("kl", "mask", mask, log_prob.shape)
-        difference = torch.where(mask.bool(), difference, 0)
-    value = _ESTIMATORS[name.removesuffix("+")](difference)
+    new, reference, old = (
+        x.to(work) if mask is None else torch.where(mask.bool(), x.to(work), 0) for x in given.values()
+    )
+    difference, ratio = new - reference, importance(new, old).detach()
+    value = _ESTIMATORS[name](difference, ratio)
     if name.endswith("+"):
-        slope = _k2(difference)
-        value = value.detach() + (slope - slope.detach())
+        value = _descending(value, _k2(difference, ratio))
     return value.to(log_prob.dtype)
+
+
+def _descending(value: Tensor, slope: Tensor) -> Tensor:
+    """The value of the one, the gradient of the other."""
+    return value.detach() + (slope - slope.detach())
 
 
 def adapt(coef: float, *, observed: float, target: float, horizon: float, trajectories: int) -> float:

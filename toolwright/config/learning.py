@@ -14,8 +14,9 @@ class KL(Block):
     """The pull towards the reference: in the reward, in the loss, or nowhere."""
 
     where: Literal["none", "reward", "loss"] = "none"
-    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl", suffixes=("", "+"))] = (
-        Field(default="k3", description="k1, abs, k2, k3, or one of them with + for its own gradient")
+    estimator: Annotated[str, Registered("KL estimator", "toolwright.algorithms.kl")] = Field(
+        default="k3",
+        description="k1, abs, k2, k3; with + the gradient is the KL's in a first update, unbiased: in all",
     )
     coef: float = Field(default=0.001, ge=0)
     target: PositiveFloat | None = Field(

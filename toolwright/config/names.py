@@ -20,11 +20,9 @@ class Registered:
 
     kind: str
     package: str
-    suffixes: tuple[str, ...] = ("",)
 
     def names(self) -> frozenset[str]:
-        known = {*_registered_in(self.package), *added_to(self.package)}
-        return frozenset(name + suffix for name in known for suffix in self.suffixes)
+        return frozenset({*_registered_in(self.package), *added_to(self.package)})
 
     def problem(self, name: str) -> str | None:
         """What is wrong with the name, or None. A reference (`path.py:name`) is looked up when it is used."""

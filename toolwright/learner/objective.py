@@ -70,7 +70,9 @@ class Objective:
         if config.entropy_coef:
             loss = loss - config.entropy_coef * self._aggregate(part.padded(now.entropy), mask, totals)
         if config.kl.where == "loss":
-            away = kl.compute(config.kl.estimator, log_prob, part.padded("ref_log_prob"), mask)
+            away = kl.compute(
+                config.kl.estimator, log_prob, part.padded("ref_log_prob"), mask, old_log_prob=old
+            )
             away = self._aggregate(away, mask, totals)
             loss = loss + self.kl_coef * away
             metrics["reference_kl"] = away.detach()
