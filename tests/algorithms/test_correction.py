@@ -50,6 +50,43 @@ def test_masking_drops_whole_sequences() -> None:
     assert metrics["mask_fraction"] == 0.25
 
 
+def test_a_geometric_weight_does_not_grow_with_the_length() -> None:
+    result, _ = weights(mode="truncate", level="geometric", high=10.0)
+    torch.testing.assert_close(result[0], torch.full((3,), 2.0 ** (1 / 3), dtype=torch.float64))
+    torch.testing.assert_close(result[1], torch.tensor([0.25, 0.0, 0.0], dtype=torch.float64))
+    longer, _ = correction.compute(
+        old_log_prob=(SAMPLED + RATIO.log()).repeat(1, 5),
+        sampled_log_prob=SAMPLED.repeat(1, 5),
+        mask=MASK.repeat(1, 5),
+        level="geometric",
+        high=10.0,
+    )
+    torch.testing.assert_close(longer[:, :3], result)
+
+
+@pytest.mark.parametrize(
+    ("level", "low", "high", "kept"),
+    [
+        ("token", 0.2, 5.0, [True, True]),
+        ("token", 0.2, 3.0, [False, True]),  # one token of ratio 4
+        ("token", 0.3, 5.0, [True, False]),
+        ("sequence", 0.2, 1.9, [False, True]),  # their product, 2
+        ("geometric", 0.3, 1.3, [True, False]),  # their geometric mean, 1.26
+    ],
+)
+def test_rejection_drops_whole_sequences_and_weighs_the_others_alike(
+    level: str, low: float, high: float, kept: list[bool]
+) -> None:
+    result, metrics = weights(mode="reject", level=level, low=low, high=high)
+    assert torch.equal(result, MASK * torch.tensor(kept, dtype=torch.float64)[:, None])
+    assert metrics["reject_fraction"] == sum(3 - 2 * row for row, keep in enumerate(kept) if not keep) / 4
+
+
+def test_what_a_mask_hides_rejects_nothing() -> None:
+    # The hidden ratios of the second sequence are 9.
+    assert torch.equal(weights(mode="reject", level="token", low=0.2, high=5.0)[0], MASK)
+
+
 def test_none_weighs_all_alike_and_still_measures() -> None:
     result, metrics = weights(mode="none")
     assert torch.equal(result, MASK)
@@ -98,5 +135,5 @@ def test_weights_carry_no_gradient_and_masked_tokens_may_hold_anything() -> None
 def test_an_unknown_mode_or_level_is_told() -> None:
     with pytest.raises(UserError, match=r"unknown mode 'truncated'; did you mean 'truncate'\?"):
         weights(mode="truncated")
-    with pytest.raises(UserError, match="unknown level 'batch'; known: sequence, token"):
+    with pytest.raises(UserError, match="unknown level 'batch'; known: geometric, sequence, token"):
         weights(level="batch")

@@ -257,6 +257,9 @@ def nudged(trajectories: list[Trajectory], by: list[float]) -> list[Trajectory]:
         ("mask", "token", [0.0, 1.25]),
         ("truncate", "sequence", [1.5, 1.5]),  # their product, 2.5
         ("mask", "sequence", [0.0, 0.0]),
+        ("truncate", "geometric", [1.5, 1.5]),  # √2.5
+        ("reject", "token", [0.0, 0.0]),
+        ("reject", "geometric", [0.0, 0.0]),
     ],
 )
 def test_correction_weighs_tokens_by_how_far_off_the_engine_was(

@@ -5,8 +5,12 @@ w = π_old / π_sampled = exp(old_log_prob − sampled_log_prob) makes an expect
 the learner; capped, it is truncated importance sampling (Ionides, 2008).
 
 At the level of tokens w is the token's own ratio. At the level of sequences it is the product over the
-sequence's tokens, the exact weight of the whole sequence, given to each of its tokens. `truncate` caps w at
-`high`; `mask` sets it to 0 outside [low, high], so that the token, or the sequence, is not learned from.
+sequence's tokens, the exact weight of the whole sequence, given to each of its tokens. `geometric` is the
+geometric mean of the ratios instead, which does not grow with the length.
+
+`truncate` caps w at `high`. `mask` sets it to 0 outside [low, high], so that the token, or the sequence, is
+not learned from. `reject` is of whole sequences, and weighs nothing: one with any w outside [low, high] has
+weight 0, every other one weight 1.
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ from toolwright.algorithms import masked
 from toolwright.algorithms.arguments import check_matrix, check_shape, working_type
 from toolwright.failures import UserError, nearest
 
-MODES = ("none", "truncate", "mask")
-LEVELS = ("token", "sequence")
+MODES = ("none", "truncate", "mask", "reject")
+LEVELS = ("token", "sequence", "geometric")
 
 
 @torch.no_grad()
@@ -39,11 +43,21 @@ def compute(
             raise UserError(f"correction: unknown {name} {value!r}; {nearest(value, known)}")
     gap = _gap(old_log_prob, sampled_log_prob, mask)
     log_weight, units = gap, mask
-    if level == "sequence":
+    if level != "token":
         log_weight, units = gap.sum(-1, keepdim=True), mask.bool().any(-1, keepdim=True)
+    if level == "geometric":
+        log_weight = log_weight / mask.sum(-1, keepdim=True).clamp(min=1)
     ratio = log_weight.clamp(-20, 20).exp()
-    outside = (ratio > high) | ((ratio < low) if mode == "mask" else False)
-    changed = {"none": torch.ones_like(ratio), "truncate": ratio.clamp(max=high), "mask": ratio * ~outside}
+    outside = (ratio > high) | ((ratio < low) if mode in ("mask", "reject") else False)
+    if mode == "reject":
+        outside = (outside & units.bool()).any(-1, keepdim=True)
+    ones = torch.ones_like(ratio)
+    changed = {
+        "none": ones,
+        "truncate": ratio.clamp(max=high),
+        "mask": ratio * ~outside,
+        "reject": ones * ~outside,
+    }
     weights = changed[mode].expand_as(gap) * mask.to(gap.dtype)
     metrics = {
         "weight_mean": masked.mean(weights, mask),

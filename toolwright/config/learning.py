@@ -49,13 +49,17 @@ class SelectionConfig(Block):
 class Correction(Block):
     """Importance weights for the gap between sampling and training probabilities."""
 
-    mode: Literal["auto", "none", "truncate", "mask"] = Field(
-        default="auto", description="auto: truncate, unless the engine computes exactly as the learner does"
+    mode: Literal["auto", "none", "truncate", "mask", "reject"] = Field(
+        default="auto",
+        description="auto: truncate, unless the engine computes exactly as the learner does; "
+        "reject: drop whole sequences, weigh the others 1",
     )
-    level: Literal["token", "sequence"] = "token"
-    low: float = Field(default=0.0, ge=0, description="mask: weights below it are dropped")
+    level: Literal["token", "sequence", "geometric"] = Field(
+        default="token", description="sequence: the product of its tokens' ratios; geometric: their mean"
+    )
+    low: float = Field(default=0.0, ge=0, description="mask, reject: weights below it are dropped")
     high: PositiveFloat = Field(
-        default=2.0, description="truncate: the cap; mask: weights above it are dropped"
+        default=2.0, description="truncate: the cap; mask, reject: weights above it are dropped"
     )
     alarm: PositiveFloat = Field(
         default=0.05,
@@ -64,7 +68,7 @@ class Correction(Block):
 
     @model_validator(mode="after")
     def _leaves_something(self) -> Correction:
-        if self.mode == "mask" and self.low >= self.high:
+        if self.mode in ("mask", "reject") and self.low >= self.high:
             raise ValueError(
                 f"algorithm.correction.low={self.low} must be below algorithm.correction.high={self.high}"
             )
