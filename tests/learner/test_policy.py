@@ -14,6 +14,7 @@ from torch import Tensor
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.learning import KL
+from toolwright.learner.forward import Statistics
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Frozen, Policy
@@ -92,7 +93,8 @@ class TestLearning:
         now = policy.statistics(batch)["log_prob"]
         batch.columns["old_log_prob"] = now
         first, again, second = (
-            objective.prepare(batch, now, seed=seed)["prepared/dropped"] for seed in (1, 1, 2)
+            objective.prepare(batch, Statistics(now, now), seed=seed)["prepared/dropped"]
+            for seed in (1, 1, 2)
         )
         assert torch.equal(first, again)
         assert not torch.equal(first, second)
@@ -104,6 +106,19 @@ class TestLearning:
 
         assert same(weights_after(1), weights_after(1))
         assert not same(weights_after(1), weights_after(2))
+
+    def test_only_the_least_decided_tokens_are_learned_from(self) -> None:
+        """Where the advantages of all other tokens are 0, they might as well not have been chosen."""
+        policy, batch = policy_of(), judged()
+        entropies = policy.statistics(batch)["entropy"]
+        count = int(0.2 * len(entropies))
+        top = torch.zeros(len(entropies))
+        top[entropies.argsort(descending=True, stable=True)[:count]] = 1
+        policy.update(batch, Objective(schema.Algorithm(top_entropy_fraction=0.2), norm_tokens=16))
+        by_hand = policy_of()
+        batch.columns["advantages"] = batch.columns["advantages"] * top
+        by_hand.update(batch, PLAIN)
+        assert same(weights(policy), weights(by_hand))
 
     def test_the_gap_to_what_the_engine_recorded_is_measured(self) -> None:
         policy, batch = policy_of(), judged()

@@ -37,8 +37,11 @@ STEPS = 5
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "grpo": {"adv_estimator": "grpo", "entropy_coef": 0.01, "kl": {"where": "loss", "coef": 0.1}},
     "ppo": {"adv_estimator": "gae", "lam": 0.9, "kl": {"where": "reward", "coef": 0.05}},
-    "clip_cov": {
+    "selective": {
         "loss": "clip_cov",
+        "entropy_target": 10.0,
+        "top_entropy_fraction": 0.7,
+        "kl": {"where": "loss", "coef": 0.1, "estimator": "unbiased"},
         "params": {"clip_cov": {"clip_cov_ratio": 0.3, "clip_cov_lb": 0.05, "clip_cov_ub": 50.0}},
     },
 }

@@ -27,6 +27,8 @@ ALGORITHMS = {
     "PPO with critic": [
         "algorithm=ppo",
         "algorithm.loss=clip_cov",  # draws tokens at random
+        "algorithm.entropy_target=3.5",
+        "algorithm.top_entropy_fraction=0.7",
         "algorithm.params.clip_cov={clip_cov_ratio: 0.3, clip_cov_lb: 0.0, clip_cov_ub: 50.0}",
         "algorithm.kl.where=reward",
         "update.minibatches=2",

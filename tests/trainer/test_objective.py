@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from toolwright.learner.policy import Policy
 
 from .conftest import Build
+from .runs import metrics, trained
+from .test_presets_learn import held_out_rewards
 
 
 def test_no_two_updates_draw_with_the_same_seed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +38,51 @@ def test_no_two_updates_draw_with_the_same_seed(build: Build, monkeypatch: pytes
     again = build(*own)
     again.learn(again.sample(1), 1)
     assert seeds == first, "they follow from names alone"
+
+
+LEARNING = ("rollout.prompts=16", "rollout.samples=8", "eval.temperature=1", "eval.samples=8")
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        (
+            "algorithm=grpo",
+            "algorithm.kl.estimator=unbiased",
+            "update.minibatches=4",
+            "update.policy.lr=5e-3",
+            "train.steps=20",
+        ),
+        (
+            "algorithm=dr_grpo",
+            "algorithm.correction={mode: reject, level: geometric, low: 0.99, high: 1.01}",
+            "update.policy.lr=1e-2",
+            "train.steps=30",
+        ),
+    ],
+    ids=["unbiased KL", "rejection"],
+)
+def test_what_has_no_preset_of_its_own_learns(own: tuple[str, ...], tmp_path: Path) -> None:
+    before, after = held_out_rewards(trained(tmp_path, *LEARNING, *own))
+    assert before < 0.25
+    assert after > before + 0.4
+
+
+@pytest.mark.slow
+def test_an_adaptive_bonus_holds_the_entropy_that_is_lost_without_it(tmp_path: Path) -> None:
+    def last_steps(target: str) -> tuple[float, float]:
+        """Mean entropy, and the reward that was learned all the same."""
+        own = (
+            "algorithm=adaptive_entropy",
+            f"algorithm.entropy_target={target}",
+            "algorithm.entropy_delta=0.1",
+            "update.policy.lr=1e-2",
+            "train.steps=40",
+        )
+        run = trained(tmp_path, f"run.name={target}", *LEARNING, *own)
+        return fmean(row["policy/entropy"] for row in metrics(run)[-12:]), held_out_rewards(run)[-1]
+
+    (held, reward), (lost, _) = last_steps("1.0"), last_steps("null")
+    assert lost < 0.25
+    assert 0.7 < held < 1.5
+    assert reward > 0.6

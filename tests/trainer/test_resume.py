@@ -31,6 +31,8 @@ SETTINGS = {
     "three steps an epoch": ("algorithm=grpo", "task.train_size=12"),
     "rounds and minibatches": (
         "algorithm=dapo",
+        "algorithm.entropy_target=3.0",
+        "algorithm.top_entropy_fraction=0.7",
         "algorithm.loss=clip_cov",
         "algorithm.params.clip_cov={clip_cov_ratio: 0.3, clip_cov_lb: 0.0, clip_cov_ub: 50.0}",
         "update.minibatches=3",
@@ -163,6 +165,8 @@ def test_the_settings_put_to_the_test_what_they_are_named_for(in_one_go: Callabl
     assert max(rounds) > 1, "some groups had to be sampled again"
     dropped = [row["policy/dropped_fraction"] for row in metrics(in_one_go("rounds and minibatches"))[1:]]
     assert max(dropped) > 0.05, "tokens were drawn at random"
+    bonus = [row["policy/entropy_coef"] for row in metrics(in_one_go("rounds and minibatches"))[1:]]
+    assert len(set(bonus)) > 3, "the bonus adapts"
     coefficients = [row.get("reference/kl_coef") for row in metrics(in_one_go("critic and adaptive KL"))[2:]]
     assert len(set(coefficients)) == len(coefficients), "the coefficient adapts at every step"
 

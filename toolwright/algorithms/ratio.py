@@ -9,14 +9,14 @@ from torch import Tensor
 _LIMIT = 20.0
 
 
-def log_importance(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
-    """log π / π_old for each token, within ±20."""
-    return (log_prob - old_log_prob).clamp(-_LIMIT, _LIMIT)
+def bounded(log_ratio: Tensor) -> Tensor:
+    """A log-ratio, no further from 0 than its exponential can be used."""
+    return log_ratio.clamp(-_LIMIT, _LIMIT)
 
 
 def importance(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
     """π / π_old for each token."""
-    return log_importance(log_prob, old_log_prob).exp()
+    return bounded(log_prob - old_log_prob).exp()
 
 
 def surrogate(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:

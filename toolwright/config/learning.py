@@ -108,7 +108,18 @@ class Algorithm(Block):
         default=3.0, gt=1, description="dual clip: bound of the ratio where the advantage is negative"
     )
     clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's change")
-    entropy_coef: float = 0.0
+    entropy_coef: float = Field(
+        default=0.0, description="weight of the entropy bonus; with a target, what it begins with"
+    )
+    entropy_target: PositiveFloat | None = Field(
+        default=None, description="adapt the bonus to hold the mean entropy of a token here; null: fixed"
+    )
+    entropy_delta: PositiveFloat = Field(
+        default=0.005, description="how far the adaptive coefficient moves in a step"
+    )
+    top_entropy_fraction: float = Field(
+        default=1.0, gt=0, le=1, description="learn only from this part of the tokens, the least decided"
+    )
     params: dict[str, dict[str, Any]] = Field(
         default={}, description="further arguments by function: params.gigpo.step_weight=0.5"
     )

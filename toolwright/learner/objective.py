@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
-from toolwright.algorithms import aggregate, kl, losses
+from toolwright.algorithms import aggregate, entropy, kl, losses
 from toolwright.algorithms.aggregate import Totals
+from toolwright.algorithms.entropy import EntropyBonus
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.learner.forward import Statistics
@@ -23,25 +26,37 @@ class Objective:
         self.params = {**common, **config.params.get(config.loss, {})}
         self.norm_tokens = config.norm_tokens or norm_tokens
         self.kl_coef = config.kl.coef
+        self.entropy = EntropyBonus(config.entropy_coef)
+
+    @property
+    def entropy_coef(self) -> float:
+        """The coefficient of the entropy in this step's loss."""
+        return self.entropy.applied(self.config.entropy_target)
 
     @property
     def prepares(self) -> bool:
-        """True if the loss looks at the whole minibatch before any part of it."""
-        return losses.prepares(self.config.loss)
+        """True if the whole minibatch must be looked at before any part of it."""
+        return losses.prepares(self.config.loss) or self.config.top_entropy_fraction < 1
 
-    def prepare(self, batch: Batch, log_prob: Tensor, *, seed: int = 0) -> dict[str, Tensor]:
+    def prepare(self, batch: Batch, now: Statistics, *, seed: int = 0) -> dict[str, Tensor]:
         """Per-action columns that only the whole minibatch can tell, such as which tokens covary most.
         `seed` is the update's own, for a loss that draws; one in `algorithm.params` is added to it."""
-        drawn = self.entry.accepted(seed=seed + self.params.get("seed", 0))
-        columns = losses.prepare(
-            self.config.loss,
-            old_log_prob=batch.padded("old_log_prob"),
-            log_prob=batch.padded(log_prob),
-            advantages=batch.padded("advantages"),
-            mask=batch.mask,
-            **{**self.params, **drawn},
-        )
-        return {f"prepared/{name}": batch.flat(column) for name, column in columns.items()}
+        columns: dict[str, Tensor] = {}
+        if losses.prepares(self.config.loss):
+            drawn = self.entry.accepted(seed=seed + self.params.get("seed", 0))
+            prepared = losses.prepare(
+                self.config.loss,
+                old_log_prob=batch.padded("old_log_prob"),
+                log_prob=batch.padded(now.log_prob),
+                advantages=batch.padded("advantages"),
+                mask=batch.mask,
+                **{**self.params, **drawn},
+            )
+            columns = {f"prepared/{name}": batch.flat(column) for name, column in prepared.items()}
+        if self.config.top_entropy_fraction < 1:
+            top = entropy.top(batch.padded(now.entropy), batch.mask, self.config.top_entropy_fraction)
+            columns["top_entropy"] = batch.flat(top.float())
+        return columns
 
     def __call__(self, part: Batch, now: Statistics, totals: Totals) -> tuple[Tensor, dict[str, Tensor]]:
         """The part's share of the loss; `totals` count the whole minibatch."""
@@ -53,6 +68,8 @@ class Objective:
             for name, column in part.columns.items()
             if name.startswith("prepared/")
         }
+        # Importance weights, and 1 or 0 where only the least decided tokens are learned from.
+        weighing = [part.padded(name) for name in ("weights", "top_entropy") if name in part.columns]
         loss, metrics = losses.compute(
             config.loss,
             old_log_prob=old,
@@ -62,13 +79,13 @@ class Objective:
             aggregate=config.aggregate,
             norm_tokens=self.norm_tokens,
             totals=totals,
-            weights=part.padded("weights") if "weights" in part.columns else None,
+            weights=math.prod(weighing[1:], start=weighing[0]) if weighing else None,
             **prepared,
             **self.params,
         )
         metrics = {**metrics, "entropy": now.entropy.detach().sum() / totals.tokens}
-        if config.entropy_coef:
-            loss = loss - config.entropy_coef * self._aggregate(part.padded(now.entropy), mask, totals)
+        if self.entropy_coef:
+            loss = loss - self.entropy_coef * self._aggregate(part.padded(now.entropy), mask, totals)
         if config.kl.where == "loss":
             away = kl.compute(
                 config.kl.estimator, log_prob, part.padded("ref_log_prob"), mask, old_log_prob=old

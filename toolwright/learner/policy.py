@@ -111,7 +111,7 @@ class Policy(Frozen):
         self.optimizer.inner.zero_grad()  # of a pass that there was no room for
         totals = Totals.of(batch.mask)
         if objective.prepares:
-            prepared = objective.prepare(batch, self.statistics(batch)["log_prob"], seed=seed)
+            prepared = objective.prepare(batch, Statistics(**self.statistics(batch)), seed=seed)
             batch = replace(batch, columns={**batch.columns, **prepared})
         measured: list[tuple[float, dict[str, Tensor]]] = []
         for part, weight in self.ranks.parts(batch, self.budget.tokens, padded=self.padded):
@@ -133,7 +133,7 @@ class Policy(Frozen):
                 loss_of,
                 temperature=self.temperature,
                 dtype=self.dtype,
-                entropy_gradient=bool(objective.config.entropy_coef),
+                entropy_gradient=bool(objective.entropy_coef),
                 at_once=self.ranks.size > 1,  # what is gathered for a pass is gone with its way back
             )
         moved = self.optimizer.step()

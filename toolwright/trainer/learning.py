@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from torch import Tensor
 
 from toolwright.agents.rollout import seed_of
 from toolwright.algorithms import kl, needs
+from toolwright.algorithms.entropy import EntropyBonus
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.block import require_number
@@ -154,6 +156,7 @@ class Learner:
         if rows:
             metrics.update({key: value for key, value in rows[0].items() if key.startswith("gap/")})
             self._adapt_kl(metrics, len(batch))
+            self._adapt_entropy(metrics)
         else:
             metrics.update(of_gap(batch, self.policy.statistics(batch)["log_prob"]))
         self._count_skips(rows)
@@ -175,6 +178,15 @@ class Learner:
                 trajectories=trajectories,
             )
 
+    def _adapt_entropy(self, metrics: dict[str, float]) -> None:
+        config = self.config.algorithm
+        if config.entropy_target is None:
+            return
+        metrics["policy/entropy_coef"] = self.objective.entropy_coef
+        self.objective.entropy = self.objective.entropy.adapted(
+            observed=metrics["policy/entropy"], target=config.entropy_target, delta=config.entropy_delta
+        )
+
     def _count_skips(self, rows: Sequence[dict[str, float]]) -> None:
         """A bad gradient now and then is survived; one after the other means the run is broken."""
         for row in rows:
@@ -192,7 +204,8 @@ class Learner:
             tensors["critic"] = self.critic.state_dict()
         if self.reference is not None:
             tensors["reference"] = self.reference.state_dict()
-        return {"kl_coef": self.objective.kl_coef, "skips": self.skips}, tensors
+        coefficients = {"kl_coef": self.objective.kl_coef, "entropy": asdict(self.objective.entropy)}
+        return {**coefficients, "skips": self.skips}, tensors
 
     def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         try:
@@ -208,3 +221,5 @@ class Learner:
                 "began with, or start a new run"
             ) from None
         self.objective.kl_coef, self.skips = plain["kl_coef"], plain["skips"]
+        if "entropy" in plain:  # not in checkpoints of 0.1
+            self.objective.entropy = EntropyBonus(**plain["entropy"])

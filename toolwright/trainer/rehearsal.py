@@ -55,9 +55,10 @@ def _play(credit: Credit, objective: Objective, *, samples: int) -> torch.Tensor
     baselines = {attempt.group: [0.1] for attempt in attempts}
     advantage, _ = credit.estimate(batch, attempts, baselines)
     batch.columns["advantages"] = batch.flat(advantage)
+    now = Statistics(sampled, -sampled)
     if objective.prepares:
-        batch.columns.update(objective.prepare(batch, sampled))
-    objective(batch, Statistics(sampled, -sampled), Totals.of(batch.mask))
+        batch.columns.update(objective.prepare(batch, now))
+    objective(batch, now, Totals.of(batch.mask))
     return advantage
 
 

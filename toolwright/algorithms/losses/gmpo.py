@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from toolwright.algorithms.losses import registry
-from toolwright.algorithms.ratio import log_importance, sequence_mean
+from toolwright.algorithms.ratio import bounded, sequence_mean
 
 
 @registry.register("gmpo", "geo_mean", needs={"old_log_prob"})
@@ -25,12 +25,12 @@ def gmpo(
     clip_low: float = 0.4,
     clip_high: float = 0.4,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    log_ratio = log_importance(log_prob, old_log_prob)
-    bounded = log_ratio.clamp(-clip_low, clip_high)
+    log_ratio = bounded(log_prob - old_log_prob)
+    clipped = log_ratio.clamp(-clip_low, clip_high)
     sign = advantages.sign()
-    pessimistic = sign * torch.minimum(sign * log_ratio, sign * bounded)
+    pessimistic = sign * torch.minimum(sign * log_ratio, sign * clipped)
     losses = -sequence_mean(advantages, mask) * sequence_mean(pessimistic, mask).exp()
-    outside = log_ratio.detach() != bounded.detach()
+    outside = log_ratio.detach() != clipped.detach()
     measures = {
         "clip_fraction_high": outside & (advantages > 0),
         "clip_fraction_low": outside & (advantages < 0),
