@@ -40,6 +40,7 @@ docs: $(VENV)/.installed
 # What a CPU can show of the figures in docs/results; a script's --help says how peers are measured beside it.
 bench: $(VENV)/.installed-dev $(TRL_VENV)/.installed
 	$(BIN)/python benchmarks/step_cpu.py --trl-python $(TRL_VENV)/bin/python
+	$(TRL_VENV)/bin/python benchmarks/agreement.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/tool_rollout.py
 	$(BIN)/python benchmarks/transport.py
@@ -78,7 +79,7 @@ $(VLLM_VENV)/.installed: tests/engines/vllm_requirements.py | $(VENV)/.installed
 	$(VLLM_VENV)/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) --requirement $(VLLM_VENV)/requirements.txt
 	touch $@
 
-# The peer of benchmarks/step_cpu.py, in an environment of its own that stands on ours.
+# The peer of benchmarks/step_cpu.py and agreement.py, in an environment of its own that stands on ours.
 $(TRL_VENV)/.installed: | $(VENV)/.installed-dev
 	$(BIN)/python -m venv --clear $(TRL_VENV)
 	$(BIN)/python tests/engines/vllm_requirements.py stand $(TRL_VENV)
