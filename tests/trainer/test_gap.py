@@ -71,4 +71,3 @@ def test_a_run_tells_it_in_metrics_log_and_report(tmp_path: Path, alarm: float) 
 def test_only_an_exact_engine_needs_no_correction(exact: bool, mode: str, used: str, build: Build) -> None:
     credit = build(f"algorithm.correction.mode={mode}").learner.credit
     assert credit.correction(exact=exact) == used
-    assert credit.learner_pass(exact=False) == (credit.correction(exact=False) != "none")

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from torch import Tensor
 
-from toolwright.algorithms import aggregate, entropy, kl, losses
+from toolwright.algorithms import aggregate, correction, entropy, kl, losses
 from toolwright.algorithms.aggregate import Totals
 from toolwright.algorithms.entropy import EntropyBonus
 from toolwright.batch import Batch
-from toolwright.config import schema
+from toolwright.config import learning, schema
 from toolwright.learner.forward import Statistics
+
+
+def importance_weights(
+    config: learning.Correction, mode: str, batch: Batch, old_log_prob: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """(weights, metrics) that correct the gap between the engine and `old_log_prob`, the learner's."""
+    weights, metrics = correction.compute(
+        mode=mode,
+        old_log_prob=old_log_prob,
+        sampled_log_prob=batch.padded("sampled_log_prob"),
+        mask=batch.mask,
+        level=config.level,
+        low=config.low,
+        high=config.high,
+    )
+    # The gap itself is a metric of every step, corrected or not.
+    return weights, {name: value for name, value in metrics.items() if not name.startswith("gap")}
 
 
 class Objective:
@@ -27,6 +45,7 @@ class Objective:
         self.norm_tokens = config.norm_tokens or norm_tokens
         self.kl_coef = config.kl.coef
         self.entropy = EntropyBonus(config.entropy_coef)
+        self.correction = "none"  # the mode of a step whose batch has no weights: the update computes them
 
     @property
     def entropy_coef(self) -> float:
@@ -68,6 +87,12 @@ class Objective:
             for name, column in part.columns.items()
             if name.startswith("prepared/")
         }
+        corrected: dict[str, Tensor] = {}
+        if self.correction != "none" and "weights" not in part.columns:
+            weights, found = importance_weights(config.correction, self.correction, part, old)
+            part = replace(part, columns={**part.columns, "weights": part.flat(weights)})
+            share = mask.sum() / totals.tokens
+            corrected = {f"correction/{name}": share * value for name, value in found.items()}
         # Importance weights, and 1 or 0 where only the least decided tokens are learned from.
         weighing = [part.padded(name) for name in ("weights", "top_entropy") if name in part.columns]
         loss, metrics = losses.compute(
@@ -83,7 +108,7 @@ class Objective:
             **prepared,
             **self.params,
         )
-        metrics = {**metrics, "entropy": now.entropy.detach().sum() / totals.tokens}
+        metrics = {**metrics, **corrected, "entropy": now.entropy.detach().sum() / totals.tokens}
         if self.entropy_coef:
             loss = loss - self.entropy_coef * self._aggregate(part.padded(now.entropy), mask, totals)
         if config.kl.where == "loss":

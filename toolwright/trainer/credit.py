@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from toolwright.algorithms import advantages, correction, kl, losses, needs
+from toolwright.algorithms import advantages, kl, losses, needs
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.learner.objective import importance_weights
 from toolwright.learner.policy import Policy
 from toolwright.trajectory import Trajectory
 
@@ -62,7 +63,6 @@ class Credit:
             "old_log_prob" in self.required
             or config.algorithm.kl.where == "reward"
             or losses.prepares(config.algorithm.loss)
-            or self.correction(exact=exact) != "none"
         )
         return "sum_pi_squared" in self.required or (not exact and (several or asked))
 
@@ -93,8 +93,11 @@ class Credit:
             away = self._divergence(batch)
             penalty, metrics["reference/kl"] = kl_coef * batch.padded(away), float(away.mean())
         mode = self.correction(exact=exact)
-        if mode != "none":
-            metrics.update(self._correct(batch, mode))
+        if mode != "none" and "old_log_prob" in batch.columns:  # else the update's own pass corrects
+            old = batch.padded("old_log_prob")
+            weights, found = importance_weights(self.config.algorithm.correction, mode, batch, old)
+            batch.columns["weights"] = batch.flat(weights)
+            metrics.update({f"correction/{name}": float(value) for name, value in found.items()})
         given, returned = self.estimate(batch, trajectories, baselines, penalty)
         batch.columns["advantages"], batch.columns["returns"] = batch.flat(given), batch.flat(returned)
         return batch, metrics
@@ -105,20 +108,6 @@ class Credit:
         return kl.compute(
             self.config.algorithm.kl.estimator, columns["old_log_prob"], columns["ref_log_prob"]
         )
-
-    def _correct(self, batch: Batch, mode: str) -> dict[str, float]:
-        c = self.config.algorithm.correction
-        weights, metrics = correction.compute(
-            mode=mode,
-            old_log_prob=batch.padded("old_log_prob"),
-            sampled_log_prob=batch.padded("sampled_log_prob"),
-            mask=batch.mask,
-            level=c.level,
-            low=c.low,
-            high=c.high,
-        )
-        batch.columns["weights"] = batch.flat(weights)
-        return {f"correction/{name}": float(value) for name, value in metrics.items()}
 
     def estimate(
         self,

@@ -24,7 +24,7 @@ from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.trainer import building
 from toolwright.trainer.credit import Credit
-from toolwright.trainer.measures import of_gap, of_updates
+from toolwright.trainer.measures import OF_FIRST_UPDATE, of_gap, of_updates
 from toolwright.trainer.rehearsal import rehearse
 from toolwright.trajectory import Trajectory
 
@@ -139,6 +139,9 @@ class Learner:
         batch, metrics = self.credit.assign(
             trajectories, exact=exact, baselines=baselines, kl_coef=self.objective.kl_coef
         )
+        # With a single update a step, its own pass tells what a correction needs.
+        known = "old_log_prob" in batch.columns
+        self.objective.correction = "none" if known else self.credit.correction(exact=exact)
         rows: list[dict[str, float]] = []
         critic_rows: list[dict[str, float]] = []
         for epoch in range(update.epochs):
@@ -154,7 +157,7 @@ class Learner:
         metrics.update(of_updates("critic", critic_rows))
         # The weights had not moved yet at the first update: what differs there is the engine's gap.
         if rows:
-            metrics.update({key: value for key, value in rows[0].items() if key.startswith("gap/")})
+            metrics.update({key: rows[0][key] for key in rows[0] if key.startswith(OF_FIRST_UPDATE)})
             self._adapt_kl(metrics, len(batch))
             self._adapt_entropy(metrics)
         else:

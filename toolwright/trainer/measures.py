@@ -45,11 +45,14 @@ def of_sample(sampled: SampledStep) -> dict[str, float]:
     return metrics
 
 
+OF_FIRST_UPDATE = ("gap/", "correction/")  # metrics of weights that have not moved yet
+
+
 def of_updates(role: str, rows: Sequence[dict[str, float]]) -> dict[str, float]:
     """The mean over a step's updates; skipped ones are counted instead."""
     if not rows:
         return {}
-    names = [name for name in rows[0] if not name.startswith("gap/")]
+    names = [name for name in rows[0] if not name.startswith(OF_FIRST_UPDATE)]
     means = {f"{role}/{name}": statistics.fmean(row[name] for row in rows) for name in names}
     return {**means, f"{role}/skipped": sum(row["skipped"] for row in rows), f"{role}/lr": rows[-1]["lr"]}
 
