@@ -14,9 +14,10 @@ from toolwright.cli import main
 from toolwright.learner import checkpoints
 from toolwright.models import adapter_folder, huggingface
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.trainer import building
 
 from .conftest import Build
-from .runs import metrics, rollouts, trained, words
+from .runs import configured, metrics, rollouts, trained, words
 
 LORA = ["model.lora.rank=4", "model.lora.alpha=16", "algorithm.kl.where=loss", "update.policy.lr=2e-2"]
 
@@ -73,6 +74,24 @@ def test_a_published_adapter_changes_what_the_engine_says(build: Build, base: Pa
             tensor.add_(0.5)
     trainer.engine.publish(1)
     assert said() != before
+
+
+def test_in_bfloat16_every_process_adds_it_to_the_same_numbers(base: Path, tmp_path: Path) -> None:
+    """Numbers that the base, as it was stored, is rounded from; else small changes would be rounded away."""
+    assert (
+        main(["model", "convert", str(base), "--dtype", "bfloat16", "--out", str(tmp_path / "stored")]) == 0
+    )
+
+    def built(*more: str) -> dict[str, torch.Tensor]:
+        config = configured(f"model.path={tmp_path / 'stored'}", "model.lora.rank=4", *more)
+        return building.build_model(config.model, "", seed=config.run.seed)[0].state_dict()
+
+    stored, one, other = built("model.dtype=float32"), *(built("model.dtype=bfloat16") for _ in range(2))
+    for name, tensor in stored.items():
+        assert torch.equal(one[name], other[name]), name
+        assert torch.equal(one[name].bfloat16(), tensor.bfloat16()), name
+        loosened = name.startswith("layers.") and name.endswith(".weight")
+        assert torch.equal(one[name], tensor) != loosened, name
 
 
 def test_eval_finds_the_base_by_itself(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
