@@ -9,6 +9,7 @@ import torch
 
 from toolwright.failures import UserError
 from toolwright.models import weight_files
+from toolwright.models.library import first_line, quiet_transformers
 from toolwright.models.tokenizer import Tokenizer
 
 MAGIC = b"GGUF"
@@ -23,17 +24,13 @@ def convert(file: Path, folder: Path) -> None:
         import gguf  # noqa: F401 (`transformers` reads with it)
     except ImportError:
         raise UserError("reading GGUF needs a package: pip install toolwright[gguf]") from None
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    transformers = quiet_transformers()
     where: Any = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     try:
         read = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
         tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
     except Exception as error:  # a reader of somebody's binary file may fail in any way
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{file} cannot be converted: {reason}") from None
+        raise UserError(f"{file} cannot be converted: {first_line(error)}") from None
     config = read.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config

@@ -12,6 +12,7 @@ from toolwright.failures import UserError
 from toolwright.models import weight_files
 from toolwright.models.folder import read_json
 from toolwright.models.known import KNOWN
+from toolwright.models.library import quiet_transformers
 from toolwright.models.tokenizer import Tokenizer
 
 
@@ -19,10 +20,7 @@ def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path
     """`like` is a known model's name, a model folder or an architecture; `changes` are to its config.json.
     Without a tokenizer it gets that of the folder it is like, or one of bytes. Returns how many parameters
     it has."""
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    transformers = quiet_transformers()
     source = Path(like).expanduser()
     if tokenizer is None and (source / "tokenizer.json").is_file():
         tokenizer = source
@@ -62,8 +60,7 @@ def _settings(like: str, folder: Path) -> dict[str, Any]:
 
 
 def _config(family: str, settings: dict[str, Any], changes: Mapping[str, Any]) -> Any:
-    import transformers
-
+    transformers = quiet_transformers()
     try:
         default = transformers.AutoConfig.for_model(family)
     except (ValueError, KeyError):

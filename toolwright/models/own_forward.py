@@ -27,6 +27,7 @@ from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, DecoderWeights, Shape
 from toolwright.models.folder import read_json
 from toolwright.models.layer import Attend, Split, split_heads
+from toolwright.models.library import first_line, quiet_transformers
 from toolwright.models.products import PackedMatrix, fixed, linear
 
 HANDED = "toolwright"  # our attention's name among those of `transformers`
@@ -212,7 +213,7 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
             folder, dtype=torch.float32, output_loading_info=True
         )
     except Exception as error:  # whatever a configuration can make a stranger's code do
-        raise UserError(f"transformers cannot load {folder}: {_first_line(error)}") from None
+        raise UserError(f"transformers cannot load {folder}: {first_line(error)}") from None
     if found["missing_keys"]:
         raise UserError(f"{folder} is incomplete: it has no tensor {min(found['missing_keys'])}")
     if found["mismatched_keys"]:
@@ -225,7 +226,7 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
     except UserError:
         raise
     except Exception as error:  # sizes that do not go together are noticed when they are used
-        raise UserError(f"{folder}: its own forward fails: {_first_line(error)}") from None
+        raise UserError(f"{folder}: its own forward fails: {first_line(error)}") from None
 
 
 def read_shape(folder: Path, *, context: int | None = None) -> Shape:
@@ -237,7 +238,7 @@ def read_shape(folder: Path, *, context: int | None = None) -> Shape:
         kind = read_json(folder / "config.json").get("model_type")
         raise UserError(
             f"{folder} holds a {kind!r} model, which transformers {transformers.__version__} cannot read: "
-            f"{_first_line(error)}"
+            f"{first_line(error)}"
         ) from None
     if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
         raise UserError(f"{folder} holds a {config.model_type!r} model, which is no causal language model")
@@ -386,15 +387,8 @@ def _standing_in(body: Any, states: Tensor) -> Iterator[None]:
 
 
 def _transformers() -> Any:
-    """Imported where it is needed: it takes a second."""
-    import transformers
+    """With our attention among those that a model can be given."""
     from transformers.modeling_utils import AttentionInterface
 
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
     AttentionInterface.register(HANDED, attention)
-    return transformers
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return quiet_transformers()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from toolwright.failures import UserError
 from toolwright.models import adapter_folder, huggingface, weight_files
+from toolwright.models.library import first_line, quiet_transformers
 from toolwright.models.tokenizer import Tokenizer
 
 
@@ -18,18 +18,15 @@ def rewrite(source: Path, folder: Path, *, dtype: str | None = None) -> None:
     if adapter_folder.is_adapter(source):
         raise UserError(f"{source} is an adapter: `toolwright model merge` adds it to its base")
     huggingface.read_config(source)
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    kind: Any = transformers.AutoModelForCausalLM
+    transformers = quiet_transformers()
     precision = "auto" if dtype is None else getattr(torch, dtype)
     try:
-        model, found = kind.from_pretrained(source, dtype=precision, output_loading_info=True)
+        model, found = transformers.AutoModelForCausalLM.from_pretrained(
+            source, dtype=precision, output_loading_info=True
+        )
         tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     except Exception as error:  # a reader of somebody's files may fail in any way
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"transformers cannot read {source}: {reason[:300]}") from None
+        raise UserError(f"transformers cannot read {source}: {first_line(error)}") from None
     if found["missing_keys"]:
         raise UserError(f"{source} is incomplete: it has no tensor {min(found['missing_keys'])}")
     model.save_pretrained(folder)
