@@ -18,7 +18,7 @@ from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
-from toolwright.models import adapter_folder, huggingface
+from toolwright.models import adapter_folder
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import loosen
 
@@ -74,8 +74,7 @@ class Frozen:
         """The model of a Hugging Face folder, or the adapter's. All ranks call it, and the first writes."""
         state = self.weights()
         if self.ranks.rank == 0:
-            save = huggingface.save if self.decoder.adapter is None else adapter_folder.save
-            save(self.decoder, folder, state=state)
+            adapter_folder.save_learned(self.decoder, folder, state=state)
 
     def state_dict(self) -> dict[str, Any]:
         return self.ranks.state(self.decoder, None)

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from toolwright.failures import UserError
-from toolwright.models import lora, weight_files
+from toolwright.models import huggingface, lora, weight_files
 from toolwright.models.decoder import Decoder
 from toolwright.models.folder import read_json
 from toolwright.models.huggingface import halved, paired
@@ -111,6 +111,14 @@ def size_of(config: Mapping[str, Any], folder: Path) -> tuple[int, float]:
     if not isinstance(alpha, int | float) or isinstance(alpha, bool):
         raise UserError(f"{folder / CONFIG}: lora_alpha={alpha!r} should be a number")
     return rank, float(alpha)
+
+
+def save_learned(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
+    """The adapter if there is one, else the whole model. `state`: where the decoder has only a part of it."""
+    if decoder.adapter is None:
+        huggingface.save(decoder, folder, state=state)
+    else:
+        save(decoder, folder, state=state)
 
 
 def save(decoder: Decoder, folder: Path, *, state: Mapping[str, Tensor] | None = None) -> None:

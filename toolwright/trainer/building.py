@@ -6,7 +6,6 @@ import ctypes
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -213,15 +212,9 @@ def _adapt(decoder: Decoder, config: schema.Model, *, seed: int) -> None:
         lora.attach(decoder, new, modules, seed=seed_of(seed, "adapter"))
 
 
-def export(
-    decoder: Decoder, tokenizer: Tokenizer, folder: Path, *, state: dict[str, Any] | None = None
-) -> None:
-    """What was learned, as `transformers` or peft and vLLM read it. `state`: the weights, where the decoder
-    has only a part of them."""
-    if decoder.adapter is None:
-        huggingface.save(decoder, folder, state=state)
-    else:
-        adapter_folder.save(decoder, folder, state=state)
+def export(decoder: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
+    """What was learned, as `transformers` or peft and vLLM read it."""
+    adapter_folder.save_learned(decoder, folder)
     tokenizer.save(folder)
 
 
