@@ -15,8 +15,8 @@ from toolwright.failures import UserError
 from toolwright.models import huggingface, lora, weight_files
 from toolwright.models.decoder import Decoder
 from toolwright.models.folder import read_json
-from toolwright.models.huggingface import halved, paired
-from toolwright.models.lora import Adapter, LowRank, MatrixRows
+from toolwright.models.huggingface import halved, paired, size_text
+from toolwright.models.lora import Adapter, LowRank
 from toolwright.models.weight_files import read_file
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -188,19 +188,12 @@ def _fill(
             if tensor.shape != target.shape:
                 raise UserError(
                     f"the adapter in {folder} is of another base: {matrix} of {piece.module} is "
-                    f"{_size(tensor)}, and {base} needs {_size(target)}{made_for}"
+                    f"{size_text(tensor)}, and {base} needs {size_text(target)}{made_for}"
                 )
-            target.copy_(_rows(tensor, piece, decoder) if matrix == "lora_B" else tensor)
-
-
-def _rows(tensor: Tensor, piece: MatrixRows, decoder: Decoder) -> Tensor:
-    return paired(tensor, decoder.shape) if piece.turned else tensor
+            turned = matrix == "lora_B" and piece.turned
+            target.copy_(paired(tensor, decoder.shape) if turned else tensor)
 
 
 def _made_for(config: Mapping[str, Any]) -> str:
     named = config.get("base_model_name_or_path")
     return f"; it was made for {named}" if named else ""
-
-
-def _size(tensor: Tensor) -> str:
-    return " × ".join(map(str, tensor.shape))

@@ -198,9 +198,8 @@ class Decoder(nn.Module):
 
     def recomputing(self, recompute: bool) -> Decoder:
         """Gradient checkpointing: of a layer only its input is kept for the way back."""
-        for module in self.layers:
-            assert isinstance(module, Layer)
-            module.recompute = recompute
+        for one in self._layers:
+            one.recompute = recompute
         return self
 
     def initialise(self, seed: int) -> Decoder:
@@ -221,7 +220,7 @@ class Decoder(nn.Module):
 
     def weights(self, arrange: Callable[[Tensor], Tensor | PackedMatrix] = torch.t) -> DecoderWeights:
         """The parameters as a pass reads them; `arrange` makes a matrix of [in, out] of one of [out, in]."""
-        layers = [layer.weights(arrange) for layer in self.layers if isinstance(layer, Layer)]
+        layers = [one.weights(arrange) for one in self._layers]
         return DecoderWeights(self.embedding.weight, layers, self.norm, arrange(self.unembedding.weight))
 
     def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:

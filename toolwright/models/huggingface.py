@@ -68,8 +68,8 @@ def load(folder: Path, *, context: int | None = None, fast: bool | None = None) 
     for name, parameter in decoder.state_dict().items():
         if state[name].shape != parameter.shape:
             raise UserError(
-                f"{folder}: its weights do not fit its config.json: {name} is {_size(state[name])}, "
-                f"and should be {_size(parameter)}"
+                f"{folder}: its weights do not fit its config.json: {name} is {size_text(state[name])}, "
+                f"and should be {size_text(parameter)}"
             )
     decoder.load_state_dict(state)
     return decoder
@@ -353,5 +353,5 @@ def halved(rows: Tensor, shape: Shape) -> Tensor:
     return rows.unflatten(0, (-1, shape.head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)
 
 
-def _size(tensor: Tensor) -> str:
+def size_text(tensor: Tensor) -> str:
     return " × ".join(map(str, tensor.shape))
