@@ -164,6 +164,20 @@ def covariances(new: Rows, a: Rows) -> list[list[float]]:
     ]
 
 
+def divergence(name: str, new: Tensor, old: Tensor, ref: Tensor) -> Tensor:
+    """One token's estimate of KL(π ‖ π_ref): Schulman's k1, k2 and k3, and the weighted k3 of 2512.02556.
+    `+`: the value of the estimator, the gradient of k2."""
+    d = new - ref
+    value = {
+        "k1": d,
+        "abs": abs(d),
+        "k2": d * d / 2,
+        "k3": torch.exp(ref - new) - (ref - new) - 1,
+        "unbiased": torch.exp(new - old) * (torch.exp(ref - new) - (ref - new) - 1),
+    }[name.removesuffix("+")]
+    return value.detach() + d * d / 2 - (d * d / 2).detach() if name.endswith("+") else value
+
+
 def weights(old: Rows, sampled: Rows, *, mode: str, level: str, low: float, high: float) -> list[list[float]]:
     """π_old / π_sampled of tokens, of whole sequences or their geometric mean; capped, masked or rejected."""
     found = []

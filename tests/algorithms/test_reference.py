@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from toolwright.algorithms import advantages, aggregate, correction, losses
+from toolwright.algorithms import advantages, aggregate, correction, kl, losses
 
 from . import reference
 
@@ -252,6 +252,27 @@ def test_clip_cov_leaves_out_so_many_of_the_tokens_that_the_paper_allows() -> No
     candidates = [i for i, share in enumerate(flat) if 0.05 < share < 50 and not silenced[i]]
     assert set(chosen) <= set(candidates)
     assert len(chosen) == min(int(len(flat) * 0.2), len(candidates)) > 0
+
+
+@pytest.mark.parametrize("name", ["k1", "abs", "k2", "k3", "unbiased", "k1+", "abs+", "k3+"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_the_pull_of_the_reference(name: str, dtype: torch.dtype) -> None:
+    batch = rounded(case("multi-turn", "ppo", seed=6), dtype)
+    mask, ref = batch.mask, (batch.sampled_log_prob - 0.3).to(dtype).double()
+    for mode in aggregate.names():
+        leaf = batch.log_prob.to(dtype).requires_grad_()
+        away = kl.compute(name, leaf, ref.to(dtype), mask, old_log_prob=batch.old_log_prob.to(dtype))
+        loss = aggregate.compute(mode, away, mask, norm_tokens=NORM)
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        true_leaf = batch.log_prob.clone().requires_grad_()
+        given = zip(*(reference.rows_of(x, mask) for x in (true_leaf, batch.old_log_prob, ref)), strict=True)
+        rows = [[reference.divergence(name, *token) for token in zip(*row, strict=True)] for row in given]
+        true_loss = reference.aggregate(mode, rows, NORM)
+        (true_gradient,) = torch.autograd.grad(true_loss, true_leaf)
+        # What cancels in k3 is r (e^{−d} + |d| + 1).
+        d, r = batch.log_prob - ref, (batch.log_prob - batch.old_log_prob).exp().clamp(min=1)
+        unsigned = reference.aggregate(mode, reference.rows_of(r * ((-d).exp() + d.abs() + 1), mask), NORM)
+        assert_within_rounding((loss.detach(), gradient), (true_loss.detach(), true_gradient, unsigned))
 
 
 def of_grpo(mine: float, scores: list[float]) -> float:
