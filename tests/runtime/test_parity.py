@@ -11,7 +11,7 @@ import ray
 import tiny
 
 from tests.trainer.runs import metrics, rollouts
-from toolwright.models import huggingface
+from toolwright.models import adapter_folder, huggingface, lora
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer.loop import TrainingLoop, train
 from toolwright.trainer.run_folder import RunFolder
@@ -105,12 +105,17 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     decoder = tiny.decoder(vocab=Tokenizer.characters(string.printable).size, context=32)
     huggingface.save(decoder, tmp_path)
     Tokenizer.characters(string.printable).save(tmp_path)
+    lora.attach(decoder, lora.Adapter(2, 4.0, 2.0, base=str(tmp_path)), decoder.adaptable(), seed=0)
+    for tensor in decoder.learned_state().values():
+        tensor.add_(0.1)  # an adapter that says something
+    adapter_folder.save(decoder, tmp_path / "adapter")
     varied = f"reward.function={HERE}/echoes.py:varied"  # with nothing to prefer, nothing would be learned
-    lora = [f"model.path={tmp_path}", "model.lora.rank=2", "algorithm.kl.where=loss", varied]
-    alone = TrainingLoop(configured(*lora))
+    own = [f"model.path={tmp_path}", f"model.lora.path={tmp_path / 'adapter'}", varied]
+    own.append("algorithm.kl.where=loss")
+    alone = TrainingLoop(configured(*own))
     expected = [alone.learn(alone.sample(step), step) for step in (1, 2, 3)]
     alone.close()
-    trainer = build(*lora)
+    trainer = build(*own)
     slots = trainer.roles.pool.slots  # type: ignore[attr-defined]
     assert sorted(slots) == ["policy", "reward", "rollout-0"]
     steps = [trainer.learn(trainer.sample(step), step) for step in (1, 2, 3)]
@@ -118,7 +123,7 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
         assert found == pytest.approx(wanted, abs=1e-6)
         assert found["gap/abs_max"] <= 1e-5, "what was published is what the learner has"
     drift = [found["reference/kl"] for found in steps]  # each before its step's update
-    assert drift[0] == pytest.approx(0, abs=1e-7), "an adapter begins as nothing"
+    assert drift[0] == pytest.approx(0, abs=1e-7), "the reference is the adapter as it began"
     assert drift[1] > 0.01
     assert drift[2] > 0.01
     _, published = slots["policy"].ask("policy", "weights", 3, returns=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from toolwright.cli import main
 from toolwright.learner import checkpoints
 from toolwright.models import adapter_folder, huggingface
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.trainer import building
+from toolwright.trainer import building, memory
 
 from .conftest import Build
 from .runs import configured, metrics, rollouts, trained, words
@@ -113,6 +114,46 @@ def test_a_run_goes_on_from_another_runs_adapter(run: Path, tmp_path: Path) -> N
     more = trained(tmp_path, "run.name=more", f"model.path={run / 'model'}", "train.steps=1")
     assert metrics(more)[0]["held_out/reward"] == metrics(run)[-1]["held_out/reward"]
     assert adapter_folder.is_adapter(more / "model")
+
+
+GO_ON = ["algorithm.kl.where=loss", "update.policy.lr=2e-2"]
+
+
+def test_the_reference_is_the_adapter_that_the_run_began_with(run: Path, base: Path, tmp_path: Path) -> None:
+    began_with = [f"model.path={base}", f"model.lora.path={run / 'model'}"]
+    more = trained(tmp_path, "run.name=more", *began_with, "train.steps=3", *GO_ON)
+    away = [row["reference/kl"] for row in metrics(more)[1:]]
+    assert away[0] == pytest.approx(0.0, abs=1e-6)
+    assert away[-1] > 1e-4
+    _, tensors = checkpoints.load(more / "checkpoints" / "step_3")
+    assert tensors["reference"]["model"].keys() == tensors["policy"]["model"].keys()
+
+
+def test_a_resumed_run_keeps_that_reference_where_its_folder_has_moved(
+    run: Path, base: Path, tmp_path: Path
+) -> None:
+    """Or holds something else by now: here what the run itself has learned so far."""
+    shutil.copytree(run / "model", tmp_path / "before")
+    own = [f"model.path={base}", *GO_ON]
+    start = f"model.lora.path={tmp_path / 'before'}"
+    whole = trained(tmp_path, "run.name=whole", start, *own, "train.steps=4")
+    half = trained(tmp_path, "run.name=half", start, *own, "train.steps=2")
+    (tmp_path / "before").rename(tmp_path / "gone")
+    moved = half.rename(tmp_path / "moved")
+    line = [f"model.lora.path={moved / 'model'}", *own, "train.steps=4"]
+    trained(tmp_path, "run.name=moved", "run.resume=true", *line)
+    first, second = (load_file(r / "model" / "adapter_model.safetensors") for r in (whole, moved))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_memory_for_the_frozen_adapter_is_planned(run: Path, base: Path) -> None:
+    def parts(*own: str) -> dict[str, int]:
+        return memory.plan(configured(f"model.path={base}", "algorithm.kl.where=loss", *own)).parts
+
+    count = sum(t.numel() for t in load_file(run / "model" / "adapter_model.safetensors").values())
+    assert parts(f"model.lora.path={run / 'model'}")["reference"] == 4 * count
+    assert "reference" not in parts("model.lora.rank=4"), "a new one is turned off instead"
+    assert parts()["reference"] > 4 * count
 
 
 def test_merged_it_is_a_model_like_any_other(run: Path, base: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE, Ranks
-from toolwright.models import adapter_folder
+from toolwright.models import adapter_folder, lora
 from toolwright.models.decoder import Decoder
 from toolwright.models.precision import loosen
 
@@ -154,20 +155,39 @@ class Policy(Frozen):
         self.ranks.restore(self.decoder, self.optimizer, state)
 
 
-class Underneath:
-    """The policy without its adapter: a reference that has no weights of its own to keep."""
+class AdapterReference:
+    """The policy with the adapter that the run began with: a reference that shares the base with it.
+
+    A new adapter adds nothing. It is turned off then, and no copy is kept.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        adds = any(bool(b.any()) for _, low in lora.parts(policy.decoder) for b in low.b)
+        self.start = _copied(policy.decoder.learned_state()) if adds else {}
 
     def statistics(self, batch: Batch) -> dict[str, Tensor]:
-        adapter = self.policy.decoder.adapter
-        assert adapter is not None
-        with adapter.off():
+        decoder = self.policy.decoder
+        if not self.start:
+            assert decoder.adapter is not None
+            with decoder.adapter.off():
+                return self.policy.statistics(batch)
+        now = _copied(decoder.learned_state())
+        decoder.load_learned(self.start)
+        try:
             return self.policy.statistics(batch)
+        finally:
+            decoder.load_learned(now)
 
     def state_dict(self) -> dict[str, Any]:
-        return {}
+        return {"model": self.start} if self.start else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Do nothing: the base is read from a folder and does not change."""
+        """From a checkpoint, as the folder that the adapter came from may have changed since. Version 0.1
+        kept none: the folder is what is left then."""
+        if state:
+            self.start = _copied(state["model"], self.policy.decoder.device)
+
+
+def _copied(state: Mapping[str, Tensor], device: torch.device | None = None) -> dict[str, Tensor]:
+    return {name: tensor.detach().to(device=device, copy=True) for name, tensor in state.items()}

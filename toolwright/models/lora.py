@@ -3,7 +3,7 @@
 The sum is formed before it is multiplied with, by the learner in every pass and by the engine once a
 publication: both then multiply with the very same numbers, and generation is as fast as without an adapter.
 What is small survives the sum's rounding to bfloat16, because the base is loosened (`precision.py`). With the
-adapter off the decoder is the base, so that a reference needs no weights of its own.
+adapter off the decoder is the base.
 """
 
 from __future__ import annotations

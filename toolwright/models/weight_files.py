@@ -58,7 +58,12 @@ def _instead(folder: Path) -> str:
 
 def parameters(folder: Path) -> int:
     """The number of parameters, read from the headers."""
-    return sum(math.prod(one["shape"]) for path in files(folder) for one in header(path).values())
+    return sum(count(path) for path in files(folder))
+
+
+def count(path: Path) -> int:
+    """The number of parameters in one file."""
+    return sum(math.prod(one["shape"]) for one in header(path).values())
 
 
 def header(path: Path) -> dict[str, dict[str, Any]]:

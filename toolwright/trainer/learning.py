@@ -19,7 +19,7 @@ from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
-from toolwright.learner.policy import Frozen, Policy, Underneath
+from toolwright.learner.policy import AdapterReference, Frozen, Policy
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.trainer import building
@@ -119,7 +119,7 @@ class Learner:
             ranks=ranks,
         )
         if needs_reference(algorithm) and decoder.adapter is not None:
-            self.reference = Underneath(self.policy)
+            self.reference = AdapterReference(self.policy)
         self.objective = Objective(
             algorithm, norm_tokens=require_number(config.rollout.max_tokens, "rollout.max_tokens") * max_turns
         )

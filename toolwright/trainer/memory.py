@@ -13,7 +13,7 @@ from toolwright.config.block import require_number
 from toolwright.engines import EngineMemory, PlannedModel, memory_of
 from toolwright.failures import UserError
 from toolwright.learner.budget import ON_A_CPU, SHARE, token_bytes
-from toolwright.models import huggingface, weight_files
+from toolwright.models import adapter_folder, huggingface, weight_files
 from toolwright.models.decoder import Shape
 from toolwright.trainer import building
 from toolwright.trainer.learning import needs_critic, needs_reference
@@ -44,17 +44,24 @@ def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
     """Of a run in one process."""
     model = planned(config.model)
     count, shape, adapts = model.parameters, model.shape, model.adapted
-    trained = (config.model.lora.rank or 8) * shape.layers * shape.width * ADAPTED if adapts else count
+    trained = _adapter_parameters(config.model, shape) if adapts else count
     parts = {"weights": WEIGHT * count}
     if learns:
         parts["gradients"] = GRADIENT * trained
         parts["optimiser"] = MOMENTS * trained
-        if needs_reference(config.algorithm) and not adapts:
-            parts["reference"] = WEIGHT * count
+        if needs_reference(config.algorithm) and not (adapts and building.folders(config.model)[1] is None):
+            parts["reference"] = WEIGHT * trained  # a new adapter turned off is one already
         if needs_critic(config.algorithm):
             parts["critic"] = WEIGHT * count + (GRADIENT + MOMENTS) * trained
     engine = memory_of(config.engine.name, model, slots=config.engine.slots, used=_rows(config, learns))
     return MemoryPlan({**parts, **engine.parts}, engine)
+
+
+def _adapter_parameters(model: schema.Model, shape: Shape) -> int:
+    _, adapter = building.folders(model)
+    if adapter is not None and (weights := adapter / adapter_folder.WEIGHTS).is_file():
+        return weight_files.count(weights)
+    return (model.lora.rank or 8) * shape.layers * shape.width * ADAPTED
 
 
 def check(config: schema.Config, *, learns: bool = True) -> None:

@@ -61,7 +61,8 @@ def start_roles(role_config: RoleConfig, *, learns: bool = True) -> Roles:
 
 
 def required_roles(config: schema.Config) -> list[str]:
-    """Those that the algorithm needs. The policy's adapter turned off is a reference already."""
+    """Those that the algorithm needs. A policy with an adapter keeps its own reference: the adapter that it
+    began with."""
     names = ["rollout"]
     if needs_reference(config.algorithm) and not building.adapts(config.model):
         names.append("reference")
