@@ -212,6 +212,22 @@ def test_long_answers_cost_in_proportion(build: Build) -> None:
     assert min(lengths) < 4 < max(lengths) == 8
 
 
+@pytest.mark.parametrize(
+    "limit", ["model.context=12", "rollout.max_total_tokens=12", "rollout.max_tokens=9"]
+)
+def test_the_limit_of_length_is_what_the_attempt_could_have_reached(build: Build, limit: str) -> None:
+    """By tokens of a turn, of the attempt, and of the context, whichever ends first."""
+    longer = ("rollout.max_tokens=11", "reward.overlong_buffer=0.5")
+    trainer = build(*{word.split("=")[0]: word for word in (*longer, limit)}.values(), "rollout.prompts=8")
+    attempts = trainer.sample(1).attempts
+    most = 9 if limit.startswith("rollout.max_tokens") else 12 - attempts[0].given_tokens
+    buffer = round(most / 2)
+    assert max(t.sampled_tokens for t in attempts) == most
+    for t in attempts:
+        penalty = -min(max((t.sampled_tokens - most + buffer) / buffer, 0.0), 1.0)
+        assert t.reward_parts["overlong"] == pytest.approx(penalty)
+
+
 def test_attempts_of_a_step_have_seeds_of_their_own_and_the_same_in_every_run(build: Build) -> None:
     first, second = build().sample(1), build().sample(1)
     assert [t.tokens for t in first.attempts] == [t.tokens for t in second.attempts]

@@ -27,11 +27,13 @@ class AttemptSummary:
 
     values: tuple[Any, ...]  # of the fields in `SUMMARY`
     sampled_tokens: int
+    given_tokens: int
     turns: int
 
     @classmethod
     def of(cls, t: Trajectory) -> AttemptSummary:
-        return cls(tuple(getattr(t, name) for name in SUMMARY), t.sampled_tokens, t.turns)
+        values = tuple(getattr(t, name) for name in SUMMARY)
+        return cls(values, t.sampled_tokens, t.given_tokens, t.turns)
 
 
 class TrajectoryRef:
@@ -67,6 +69,10 @@ class RemoteTrajectory(Trajectory):
     @property
     def sampled_tokens(self) -> int:
         return self.summary.sampled_tokens
+
+    @property
+    def given_tokens(self) -> int:
+        return self.summary.given_tokens
 
     @property
     def turns(self) -> int:

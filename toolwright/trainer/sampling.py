@@ -132,8 +132,7 @@ class GroupSampler:
         reward = self.config.reward
         if not reward.overlong_buffer or trajectory.reward is None:
             return
-        turn_tokens = require_number(self.config.rollout.max_tokens, "rollout.max_tokens")
-        limit = turn_tokens * self.turns(trajectory.task)
+        limit = self._most_tokens(trajectory)
         penalty = selection.overlong_penalty(
             trajectory.sampled_tokens,
             max_length=limit,
@@ -142,6 +141,13 @@ class GroupSampler:
         )
         trajectory.reward_parts["overlong"] = penalty
         trajectory.reward += penalty
+
+    def _most_tokens(self, trajectory: Trajectory) -> int:
+        """What this attempt could have sampled: by its turns, and by the room that others' tokens left it."""
+        rollout, context = self.config.rollout, require_number(self.config.model.context, "model.context")
+        of_turns = require_number(rollout.max_tokens, "rollout.max_tokens") * self.turns(trajectory.task)
+        in_all = min(context, rollout.max_total_tokens or context)
+        return min(of_turns, in_all - trajectory.given_tokens)
 
     def _cleanest(self, group: Group, name: str) -> Group:
         kept = selection.resample_on_correct(
