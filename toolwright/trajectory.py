@@ -93,6 +93,16 @@ class Trajectory:
         return self.stop in ("length", "tokens")
 
     @property
+    def score(self) -> float | None:
+        """The reward as it was scored, before what the attempt's length costs."""
+        return None if self.reward is None else self.reward - self.reward_parts.get("overlong", 0.0)
+
+    @property
+    def accuracy(self) -> float | None:
+        """How right the answer is: the scorer's own `acc`, or its score where it gives none."""
+        return self.reward_parts.get("acc", self.score)
+
+    @property
     def turns(self) -> int:
         return len(self.steps)
 
@@ -129,6 +139,14 @@ class Group:
     @property
     def rewards(self) -> list[float]:
         return [t.reward for t in self.trajectories if t.reward is not None]
+
+    @property
+    def scores(self) -> list[float]:
+        return [t.score for t in self.trajectories if t.score is not None]
+
+    @property
+    def accuracies(self) -> list[float]:
+        return [t.accuracy for t in self.trajectories if t.accuracy is not None]
 
 
 AttemptsCallback = Callable[[Sequence[Trajectory]], None]  # called with attempts as they end

@@ -60,6 +60,14 @@ class LostOnce(Careful):
             raise InfrastructureFailure("the network was down")
 
 
+class Endless(Careful):
+    """Every attempt is cut, wherever the policy would have ended it."""
+
+    async def attempt(self, attempt: Attempt) -> None:
+        await super().attempt(attempt)
+        attempt.finish("length")
+
+
 class Nameless(Careful):
     """Takes two steps and does not say in which states."""
 
@@ -77,6 +85,11 @@ def moody(solution_str: str, ground_truth: str) -> float:
 
 def constant(completions: Sequence[str], **columns: Any) -> list[float]:
     return [0.5] * len(completions)
+
+
+def longer_is_better(solution_str: str) -> dict[str, float]:
+    """Never right, whatever it gives."""
+    return {"score": len(solution_str) / 10, "acc": 0.0}
 
 
 def variety(completions: Sequence[str], **columns: Any) -> list[float]:

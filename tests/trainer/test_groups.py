@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -13,8 +14,9 @@ from toolwright.algorithms import selection
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.models.attention import PackedAttention
-from toolwright.trainer.sampling import SampledStep
-from toolwright.trajectory import Trajectory
+from toolwright.trainer.loop import TrainingLoop
+from toolwright.trainer.sampling import SampledStep, is_right
+from toolwright.trajectory import Task, Trajectory
 
 from .conftest import Build
 from .runs import HERE, configured, metrics, rollouts, trained
@@ -114,6 +116,27 @@ def test_groups_without_variance_are_sampled_again_up_to_the_limit(build: Build)
     assert sampled.flat == 12 - len(sampled.groups)
 
 
+def test_wrong_answers_that_differ_in_length_are_no_signal(build: Build) -> None:
+    longer = ("algorithm=dapo", "update.minibatches=1", "rollout.max_tokens=8")
+    penalised = build(*longer, "reward.overlong_buffer=0.9", f"reward.function={FRAGILE}:constant").sample(1)
+    assert len({t.reward for t in penalised.attempts}) > 2
+    assert (len(penalised.groups), penalised.flat) == (0, 16)
+    scored = (f"reward.function={FRAGILE}:longer_is_better", "reward.overlong_buffer=0")
+    assert not build(*longer, *scored).sample(1).groups, "where a scorer says what is right, that is asked"
+    assert build(*longer, *scored, "algorithm.selection.dynamic_sampling=reward").sample(1).groups
+
+
+def test_right_is_what_the_scorer_says_and_not_what_shaping_left_of_it() -> None:
+    def attempt(reward: float, **parts: float) -> Trajectory:
+        return Trajectory(Task("t", []), "g", reward=reward, reward_parts=parts)
+
+    assert is_right(attempt(-0.2, acc=1.0, overlong=-1.2)), "solved, and too long"
+    assert not is_right(attempt(0.1, acc=0.0, format=1.0)), "a bonus for its form"
+    assert is_right(attempt(0.5)), "without an accuracy the reward tells"
+    assert is_right(attempt(-0.5, overlong=-1.0))
+    assert not is_right(attempt(0.0))
+
+
 def test_no_more_groups_are_kept_than_were_wanted(build: Build) -> None:
     """The last round may bring more than are missing."""
     own = (f"reward.function={FRAGILE}:variety", "rollout.prompts=6", "rollout.samples=2")
@@ -132,7 +155,7 @@ def test_a_step_without_anything_to_learn_from_updates_nothing_and_says_so(
 ) -> None:
     own = ("algorithm=dapo", "update.minibatches=1", f"reward.function={FRAGILE}:constant")
     run = trained(tmp_path, *own, "train.steps=1")
-    said = "step 1: no update: not one of 16 groups in 4 rounds had rewards that differ"
+    said = "step 1: no update: not one of 16 groups in 4 rounds had attempts that differ"
     assert said in capsys.readouterr().out
     row = metrics(run)[-1]
     assert (row["groups/kept"], row["groups/flat"], row["groups/rounds"]) == (0, 16, 4)
@@ -212,9 +235,48 @@ def test_long_answers_cost_in_proportion(build: Build) -> None:
     assert min(lengths) < 4 < max(lengths) == 8
 
 
-@pytest.mark.parametrize(
-    "limit", ["model.context=12", "rollout.max_total_tokens=12", "rollout.max_tokens=9"]
-)
+def test_truncated_attempts_are_kept_penalised_or_masked(build: Build) -> None:
+    """By name. A masked one counts in its group's baseline, and has no gradient."""
+
+    def sampled(rule: str) -> tuple[TrainingLoop, SampledStep]:
+        trainer = build(f"reward.truncated={rule}", "rollout.max_tokens=8", "rollout.prompts=8")
+        return trainer, trainer.sample(1)
+
+    _, kept = sampled("keep")
+    masking, masked = sampled("mask")
+    assert [t.reward for t in kept.attempts] == [t.reward for t in masked.attempts]
+    assert 0 < sum(t.cut for t in kept.attempts) < len(kept.attempts)
+    _, penalised = sampled("penalise")
+    for plain, shaped in zip(kept.attempts, penalised.attempts, strict=True):
+        assert shaped.reward == (plain.reward or 0.0) - plain.cut
+
+    judged, _ = masking.learner.credit.assign(masked.trajectories, exact=True, baselines={}, kl_coef=0.0)
+    whole = [row for row, t in enumerate(masked.trajectories) if not t.cut]
+    expected = copy.deepcopy(masking.learner.policy)
+    expected.update(judged.select(whole), masking.learner.objective)
+    masking.learn(masked, 1)
+    for found, wanted in zip(
+        masking.learner.policy.decoder.parameters(), expected.decoder.parameters(), strict=True
+    ):
+        assert torch.equal(found, wanted)
+
+
+def test_a_step_of_truncated_attempts_alone_changes_nothing_if_they_are_masked(
+    tmp_path: Path, build: Build
+) -> None:
+    trainer = build("reward.truncated=mask")
+    before = copy.deepcopy(trainer.learner.policy.decoder.state_dict())
+    sampled = trainer.sample(1)
+    for t in sampled.trajectories:
+        t.stop = "length"
+    assert "policy/loss" not in trainer.learn(sampled, 1)
+    after = trainer.learner.policy.decoder.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    words = (f"rollout.agent={FRAGILE}:Endless", "reward.truncated=mask", "train.steps=1")
+    assert metrics(trained(tmp_path, *words))[-1]["response/truncated"] == 1.0
+
+
+@pytest.mark.parametrize("limit", ["model.context=12", "rollout.max_total_tokens=12", "rollout.max_tokens=9"])
 def test_the_limit_of_length_is_what_the_attempt_could_have_reached(build: Build, limit: str) -> None:
     """By tokens of a turn, of the attempt, and of the context, whichever ends first."""
     longer = ("rollout.max_tokens=11", "reward.overlong_buffer=0.5")

@@ -84,6 +84,10 @@ GAE = "algorithm.adv_estimator=gae"
             {"algorithm.selection.dynamic_sampling": True, "algorithm.selection.max_rounds": 10},
         ),
         (
+            ["algorithm.filter_groups.enable=True", "algorithm.filter_groups.metric=seq_reward"],
+            {"algorithm.selection.dynamic_sampling": "reward"},
+        ),
+        (
             [
                 "+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True",
                 "+reward_model.reward_kwargs.overlong_buffer_cfg.len=128",

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from toolwright.failures import UserError
 
 
-def has_signal(rewards: Sequence[float], tolerance: float = 1e-8) -> bool:
-    """Whether a group's rewards differ at all.
+def has_signal(accuracies: Sequence[float], tolerance: float = 1e-8) -> bool:
+    """Whether a group's attempts differ at all in how right they are.
 
     DAPO's dynamic sampling (arXiv 2503.14476): a group that is all right or all wrong has no advantage and
-    no gradient; it is sampled again.
+    no gradient; it is sampled again. Rewards can differ where answers do not, by their length alone.
     """
-    return len(rewards) > 0 and max(rewards) - min(rewards) > tolerance
+    return len(accuracies) > 0 and max(accuracies) - min(accuracies) > tolerance
 
 
 def overlong_penalty(length: int, *, max_length: int, buffer: int, penalty: float = 1.0) -> float:

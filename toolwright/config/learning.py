@@ -36,8 +36,10 @@ class KL(Block):
 class SelectionConfig(Block):
     """Which groups and trajectories are learned from."""
 
-    dynamic_sampling: bool = Field(
-        default=False, description="DAPO: re-sample groups whose rewards are all equal"
+    dynamic_sampling: bool | Literal["reward"] = Field(
+        default=False,
+        description="DAPO: re-sample groups whose attempts are all equally right; reward: equally rewarded, "
+        "before overlong penalties",
     )
     max_rounds: PositiveInt = Field(default=4, description="rounds of sampling a step at the most")
     resample_on_correct: bool = Field(

@@ -207,10 +207,19 @@ class Reward(Block):
         default=None,
         description="where code is run against tests; null: the tools' sandbox, or one of the run's own",
     )
-    overlong_buffer: float = Field(
-        default=0.0, ge=0, lt=1, description="DAPO: the last part of the limit, over which a penalty grows"
+    truncated: Literal["auto", "keep", "penalise", "mask"] = Field(
+        default="auto",
+        description="an attempt that ran out of tokens is kept as it is scored, penalised, or not learned "
+        "from; auto: penalise where there is an overlong_buffer, else keep",
     )
-    overlong_penalty: float = Field(default=1.0, ge=0, description="DAPO: that penalty in full")
+    overlong_buffer: float = Field(
+        default=0.0, ge=0, lt=1, description="penalise: the last part of the limit, over which it grows"
+    )
+    overlong_penalty: float = Field(default=1.0, ge=0, description="penalise: the penalty in full")
+
+    @property
+    def penalises(self) -> bool:
+        return self.truncated == "penalise" or (self.truncated == "auto" and self.overlong_buffer > 0)
 
     @model_validator(mode="after")
     def _one_sum(self) -> Reward:

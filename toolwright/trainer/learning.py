@@ -142,6 +142,11 @@ class Learner:
         # With a single update a step, its own pass tells what a correction needs.
         known = "old_log_prob" in batch.columns
         self.objective.correction = "none" if known else self.credit.correction(exact=exact)
+        if self.config.reward.truncated == "mask":  # they have counted in their group's baseline
+            whole = [row for row, t in enumerate(trajectories) if not t.cut]
+            if not whole:
+                return metrics
+            batch = batch.select(whole) if len(whole) < len(batch) else batch
         rows: list[dict[str, float]] = []
         critic_rows: list[dict[str, float]] = []
         for epoch in range(update.epochs):

@@ -33,7 +33,7 @@ def rehearse(config: schema.Config, credit: Credit, objective: Objective) -> Non
         )
     if algorithm.selection.dynamic_sampling and rollout.samples < 2:
         raise UserError(
-            "algorithm.selection.dynamic_sampling learns from groups whose rewards differ: "
+            "algorithm.selection.dynamic_sampling learns from groups whose attempts differ: "
             f"rollout.samples={rollout.samples} must be at least 2"
         )
     advantage = _play(credit, objective, samples=min(rollout.samples, MOST_SAMPLES))

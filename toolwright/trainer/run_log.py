@@ -91,13 +91,15 @@ class RunLog:
         if not sampled.groups:
             self.say(
                 f"step {step}: no update: not one of {sampled.flat + sampled.dropped} groups in "
-                f"{sampled.rounds} rounds had rewards that differ"
+                f"{sampled.rounds} rounds had attempts that differ"
             )
         for text in filter(None, [warning.check(sampled) for warning in self.warnings]):
             self.say(f"step {step}: {text}; toolwright view {self.folder.path} shows them")
 
     def gap_alarm(self, step: int, metrics: Mapping[str, float]) -> float:
         """1.0, with a warning, if engine and learner are too far apart."""
+        if "gap/abs_mean" not in metrics:  # every attempt was masked
+            return 0.0
         warning = self.gap.warning(metrics["gap/abs_mean"])
         if warning:
             self.say(f"step {step}: {warning}")

@@ -33,7 +33,7 @@ class SameRewards:
             return None
         scored = [t for t in sampled.attempts if t.reward is not None]
         found = [*scored, *sampled.greedy]
-        self.rewards |= {t.reward for t in found if t.reward is not None}
+        self.rewards |= {t.score for t in found if t.score is not None}
         self.of_steps |= {step.reward for t in found for step in t.steps if step.reward is not None}
         self.of_steps |= {reward for t in found for reward in t.step_rewards}
         self.attempts += len(scored)

@@ -29,7 +29,7 @@ class SampledStep:
     greedy: list[Trajectory] = field(default_factory=list)  # what the baselines are the scores of
     failed: int = 0
     dropped: int = 0  # groups left out because an attempt failed
-    flat: int = 0  # groups left out because all their rewards were equal
+    flat: int = 0  # groups left out because their attempts were all equally right
     rounds: int = 0
     score_s: float = 0.0  # after the last was sampled
 
@@ -122,23 +122,29 @@ class GroupSampler:
         chosen = self.config.algorithm.selection
         if chosen.resample_on_correct:
             group = self._cleanest(group, name)
-        if chosen.dynamic_sampling and not selection.has_signal(group.rewards):
+        if chosen.dynamic_sampling and not self._has_signal(group):
             sampled.flat += 1
             return
         sampled.groups.append(group)
 
+    def _has_signal(self, group: Group) -> bool:
+        by_reward = self.config.algorithm.selection.dynamic_sampling == "reward"
+        masked = self.config.reward.truncated == "mask" and all(t.cut for t in group.trajectories)
+        return not masked and selection.has_signal(group.scores if by_reward else group.accuracies)
+
     def _shape(self, trajectory: Trajectory) -> None:
-        """DAPO's overlong penalty: the score falls as the answer nears the limit."""
+        """DAPO's overlong penalty: the score falls as the answer nears the limit. In full where it was cut,
+        which a single turn may be long before that."""
         reward = self.config.reward
-        if not reward.overlong_buffer or trajectory.reward is None:
+        if not reward.penalises or trajectory.reward is None:
             return
-        limit = self._most_tokens(trajectory)
-        penalty = selection.overlong_penalty(
-            trajectory.sampled_tokens,
-            max_length=limit,
-            buffer=round(reward.overlong_buffer * limit),
-            penalty=reward.overlong_penalty,
-        )
+        penalty, limit = -reward.overlong_penalty, self._most_tokens(trajectory)
+        buffer = round(reward.overlong_buffer * limit)
+        # A limit of a few tokens has no buffer: answers may be meant to fill it, unless it is said otherwise.
+        if not trajectory.cut or not (buffer or reward.truncated == "penalise"):
+            penalty = selection.overlong_penalty(
+                trajectory.sampled_tokens, max_length=limit, buffer=buffer, penalty=reward.overlong_penalty
+            )
         trajectory.reward_parts["overlong"] = penalty
         trajectory.reward += penalty
 
@@ -151,12 +157,19 @@ class GroupSampler:
 
     def _cleanest(self, group: Group, name: str) -> Group:
         kept = selection.resample_on_correct(
-            correct=[(t.reward or 0.0) > 0 for t in group.trajectories],
+            correct=[is_right(t) for t in group.trajectories],
             faults=[_faults(t) for t in group.trajectories],
             keep=self.config.rollout.samples,
             rng=random.Random(seed_of(self.config.run.seed, name, "resample-on-correct")),
         )
         return Group(group.task, [group.trajectories[i] for i in kept])
+
+
+def is_right(trajectory: Trajectory) -> bool:
+    """By the scorer's own `acc`, which a bonus for form or a penalty for length does not change. A scorer
+    that gives none calls right what it gives anything for."""
+    accuracy = trajectory.accuracy or 0.0
+    return accuracy >= 1.0 - 1e-6 if "acc" in trajectory.reward_parts else accuracy > 0
 
 
 def _faults(trajectory: Trajectory) -> float:

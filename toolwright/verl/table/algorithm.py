@@ -80,19 +80,22 @@ def reference(verl: VerlConfig) -> Iterator[Outcome]:
 
 def groups(verl: VerlConfig) -> Iterator[Outcome]:
     enabled = bool(verl[f"{FILTER}enable"])
-    yield TranslatedSetting("algorithm.selection.dynamic_sampling", enabled, (f"{FILTER}enable",))
+    rounds, metric = verl[f"{FILTER}max_num_gen_batches"], verl[f"{FILTER}metric"]
+    by_reward = enabled and metric in ("score", "seq_reward", "seq_final_reward")
+    yield TranslatedSetting(
+        "algorithm.selection.dynamic_sampling",
+        "reward" if by_reward else enabled,
+        (f"{FILTER}enable", f"{FILTER}metric"),
+    )
     if not enabled:
         return
-    rounds, metric = verl[f"{FILTER}max_num_gen_batches"], verl[f"{FILTER}metric"]
     yield TranslatedSetting(
         "algorithm.selection.max_rounds",
         rounds if rounds and rounds > 0 else UNLIMITED_ROUNDS,
         (f"{FILTER}max_num_gen_batches",),
     )
-    if metric not in (None, "score", "seq_reward", "seq_final_reward"):
-        yield Note(
-            f"{FILTER}metric={metric}: groups are told apart by their rewards, overlong penalty included"
-        )
+    if metric not in (None, "acc") and not by_reward:
+        yield Note(f"{FILTER}metric={metric}: groups are told apart by `acc`, or by the reward without one")
 
 
 def correction(verl: VerlConfig) -> Iterator[Outcome]:
@@ -172,7 +175,9 @@ ROWS: list[KeyRow] = [
         f"0: {UNLIMITED_ROUNDS:,}. After that the step learns from what there is, where verl stops the run",
         groups,
     ),
-    part(f"{FILTER}metric", "algorithm.selection.dynamic_sampling", "always the reward", groups),
+    part(
+        f"{FILTER}metric", "algorithm.selection.dynamic_sampling", "`acc` → true, a reward → `reward`", groups
+    ),
     part(
         f"{CORRECTION}rollout_is",
         "algorithm.correction.mode",
