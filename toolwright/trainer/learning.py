@@ -78,8 +78,10 @@ def build_reference(config: schema.Config, decoder: Decoder, ranks: Ranks = ALON
     )
 
 
-def total_updates(config: schema.Config) -> int:
-    return config.train.steps * config.update.epochs * config.update.minibatches
+def total_updates(config: schema.Config, *, after: int = 0) -> int:
+    """Those of a run, or of its steps after so many."""
+    steps = max(0, config.train.steps - after)
+    return steps * config.update.epochs * config.update.minibatches
 
 
 class Learner:
@@ -112,7 +114,8 @@ class Learner:
         self.policy = Policy(
             decoder,
             update.policy,
-            total_updates=total_updates(config),
+            # Its schedule counts its own updates: there are none while the critic learns alone.
+            total_updates=total_updates(config, after=update.critic_warmup if self.critic else 0),
             temperature=config.rollout.temperature,
             micro_tokens=update.micro_tokens,
             dtype=building.dtype_of(config.model),
