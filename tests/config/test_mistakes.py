@@ -32,7 +32,7 @@ FORM = "settings are written like rollout.samples=8 or algorithm=grpo"
             "checkpoint.keep=": "expected a positive integer, found ''",
             "run.threads=0": "expected an integer ≥ 1 or null, found 0",
             "rollout.top_p=1.5": "expected a number > 0 and ≤ 1, found 1.5",
-            "update.policy.lr=nan": "expected a positive number, found nan",
+            "update.policy.lr=nan": "expected a positive number or auto, found nan",
             "update.policy.betas=[0.9]": "expected a list of 2 numbers, found [0.9]",
             "rollout.stop=[[1]]": "expected a list of strings, found [[1]]",
             "run.resume=maybe": "expected true or false, found 'maybe'",

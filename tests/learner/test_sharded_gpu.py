@@ -38,7 +38,12 @@ def learner_of(ranks: Any, dtype: str) -> Learner:
     config = schema.Config.model_validate(
         {
             "algorithm": {"adv_estimator": "gae", "kl": {"where": "reward"}},
-            "update": {"minibatches": 2, "micro_tokens": 100},
+            "update": {
+                "minibatches": 2,
+                "micro_tokens": 100,
+                "policy": {"lr": 1e-4},
+                "critic": {"lr": 3e-3},
+            },
             "rollout": {"max_tokens": 32},
             "model": {"dtype": dtype},
         }

@@ -124,6 +124,7 @@ class TestContext:
             model={"context": 99, "dtype": "bfloat16"},
             rollout={"max_tokens": 9},
             task={"max_prompt_tokens": 80},
+            update={"policy": {"lr": 0.1}, "critic": {"lr": 0.2}},
         )
         made = defaults.decide(stated, prompt=500, turns=8)
         assert made.config == stated
@@ -167,6 +168,41 @@ def test_bfloat16_on_a_gpu_that_has_it_for_a_model_that_gains_by_it(
     assert building.fastest_precision(kind, capability, parameters=parameters) == chosen
 
 
+class TestRates:
+    BILLIONS = {"layers": 32, "width": 4096, "heads": 32, "kv_heads": 32, "ffn": 11008}  # noqa: RUF012
+
+    def rates(self, config: schema.Config) -> tuple[Any, Any]:
+        made = defaults.decide(config, prompt=10, turns=1)
+        return made.config.update.policy.lr, made.config.update.critic.lr
+
+    def test_by_the_number_of_parameters(self) -> None:
+        assert self.rates(of()) == (1e-4, 3e-3)
+        assert self.rates(of(model=self.BILLIONS)) == (1e-6, 1e-5)
+
+    def test_for_an_adapter_more(self, model: Path) -> None:
+        made = defaults.decide(of(model, model={"lora": {"rank": 4}}), prompt=10, turns=1)
+        assert made.config.update.policy.lr == 1e-4
+        assert made.lines[-1].startswith("learning rate 0.0001, for an adapter of 0.0")
+        assert made.lines[-1].endswith("M parameters (update.policy.lr)")
+
+    def test_what_is_stated_stays(self) -> None:
+        stated = {"policy": {"lr": 0.5}, "critic": {"lr": 0.25}}
+        assert self.rates(of(update=stated, model=self.BILLIONS)) == (0.5, 0.25)
+        made = defaults.decide(of(update=stated), prompt=10, turns=1)
+        assert not any("learning rate" in line for line in made.lines)
+
+    def test_of_a_critic_where_there_is_one(self) -> None:
+        made = defaults.decide(of(algorithm={"adv_estimator": "gae"}), prompt=10, turns=1)
+        assert made.lines[-1].startswith("the critic's learning rate 0.003, for ")
+        assert "critic" not in defaults.decide(of(), prompt=10, turns=1).lines[-1]
+
+    def test_of_a_warm_start(self) -> None:
+        auto = {"policy": {"lr": "auto"}}
+        made = defaults.decide(of(update=auto), prompt=10, turns=1, demonstration=20)
+        assert made.config.update.policy.lr == 3e-3
+        assert made.lines[-1].endswith("(optimizer.lr)")
+
+
 def test_passes_are_as_large_as_memory_holds() -> None:
     assert memory.micro_tokens(of(model={"context": 64})) == 16_384
     giant = of(model={"context": 64, "layers": 1000, "width": 1 << 16, "heads": 2})
@@ -181,12 +217,14 @@ def test_the_first_command_with_a_tool_of_ones_own_trains(run: Run) -> None:
     assert context.endswith("+ 2 turns × 256 + 1 × 256 between them (model.context)")
     assert "answers of up to 256 tokens a turn (rollout.max_tokens)" in lines
     assert "float32 on cpu (model.dtype)" in lines
+    assert [line for line in lines if line.startswith("learning rate 0.0001, for 0.0")]
     assert "a checkpoint every 10 minutes (checkpoint.minutes) and at the end" in lines
     config = done["config"]
     prompt = config["model"]["context"] - 3 * 256
     assert prompt > 256, "which is more than all the context there once was"
     assert config["task"]["max_prompt_tokens"] == config["model"]["context"] - 256
     assert (config["rollout"]["max_tokens"], config["model"]["dtype"]) == (256, "float32")
+    assert config["update"]["policy"]["lr"] == 1e-4
     again = run("run.resume=true", "train.steps=2")
     assert again["status"] == 0, again["err"]
     assert again["config"]["model"] == config["model"], "what was decided once stays so"

@@ -181,7 +181,8 @@ def test_the_loss_is_the_mean_over_the_assistants_tokens_however_they_are_split(
 
     def update(micro_tokens: int) -> tuple[float, Decoder]:
         decoder, _ = building.build_model(config, "012345678+?\nsumok", seed=0)
-        settings = schema.SupervisedConfig(model=config, micro_tokens=micro_tokens)
+        optimizer = schema.OptimizerConfig(lr=3e-3)
+        settings = schema.SupervisedConfig(model=config, micro_tokens=micro_tokens, optimizer=optimizer)
         return Student(decoder, settings).update(batch)["policy/loss"], decoder
 
     loss, decoder = update(10_000)

@@ -1,29 +1,8 @@
-"""Lines that a run prints before it starts: batch sizes, checkpoints, a learning rate that is too high."""
+"""Lines that a run prints before it starts: batch sizes, checkpoints."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from toolwright.config.schema import Checkpoint, Config, SupervisedConfig
-
-LARGE = 50_000_000
-
-
-def rate_line(config: Config | SupervisedConfig, parameters: int) -> str | None:
-    """Warn of a learning rate that ruins a trained model: the default is for tiny models."""
-    if isinstance(config, Config):
-        key, rate, most, usual = "update.policy.lr", config.update.policy.lr, 5e-5, "1e-6 to 1e-5"
-    else:
-        key, rate, most, usual = "optimizer.lr", config.optimizer.lr, 1e-4, "1e-5 to 5e-5"
-    path, lora = config.model.path, config.model.lora
-    if path is None or parameters < LARGE or rate <= most:
-        return None
-    if lora.rank is not None or lora.path is not None or Path(path, "adapter_config.json").is_file():
-        return None
-    return (
-        f"{key}={rate:g} is far above what a trained model of {parameters / 1e6:,.0f}M parameters survives; "
-        f"{usual} is usual, or an adapter (model.lora.rank=16) with 1e-4"
-    )
+from toolwright.config.schema import Checkpoint, Config
 
 
 def batch_line(config: Config) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -10,6 +10,9 @@ from pydantic_core import PydanticCustomError
 from toolwright.failures import UserError
 
 Auto = Literal["auto"]  # a value that a run decides when it starts, by its model, its tasks and its memory
+
+
+Number = TypeVar("Number", int, float)
 
 
 class Block(BaseModel):
@@ -33,7 +36,7 @@ class Block(BaseModel):
         return value
 
 
-def require_number(value: int | Auto, key: str) -> int:
+def require_number(value: Number | Auto, key: str) -> Number:
     """The value of a key whose `auto` must have been decided by now."""
     if value == "auto":
         raise UserError(f"{key}=auto is decided when a run starts; here it must be a number")

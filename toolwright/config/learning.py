@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from toolwright.config.block import Block
+from toolwright.config.block import Auto, Block
 from toolwright.config.names import Registered
 
 
@@ -131,7 +131,9 @@ class Algorithm(Block):
 
 
 class OptimizerConfig(Block):
-    lr: PositiveFloat = 1e-3
+    lr: PositiveFloat | Auto = Field(
+        default=1e-3, description="auto: by the number of parameters, and whether an adapter is learned"
+    )
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = Field(default=0.0, ge=0)
     warmup_steps: int = Field(default=0, ge=0)
@@ -153,6 +155,6 @@ class Update(Block):
     offload: bool = Field(
         default=False, description="sharded: weights and optimiser state rest in main memory between uses"
     )
-    policy: OptimizerConfig = OptimizerConfig(lr=1e-4)  # ten times as much undoes a warm start
-    critic: OptimizerConfig = OptimizerConfig(lr=3e-3)
+    policy: OptimizerConfig = OptimizerConfig(lr="auto")
+    critic: OptimizerConfig = OptimizerConfig(lr="auto")
     critic_warmup: int = Field(default=0, ge=0, description="first steps in which only the critic learns")

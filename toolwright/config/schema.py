@@ -330,7 +330,9 @@ class SupervisedConfig(CommandConfig):
         default=None,
         description="tokens in one forward pass, padding counted; null: as update.micro_tokens of `train`",
     )
-    optimizer: OptimizerConfig = OptimizerConfig(lr=3e-3, warmup_steps=10, decay="cosine", weight_decay=0.01)
+    optimizer: OptimizerConfig = OptimizerConfig(
+        lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01
+    )
     demonstrations: str | None = Field(
         default=None, description="Parquet or JSON lines with `messages`; null: the task's own demonstrations"
     )

@@ -8,12 +8,14 @@ from typing import Any
 from torch import nn
 
 from toolwright.config import schema
+from toolwright.config.block import require_number
 from toolwright.learner.adamw import AdamW
 
 
 class Optimizer:
     def __init__(self, module: nn.Module, config: schema.OptimizerConfig, *, total_updates: int) -> None:
         self.config, self.total_updates = config, total_updates
+        self.rate = require_number(config.lr, "the learning rate, lr")
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         self.parameters = [p for _, p in named]
         # Norms and biases are not weights to be shrunk.
@@ -27,7 +29,7 @@ class Optimizer:
     @property
     def lr(self) -> float:
         """The learning rate of the next update."""
-        return self.config.lr * schedule(self.updates, self.total_updates, self.config)
+        return self.rate * schedule(self.updates, self.total_updates, self.config)
 
     def step(self) -> dict[str, float]:
         """Clip, update, clear the gradients."""

@@ -1,13 +1,14 @@
-"""What `auto` is in this run: lengths and precision by its model, its prompts and the memory there is."""
+"""What `auto` is in this run: lengths, precision, rates; by its model, its prompts and the memory it has."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from toolwright.config import schema
+from toolwright.config import rates, schema
 from toolwright.failures import UserError
 from toolwright.learner.budget import ON_A_CPU
 from toolwright.trainer import building, memory
+from toolwright.trainer.learning import needs_critic
 
 ANSWER = 256  # tokens of a turn: enough for some thought and a call
 LEAST_ANSWER = 32  # a prompt that leaves less is one that is too long
@@ -26,13 +27,14 @@ def depends_on_prompts(config: schema.Config) -> bool:
 
 
 def decide(
-    config: schema.Config, *, prompt: int, turns: int, learns: bool = True, demonstration: int = 0
+    config: schema.Config, *, prompt: int, turns: int, learns: bool = True, demonstration: int | None = None
 ) -> Decided:
-    """`prompt`, `demonstration`: tokens of the longest. `turns`: the most that an attempt may take."""
+    """`prompt`, `demonstration`: tokens of the longest; None where no demonstrations are learned from, with
+    update.policy as their optimiser. `turns`: the most that an attempt may take."""
     stated, max_tokens, most = config.model.context, config.rollout.max_tokens, config.task.max_prompt_tokens
     prompt = prompt if most == "auto" else min(prompt, most)
     config = _changed(config, "model", dtype=building.precision(config.model))
-    context, why, remedy = _context(config, prompt, turns, learns, demonstration)
+    context, why, remedy = _context(config, prompt, turns, learns, demonstration or 0)
     lines = [why] if why else []
     whole = min(filter(None, (context, config.rollout.max_total_tokens)))
     answer = _answer(prompt, whole) if max_tokens == "auto" else max_tokens
@@ -49,7 +51,33 @@ def decide(
         if tokens < ON_A_CPU:
             config = _changed(config, "update", micro_tokens=tokens)
             lines.append(f"micro-batches of {tokens:,} tokens, for want of memory (update.micro_tokens)")
-    return Decided(config, (*lines, f"{config.model.dtype} on {device} (model.dtype)"), remedy)
+    lines.append(f"{config.model.dtype} on {device} (model.dtype)")
+    if learns:
+        config, more = with_rates(config, supervised=demonstration is not None)
+        lines += more
+    return Decided(config, tuple(lines), remedy)
+
+
+def with_rates(config: schema.Config, *, supervised: bool = False) -> tuple[schema.Config, list[str]]:
+    """Learning rates by size, and what is to be said about them."""
+    count, adapted = memory.planned(config.model).parameters, building.adapts(config.model)
+    size = f"{count / 1e6:,.3g}M parameters" if count < 1e9 else f"{count / 1e9:,.3g}B parameters"
+    lines: list[str | None] = []
+    for role, key, learned, of_whom in (
+        ("policy", "optimizer.lr", "sft", "") if supervised else ("policy", "update.policy.lr", "policy", ""),
+        ("critic", "update.critic.lr", "critic", "the critic's "),
+    ):
+        optimizer, usual = getattr(config.update, role), rates.usual(learned, count, adapted=adapted)
+        if optimizer.lr == "auto":
+            config = _changed(config, "update", **{role: optimizer.model_copy(update={"lr": usual})})
+            line: str | None = (
+                f"{of_whom}learning rate {usual:g}, for {'an adapter of ' * adapted}{size} ({key})"
+            )
+        else:
+            line = rates.warning(key, optimizer.lr, usual, count) if config.model.path else None
+        if role == "policy" or needs_critic(config.algorithm):
+            lines.append(line)
+    return config, [line for line in lines if line]
 
 
 def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Model, str]:

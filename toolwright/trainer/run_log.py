@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from toolwright.config.batch import batch_line, checkpoint_line, rate_line
+from toolwright.config.batch import batch_line, checkpoint_line
 from toolwright.failures import UserError
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
@@ -63,8 +63,6 @@ class RunLog:
             self.say(agreement)
         for line in (*trainer.decided, checkpoint_line(config.checkpoint)):
             self.say(line)
-        if warning := rate_line(config, parameters):
-            self.say(warning)
         if roles.dashboard:
             self.say(f"Ray's dashboard {roles.dashboard}")
         for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):

@@ -23,7 +23,6 @@ from toolwright.agents.tool_use import ToolUse
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
-from toolwright.config.batch import rate_line
 from toolwright.config.block import require_number
 from toolwright.failures import UserError
 from toolwright.learner.budget import TokenBudget, padded
@@ -89,7 +88,7 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
             task=config.task,
             model=config.model,
             rollout=rollout,
-            update=schema.Update(micro_tokens=config.micro_tokens),
+            update=schema.Update(micro_tokens=config.micro_tokens, policy=config.optimizer),
         ),
         prompt=preparation.longest(openings, tokenizer),
         turns=most_turns(config.rollout, tools, tasks.held_out),
@@ -118,8 +117,9 @@ def _train(
         remedy=prepared.decided.remedy,
     )
     with closing(HeldOutJudge(fitted, decoder, tokenizer, tried, prepared.tasks.scorer, tools)) as judge:
-        own = {name: getattr(fitted, name) for name in ("model", "rollout", "task")}
-        config = config.model_copy(update={**own, "micro_tokens": fitted.update.micro_tokens})
+        own: dict[str, Any] = {name: getattr(fitted, name) for name in ("model", "rollout", "task")}
+        own |= {"micro_tokens": fitted.update.micro_tokens, "optimizer": fitted.update.policy}
+        config = config.model_copy(update=own)
         long = len(examples) - len(fitting)
         lines = [f"{len(fitting):,} demonstrations, {long:,} too long", *prepared.decided.lines]
         _steps(config, folder, decoder, tokenizer, judge, fitting, lines, command=command)
@@ -178,8 +178,6 @@ def _steps(
         progress.line(f"run folder {folder.path}")
         for line in lines:
             progress.line(line)
-        if warning := rate_line(config, sum(p.numel() for p in decoder.parameters())):
-            progress.line(warning)
         if judge.missing:
             progress.line(f"held-out tasks are not tried: {judge.missing}")
         before = judge.held_out()

@@ -32,7 +32,7 @@ from toolwright.providers.local import LocalModel
 from toolwright.providers.settings import ChatSettings, Price
 from toolwright.serve.app import ServeApp
 from toolwright.serve.service import ModelService
-from toolwright.trainer import building
+from toolwright.trainer import building, defaults
 from toolwright.trainer.learning import Learner
 from toolwright.trajectory import Segment, Task, Trajectory
 from toolwright.web import serving
@@ -55,7 +55,7 @@ def configured(folder: Path, words: Sequence[str] = (), *, seed: int = 0) -> sch
     algorithm = [word for word in words if word.startswith("algorithm=")] or ["algorithm=gigpo"]
     config = resolve(Source(), [*algorithm, "task=workflow", *own, *given]).config
     assert isinstance(config, schema.Config)
-    return config
+    return defaults.with_rates(config)[0]
 
 
 class EditPolicy:
