@@ -113,6 +113,11 @@ def by_turn(turns: list[str]) -> dict[str, Any]:
     return {"score": sum(steps), "step_rewards": steps}
 
 
+def wrong(solution_str: str) -> dict[str, float]:
+    """Varied, and never right."""
+    return {"score": varied(solution_str), "acc": 0.0}
+
+
 def tasks(*, seed: int, held_out_size: int) -> TaskSet:
     every = [letter + digit for letter in LETTERS for digit in DIGITS]
     random.Random(seed).shuffle(every)

@@ -128,3 +128,26 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     assert drift[2] > 0.01
     _, published = slots["policy"].ask("policy", "weights", 3, returns=2)
     assert ray.get(published).flat.nbytes < 4 * sum(p.numel() for p in decoder.parameters()) / 2
+
+
+def test_curriculum_and_replay_are_the_same_over_actors(build: Build) -> None:
+    own = ["task.order=difficulty", "algorithm.selection.replay=8", "task.train_size=4"]
+    own.append(f"reward.function={HERE}/echoes.py:wrong")
+
+    def learned(trainer: TrainingLoop) -> tuple[dict[str, float], Any]:
+        """In the second step every group is a failure, and every task has an earlier success."""
+        first = trainer.sample(1)
+        for group in first.groups:
+            trainer.sampler.replay.observe(group, [True] + [False] * 3)
+        trainer.learn(first, 1)
+        second = trainer.sample(2)
+        assert second.replayed == len(second.groups) == 4
+        return trainer.learn(second, 2), trainer.order.state()
+
+    alone = TrainingLoop(configured(*own))
+    expected, order = learned(alone)
+    alone.close()
+    found, there = learned(build(*own))
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert there == order
+    assert found["correction/weight_mean"] != 1.0

@@ -92,6 +92,10 @@ def longer_is_better(solution_str: str) -> dict[str, float]:
     return {"score": len(solution_str) / 10, "acc": 0.0}
 
 
+def exactly(solution_str: str, ground_truth: str) -> float:
+    return float(solution_str == ground_truth)
+
+
 def variety(completions: Sequence[str], **columns: Any) -> list[float]:
     """Different for most answers, so that most groups have something to compare."""
     return [sum(map(ord, answer)) / 1000 for answer in completions]

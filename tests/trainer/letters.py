@@ -45,6 +45,13 @@ def backwards(*, seed: int, held_out_size: int) -> TaskSet:
     return replace(made, train=[replace(task, ground_truth="dd") for task in made.train])
 
 
+def mostly_hopeless(*, seed: int, held_out_size: int) -> TaskSet:
+    """Three in four training tasks have no right answer that could be written."""
+    made = tasks(seed=seed, held_out_size=held_out_size)
+    hopeless = [replace(task, ground_truth="??") for task in made.train[8:]]
+    return replace(made, train=[*made.train[:8], *hopeless])
+
+
 def nothing_held_out(*, seed: int) -> TaskSet:
     return replace(tasks(seed=seed, held_out_size=8), held_out=[])
 

@@ -46,6 +46,11 @@ class SelectionConfig(Block):
         default=False, description="GRPO-RoC: sample more, keep the cleanest of the right"
     )
     oversample: PositiveInt = Field(default=2, description="GRPO-RoC: attempts sampled for each one kept")
+    replay: int = Field(
+        default=0,
+        ge=0,
+        description="ARPO: keep a rare success at each of so many tasks, for groups of failures; 0: none",
+    )
 
 
 class Correction(Block):
@@ -128,6 +133,16 @@ class Algorithm(Block):
     kl: KL = KL()
     selection: SelectionConfig = SelectionConfig()
     correction: Correction = Correction()
+
+    @model_validator(mode="after")
+    def _weighs_what_is_replayed(self) -> Algorithm:
+        if self.selection.replay and self.correction.mode in ("none", "reject"):
+            raise ValueError(
+                f"algorithm.selection.replay={self.selection.replay} learns from attempts of older policies, "
+                f"which algorithm.correction.mode={self.correction.mode} would not weigh: set it to auto, "
+                "truncate or mask"
+            )
+        return self
 
 
 class OptimizerConfig(Block):

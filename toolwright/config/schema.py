@@ -45,6 +45,10 @@ class TaskConfig(Block):
     )
     held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
     shuffle: bool = Field(default=True, description="a new order of tasks each epoch")
+    order: Literal["epochs", "difficulty"] = Field(
+        default="epochs",
+        description="difficulty: most often those that the policy solves now and then",
+    )
     max_prompt_tokens: PositiveInt | Auto = Field(
         default="auto",
         description="the longest prompt allowed, words about tools included; auto: leaves room to answer",

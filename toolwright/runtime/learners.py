@@ -20,6 +20,7 @@ import ray
 
 from toolwright.failures import InfrastructureFailure
 from toolwright.learner import checkpoints
+from toolwright.record import to_table
 from toolwright.runtime import wire
 from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all
 from toolwright.runtime.host import Rank
@@ -211,14 +212,18 @@ def _gone(ref: Any) -> bool:
 
 
 def _rows(trajectories: Sequence[Trajectory]) -> tuple[list[TrajectoryRef], wire.TrajectoryRows]:
-    """The tables that these lie in, and which table and row each is."""
+    """The tables that these lie in, and which table and row each is. Those that the driver holds itself, to
+    be learned from again, are put into one more."""
+    own = [t for t in trajectories if not isinstance(t, RemoteTrajectory)]
+    held = TrajectoryRef(ray.put(to_table(own)), ray.get) if own else None
+    row_of = {id(t): row for row, t in enumerate(own)}
     numbers: dict[TrajectoryRef, int] = {}
     places = np.empty((len(trajectories), 2), dtype=np.int32)
     rewards = np.empty(len(trajectories), dtype=np.float64)
     for place, t in enumerate(trajectories):
-        if not isinstance(t, RemoteTrajectory):
-            raise TypeError("actors learn from attempts of the run's own rollout workers")
-        places[place] = numbers.setdefault(t.ref, len(numbers)), t.row
+        table, row = (t.ref, t.row) if isinstance(t, RemoteTrajectory) else (held, row_of[id(t)])
+        assert table is not None
+        places[place] = numbers.setdefault(table, len(numbers)), row
         rewards[place] = t.reward or 0.0
     parts, steps = [t.reward_parts for t in trajectories], [t.step_rewards for t in trajectories]
     return list(numbers), wire.TrajectoryRows(places, rewards, parts, steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from toolwright.failures import UserError
@@ -10,6 +11,8 @@ from toolwright.failures import UserError
 
 class TaskOrder:
     """Indices below `size`, each once an epoch; an epoch is ordered by the seed and its number alone."""
+
+    order = "epochs"
 
     def __init__(self, size: int, seed: int, shuffle: bool = True) -> None:
         if size < 1:
@@ -34,8 +37,12 @@ class TaskOrder:
                 self._indices = self._arranged()
         return taken
 
+    def record(self, index: int, accuracies: Sequence[float]) -> None:
+        """How right the attempts at a task were. An order by epochs does not ask."""
+
     def state(self) -> dict[str, Any]:
         return {
+            "order": self.order,
             "size": self.size,
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -45,7 +52,8 @@ class TaskOrder:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which must be of the same tasks."""
-        for key in ("size", "seed", "shuffle"):
+        state = {"order": TaskOrder.order, **state}  # version 0.1 had no other
+        for key in ("order", "size", "seed", "shuffle"):
             if state[key] != getattr(self, key):
                 raise UserError(
                     f"the checkpoint's task order has {key}={state[key]}, this run has "

@@ -139,12 +139,22 @@ class Learner:
     ) -> dict[str, float]:
         """Advantages, then epochs × minibatches of updates. `exact`: the engine's numbers are ours."""
         update = self.config.update
+        newest = max(t.weights_version for t in trajectories)
+        fresh = [row for row, t in enumerate(trajectories) if t.weights_version == newest]
+        # What an older policy sampled is not ours any more: it is weighted by how far they are apart.
+        replayed = self.config.algorithm.selection.replay > 0 and len(fresh) < len(trajectories)
+        exact = exact and not replayed
         batch, metrics = self.credit.assign(
             trajectories, exact=exact, baselines=baselines, kl_coef=self.objective.kl_coef
         )
         # With a single update a step, its own pass tells what a correction needs.
         known = "old_log_prob" in batch.columns
         self.objective.correction = "none" if known else self.credit.correction(exact=exact)
+        gap: dict[str, float] = {}
+        if replayed:  # the engine's gap is that of what it sampled now
+            new = batch.select(fresh)
+            now = new.columns["old_log_prob"] if known else self.policy.statistics(new)["log_prob"]
+            gap = of_gap(new, now)
         if self.config.reward.truncated == "mask":  # they have counted in their group's baseline
             whole = [row for row, t in enumerate(trajectories) if not t.cut]
             if not whole:
@@ -166,10 +176,11 @@ class Learner:
         # The weights had not moved yet at the first update: what differs there is the engine's gap.
         if rows:
             metrics.update({key: rows[0][key] for key in rows[0] if key.startswith(OF_FIRST_UPDATE)})
+            metrics.update(gap)
             self._adapt_kl(metrics, len(batch))
             self._adapt_entropy(metrics)
         else:
-            metrics.update(of_gap(batch, self.policy.statistics(batch)["log_prob"]))
+            metrics.update(gap or of_gap(batch, self.policy.statistics(batch)["log_prob"]))
         self._count_skips(rows)
         return metrics
 

@@ -21,13 +21,14 @@ from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
-from toolwright.tasks.order import TaskOrder
+from toolwright.tasks.curriculum import task_order
 from toolwright.tools.settings import Settings
 from toolwright.trainer.checkpointing import Checkpointer
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt, StopRequested
 from toolwright.trainer.measures import of_sample
 from toolwright.trainer.preparation import prepare
+from toolwright.trainer.replay import from_json, to_json
 from toolwright.trainer.roles import start_roles
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.run_log import RunLog
@@ -61,7 +62,9 @@ class TrainingLoop:
         self.step_done = 0
         self.train_tasks, self.skipped_prompts = prepared.train, prepared.skipped
         self.held_out_tasks, self.skipped_held_out = prepared.held_out, prepared.skipped_held_out
-        self.order = TaskOrder(len(self.train_tasks), config.run.seed, config.task.shuffle)
+        self.order = task_order(
+            config.task.order, self.train_tasks, config.run.seed, shuffle=config.task.shuffle
+        )
         self._first_order = self.order.state()
         self._running: asyncio.Task[Any] | None = None
         self.folder: RunFolder | None = None
@@ -131,16 +134,16 @@ class TrainingLoop:
 
     def step(self, number: int, log: RunLog, saver: Checkpointer, interrupt: Interrupt) -> TrainedStep:
         """Take one step, evaluate where that is due, and record it."""
-        started, order_before = time.perf_counter(), self.order.state()
+        started, drawn_from = time.perf_counter(), self.sampler.state()
         try:
             with interrupt.safe(self.cancel), log.stage("sample"):
                 sampled = self.sample(number)
             log.report_sample(number, sampled)
         except StopRequested:
-            self.order.restore(order_before)
+            self.sampler.restore(*drawn_from)
             raise
         except UserError:
-            self.order.restore(order_before)
+            self.sampler.restore(*drawn_from)
             saver.save_before_error()
             raise
         metrics = of_sample(sampled)
@@ -212,9 +215,11 @@ class TrainingLoop:
 
     def save(self, folder: Path, *, keep: int) -> None:
         """Save all that the next step depends on. Seeds follow from the step's number and need no keeping."""
+        order, replay = self.sampler.state()
         own = {
             "step": self.step_done,
-            "order": self.order.state(),
+            "order": order,
+            "replay": to_json(replay),
             "tasks": self.tasks_digest,
             "weights_version": self.roles.rollouts.weights_version,
         }
@@ -225,7 +230,7 @@ class TrainingLoop:
         plain = checkpoints.plain(path)
         try:
             step, order, tasks, version = (plain[k] for k in ("step", "order", "tasks", "weights_version"))
-            self.order.restore(order)
+            self.sampler.restore(order, from_json(plain.get("replay", ())))  # version 0.1 had none
         except (KeyError, TypeError) as error:
             raise checkpoints.BrokenCheckpoint(path, f"{checkpoints.STATE} lacks {error}") from error
         if tasks != self.tasks_digest:
@@ -241,7 +246,7 @@ class TrainingLoop:
         """Go back to before the first step, with a new learner in place of one that was lost."""
         self.roles.learners.renew()
         self.roles.rollouts.publish(0)
-        self.order.restore(self._first_order)
+        self.sampler.restore(self._first_order, ())
         self.step_done = 0
 
     @cached_property

@@ -19,6 +19,7 @@ def of_sample(sampled: SampledStep) -> dict[str, float]:
         "groups/kept": len(sampled.groups),
         "groups/dropped": sampled.dropped,
         "groups/flat": sampled.flat,
+        "groups/replayed": sampled.replayed,
         "groups/rounds": sampled.rounds,
     }
     if not attempts:

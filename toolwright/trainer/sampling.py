@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from toolwright.agents.rollout import AttemptRequest, seed_of
 from toolwright.algorithms import selection
@@ -15,6 +16,7 @@ from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.runtime.roles import Roles
 from toolwright.tasks.order import TaskOrder
+from toolwright.trainer.replay import ReplayBuffer
 from toolwright.trajectory import Group, Task, Trajectory, as_groups
 
 
@@ -30,6 +32,7 @@ class SampledStep:
     failed: int = 0
     dropped: int = 0  # groups left out because an attempt failed
     flat: int = 0  # groups left out because their attempts were all equally right
+    replayed: int = 0  # groups of failures alone that an earlier success was put into
     rounds: int = 0
     score_s: float = 0.0  # after the last was sampled
 
@@ -56,7 +59,16 @@ class GroupSampler:
         self.config, self.roles, self.turns = config, roles, turns
         self.tasks, self.order, self.greedy_baseline = tasks, order, greedy_baseline
         chosen = config.algorithm.selection
+        self.replay = ReplayBuffer(chosen.replay, truncated=config.reward.truncated != "mask")
         self.per_task = config.rollout.samples * (chosen.oversample if chosen.resample_on_correct else 1)
+
+    def state(self) -> tuple[dict[str, Any], list[Trajectory]]:
+        """What the next draw and the next group depend on."""
+        return self.order.state(), self.replay.state()
+
+    def restore(self, order: dict[str, Any], replay: Sequence[Trajectory]) -> None:
+        self.order.restore(order)
+        self.replay.restore(replay)
 
     async def step(self, step: int) -> SampledStep:
         """Groups for one step; with dynamic sampling, in rounds until there are enough that can teach."""
@@ -66,14 +78,15 @@ class GroupSampler:
             chosen.max_rounds if chosen.dynamic_sampling else 1
         ):
             picks = self.order.take(prompts)
-            await self._round(sampled, step, [self.tasks[i] for i in picks])
+            await self._round(sampled, step, picks)
             sampled.rounds += 1
         sampled.groups = sampled.groups[:prompts]
         return sampled
 
-    async def _round(self, sampled: SampledStep, step: int, tasks: Sequence[Task]) -> None:
+    async def _round(self, sampled: SampledStep, step: int, picks: Sequence[int]) -> None:
         requests, greedy = [], []
-        for place, task in enumerate(tasks):
+        for place, pick in enumerate(picks):
+            task = self.tasks[pick]
             name = f"{step}.{sampled.rounds}.{place}"
             seed = seed_of(self.config.run.seed, name, task.id)
             requests += [AttemptRequest(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
@@ -89,7 +102,9 @@ class GroupSampler:
         sampled.attempts += attempts
         sampled.greedy += best
         sampled.failed += sum(t.failure is not None for t in [*attempts, *best])
-        for group in as_groups(attempts):
+        for pick, group in zip(picks, as_groups(attempts), strict=True):
+            if group.complete:
+                self.order.record(pick, group.accuracies)
             self._keep(sampled, group)
 
     async def _scored(
@@ -120,8 +135,13 @@ class GroupSampler:
         for trajectory in group.trajectories:
             self._shape(trajectory)
         chosen = self.config.algorithm.selection
+        whole, right = group, [is_right(t) for t in group.trajectories]
         if chosen.resample_on_correct:
-            group = self._cleanest(group, name)
+            group = self._cleanest(group, right, name)
+        if chosen.replay:
+            if filled := self.replay.fill(group, right):
+                group, sampled.replayed = filled, sampled.replayed + 1
+            self.replay.observe(whole, right)
         if chosen.dynamic_sampling and not self._has_signal(group):
             sampled.flat += 1
             return
@@ -155,9 +175,9 @@ class GroupSampler:
         in_all = min(context, rollout.max_total_tokens or context)
         return min(of_turns, in_all - trajectory.given_tokens)
 
-    def _cleanest(self, group: Group, name: str) -> Group:
+    def _cleanest(self, group: Group, right: Sequence[bool], name: str) -> Group:
         kept = selection.resample_on_correct(
-            correct=[is_right(t) for t in group.trajectories],
+            correct=right,
             faults=[_faults(t) for t in group.trajectories],
             keep=self.config.rollout.samples,
             rng=random.Random(seed_of(self.config.run.seed, name, "resample-on-correct")),

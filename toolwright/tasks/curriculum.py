@@ -1,0 +1,95 @@
+"""A curriculum by measured success: tasks that the policy solves now and then are taken most often.
+
+A task is drawn with weight p (1 − p) + ε, where p is the success that is expected at it: what always fails,
+and what never does, teaches nothing (learnability, arXiv 2502.12272). ε keeps all tasks in view.
+
+    p = (right + K q) / (tried + K)        of the task's own attempts, older ones counting half at each visit
+    q = (right + 1) / (tried + 2)          of the attempts at all tasks that were given the same difficulty
+
+So a difficulty that is given with the tasks, `extra_info.difficulty`, tells of tasks that were never tried.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from toolwright.tasks.order import TaskOrder
+from toolwright.trajectory import Task
+
+LEVEL_WEIGHT = 4.0  # K: attempts that what is known of the level counts for
+EXPLORE = 0.01  # ε, where p (1 − p) is at most 1/4
+TASK_MEMORY, LEVEL_MEMORY = 0.5, 0.95  # what remains of earlier counts at each visit
+
+
+Counts = tuple[float, float]  # right and tried
+
+
+class Curriculum(TaskOrder):
+    """Indices below the number of tasks. A draw follows from the seed, its number and what was recorded."""
+
+    order = "difficulty"
+
+    def __init__(self, tasks: Sequence[Task], seed: int) -> None:
+        super().__init__(len(tasks), seed)
+        self.levels = [json.dumps(task.extra_info.get("difficulty")) for task in tasks]
+        self.draws = 0
+        self.of_tasks: dict[int, Counts] = {}  # by index
+        self.of_levels: dict[str, Counts] = {}
+
+    def take(self, count: int) -> list[int]:
+        """`count` indices, no index twice unless there are fewer tasks than that."""
+        taken: list[int] = []
+        while len(taken) < count:
+            rng = random.Random(f"curriculum {self.seed} {self.draws}")
+            # Exponential keys: the smallest are a draw without replacement by these weights.
+            keys = [-math.log(1.0 - rng.random()) / self._weight(i) for i in range(self.size)]
+            taken += heapq.nsmallest(count - len(taken), range(self.size), key=keys.__getitem__)
+            self.draws += 1
+        return taken
+
+    def success(self, index: int) -> float:
+        """The success that is expected of an attempt at this task."""
+        right, tried = self.of_levels.get(self.levels[index], (0.0, 0.0))
+        level = (right + 1) / (tried + 2)
+        right, tried = self.of_tasks.get(index, (0.0, 0.0))
+        return (right + LEVEL_WEIGHT * level) / (tried + LEVEL_WEIGHT)
+
+    def record(self, index: int, accuracies: Sequence[float]) -> None:
+        right = sum(min(max(accuracy, 0.0), 1.0) for accuracy in accuracies)
+        level = self.levels[index]
+        self.of_tasks[index] = _added(self.of_tasks.get(index), right, len(accuracies), TASK_MEMORY)
+        self.of_levels[level] = _added(self.of_levels.get(level), right, len(accuracies), LEVEL_MEMORY)
+
+    def state(self) -> dict[str, Any]:
+        """As JSON keeps it, where a key is a text."""
+        return {
+            **super().state(),
+            "draws": self.draws,
+            "of_tasks": {str(index): list(counts) for index, counts in self.of_tasks.items()},
+            "of_levels": {level: list(counts) for level, counts in self.of_levels.items()},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self.draws = state["draws"]
+        self.of_tasks = {int(index): (right, tried) for index, (right, tried) in state["of_tasks"].items()}
+        self.of_levels = {level: (right, tried) for level, (right, tried) in state["of_levels"].items()}
+
+    def _weight(self, index: int) -> float:
+        expected = self.success(index)
+        return expected * (1 - expected) + EXPLORE
+
+
+def _added(before: Counts | None, right: float, tried: int, memory: float) -> Counts:
+    earlier = before or (0.0, 0.0)
+    return memory * earlier[0] + right, memory * earlier[1] + tried
+
+
+def task_order(name: str, tasks: Sequence[Task], seed: int, *, shuffle: bool) -> TaskOrder:
+    """The order that `task.order` names."""
+    return Curriculum(tasks, seed) if name == Curriculum.order else TaskOrder(len(tasks), seed, shuffle)
