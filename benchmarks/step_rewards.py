@@ -46,11 +46,11 @@ PLACES = {"step": "true", "sum": "false"}
 EQUAL = (
     *("model.layers=1", "model.width=32", "model.heads=2", "model.kv_heads=2", "model.ffn=64"),
     *("run.threads=1", "algorithm.discount_per=turn", "update.critic.lr=1e-2"),
-    *("eval.every=0", "eval.temperature=1", "eval.samples=4"),
+    *("eval.every=0", "eval.temperature=1", "eval.samples=8"),
 )
 GRID = (
     *("task=gridworld", "task.params.width=4", "task.params.height=2", "task.params.key_reward=0.25"),
-    *("task.train_size=32", "task.held_out_size=16", "model.context=384"),
+    *("task.train_size=32", "task.held_out_size=8", "model.context=384"),
 )
 OF_TASK: dict[str, tuple[str, ...]] = {
     "rooms": (
@@ -59,10 +59,9 @@ OF_TASK: dict[str, tuple[str, ...]] = {
         *("rollout.samples=4", "train.steps=8"),
     ),
     "errand": (
-        *(f"task.name={FILE}:errand", f"rollout.agent={FILE}:Errand", f"tools.unlock.path={FILE}:unlock"),
+        *(f"task.name={FILE}:errand", f"rollout.agent={FILE}:Errand", "train.steps=24"),
         *("reward.parts={task: 1.0, step_rewards: 1.0}", "task.held_out_size=8", "rollout.max_tokens=1"),
         *("rollout.max_turns=8", "rollout.prompts=8", "rollout.samples=4", "model.context=40"),
-        "train.steps=12",
     ),
     "gridworld": (
         *(*GRID, "rollout.max_turns=12", "rollout.max_tokens=1", "rollout.prompts=8", "rollout.samples=4"),
