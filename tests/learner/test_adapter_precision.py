@@ -19,7 +19,7 @@ from toolwright.engines.delivery import named_weights
 from toolwright.engines.native import build
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.learner.objective import Objective
-from toolwright.learner.policy import Frozen, Policy, Underneath
+from toolwright.learner.policy import AdapterReference, Frozen, Policy
 from toolwright.models import huggingface, lora
 from toolwright.models.decoder import Decoder
 
@@ -170,5 +170,6 @@ def test_the_reference_stays_the_base_as_it_was_stored() -> None:
     plain.decoder.load_state_dict({name: p.to(BF16).float() for name, p in stored.items()})
     wanted = plain.statistics(batch)["log_prob"]
     assert torch.equal(policy.statistics(batch)["log_prob"], wanted)
+    reference = AdapterReference(policy)
     change(policy, by_learner)
-    assert torch.equal(Underneath(policy).statistics(batch)["log_prob"], wanted)
+    assert torch.equal(reference.statistics(batch)["log_prob"], wanted)
