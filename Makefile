@@ -41,6 +41,7 @@ docs: $(VENV)/.installed
 bench: $(VENV)/.installed-dev $(TRL_VENV)/.installed
 	$(BIN)/python benchmarks/step_cpu.py --trl-python $(TRL_VENV)/bin/python
 	$(TRL_VENV)/bin/python benchmarks/agreement.py
+	$(TRL_VENV)/bin/python benchmarks/preferences_trl.py
 	$(BIN)/python benchmarks/sandbox.py
 	$(BIN)/python benchmarks/tool_rollout.py
 	$(BIN)/python benchmarks/transport.py

@@ -32,6 +32,7 @@ def estimate(name: str, batch: Example, **changed: Any) -> tuple[Tensor, Tensor]
         "values": batch.values,
         "reward_baseline": batch.values[:, 0],
         "old_log_prob": batch.old_log_prob,
+        "teacher_log_prob": batch.log_prob,
         "sum_pi_squared": batch.sum_pi_squared,
         "step_rewards": batch.rewards.sum(-1),
         "trajectory": list(range(rows)),
@@ -415,6 +416,7 @@ def test_a_wrong_shape_is_named_with_what_was_expected() -> None:
         ("gigpo", {"step_reward", "anchor"}),
         ("gdpo", {"reward_parts", "part_weights"}),
         ("optimal_token_baseline", {"old_log_prob", "sum_pi_squared"}),
+        ("distill", {"old_log_prob", "teacher_log_prob"}),
         ("grpo", set()),
     ],
 )

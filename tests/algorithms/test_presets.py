@@ -11,14 +11,15 @@ import torch
 import yaml
 
 import toolwright.config
-from toolwright.algorithms import advantages, aggregate, kl, losses
+from toolwright.algorithms import advantages, aggregate, kl, losses, preferences
 from toolwright.config.schema import Config
 
 FOLDER = Path(inspect.getfile(toolwright.config)).parent / "presets" / "algorithm"
 PRESETS = {file.stem: file for file in sorted(FOLDER.glob("*.yaml"))}
 DOCS = Path(__file__).parents[2] / "docs" / "algorithms.md"
 NAMED = """ppo grpo dr_grpo rloo remax reinforce_plus_plus reinforce_plus_plus_baseline dapo gspo gmpo cispo
-    sapo opo gpg gigpo grpo_roc sppo kl_cov clip_cov luspo vespo adaptive_entropy top_entropy vapo gdpo"""
+    sapo opo gpg gigpo grpo_roc sppo kl_cov clip_cov luspo vespo adaptive_entropy top_entropy vapo gdpo
+    dpo kto orpo distill"""
 
 
 def read(name: str) -> dict[str, Any]:
@@ -49,8 +50,9 @@ def test_a_preset_names_what_is_registered_and_arguments_it_takes(name: str) -> 
     assert algorithm.kl.estimator in kl.names()
     taken = {
         algorithm.adv_estimator: advantages.registry.get(algorithm.adv_estimator).parameters,
-        algorithm.loss: losses.registry.get(algorithm.loss).parameters,
     }
+    found = losses.registry if algorithm.preference is None else preferences.registry
+    taken[algorithm.loss] = found.get(algorithm.loss).parameters
     for function, params in algorithm.params.items():
         assert set(params) <= set(taken[function])
 
@@ -78,5 +80,5 @@ def test_the_estimator_that_the_docs_add_works(tmp_path: Path) -> None:
 
 def test_the_docs_tell_of_every_name_and_every_preset() -> None:
     text = DOCS.read_text()
-    for name in (*advantages.names(), *losses.names(), *aggregate.names(), *PRESETS):
+    for name in (*advantages.names(), *losses.names(), *aggregate.names(), *preferences.names(), *PRESETS):
         assert f"`{name}`" in text, name

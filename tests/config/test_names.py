@@ -22,12 +22,14 @@ def holder(package: str) -> object:
 @pytest.mark.parametrize("key", [path for path, mark in MARKED.items() if mark.names()])
 def test_names_read_from_the_source_are_those_of_the_registry(key: str) -> None:
     mark = MARKED[key]
-    module = holder(mark.package)
-    registries = [thing for thing in vars(module).values() if isinstance(thing, Registry)]
-    mine = [registry for registry in registries if registry.package == mark.package]
-    mine.sort(key=lambda registry: registry.kind != mark.kind)
-    names = mine[0].names() if mine else module.names()  # type: ignore[attr-defined]
-    assert mark.names() == set(names)
+    names: set[str] = set()
+    for package in (mark.package, *mark.also):
+        module = holder(package)
+        registries = [thing for thing in vars(module).values() if isinstance(thing, Registry)]
+        mine = [registry for registry in registries if registry.package == package]
+        mine.sort(key=lambda registry: registry.kind != mark.kind)
+        names |= set(mine[0].names() if mine else module.names())  # type: ignore[attr-defined]
+    assert mark.names() == names
 
 
 def test_the_default_of_every_marked_key_is_a_known_name() -> None:

@@ -44,6 +44,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "kl": {"where": "loss", "coef": 0.1, "estimator": "unbiased"},
         "params": {"clip_cov": {"clip_cov_ratio": 0.3, "clip_cov_lb": 0.05, "clip_cov_ub": 50.0}},
     },
+    "kto": {"loss": "kto"},
 }
 SHAPE: dict[str, Any] = {"kv_heads": 2, "qk_norm": True, "family": "qwen3"}
 
@@ -74,7 +75,10 @@ def attempts(step: int) -> list[Trajectory]:
 
 
 def learn(learner: Learner, steps: range) -> list[dict[str, float]]:
-    return [learner.learn(attempts(step), step, exact=False, baselines={}) for step in steps]
+    """Answers that are compared come in twos."""
+    made = {step: attempts(step) for step in steps}
+    whole = {step: found[: len(found) - len(found) % learner.together] for step, found in made.items()}
+    return [learner.learn(found, step, exact=False, baselines={}) for step, found in whole.items()]
 
 
 def remember_gradients(optimizer: Optimizer) -> list[dict[str, Tensor]]:

@@ -10,6 +10,7 @@ import pytest
 import ray
 import tiny
 
+from tests.trainer import pairs
 from tests.trainer.runs import metrics, rollouts
 from toolwright.models import adapter_folder, huggingface, lora
 from toolwright.models.tokenizer import Tokenizer
@@ -99,6 +100,50 @@ def test_colocated_policy_and_engine_are_one_actor(build: Build) -> None:
     for step, wanted in enumerate(expected, start=1):
         assert together.learn(together.sample(step), step) == pytest.approx(wanted, abs=1e-6)
     assert together.roles.rollouts.weights_version == 2
+
+
+def test_compared_answers_are_learned_from_with_the_same_numbers(build: Build, tmp_path: Path) -> None:
+    """Nothing is sampled, so no weights are published; a tool is offered, whose schema is asked for there."""
+    data = pairs.written(tmp_path / "pairs.jsonl", pairs.rows())
+    own = [
+        f"run.dir={tmp_path}",
+        "algorithm=dpo",
+        "task.name=preferences",
+        f"task.train={data}",
+        "model.context=auto",
+        "update.minibatches=2",
+        "eval.every=2",
+    ]
+    here = train(configured("run.name=here", *own), command=["toolwright"])
+    with walked():
+        trainer = build("run.name=there", *own)
+    assert_apart(trainer, ["policy", "reference", "reward", "rollout-0"])
+    folder = RunFolder.claim(trainer.config.run, made_of=["x"])
+    list(trainer.steps(folder, command=["toolwright"]))
+    assert comparable(metrics(folder.path)) == comparable(metrics(here))
+    weights = "model/model.safetensors"
+    assert (folder.path / weights).read_bytes() == (here / weights).read_bytes()
+
+
+def test_a_teacher_in_its_own_actor_gives_the_same_numbers(build: Build, tmp_path: Path) -> None:
+    for seed, name in enumerate(("student", "teacher")):
+        tokenizer = Tokenizer.characters(string.printable)
+        huggingface.save(tiny.decoder(seed, vocab=tokenizer.size, context=32), tmp_path / name)
+        tokenizer.save(tmp_path / name)
+    own = [
+        "algorithm=distill",
+        f"model.path={tmp_path}/student",
+        f"algorithm.params.distill.teacher={tmp_path}/teacher",
+    ]
+    alone = TrainingLoop(configured(*own))
+    expected = [alone.learn(alone.sample(step), step) for step in (1, 2)]
+    alone.close()
+    trainer = build(*own)
+    assert_apart(trainer, ["policy", "reward", "rollout-0", "teacher"])
+    for step, wanted in enumerate(expected, start=1):
+        found = trainer.learn(trainer.sample(step), step)
+        assert found == pytest.approx(wanted, abs=1e-6)
+        assert found["teacher/kl"] > 0.1
 
 
 def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build, tmp_path: Path) -> None:

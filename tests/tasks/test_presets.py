@@ -14,7 +14,9 @@ from toolwright.tasks import TASKS, load
 PRESETS = files("toolwright.config") / "presets" / "task"
 
 
-@pytest.mark.parametrize("name", ["arithmetic", "digits", "reverse", "sort", "countdown", "file"])
+@pytest.mark.parametrize(
+    "name", ["arithmetic", "digits", "reverse", "sort", "countdown", "file", "preferences"]
+)
 def test_a_preset_names_its_task_and_leaves_room_for_its_answers(name: str) -> None:
     text = (PRESETS / f"{name}.yaml").read_text(encoding="utf-8")
     assert text.startswith("# @package _global_\n")
@@ -22,7 +24,7 @@ def test_a_preset_names_its_task_and_leaves_room_for_its_answers(name: str) -> N
     config = schema.TaskConfig(**preset["task"])
     assert config.name == name
     assert name in TASKS.names()
-    if name != "file":
+    if name not in ("file", "preferences"):
         tasks = load(config, seed=0)
         answers = [tasks.demonstrate(task, random.Random(0))[0]["content"] for task in tasks.train]
         assert max(map(len, answers)) < preset["rollout"]["max_tokens"]

@@ -204,7 +204,9 @@ def test_a_token_is_credited_with_what_comes_after_it_and_not_before(discount_pe
     assert batch.padded("returns")[0].tolist() == batch.padded("returns")[1].tolist()
 
 
-@pytest.mark.parametrize("estimator", advantages.names())
+@pytest.mark.parametrize(
+    "estimator", [name for name in advantages.names() if "teacher_log_prob" not in advantages.needs(name)]
+)
 def test_an_estimator_sees_step_rewards_or_nothing_but_their_sum(estimator: str, build: Build) -> None:
     """As the table in docs/algorithms.md has it."""
     own = (f"algorithm.adv_estimator={estimator}", "algorithm.kl.where=none", "algorithm.gamma=0.5")

@@ -11,13 +11,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolwright.agents import Agent
 from toolwright.agents.formats import CallFormat, Schemas, offered_by
 from toolwright.agents.formats.tags import Tags
 from toolwright.agents.tool_prompt import with_tools
+from toolwright.agents.tool_use import ToolUse
+from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.models.chat import ASKED
 from toolwright.models.tokenizer import Tokenizer, Written
 from toolwright.tools.call import ToolRequest
+from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Segment, Source, Task, Trajectory
 
 Message = Mapping[str, Any]
@@ -40,9 +44,10 @@ class Demonstrator:
         self.template = dict(template or {})
         self.offered = offered_by(schemas)
 
-    def trajectory(self, number: int, messages: Sequence[Message]) -> Trajectory:
+    def trajectory(self, number: int | str, messages: Sequence[Message], *, given: int = 0) -> Trajectory:
+        """`given`: so many of the first messages are context, whoever says them."""
         turns = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-        if not turns:
+        if not turns or turns[-1] < given:
             raise UserError(f"demonstration {number} has no assistant message to learn from")
         made = Trajectory(Task(str(number), [dict(message) for message in messages]), group=str(number))
         prompt = with_tools(messages[: turns[0]], self.schemas, self.format, self.tokenizer, self.tool_prompt)
@@ -57,7 +62,10 @@ class Demonstrator:
             )
             text += "" if inside else self._closing
             tokens = self.tokenizer.encode_inside(text)
-            made.append(Segment("policy", tokens, [0.0] * len(tokens), text))
+            if place < given:
+                made.append(Segment("prompt", tokens, text=text))
+            else:
+                made.append(Segment("policy", tokens, [0.0] * len(tokens), text))
             self._answer(made, between, inside=inside, tools=prompt.tools, last=following is None)
             fresh = not inside
         return made
@@ -119,6 +127,21 @@ class Demonstrator:
         content = message.get("content") or ""
         calls = [self.format.write(_call(one), self.offered) for one in message.get("tool_calls") or []]
         return "\n".join(filter(None, [content if isinstance(content, str) else str(content), *calls]))
+
+
+async def demonstrator_like(
+    agent: Agent, config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Toolbox
+) -> Demonstrator:
+    """One that writes prompts and calls as this agent reads them."""
+    if not isinstance(agent, ToolUse):
+        return Demonstrator(tokenizer, template=config.template)
+    return Demonstrator(
+        tokenizer,
+        agent.format,
+        agent.ordered(await tools.schemas()),
+        tool_prompt=config.tool_prompt,
+        template=config.template,
+    )
 
 
 def _call(one: Mapping[str, Any]) -> ToolRequest:

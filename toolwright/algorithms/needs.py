@@ -26,14 +26,18 @@ from toolwright.trajectory import Trajectory
 
 # What a run has or does only because a provider asks for it: a role, a greedy attempt at each task, a pass of
 # the learner over what was sampled, and rows that are steps instead of whole attempts.
-Requirement = Literal["critic", "reference", "greedy_attempt", "old_log_prob", "sum_pi_squared", "steps"]
+Requirement = Literal[
+    "critic", "reference", "teacher", "greedy_attempt", "old_log_prob", "sum_pi_squared", "steps"
+]
 
 
 @dataclass(frozen=True)
 class ScoredStep:
     """What providers compute from: a step's scored attempts, once the roles that were asked have answered."""
 
-    batch: Batch  # with a column for each answer: `values`, `ref_log_prob`, `old_log_prob`, `sum_pi_squared`
+    # With a column for each answer: `values`, `ref_log_prob`, `teacher_log_prob`, `old_log_prob`,
+    # `sum_pi_squared`.
+    batch: Batch
     trajectories: Sequence[Trajectory]
     baselines: Mapping[str, Sequence[float]]  # `rewards_to_go` of the greedy attempt, by group
     step_rewards: Sequence[Sequence[float]]  # of each attempt, what each of its steps earned
@@ -87,6 +91,11 @@ def values(step: ScoredStep) -> Tensor:
 @provides("ref_log_prob", "reference")
 def ref_log_prob(step: ScoredStep) -> Tensor:
     return step.batch.padded("ref_log_prob")
+
+
+@provides("teacher_log_prob", "teacher", "old_log_prob")
+def teacher_log_prob(step: ScoredStep) -> Tensor:
+    return step.batch.padded("teacher_log_prob")
 
 
 @provides("old_log_prob", "old_log_prob")

@@ -9,13 +9,14 @@ def batch_line(config: Config) -> str:
     """prompts × samples = trajectories → epochs × minibatches → updates; printed before a run starts."""
     rollout, update, selection = config.rollout, config.update, config.algorithm.selection
     trajectories = rollout.prompts * rollout.samples
+    sample = "sample" if config.algorithm.preference is None else "recorded answer"
     kept = ""
     if selection.resample_on_correct:
         kept = f" (kept of {rollout.samples * selection.oversample:,})"
     even = trajectories % update.minibatches == 0
     size = -(-trajectories // update.minibatches)
     return (
-        f"{_count(rollout.prompts, 'prompt')} × {_count(rollout.samples, 'sample')}{kept}"
+        f"{_count(rollout.prompts, 'prompt')} × {_count(rollout.samples, sample)}{kept}"
         f" = {_count(trajectories, 'trajectory', 'trajectories')} a step"
         f" → {_count(update.epochs, 'epoch')} × {_count(update.minibatches, 'minibatch', 'minibatches')}"
         f" of {'' if even else '≤ '}{size:,}"

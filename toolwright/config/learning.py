@@ -9,6 +9,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from toolwright.config.block import Auto, Block
 from toolwright.config.names import Registered
 
+PREFERENCES = "toolwright.algorithms.preferences"
+
 
 class KL(Block):
     """The pull towards the reference: in the reward, in the loss, or nowhere."""
@@ -89,7 +91,7 @@ class Algorithm(Block):
     adv_estimator: Annotated[str, Registered("advantage estimator", "toolwright.algorithms.advantages")] = (
         Field(default="grpo", description="what turns rewards into advantages")
     )
-    loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses")] = Field(
+    loss: Annotated[str, Registered("loss", "toolwright.algorithms.losses", also=(PREFERENCES,))] = Field(
         default="ppo", description="what turns advantages into a loss for each token"
     )
     aggregate: Annotated[str, Registered("aggregation", "toolwright.algorithms.aggregate")] = Field(
@@ -134,6 +136,16 @@ class Algorithm(Block):
     selection: SelectionConfig = SelectionConfig()
     correction: Correction = Correction()
 
+    @property
+    def preference(self) -> str | None:
+        """The loss, where it learns from answers that the data compares and nothing is sampled."""
+        return self.loss if self.loss in Registered("preference loss", PREFERENCES).names() else None
+
+    @property
+    def teacher(self) -> str | None:
+        """The folder of the estimator's teacher."""
+        return self.params.get(self.adv_estimator, {}).get("teacher")
+
     @model_validator(mode="after")
     def _weighs_what_is_replayed(self) -> Algorithm:
         if self.selection.replay and self.correction.mode in ("none", "reject"):
@@ -141,6 +153,26 @@ class Algorithm(Block):
                 f"algorithm.selection.replay={self.selection.replay} learns from attempts of older policies, "
                 f"which algorithm.correction.mode={self.correction.mode} would not weigh: set it to auto, "
                 "truncate or mask"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _learns_one_way(self) -> Algorithm:
+        if self.preference is None:
+            return self
+        stated = {
+            "kl.where": self.kl.where != "none",
+            "entropy_coef": self.entropy_coef != 0,
+            "entropy_target": self.entropy_target is not None,
+            "top_entropy_fraction": self.top_entropy_fraction != 1,
+            "selection.dynamic_sampling": self.selection.dynamic_sampling,
+            "selection.resample_on_correct": self.selection.resample_on_correct,
+            "selection.replay": bool(self.selection.replay),
+        }
+        for key in [key for key, is_set in stated.items() if is_set]:
+            raise ValueError(
+                f"algorithm.{key} is of sampled attempts, and algorithm.loss={self.preference} learns "
+                "from the data's own answers: leave one of them out"
             )
         return self
 

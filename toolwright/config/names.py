@@ -20,9 +20,11 @@ class Registered:
 
     kind: str
     package: str
+    also: tuple[str, ...] = ()  # further packages
 
     def names(self) -> frozenset[str]:
-        return frozenset({*_registered_in(self.package), *added_to(self.package)})
+        places = (self.package, *self.also)
+        return frozenset(name for p in places for name in (*_registered_in(p), *added_to(p)))
 
     def problem(self, name: str) -> str | None:
         """What is wrong with the name, or None. A reference (`path.py:name`) is looked up when it is used."""

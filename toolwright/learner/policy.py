@@ -18,6 +18,7 @@ from toolwright.learner.budget import TokenBudget, padded
 from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
+from toolwright.learner.preference import PreferenceObjective
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, lora
 from toolwright.models.decoder import Decoder
@@ -102,29 +103,34 @@ class Policy(Frozen):
         )
         self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates)
 
-    def update(self, batch: Batch, objective: Objective, *, seed: int = 0) -> dict[str, float]:
+    def update(
+        self, batch: Batch, objective: Objective | PreferenceObjective, *, seed: int = 0
+    ) -> dict[str, float]:
         """One optimiser update. However the minibatch is split into parts and among ranks, the gradient is
         the same. `seed` is for an objective that draws tokens at random."""
         return self.budget.fit(batch, lambda: self._update(batch, objective, seed))
 
-    def _update(self, batch: Batch, objective: Objective, seed: int) -> dict[str, float]:
+    def _update(
+        self, batch: Batch, objective: Objective | PreferenceObjective, seed: int
+    ) -> dict[str, float]:
         self.optimizer.inner.zero_grad()  # of a pass that there was no room for
-        totals = Totals.of(batch.mask)
         if objective.prepares:
             prepared = objective.prepare(batch, Statistics(**self.statistics(batch)), seed=seed)
             batch = replace(batch, columns={**batch.columns, **prepared})
+        if isinstance(objective, PreferenceObjective):
+            batch = objective.learned(batch)
+        totals = Totals.of(batch.mask)
         measured: list[tuple[float, dict[str, Tensor]]] = []
         for part, weight in self.ranks.parts(batch, self.budget.tokens, padded=self.padded):
 
             def loss_of(piece: Batch, now: Statistics, weight: float = weight) -> Tensor:
                 loss, metrics = objective(piece, now, totals)
-                difference = (now.log_prob - piece.columns["sampled_log_prob"]).detach()
-                gap = {
-                    "gap/abs_mean": difference.abs().sum() / totals.tokens,
-                    "gap/kl": -difference.sum() / totals.tokens,
-                    "gap/abs_max": difference.abs().max(),
-                }
-                measured.append((weight, {**metrics, "loss": loss.detach(), **gap}))
+                if "sampled_log_prob" in piece.columns:
+                    difference = (now.log_prob - piece.columns["sampled_log_prob"]).detach()
+                    metrics["gap/abs_mean"] = difference.abs().sum() / totals.tokens
+                    metrics["gap/kl"] = -difference.sum() / totals.tokens
+                    metrics["gap/abs_max"] = difference.abs().max()
+                measured.append((weight, {**metrics, "loss": loss.detach()}))
                 return loss * weight
 
             learn(
@@ -143,9 +149,11 @@ class Policy(Frozen):
         values_of = torch.stack([torch.stack(list(metrics.values())) for _, metrics in measured]).tolist()
         for (weight, metrics), row in zip(measured, values_of, strict=True):
             values = dict(zip(metrics, row, strict=True))
-            highest = max(highest, values.pop("gap/abs_max"))
+            highest = max(highest, values.pop("gap/abs_max", 0.0))
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + weight * value
+        if "sampled_log_prob" not in batch.columns:
+            return {**self.ranks.sums(sums), **moved}
         return {**self.ranks.sums(sums), "gap/abs_max": self.ranks.highest(highest), **moved}
 
     def state_dict(self) -> dict[str, Any]:

@@ -32,7 +32,13 @@ CHARTS = (
             ("reward/mean", "reward"),
             ("held_out/accuracy", "held-out accuracy"),
             ("held_out/reward", "held-out reward"),
+            ("policy/preference_accuracy", "preferred as in the data"),
         ),
+    ),
+    Chart(
+        "Preference margin",
+        (("policy/preference_margin", "training"), ("held_out/margin", "held-out")),
+        zero=False,
     ),
     Chart(
         "Response length",
@@ -40,7 +46,15 @@ CHARTS = (
         note="tokens",
     ),
     Chart("Turns", (("turns/mean", "turns"),), note="an attempt"),
-    Chart("KL", (("policy/kl", "to the old policy"), ("reference/kl", "to the reference")), log=True),
+    Chart(
+        "KL",
+        (
+            ("policy/kl", "to the old policy"),
+            ("reference/kl", "to the reference"),
+            ("teacher/kl", "to the teacher"),
+        ),
+        log=True,
+    ),
     Chart("Entropy", (("policy/entropy", "entropy"),), note="nats a token"),
     Chart("Gradient norm", (("policy/grad_norm", "gradient norm"),), log=True),
     Chart("Clip fraction", (("policy/clip_fraction", "clipped"),), note="of tokens", share=True),

@@ -47,6 +47,8 @@ class State:
         found = []
         if (reward := self.number("reward/mean")) is not None:
             found.append(f"reward {compact(reward)}")
+        if (agreed := self.number("policy/preference_accuracy")) is not None:
+            found.append(f"preferred {percent(agreed)}")
         if self.held_out:
             found.append(f"held-out {self.held_out}")
         if (rate := self.number("throughput/tokens_per_s")) is not None:

@@ -63,7 +63,7 @@ def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, f
     asked = config.colocate == "yes" or (config.colocate == "auto" and gpus == 1 and ranks == 1)
     together = asked and {"policy", "rollout"} <= set(roles)
     # Several ranks hold a part of reference and critic each, beside their part of the policy.
-    frozen = [name for name in ("reference", "critic") if name in roles and ranks == 1]
+    frozen = [name for name in ("reference", "teacher", "critic") if name in roles and ranks == 1]
     own_gpus = config.policy.gpus if config.policy.gpus is not None else min(gpus, 1.0)
     # Reference and critic live on the policy's GPU: they work while it waits for them.
     share = own_gpus / (1 + len(frozen)) if own_gpus <= 1 else own_gpus

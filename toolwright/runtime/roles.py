@@ -127,6 +127,12 @@ class Learners:
         metrics: dict[str, float] = self.ask("learn", step, exact, dict(baselines))
         return metrics
 
+    def measure(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """The loss of answers that the data compares, and how often the policy agrees."""
+        self.take(trajectories)
+        metrics: dict[str, float] = self.ask("measure")
+        return metrics
+
     def take(self, trajectories: Sequence[Trajectory]) -> None:
         """Hand over what the next step learns from."""
         self.ask("take", trajectories)

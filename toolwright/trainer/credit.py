@@ -29,6 +29,7 @@ class Credit:
     policy: Policy
     reference: Reference | None
     critic: Values | None
+    teacher: Reference | None = None
 
     def __post_init__(self) -> None:
         algorithm = self.config.algorithm
@@ -38,7 +39,8 @@ class Credit:
         common = entry.accepted(
             gamma=algorithm.gamma, lam=algorithm.lam, normalize_by_std=algorithm.normalize_by_std
         )
-        self.params = {**common, **algorithm.params.get(algorithm.adv_estimator, {})}
+        own = {k: v for k, v in algorithm.params.get(algorithm.adv_estimator, {}).items() if k != "teacher"}
+        self.params = {**common, **own}
         by_token = "turn_end" not in entry.parameters and "steps" not in self.required
         if algorithm.discount_per == "turn" and by_token and common.keys() & {"gamma", "lam"}:
             raise UserError(
@@ -86,6 +88,10 @@ class Credit:
             batch.columns["old_log_prob"] = batch.columns["sampled_log_prob"]
         if self.reference is not None:
             batch.columns["ref_log_prob"] = self.reference.statistics(batch)["log_prob"]
+        if self.teacher is not None:
+            batch.columns["teacher_log_prob"] = self.teacher.statistics(batch)["log_prob"]
+            away = batch.columns["old_log_prob"] - batch.columns["teacher_log_prob"]
+            metrics["teacher/kl"] = float(away.mean())
         if self.critic is not None:
             batch.columns["values"] = self.critic.values(batch)
         penalty = None

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from toolwright.agents.rollout import seed_of
-from toolwright.algorithms import kl, needs
+from toolwright.algorithms import kl, needs, preferences
 from toolwright.algorithms.entropy import EntropyBonus
 from toolwright.batch import Batch
 from toolwright.config import schema
@@ -20,12 +20,15 @@ from toolwright.learner.critic import Critic
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import AdapterReference, Frozen, Policy
+from toolwright.learner.preference import TOGETHER, PreferenceObjective
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
 from toolwright.trainer import building
 from toolwright.trainer.credit import Credit
 from toolwright.trainer.measures import OF_FIRST_UPDATE, of_gap, of_updates
+from toolwright.trainer.preference import PreferenceCredit
 from toolwright.trainer.rehearsal import rehearse
+from toolwright.trainer.teacher import build_teacher, needs_teacher
 from toolwright.trajectory import Trajectory
 
 
@@ -48,11 +51,13 @@ class Values(Protocol):
 
 def needs_reference(algorithm: schema.Algorithm) -> bool:
     """A reference that nothing asks is not kept: the policy itself would be as good until it moves."""
+    if algorithm.preference is not None:
+        return "reference" in preferences.needs(algorithm.preference)
     return algorithm.kl.where != "none" or "reference" in needs.required(algorithm.adv_estimator)
 
 
 def needs_critic(algorithm: schema.Algorithm) -> bool:
-    return "critic" in needs.required(algorithm.adv_estimator)
+    return algorithm.preference is None and "critic" in needs.required(algorithm.adv_estimator)
 
 
 def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Critic:
@@ -95,6 +100,7 @@ class Learner:
         max_turns: int,
         reference: Reference | None = None,
         critic: Values | None = None,
+        teacher: Reference | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         self.config = config
@@ -111,6 +117,8 @@ class Learner:
             self.reference = reference or build_reference(config, copy.deepcopy(decoder), ranks)
         if needs_critic(algorithm):
             self.critic = critic or build_critic(config, decoder, ranks)
+        if needs_teacher(algorithm) and teacher is None:
+            teacher = build_teacher(config, ranks)
         self.policy = Policy(
             decoder,
             update.policy,
@@ -123,11 +131,18 @@ class Learner:
         )
         if needs_reference(algorithm) and decoder.adapter is not None:
             self.reference = AdapterReference(self.policy)
-        self.objective = Objective(
-            algorithm, norm_tokens=require_number(config.rollout.max_tokens, "rollout.max_tokens") * max_turns
-        )
-        self.credit = Credit(config, self.policy, self.reference, self.critic)
-        rehearse(config, self.credit, self.objective)
+        self.together = 1  # trajectories that are learned from side by side
+        self.objective: Objective | PreferenceObjective
+        self.credit: Credit | PreferenceCredit
+        if algorithm.preference is not None:
+            self.together = TOGETHER
+            self.objective = PreferenceObjective(algorithm)
+            self.credit = PreferenceCredit(self.reference)
+        else:
+            tokens = require_number(config.rollout.max_tokens, "rollout.max_tokens")
+            self.objective = Objective(algorithm, norm_tokens=tokens * max_turns)
+            self.credit = Credit(config, self.policy, self.reference, self.critic, teacher)
+            rehearse(config, self.credit, self.objective)
 
     def learn(
         self,
@@ -164,7 +179,9 @@ class Learner:
         critic_rows: list[dict[str, float]] = []
         for epoch in range(update.epochs):
             seed = self.config.run.seed
-            parts = minibatches(batch, update.minibatches, seed=seed, step=step, epoch=epoch)
+            parts = minibatches(
+                batch, update.minibatches, seed=seed, step=step, epoch=epoch, together=self.together
+            )
             for number, part in enumerate(parts):
                 if self.critic is not None:
                     critic_rows.append(self.critic.update(part))
@@ -183,6 +200,12 @@ class Learner:
             metrics.update(gap or of_gap(batch, self.policy.statistics(batch)["log_prob"]))
         self._count_skips(rows)
         return metrics
+
+    def measure(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
+        """The loss of answers that are not learned from, and how often the policy agrees with the data."""
+        assert isinstance(self.objective, PreferenceObjective)
+        batch, _ = self.credit.assign(trajectories, exact=False, baselines={}, kl_coef=0.0)
+        return self.objective.measure(batch, self.policy.statistics(batch)["log_prob"])
 
     def _adapt_kl(self, metrics: dict[str, float], trajectories: int) -> None:
         config = self.config.algorithm.kl

@@ -27,12 +27,14 @@ from toolwright.trainer.checkpointing import Checkpointer
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt, StopRequested
 from toolwright.trainer.measures import of_sample
+from toolwright.trainer.preference import held_out_requests
 from toolwright.trainer.preparation import prepare
 from toolwright.trainer.replay import from_json, to_json
 from toolwright.trainer.roles import start_roles
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trainer.run_log import RunLog
 from toolwright.trainer.sampling import GroupSampler, SampledStep
+from toolwright.trajectory import as_groups
 
 T = TypeVar("T")
 
@@ -80,7 +82,8 @@ class TrainingLoop:
             self.train_tasks,
             self.order,
             turns=lambda task: most_turns(config.rollout, prepared.role_config.tools, [task]),
-            greedy_baseline="greedy_attempt" in needs.required(config.algorithm.adv_estimator),
+            greedy_baseline=config.algorithm.preference is None
+            and "greedy_attempt" in needs.required(config.algorithm.adv_estimator),
         )
 
     def steps(
@@ -147,10 +150,13 @@ class TrainingLoop:
             saver.save_before_error()
             raise
         metrics = of_sample(sampled)
+        if self.config.algorithm.preference is not None:  # the labels of the data are nobody's rewards
+            metrics = {name: value for name, value in metrics.items() if not name.startswith("reward/")}
         if sampled.groups:
             with log.stage("update"):
                 metrics.update(self.learn(sampled, number))
-            metrics["gap/alarm"] = log.gap_alarm(number, metrics)
+            if "gap/abs_mean" in metrics:
+                metrics["gap/alarm"] = log.gap_alarm(number, metrics)
         self.step_done = number
         every = self.config.eval.every
         evaluation_error: UserError | None = None
@@ -184,11 +190,16 @@ class TrainingLoop:
         metrics = learners.learn(
             sampled.trajectories, step, exact=rollouts.description["exact"], baselines=sampled.baselines
         )
-        rollouts.publish(step)
+        if self.config.algorithm.preference is None:
+            rollouts.publish(step)
         return metrics
 
     def evaluate(self) -> dict[str, float]:
         attempt, score = self.roles.rollouts.attempt, self.roles.rewards.score
+        if self.config.algorithm.preference is not None:
+            groups = as_groups(self._run(attempt(held_out_requests(self.held_out_tasks))))
+            measured = self.roles.learners.measure([t for g in groups if g.complete for t in g.trajectories])
+            return {f"held_out/{name}": value for name, value in measured.items()}
         result, _ = self._run(held_out(self.config, self.held_out_tasks, attempt=attempt, score=score))
         return result
 

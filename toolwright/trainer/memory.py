@@ -17,6 +17,7 @@ from toolwright.models import adapter_folder, huggingface, weight_files
 from toolwright.models.decoder import Shape
 from toolwright.trainer import building
 from toolwright.trainer.learning import needs_critic, needs_reference
+from toolwright.trainer.teacher import needs_teacher, teacher_model
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
         parts["optimiser"] = MOMENTS * trained
         if needs_reference(config.algorithm) and not (adapts and building.folders(config.model)[1] is None):
             parts["reference"] = WEIGHT * trained  # a new adapter turned off is one already
+        if needs_teacher(config.algorithm):
+            parts["teacher"] = WEIGHT * planned(teacher_model(config)).parameters
         if needs_critic(config.algorithm):
             parts["critic"] = WEIGHT * count + (GRADIENT + MOMENTS) * trained
     engine = memory_of(config.engine.name, model, slots=config.engine.slots, used=_rows(config, learns))

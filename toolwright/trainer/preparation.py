@@ -17,8 +17,9 @@ from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.tools.settings import Settings, settings_of
-from toolwright.trainer import building, defaults
+from toolwright.trainer import building, defaults, preference
 from toolwright.trainer.role_config import RoleConfig
+from toolwright.trainer.teacher import check_length, check_teacher
 from toolwright.trajectory import Task
 
 COUNTED = 1024  # texts tokenised at a time
@@ -39,9 +40,13 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
     `learns`: training tasks are needed as well."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
     tools = settings_of(config) if tools is None else tools
+    if learns and config.algorithm.preference is not None:
+        return _prepare_answers(config, tools, tasks)
     known_characters = alphabet(tasks, tools)
     building.context_of(config.model)  # first of all it must be a model's folder
     tokenizer = building.build_tokenizer(config.model, known_characters)
+    if learns:
+        check_teacher(config, tokenizer)
     opening = asyncio.run(_openings(config.rollout, tokenizer, tools))
     training = tasks.train if learns else ()
     texts = [[opening(task) for task in found] for found in (training, tasks.held_out)]
@@ -53,6 +58,8 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
         learns=learns,
     )
     config = settled.config
+    if learns:
+        check_length(config)
     limit = require_number(config.task.max_prompt_tokens, "task.max_prompt_tokens")
     train, held_out = (
         fitting(found, openings, config.task, tokenizer, limit=limit, remedy=settled.remedy)
@@ -64,6 +71,35 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
         train=train,
         held_out=held_out,
         skipped=len(training) - len(train),
+        skipped_held_out=len(tasks.held_out) - len(held_out),
+        decided=settled.lines,
+    )
+
+
+def _prepare_answers(config: schema.Config, tools: Settings, tasks: TaskSet) -> PreparedRun:
+    """The same of a run on answers that the data has. Those that are too long are skipped whole."""
+    config, tasks = preference.arranged(config, tasks)
+    known_characters = alphabet(tasks, tools)
+    building.context_of(config.model)  # first of all it must be a model's folder
+    tokenizer = building.build_tokenizer(config.model, known_characters)
+    every = [*tasks.train, *tasks.held_out]
+    tokens = preference.lengths(config, tokenizer, tools, every)
+    settled = defaults.decide(config, prompt=0, turns=1, demonstration=max(tokens))
+    config = settled.config
+    context = require_number(config.model.context, "model.context")
+    fits = dict(zip(map(id, every), (length <= context for length in tokens), strict=True))
+    train, held_out = ([t for t in found if fits[id(t)]] for found in (tasks.train, tasks.held_out))
+    if not train or (config.task.long_prompts == "error" and not all(fits.values())):
+        least, most = min(tokens), max(tokens)
+        raise UserError(
+            f"prompts and answers have {least:,} to {most:,} tokens, and {sum(fits.values()):,} of "
+            f"{len(every):,} fit into model.context={context}; raise it, or shorten them"
+        )
+    return PreparedRun(
+        role_config=RoleConfig(config, tools, known_characters, tasks.scorer, max_turns=1),
+        train=train,
+        held_out=held_out,
+        skipped=len(tasks.train) - len(train),
         skipped_held_out=len(tasks.held_out) - len(held_out),
         decided=settled.lines,
     )

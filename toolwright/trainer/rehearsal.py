@@ -50,7 +50,11 @@ def _play(credit: Credit, objective: Objective, *, samples: int) -> torch.Tensor
     batch = Batch.pack(attempts)
     sampled = batch.columns["sampled_log_prob"]
     batch.columns.update(
-        old_log_prob=sampled, ref_log_prob=sampled, values=0.1 * sampled, sum_pi_squared=sampled.exp()
+        old_log_prob=sampled,
+        ref_log_prob=sampled,
+        teacher_log_prob=0.5 * sampled,
+        values=0.1 * sampled,
+        sum_pi_squared=sampled.exp(),
     )
     baselines = {attempt.group: [0.1] for attempt in attempts}
     advantage, _ = credit.estimate(batch, attempts, baselines)

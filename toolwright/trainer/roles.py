@@ -40,6 +40,7 @@ from toolwright.trainer.learning import (
 )
 from toolwright.trainer.reward_role import RewardRole
 from toolwright.trainer.role_config import RemoteRole, RoleConfig
+from toolwright.trainer.teacher import build_teacher, needs_teacher
 from toolwright.trajectory import AttemptsCallback, Trajectory, ignore_attempts
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def required_roles(config: schema.Config) -> list[str]:
     names = ["rollout"]
     if needs_reference(config.algorithm) and not building.adapts(config.model):
         names.append("reference")
+    if needs_teacher(config.algorithm):
+        names.append("teacher")
     if needs_critic(config.algorithm):
         names.append("critic")
     return [*names, "policy", "reward"]
@@ -128,6 +131,7 @@ def build_roles(
     builders: dict[str, Callable[[], Any]] = {
         "rollout": lambda: RolloutRole(context),
         "reference": lambda: _reference(context, shared="policy" in names),
+        "teacher": lambda: build_teacher(context.config),
         "critic": lambda: _critic(context),
         "policy": lambda: PolicyRole(context, role),
         "reward": lambda: RewardRole(context.role_config, context.tools),
@@ -226,7 +230,7 @@ class PolicyRole:
         others: dict[str, Any] = {}
         if context.rank.count == 1:
             needed = required_roles(context.config)
-            others = {name: role(name) for name in ("reference", "critic") if name in needed}
+            others = {name: role(name) for name in ("reference", "teacher", "critic") if name in needed}
         self.context = context
         self.learner = Learner(
             context.config,
@@ -248,6 +252,11 @@ class PolicyRole:
         """From what was taken."""
         taken, self._taken = self._taken, []
         return self.learner.learn(taken, step, exact=exact, baselines=baselines)
+
+    def measure(self) -> dict[str, float]:
+        """What was taken, without learning from it."""
+        taken, self._taken = self._taken, []
+        return self.learner.measure(taken)
 
     def weights(self, version: int) -> tuple[int, tensors.PublishedWeights]:
         """For engines in other processes. All ranks gather them, and the first has them."""

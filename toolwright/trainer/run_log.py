@@ -38,7 +38,8 @@ class RunLog:
         self.progress = Progress(config.train.steps, title=title)
         self.progress.stream.gone = lambda: folder.log(UNREAD)
         self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
-        self.warnings = (SameRewards(config), OutOfTokens(config))
+        rewarded = config.algorithm.preference is None and config.algorithm.teacher is None
+        self.warnings = (SameRewards(config), OutOfTokens(config)) if rewarded else ()
         self.uncounted: list[Incident] = []  # of steps that a lost learner cut short
 
     def stage(self, name: str) -> AbstractContextManager[None]:
@@ -59,7 +60,8 @@ class RunLog:
             f"{len(trainer.held_out_tasks):,} held out"
         )
         self.say(batch_line(config))
-        if agreement := agreement_line(roles.rollouts.description["difference"]):
+        samples = config.algorithm.preference is None
+        if samples and (agreement := agreement_line(roles.rollouts.description["difference"])):
             self.say(agreement)
         for line in (*trainer.decided, checkpoint_line(config.checkpoint)):
             self.say(line)
@@ -68,6 +70,8 @@ class RunLog:
         for kind, skipped in (("training", trainer.skipped_prompts), ("held-out", trainer.skipped_held_out)):
             if skipped:
                 limit = f"more than {config.task.max_prompt_tokens:,} tokens (task.max_prompt_tokens)"
+                if not samples:
+                    limit = f"more than {config.model.context:,} tokens with their answers (model.context)"
                 self.say(f"{skipped:,} {kind} prompts are too long and were skipped: {limit}")
         if trainer.step_done:
             self.say(f"going on after step {trainer.step_done}")

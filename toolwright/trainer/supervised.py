@@ -17,9 +17,8 @@ from torch import Tensor
 
 from toolwright import tasks as task_sets
 from toolwright.agents.agent_set import AgentSet
-from toolwright.agents.demonstration import Demonstrator
+from toolwright.agents.demonstration import demonstrator_like
 from toolwright.agents.rollout import Rollout, most_turns
-from toolwright.agents.tool_use import ToolUse
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
@@ -136,18 +135,9 @@ async def _written(
     agents = AgentSet(config.rollout, tokenizer, tools=tools)
     try:
         opening = await agents.openings()
-        agent, teacher = (
-            agents.agent_for(Task("", [])),
-            Demonstrator(tokenizer, template=config.rollout.template),
+        teacher = await demonstrator_like(
+            agents.agent_for(Task("", [])), config.rollout, tokenizer, agents.tools
         )
-        if isinstance(agent, ToolUse):
-            teacher = Demonstrator(
-                tokenizer,
-                agent.format,
-                agent.ordered(await agents.tools.schemas()),
-                tool_prompt=config.rollout.tool_prompt,
-                template=config.rollout.template,
-            )
         examples = [teacher.trajectory(number, c) for number, c in enumerate(conversations)]
         return examples, [opening(task) for task in held_out]
     finally:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks.messages import messages_of
 from toolwright.tasks.rows import Row, read
 from toolwright.tasks.space import draw
 from toolwright.trajectory import Task
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+TaskReader = Callable[..., Task]  # of a row, with the `id` of its task and `where` it stands
 
 
 @TASKS.register("file")
@@ -28,23 +29,15 @@ def file(
 ) -> TaskSet:
     """Without `held_out`, held-out tasks are taken from the training file. Without `train`, a model can be
     evaluated but not trained."""
-    if not train and not held_out:
-        raise UserError("task=file needs task.train, a Parquet or JSON lines file, or task.held_out for eval")
-    train = train or []
-    learned = _tasks_of_all(train)
-    if held_out is None:
-        learned, judged = _divided(learned, seed=seed, train_size=train_size, held_out_size=held_out_size)
-    else:
-        same_name = {Path(path).name for path in _listed(train)} & {
-            Path(path).name for path in _listed(held_out)
-        }
-        judged = _tasks_of_all(held_out, prefix="held_out/" if same_name and train != held_out else "")
-        judged = _spread(judged, min(held_out_size, len(judged)))
-        if train and train_size is not None:
-            if train_size > len(learned):
-                shown = ", ".join(_listed(train))
-                raise UserError(f"task.train_size={train_size}, but {shown} has {len(learned)} tasks")
-            learned = _spread(learned, train_size)
+    learned, judged = splits(
+        _task,
+        task="file",
+        seed=seed,
+        train=train,
+        held_out=held_out,
+        train_size=train_size,
+        held_out_size=held_out_size,
+    )
     every = [*learned, *judged]
     sources = {task.data_source for task in every}
     return TaskSet(
@@ -56,13 +49,54 @@ def file(
     )
 
 
-def _tasks_of_all(files: str | list[str], prefix: str = "") -> list[Task]:
+def splits(
+    task_of: TaskReader,
+    *,
+    task: str,
+    seed: int,
+    train: str | list[str] | None,
+    held_out: str | list[str] | None,
+    train_size: int | None,
+    held_out_size: int,
+    every_row: bool = False,
+) -> tuple[list[Task], list[Task]]:
+    """Training and held-out tasks of the files that the settings of task `task` name. `every_row`: of a
+    prompt that is held out, all rows are judged, and not the first alone."""
+    if not train and not held_out:
+        raise UserError(
+            f"task={task} needs task.train, a Parquet or JSON lines file, or task.held_out for eval"
+        )
+    train = train or []
+    learned = _tasks_of_all(task_of, train)
+    if held_out is None:
+        learned, judged = _divided(
+            learned, seed=seed, train_size=train_size, held_out_size=held_out_size, every_row=every_row
+        )
+    else:
+        same_name = {Path(path).name for path in _listed(train)} & {
+            Path(path).name for path in _listed(held_out)
+        }
+        judged = _tasks_of_all(
+            task_of, held_out, prefix="held_out/" if same_name and train != held_out else ""
+        )
+        judged = _spread(judged, min(held_out_size, len(judged)))
+        if train and train_size is not None:
+            if train_size > len(learned):
+                shown = ", ".join(_listed(train))
+                raise UserError(f"task.train_size={train_size}, but {shown} has {len(learned)} tasks")
+            learned = _spread(learned, train_size)
+    return learned, judged
+
+
+def _tasks_of_all(task_of: TaskReader, files: str | list[str], prefix: str = "") -> list[Task]:
     """The tasks of all files. Files of the same name are numbered in the ids."""
     paths = [Path(path) for path in _listed(files)]
     names = [path.name for path in paths]
     places = [f"{place}/" if names.count(path.name) > 1 else "" for place, path in enumerate(paths, 1)]
     return [
-        task for path, place in zip(paths, places, strict=True) for task in tasks_of(path, prefix + place)
+        task
+        for path, place in zip(paths, places, strict=True)
+        for task in tasks_of(path, prefix + place, task_of)
     ]
 
 
@@ -70,10 +104,10 @@ def _listed(files: str | list[str]) -> list[str]:
     return [files] if isinstance(files, str) else files
 
 
-def tasks_of(path: Path, prefix: str = "") -> list[Task]:
+def tasks_of(path: Path, prefix: str = "", task_of: TaskReader | None = None) -> list[Task]:
     """The tasks of a file, each known by the file's name and its row, wherever the file lies."""
     return [
-        _task(row, id=f"{prefix}{path.name}:{number}", where=f"{path}, row {number}")
+        (task_of or _task)(row, id=f"{prefix}{path.name}:{number}", where=f"{path}, row {number}")
         for number, row in enumerate(read(path), 1)
     ]
 
@@ -87,37 +121,11 @@ def _task(row: Row, *, id: str, where: str) -> Task:
     source = row.get("data_source")
     return Task(
         id=id,
-        prompt=_messages(row["prompt"], where),
+        prompt=messages_of(row["prompt"], where),
         ground_truth=_ground_truth(row, where),
         data_source="" if source is None else str(source),
         extra_info=extra or {},
     )
-
-
-def _messages(prompt: Any, where: str) -> list[dict[str, Any]]:
-    if isinstance(prompt, str):
-        return [{"role": "user", "content": prompt}]
-    if not isinstance(prompt, list) or not prompt:
-        found = "an empty list" if prompt == [] else type(prompt).__name__
-        raise UserError(f"{where}: `prompt` must be a string or a list of chat messages, found {found}")
-    messages = []
-    for number, message in enumerate(prompt, 1):
-        which = f"{where}: message {number} of `prompt`"
-        if not isinstance(message, dict):
-            raise UserError(
-                f"{which} must be an object with role and content, found {type(message).__name__}"
-            )
-        # A Parquet column gives every message the keys of all of them, most of them null.
-        message = {key: value for key, value in message.items() if value is not None}
-        if message.get("role") not in ROLES:
-            found = repr(message["role"]) if "role" in message else "none"
-            raise UserError(f"{which} needs a role, one of {', '.join(ROLES)}; found {found}")
-        if not isinstance(message.get("content", ""), str):
-            raise UserError(f"{which} needs a string as content, found {type(message['content']).__name__}")
-        if "content" not in message and not message.get("tool_calls"):
-            raise UserError(f"{which} has no content")
-        messages.append(message)
-    return messages
 
 
 def _ground_truth(row: Row, where: str) -> Any:
@@ -136,7 +144,7 @@ def _ground_truth(row: Row, where: str) -> Any:
 
 
 def _divided(
-    tasks: Sequence[Task], *, seed: int, train_size: int | None, held_out_size: int
+    tasks: Sequence[Task], *, seed: int, train_size: int | None, held_out_size: int, every_row: bool
 ) -> tuple[list[Task], list[Task]]:
     """Split off held-out tasks. Rows with the same prompt stay together, so that none is trained on."""
     by_prompt: dict[str, list[Task]] = {}
@@ -150,7 +158,8 @@ def _divided(
         )
     _, places = draw([len(alike)], seed=seed, train_size=1, held_out_size=held_out_size)
     held = {index for _, index in places}
-    judged = [group[0] for index, group in enumerate(alike) if index in held]
+    kept = None if every_row else 1
+    judged = [task for index, group in enumerate(alike) if index in held for task in group[:kept]]
     learned = [task for index, group in enumerate(alike) if index not in held for task in group]
     if train_size is not None and train_size > len(learned):
         raise UserError(

@@ -1,0 +1,52 @@
+"""Answers that the data has, in place of sampled ones: attempt i at a task is its i-th answer.
+
+Written by the code that demonstrations are written with. Turns of the prompt are context, also those of the
+assistant; what the assistant says in the answer are actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from toolwright.agents import Agent, registry
+from toolwright.agents.attempt import Attempt
+from toolwright.agents.auto import choice
+from toolwright.agents.demonstration import Demonstrator, demonstrator_like
+from toolwright.config import schema
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.tasks.preferences import ANSWERS
+from toolwright.tools.toolbox import Toolbox
+from toolwright.trajectory import Task, Trajectory
+
+
+@registry.register("recorded")
+class RecordedAnswers:
+    """Asks no engine. The label of an answer is the reward of its last step."""
+
+    def __init__(
+        self,
+        config: schema.RolloutConfig,
+        tools: Toolbox,
+        tool_settings: Mapping[str, Mapping[str, Any]],
+        tokenizer: Tokenizer,
+        agents: Callable[[str], Agent],
+    ) -> None:
+        self.config, self.tools, self.tokenizer = config, tools, tokenizer
+        self.like = agents(choice(Task("", []), tool_settings))
+        self._demonstrator: Demonstrator | None = None
+
+    async def attempt(self, attempt: Attempt) -> None:
+        for segment in (await self.written(attempt.task, attempt.trajectory.index)).segments:
+            attempt.trajectory.append(segment)
+        attempt.finish("done")
+
+    async def written(self, task: Task, index: int) -> Trajectory:
+        """The prompt and that answer, as tokens."""
+        if self._demonstrator is None:
+            self._demonstrator = await demonstrator_like(self.like, self.config, self.tokenizer, self.tools)
+        answer = task.extra_info[ANSWERS][index]
+        messages = [*task.prompt, *answer["messages"]]
+        made = self._demonstrator.trajectory(task.id, messages, given=len(task.prompt))
+        made.steps[-1].reward = float(answer["label"])
+        return made

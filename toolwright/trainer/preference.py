@@ -1,0 +1,109 @@
+"""Runs on answers that the data compares: what their configuration comes to, and what the learner is given.
+
+They are runs like any other, in the same loop, with the same roles, checkpoints and metrics. Where others
+sample, agent `recorded` writes the answers of the data; where others assign credit, the answers have labels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from toolwright.agents.agent_set import AgentSet
+from toolwright.agents.recorded import RecordedAnswers
+from toolwright.agents.rollout import AttemptRequest
+from toolwright.algorithms import preferences
+from toolwright.batch import Batch
+from toolwright.config import schema
+from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.learner.preference import TOGETHER
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.tasks import TaskSet
+from toolwright.tasks.preferences import labelled, pairs
+from toolwright.tools.settings import Settings
+from toolwright.trajectory import Task, Trajectory
+
+if TYPE_CHECKING:
+    from toolwright.trainer.learning import Reference
+
+
+def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, TaskSet]:
+    """Tasks with the two answers that the loss learns from, in a run that writes these and samples nothing:
+    the engine is the smallest there is, and on a cluster its workers have no GPU."""
+    name = config.algorithm.preference
+    assert name is not None
+    if not any("chosen" in task.extra_info or "completion" in task.extra_info for task in tasks.train):
+        raise UserError(
+            f"algorithm.loss={name} learns from answers that were compared, and task "
+            f"{config.task.name!r} has none: set task=preferences and task.train=FILE"
+        )
+    arrange = labelled if preferences.learns_from_labels(name) else pairs
+    tasks = replace(tasks, train=arrange(tasks.train), held_out=arrange(tasks.held_out))
+    rollout = {"agent": "recorded", "samples": TOGETHER, "max_tokens": 1}
+    runtime = config.runtime
+    if runtime.placement.rollout.gpus is None:
+        workers = runtime.placement.rollout.model_copy(update={"gpus": 0.0})
+        placement = runtime.placement.model_copy(update={"rollout": workers})
+        runtime = runtime.model_copy(update={"placement": placement})
+    changed = {
+        "rollout": config.rollout.model_copy(update=rollout),
+        "engine": schema.EngineConfig(slots=1),
+        "reward": schema.Reward(function="environment"),
+        "runtime": runtime,
+    }
+    return config.model_copy(update=changed), tasks
+
+
+def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks: Sequence[Task]) -> list[int]:
+    """Of each task, the tokens of its prompt with the longer answer."""
+
+    async def written() -> list[int]:
+        agents = AgentSet(config.rollout, tokenizer, tools=tools)
+        agent = agents.agent("recorded")
+        assert isinstance(agent, RecordedAnswers)
+        try:
+            return [
+                max([len((await agent.written(task, index)).tokens) for index in range(TOGETHER)])
+                for task in tasks
+            ]
+        except InfrastructureFailure as error:
+            raise UserError(str(error)) from error  # before the first step, nothing is worth another try
+        finally:
+            await agents.tools.close()
+
+    return asyncio.run(written())
+
+
+def held_out_requests(tasks: Sequence[Task]) -> list[AttemptRequest]:
+    return [AttemptRequest(t, f"held_out/{t.id}", index, seed=0) for t in tasks for index in range(TOGETHER)]
+
+
+@dataclass
+class PreferenceCredit:
+    """What `Credit` is for sampled attempts."""
+
+    reference: Reference | None
+
+    def correction(self, *, exact: bool) -> str:
+        return "none"
+
+    def assign(
+        self,
+        trajectories: Sequence[Trajectory],
+        *,
+        exact: bool,
+        baselines: Mapping[str, list[float]],
+        kl_coef: float,
+    ) -> tuple[Batch, dict[str, float]]:
+        """The batch with its labels, and with what the reference thinks of it."""
+        batch = Batch.pack(trajectories)
+        del batch.columns["sampled_log_prob"]  # nothing was
+        labels = torch.tensor([t.steps[-1].reward or 0.0 for t in trajectories])
+        batch.columns["label"] = labels.repeat_interleave(torch.tensor(batch.action_lengths))
+        if self.reference is not None:
+            batch.columns["ref_log_prob"] = self.reference.statistics(batch)["log_prob"]
+        return batch, {}

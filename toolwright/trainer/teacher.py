@@ -1,0 +1,82 @@
+"""The teacher: a frozen model that grades the tokens which the policy samples."""
+
+from __future__ import annotations
+
+from toolwright.algorithms import needs
+from toolwright.config import schema
+from toolwright.config.block import require_number
+from toolwright.failures import UserError
+from toolwright.learner.policy import Frozen
+from toolwright.learner.ranks import ALONE, Ranks
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.trainer import building
+
+SHOWN = 3  # tokens that differ, in a message
+
+
+def needs_teacher(algorithm: schema.Algorithm) -> bool:
+    return algorithm.preference is None and "teacher" in needs.required(algorithm.adv_estimator)
+
+
+def teacher_model(config: schema.Config) -> schema.Model:
+    """The teacher's folder, read as the policy's is: the same lengths, precision and device."""
+    kept = {name: getattr(config.model, name) for name in ("context", "dtype", "device")}
+    return schema.Model(path=config.algorithm.teacher, **kept)
+
+
+def build_teacher(config: schema.Config, ranks: Ranks = ALONE) -> Frozen:
+    model = teacher_model(config)
+    if ranks is not ALONE:  # whole in main memory; sharding takes its part of it to the device
+        model = model.model_copy(update={"device": "cpu"})
+    decoder, _ = building.build_model(model, "", seed=config.run.seed)
+    return Frozen(
+        decoder.requires_grad_(False),
+        temperature=config.rollout.temperature,
+        micro_tokens=config.update.micro_tokens,
+        dtype=building.dtype_of(config.model),
+        ranks=ranks,
+    )
+
+
+def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
+    """A UserError for a teacher that is missing, that nobody asks, or that reads other tokens."""
+    algorithm, path = config.algorithm, config.algorithm.teacher
+    if not needs_teacher(algorithm):
+        if path is not None:
+            raise UserError(
+                f"algorithm.params.{algorithm.adv_estimator}.teacher={path} is asked by nobody: that "
+                "estimator does not use a teacher; set algorithm=distill"
+            )
+        return
+    if path is None:
+        raise UserError(
+            f"algorithm.adv_estimator={algorithm.adv_estimator} needs a teacher: set "
+            f"algorithm.params.{algorithm.adv_estimator}.teacher to the folder of a model with the "
+            "policy's tokenizer"
+        )
+    model = teacher_model(config)
+    try:
+        building.context_of(model)  # first of all it must be a model's folder
+        own, theirs = (t.backend.get_vocab() for t in (tokenizer, building.build_tokenizer(model, "")))
+    except UserError as error:
+        raise UserError(str(error).replace("model.path=", "teacher=")) from None
+    if own != theirs:
+        other = sorted(token for token in {*own, *theirs} if own.get(token) != theirs.get(token))
+        raise UserError(
+            f"teacher={path} has another tokenizer than the policy: {len(other):,} tokens differ, "
+            f"{', '.join(map(repr, other[:SHOWN]))} among them; a teacher grades the policy's own tokens, so "
+            "both must have the same ones"
+        )
+
+
+def check_length(config: schema.Config) -> None:
+    """A UserError for a teacher that cannot read a sequence as long as the policy's."""
+    if not needs_teacher(config.algorithm):
+        return
+    reads = building.context_of(teacher_model(config).model_copy(update={"context": "auto"}))
+    most = require_number(config.model.context, "model.context")
+    if reads is not None and reads < most:
+        raise UserError(
+            f"teacher={config.algorithm.teacher} reads {reads} tokens, and a sequence may have "
+            f"model.context={most}; set model.context={reads}"
+        )
