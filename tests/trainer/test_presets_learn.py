@@ -22,7 +22,7 @@ SEEDS = (0, 1, 2)
 # Those that live on steps and on tool calls; all others answer in one turn.
 TASK_OF = {"gigpo": "rooms", "grpo_roc": "riddles"}
 # A baseline of a single greedy attempt teaches slowly at first; a reward for each room, at once.
-STEPS = {"remax": 40, "gigpo": 15, "top_entropy": 12}
+STEPS = {"remax": 40, "gigpo": 15, "top_entropy": 25}
 
 
 def pace(preset: str) -> list[str]:
