@@ -233,7 +233,7 @@ def test_an_unknown_task_and_a_file_for_a_generated_one_are_errors() -> None:
 
 
 def test_the_registry_is_one_file_a_task() -> None:
-    assert TASKS.names() == sorted([*GENERATED, *PLAYED, "file", "sums", "workflow"])
+    assert TASKS.names() == sorted([*GENERATED, *PLAYED, "file", "preferences", "sums", "workflow"])
 
 
 USERS_TASK = """
