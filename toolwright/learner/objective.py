@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from torch import Tensor
 
@@ -87,14 +86,14 @@ class Objective:
             for name, column in part.columns.items()
             if name.startswith("prepared/")
         }
+        # Importance weights, and 1 or 0 where only the least decided tokens are learned from.
+        weighing = [part.padded(name) for name in ("weights", "top_entropy") if name in part.columns]
         corrected: dict[str, Tensor] = {}
         if self.correction != "none" and "weights" not in part.columns:
             weights, found = importance_weights(config.correction, self.correction, part, old)
-            part = replace(part, columns={**part.columns, "weights": part.flat(weights)})
+            weighing.append(weights)
             share = mask.sum() / totals.tokens
             corrected = {f"correction/{name}": share * value for name, value in found.items()}
-        # Importance weights, and 1 or 0 where only the least decided tokens are learned from.
-        weighing = [part.padded(name) for name in ("weights", "top_entropy") if name in part.columns]
         loss, metrics = losses.compute(
             config.loss,
             old_log_prob=old,
