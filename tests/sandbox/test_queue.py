@@ -23,10 +23,11 @@ from .conftest import needs_isolation
 NARROW = ("--workers", "1", "--runs-per-worker", "1", "--preload", "")
 EVERYTHING: frozenset[str] = frozenset()
 T = TypeVar("T")
+LOOP = asyncio.new_event_loop()  # one for all futures: each loop holds three descriptors
 
 
 def call(name: str, *, deadline: float = 100.0, slot: SessionSlot | None = None) -> QueuedRun:
-    return QueuedRun({"name": name}, asyncio.new_event_loop().create_future(), 0.0, deadline, slot)
+    return QueuedRun({"name": name}, LOOP.create_future(), 0.0, deadline, slot)
 
 
 def taken(queue: FairQueue, *free: object) -> list[str]:
