@@ -9,8 +9,8 @@ import torch
 
 from toolwright.failures import UserError
 from toolwright.models import weight_files
-from toolwright.models.library import first_line, quiet_transformers
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.models.transformers_import import first_line, quiet_transformers
 
 MAGIC = b"GGUF"
 

@@ -12,8 +12,8 @@ from toolwright.failures import UserError
 from toolwright.models import weight_files
 from toolwright.models.folder import read_json
 from toolwright.models.known import KNOWN
-from toolwright.models.library import quiet_transformers
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.models.transformers_import import quiet_transformers
 
 
 def make(folder: Path, like: str, changes: Mapping[str, Any], *, tokenizer: Path | None, seed: int) -> int:

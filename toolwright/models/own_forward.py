@@ -27,8 +27,8 @@ from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, DecoderWeights, Shape
 from toolwright.models.folder import read_json
 from toolwright.models.layer import Attend, Split, split_heads
-from toolwright.models.library import first_line, quiet_transformers
 from toolwright.models.products import PackedMatrix, fixed, linear
+from toolwright.models.transformers_import import first_line, quiet_transformers
 
 HANDED = "toolwright"  # our attention's name among those of `transformers`
 PROBE = (13, 7)  # tokens of the sequences on which a model is tried

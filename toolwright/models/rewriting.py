@@ -8,8 +8,8 @@ import torch
 
 from toolwright.failures import UserError
 from toolwright.models import adapter_folder, huggingface, weight_files
-from toolwright.models.library import first_line, quiet_transformers
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.models.transformers_import import first_line, quiet_transformers
 
 
 def rewrite(source: Path, folder: Path, *, dtype: str | None = None) -> None:
