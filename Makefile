@@ -12,7 +12,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 2)')
 # Every version as our own environment had it: `make install CONSTRAINTS=constraints-dev.txt`.
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-slow test-vllm lint docs bench wheel lock install clean
+.PHONY: demo test test-slow test-vllm lint docs docs-site bench wheel lock install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/toolwright sft --config-name demo_warm_start run.dir=$(DEMO) run.name=warm-start
@@ -36,6 +36,10 @@ lint: $(VENV)/.installed-dev
 docs: $(VENV)/.installed
 	$(BIN)/python -m toolwright.verl.docs > docs/coming-from-verl.md
 	$(BIN)/python docs/rooms.py
+
+# In English and Chinese, into site/: a broken link or anchor is an error.
+docs-site: $(VENV)/.installed-dev docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # What a CPU can show of the figures in docs/results; a script's --help says how peers are measured beside it.
 bench: $(VENV)/.installed-dev $(TRL_VENV)/.installed

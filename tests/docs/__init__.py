@@ -1,0 +1,1 @@
+"""Tests of the documentation: its pages, links, code blocks and generated references."""
