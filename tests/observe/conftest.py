@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,4 +78,68 @@ def run(tmp_path: Path) -> Path:
         "algorithm: {name: grpo, adv_estimator: grpo, loss: ppo}\ntask: {name: arithmetic}\n"
         "model: {path: null, layers: 3, width: 96}\nrollout: {prompts: 16, samples: 8}\n"
     )
+    return folder
+
+
+# Everything that a text could do to whoever shows it: escape sequences, scripts, reversed and hidden text,
+# markup of HTML, Markdown, Rich and Textual.
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[31m\x9b2J\x00\r<script>alert(1)</script>\u202etxet\u2066\u200e\u200b\ufeff\U000e0041"
+    "[bold red]b[/] [@click=app.quit]x[/] [link=http://x]y[/link] `` ````` \n```\n~~~~\n# h\n<!--\u2028&amp;"
+)
+OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+
+def hostile_attempt(index: int = 0) -> Trajectory:
+    """Hostile in every field that a text can stand in."""
+    task = Task(
+        id=HOSTILE,
+        prompt=[
+            {"role": HOSTILE, "content": HOSTILE},
+            {"role": "user", "content": HOSTILE + "\ud83d"},
+        ],
+        ground_truth={HOSTILE: HOSTILE},
+        data_source=HOSTILE,
+    )
+    attempt = Trajectory(task, HOSTILE, index, reward=float(index), stop=HOSTILE)
+    attempt.counts, attempt.reward_parts, attempt.timings = {HOSTILE: 1.0}, {HOSTILE: 1.0}, {HOSTILE: 1.0}
+    attempt.append(Segment("prompt", [1], text=HOSTILE))
+    attempt.append(Segment("policy", [3, 4], [-0.5, -0.1], text=HOSTILE, anchor=HOSTILE))
+    call = {"name": HOSTILE, "arguments": HOSTILE, "seconds": 1.0, "trouble": HOSTILE}
+    attempt.append(Segment("tool", [5], text=HOSTILE, calls=[call]))
+    attempt.append(Segment("environment", [6], text="x" * 50_000 + HOSTILE))
+    attempt.append(Segment("policy", [7], [-0.2], text=HOSTILE))
+    if index == 1:
+        attempt.failure = Failure("task", HOSTILE)
+    return attempt
+
+
+@pytest.fixture
+def hostile_run(tmp_path: Path) -> Path:
+    """A run folder in which every text is hostile, its own name included."""
+    name = HOSTILE.replace("/", "").replace("\x00", "").replace("\n", "\r")
+    folder = tmp_path / name.encode()[:200].decode(errors="ignore")
+    (folder / "rollouts").mkdir(parents=True)
+    values = {
+        HOSTILE: 1.0,
+        "reward/mean": 0.5,
+        f"time/{HOSTILE}_s": 1.0,
+        f"held_out/{HOSTILE}": 0.5,
+        "word": HOSTILE,
+    }
+    for step in (1, 2):
+        Metrics(folder / "metrics.jsonl").append(step, values)
+        save(folder / "rollouts" / f"step_{step:06d}.parquet", [hostile_attempt(0), hostile_attempt(1)])
+    incident = {"step": HOSTILE, "who": HOSTILE, "what": HOSTILE, "done": HOSTILE, "died": True}
+    (folder / "incidents.jsonl").write_text(json.dumps(incident) + "\n")
+    (folder / "command.txt").write_text(HOSTILE)
+    config = {
+        "algorithm": {"name": HOSTILE},
+        "task": {"name": HOSTILE},
+        "model": {"path": HOSTILE},
+        HOSTILE: 1,
+    }
+    (folder / "config.yaml").write_text(json.dumps(config))
     return folder

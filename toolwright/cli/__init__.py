@@ -11,6 +11,7 @@ from pathlib import Path
 
 from toolwright import __version__
 from toolwright.failures import UserError, nearest
+from toolwright.observe.attempt import visible
 from toolwright.observe.outlet import silence
 from toolwright.registry import added_to, load_object
 
@@ -35,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()  # so that a closed pipe is noticed here
         return status
     except UserError as error:
-        _print_error(f"toolwright: {error}")
+        _print_error(f"toolwright: {visible(str(error))}")
         return 2
     except KeyboardInterrupt:
         _print_error("toolwright: interrupted")

@@ -149,7 +149,9 @@ def _list_steps(console: Console, run: Path, files: dict[int, Path], *, full: bo
     console.print(table)
     if hidden:
         console.print(Text(f"{hidden} steps between are left out; --full shows them", style="dim"))
-    console.print(Text(f"\ntoolwright view {run} --step {steps[-1]}, --best, --worst", style="dim"))
+    console.print(
+        Text(f"\ntoolwright view {visible(str(run))} --step {steps[-1]}, --best, --worst", style="dim")
+    )
 
 
 def _list_groups(console: Console, run: Path, step: int, groups: Sequence[Group], *, full: bool) -> None:
@@ -180,7 +182,12 @@ def _list_groups(console: Console, run: Path, step: int, groups: Sequence[Group]
     if len(shown) < len(groups):
         console.print(Text(f"{len(groups) - len(shown)} groups more; --full shows them", style="dim"))
     name = visible(groups[0].trajectories[0].group)
-    console.print(Text(f"\ntoolwright view {run} --step {step} --group {name}, --best, --worst", style="dim"))
+    console.print(
+        Text(
+            f"\ntoolwright view {visible(str(run))} --step {step} --group {name}, --best, --worst",
+            style="dim",
+        )
+    )
 
 
 def _show(

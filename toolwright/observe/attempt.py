@@ -10,12 +10,21 @@ from toolwright.observe.numbers import compact, duration
 from toolwright.trajectory import Group, Segment, Task, Trajectory
 
 # An agent may write escape sequences; a terminal would obey them, a page may not hold them.
-_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
-_PICTURES |= {0x7F: 0x2421} | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+_PICTURES: dict[int, int | str] = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+_PICTURES |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), *range(0xD800, 0xE000)], 0xFFFD)
+# What turns the direction of text, and what nobody sees: Unicode's Default_Ignorable_Code_Point, line and
+# paragraph separators, annotations. U+FE0F stays: it only asks for an emoji in colour.
+_UNSEEN = (
+    (0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5),
+    (0x180B, 0x180F), (0x200B, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164),
+    (0xFE00, 0xFE0E), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+_PICTURES |= {code: f"⟨U+{code:04X}⟩" for first, last in _UNSEEN for code in range(first, last + 1)}
 
 
 def visible(text: str) -> str:
-    """Replace control characters by their pictures, such as ␛."""
+    """Replace control characters by pictures, such as ␛, and name invisible ones, such as ⟨U+202E⟩."""
     return text.replace("\r\n", "\n").translate(_PICTURES)
 
 

@@ -30,11 +30,10 @@ def write_report(run: Path) -> Path:
     run = Path(run)
     if not run.is_dir():
         raise UserError(f"no run folder at {run}")
-    page = _page(run)
+    page = visible(_page(run))  # also what comes from plugins, metrics and names
     path = run / "report.html"
     partial = run / "report.html.partial"
-    # A lone surrogate, which JSON may hold, has no UTF-8 form.
-    partial.write_bytes(page.encode("utf-8", errors="replace"))
+    partial.write_text(page, encoding="utf-8")
     os.replace(partial, path)
     return path
 
