@@ -92,6 +92,18 @@ def longer_is_better(solution_str: str) -> dict[str, float]:
     return {"score": len(solution_str) / 10, "acc": 0.0}
 
 
+def digits_at_a_cost(solution_str: str) -> dict[str, float]:
+    """Right if it begins with a digit, and never worth anything."""
+    right = float(solution_str[:1].isdigit())
+    return {"score": right - 2.0, "acc": right}
+
+
+def digits_with_a_bonus(solution_str: str) -> dict[str, float]:
+    """Right if it begins with a digit, and always worth something."""
+    right = float(solution_str[:1].isdigit())
+    return {"score": right + 0.1, "acc": right}
+
+
 def exactly(solution_str: str, ground_truth: str) -> float:
     return float(solution_str == ground_truth)
 

@@ -196,6 +196,17 @@ class TestRates:
         assert made.lines[-1].startswith("the critic's learning rate 0.003, for ")
         assert "critic" not in defaults.decide(of(), prompt=10, turns=1).lines[-1]
 
+    def test_a_critics_rate_that_ruins_a_trained_model_is_warned_of(self, model: Path) -> None:
+        weights = model / "model.safetensors"
+        header = {"giant": {"dtype": "BF16", "shape": [60_000_000], "data_offsets": [0, 120_000_000]}}
+        written = json.dumps(header).encode()
+        with weights.open("wb") as file:
+            file.write(len(written).to_bytes(8, "little") + written)
+            file.truncate(8 + len(written) + 120_000_000)  # no more than its header takes room on the disk
+        stated = of(model, update={"critic": {"lr": 3e-3}}, algorithm={"adv_estimator": "gae"})
+        _, lines = defaults.with_rates(stated)
+        assert lines[-1].startswith("update.critic.lr=0.003 is far above what a trained model of 60M")
+
     def test_of_a_warm_start(self) -> None:
         auto = {"policy": {"lr": "auto"}}
         made = defaults.decide(of(update=auto), prompt=10, turns=1, demonstration=20)

@@ -184,6 +184,24 @@ def test_resample_on_correct_prefers_clean_attempts_among_the_right_ones(build: 
     assert clumsy(sampled.trajectories) < clumsy(sampled.attempts)
 
 
+@pytest.mark.parametrize("scorer", ["digits_at_a_cost", "digits_with_a_bonus"])
+def test_resample_on_correct_asks_accuracy_and_not_the_reward(scorer: str, build: Build) -> None:
+    """Of rewards that are all below or all above 0, as many of the right and of the wrong are kept."""
+    own = ("algorithm=grpo_roc", "rollout.prompts=16", f"reward.function={FRAGILE}:{scorer}")
+    sampled = build(*own).sample(1)
+
+    def wrong(attempts: list[Trajectory]) -> int:
+        return sum(t.reward_parts["acc"] == 0 for t in attempts)
+
+    mixed = 0
+    for group in sampled.groups:
+        among = wrong([t for t in sampled.attempts if t.group == group.trajectories[0].group])
+        if 2 <= among <= 6:
+            assert wrong(group.trajectories) == among // 2
+            mixed += 1
+    assert mixed > 5
+
+
 def test_remax_measures_against_a_greedy_attempt_that_was_really_sampled(build: Build) -> None:
     trainer = build("algorithm=remax", "rollout.prompts=8")
     sampled = trainer.sample(1)

@@ -21,7 +21,8 @@ PRESET_NAMES = sorted({file.stem for file in (PRESETS / "algorithm").glob("*.yam
 SEEDS = (0, 1, 2)
 # Those that live on steps and on tool calls; all others answer in one turn.
 TASK_OF = {"gigpo": "rooms", "grpo_roc": "riddles"}
-# A baseline of a single greedy attempt teaches slowly at first; a reward for each room, at once.
+# A baseline of a single greedy attempt teaches slowly at first; a reward for each room, at once. A fifth of
+# the tokens, 3 of 16 in a minibatch, teaches more slowly than all of them: 0.19 after 12 steps beside 0.23.
 STEPS = {"remax": 40, "gigpo": 15, "top_entropy": 25}
 
 
