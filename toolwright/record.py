@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from toolwright.trajectory import Failure, Segment, Task, Trajectory
@@ -30,6 +31,8 @@ ARROW_TYPES = {
     list[int]: pa.list_(pa.int32()),
     list[float]: pa.list_(pa.float64()),
 }
+ROW_GROUP = 256  # attempts of a file that are read together: one attempt is read without the others' tokens
+QUESTION = 200  # characters
 # Columns whose field has a name that says too little on its own.
 COLUMN_NAMES = {"id": "task_id", "kind": "failure_kind", "message": "failure_message"}
 
@@ -138,11 +141,19 @@ def read_segments(lists: pa.Array) -> list[list[Segment]]:
 def save(path: Path, trajectories: Sequence[Trajectory], segments: pa.Array | None = None) -> None:
     """One Parquet file, written whole or not at all. `segments` as for `to_table`."""
     table = to_table(trajectories, segments).cast(SCHEMA)
-    table = table.append_column("response", _responses(_whole(table["segments"])))  # for readers alone
+    for name, column in _for_readers(table).items():
+        table = table.append_column(name, column)
     partial = path.with_suffix(".partial")
     try:
         # What repeats is left to the compression: a step is too few rows for dictionaries and statistics.
-        pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
+        pq.write_table(
+            table,
+            partial,
+            row_group_size=ROW_GROUP,
+            compression="zstd",
+            use_dictionary=False,
+            write_statistics=False,
+        )
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
@@ -193,6 +204,35 @@ def _narrow(values: Array) -> Array:
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
     return narrow if np.array_equal(narrow.astype(np.float64), values, equal_nan=True) else values
+
+
+def _for_readers(table: pa.Table) -> dict[str, pa.Array]:
+    """Columns that follow from others. Whoever lists or searches attempts need not read their tokens."""
+    lists = _whole(table["segments"])
+    flat = lists.flatten()
+    sampled = np.asarray(pc.equal(flat.field("source"), "policy"))
+    tokens = np.asarray(flat.field("tokens").value_lengths())
+    attempt = np.repeat(np.arange(len(lists)), np.asarray(lists.value_lengths()))
+    turns = np.bincount(attempt, weights=sampled, minlength=len(lists))
+    lengths = np.bincount(attempt, weights=sampled * tokens, minlength=len(lists))
+    return {
+        "response": _responses(lists),
+        "question": _questions(_whole(table["prompt"])),
+        "turns": pa.array(turns.astype(np.int64)),
+        "sampled_tokens": pa.array(lengths.astype(np.int64)),
+    }
+
+
+def _questions(prompts: pa.Array) -> pa.Array:
+    """The start of the last message of the user, on one line. Attempts at one task share theirs."""
+    found: dict[str, str] = {}
+    for prompt in prompts.unique().to_pylist():
+        said = [message.get("content") for message in _from_json(prompt) if message.get("role") == "user"]
+        last = said[-1] if said else ""
+        text = last if isinstance(last, str) else " ".join(str(part.get("text", "")) for part in last or ())
+        line = " ".join(text[: 4 * QUESTION].split())[:QUESTION]
+        found[prompt] = line.encode("utf-8", "replace").decode()
+    return pa.array([found[prompt] for prompt in prompts.to_pylist()], pa.string())
 
 
 def _responses(lists: pa.Array) -> pa.Array:

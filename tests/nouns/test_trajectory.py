@@ -173,6 +173,30 @@ class TestParquet:
         assert row["reward"].to_pylist() == [1.0]
         assert row["response"].to_pylist() == ["4"]
 
+    def test_lengths_and_questions_can_be_read_without_tokens(self, tmp_path: Path) -> None:
+        asked = [{"role": "system", "content": "Add."}, {"role": "user", "content": "2\n + 2?" + "x" * 900}]
+        spoken = [{"role": "user", "content": [{"type": "text", "text": "3 + 3?"}]}]
+        attempts = [Trajectory(Task("t", asked), "g"), Trajectory(Task("u", spoken), "h")]
+        attempts.append(Trajectory(Task("v", []), "i"))
+        attempts[0].append(Segment("prompt", [1, 2, 3]))
+        attempts[0].append(Segment("policy", [4, 5], [-1.0, -1.0]))
+        attempts[0].append(Segment("tool", [6]))
+        attempts[0].append(Segment("policy", [7], [-1.0]))
+        attempts[1].append(Segment("policy", [8], [-1.0]))
+        save(tmp_path / "two.parquet", attempts)
+        columns = ["question", "turns", "sampled_tokens"]
+        table = pq.read_table(tmp_path / "two.parquet", columns=columns).to_pydict()
+        assert table["question"] == ["2 + 2?" + "x" * 194, "3 + 3?", ""]
+        assert table["turns"] == [2, 1, 0]
+        assert table["sampled_tokens"] == [3, 1, 0]
+        assert load(tmp_path / "two.parquet") == attempts
+
+    def test_an_attempt_of_many_lies_in_a_small_part_of_the_file(self, tmp_path: Path) -> None:
+        attempts = [trajectory([("prompt", [1]), ("policy", [number])]) for number in range(600)]
+        save(tmp_path / "many.parquet", attempts)
+        assert pq.ParquetFile(tmp_path / "many.parquet").num_row_groups == 3
+        assert load(tmp_path / "many.parquet") == attempts
+
     def test_a_file_that_cannot_be_written_leaves_the_old_one_whole(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
