@@ -7,4 +7,5 @@ ADDS = {
     "toolwright.tasks.environment": {"workflow": "toolwright.workflow.environment:WorkflowWorld"},
     "toolwright.observe.report": {"searches": "toolwright.workflow.draw:searches"},
     "toolwright.tasks.builtin": {"workflow": "toolwright.workflow.environment:workflow"},
+    "toolwright.ui.run_views": {"workflow": "toolwright.workflow.page:searches"},
 }

@@ -1,0 +1,141 @@
+"""The small columns of one step's attempts: what tables, filters and distributions need, no tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from toolwright.observe.attempt import question
+from toolwright.trajectory import Task
+
+Array = np.ndarray[Any, Any]
+MOST_MESSAGE = 500  # characters of a failure's message
+MOST_QUESTION = 200
+AT_ONCE = 256  # attempts of an old file whose segments are in memory
+# The page's name of each column of the file.
+TEXTS = {
+    "task": "task_id",
+    "source": "data_source",
+    "group": "group",
+    "stop": "stop",
+    "failure_kind": "failure_kind",
+    "failure": "failure_message",
+    "question": "question",
+}
+NUMBERS = {
+    "index": "index",
+    "reward": "reward",
+    "version": "weights_version",
+    "length": "sampled_tokens",
+    "turns": "turns",
+}
+NAMED_NUMBERS = {"counts": "counts", "parts": "reward_parts", "timings": "timings"}  # JSON: name to number
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, pa.ArrowException)
+
+
+class AttemptColumns:
+    """One file's attempts, row by row: numbers as float64, texts as dictionaries of Arrow."""
+
+    def __init__(self, path: Path) -> None:
+        # A file that was replaced meanwhile stays readable; a mapped one that was cut would end the process.
+        with pq.ParquetFile(path, memory_map=False) as file:
+            self._read(file)
+
+    def _read(self, file: pq.ParquetFile) -> None:
+        known = set(file.schema_arrow.names)
+        wanted = [*TEXTS.values(), *NUMBERS.values(), *NAMED_NUMBERS.values()]
+        table = file.read(columns=[name for name in wanted if name in known], use_threads=False)
+        self.rows = file.metadata.num_rows
+        self.texts = {
+            name: _dictionary(table[column], MOST_MESSAGE)
+            for name, column in TEXTS.items()
+            if column in known
+        }
+        self.numbers = {name: _floats(table[column]) for name, column in NUMBERS.items() if column in known}
+        for name, column in NAMED_NUMBERS.items():
+            if column in known:
+                self.numbers.update(_named_numbers(name, table[column]))
+        if "question" not in self.texts:
+            self.texts["question"] = _questions(file)
+        if "length" not in self.numbers:
+            self.numbers["length"], self.numbers["turns"] = _lengths(file)
+
+
+def _dictionary(column: pa.ChunkedArray, most: int) -> pa.DictionaryArray:
+    texts = pc.fill_null(column.combine_chunks(), "").dictionary_encode()
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    short = pc.utf8_slice_codeunits(texts.dictionary, 0, most)
+    return pa.DictionaryArray.from_arrays(texts.indices, short)
+
+
+def _floats(column: pa.ChunkedArray) -> Array:
+    return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+
+
+def _named_numbers(prefix: str, column: pa.ChunkedArray) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for row, text in enumerate(column.to_pylist()):
+        if not text or text == "{}":
+            continue
+        for name, value in _numbers_in(text):
+            key = f"{prefix}/{name}"
+            if key not in found:
+                found[key] = np.full(len(column), np.nan)
+            found[key][row] = value
+    return found
+
+
+def _numbers_in(text: str) -> Iterator[tuple[str, float]]:
+    try:
+        values = orjson.loads(text)
+    except ValueError:
+        return
+    for name, value in values.items() if isinstance(values, dict) else ():
+        if isinstance(value, int | float):
+            yield name, value
+
+
+def _questions(file: pq.ParquetFile) -> pa.DictionaryArray:
+    """Of a file of an earlier version, whose prompts are read whole."""
+    found: list[str] = []
+    shown: dict[str, str] = {}
+    for batch in file.iter_batches(AT_ONCE, columns=["prompt", "task_id"], use_threads=False):
+        for prompt, task in zip(batch["prompt"].to_pylist(), batch["task_id"].to_pylist(), strict=True):
+            if prompt not in shown:
+                shown[prompt] = _question(prompt, task)
+            found.append(shown[prompt])
+    return pa.array(found, pa.string()).dictionary_encode()
+
+
+def _question(prompt: str | None, task: str | None) -> str:
+    try:
+        messages = orjson.loads(prompt or "[]")
+        return question(Task(task or "", messages), MOST_QUESTION)
+    except (ValueError, TypeError, AttributeError):
+        return task or ""
+
+
+def _lengths(file: pq.ParquetFile) -> tuple[Array, Array]:
+    """Sampled tokens and turns of each attempt of a file of an earlier version, read piece by piece."""
+    lengths, turns = [], []
+    columns = ["segments.list.element.source", "segments.list.element.tokens"]
+    for batch in file.iter_batches(AT_ONCE, columns=columns, use_threads=False):
+        lists = batch["segments"]
+        flat = lists.flatten()
+        row = np.repeat(np.arange(len(lists)), lists.value_lengths().to_numpy(zero_copy_only=False))
+        sampled = np.asarray(pc.equal(flat.field("source"), "policy"))
+        tokens = flat.field("tokens").value_lengths().to_numpy(zero_copy_only=False)
+        turns.append(np.bincount(row, weights=sampled, minlength=len(lists)))
+        lengths.append(np.bincount(row, weights=sampled * tokens, minlength=len(lists)))
+    return _joined(lengths), _joined(turns)
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return np.concatenate(parts) if parts else np.zeros(0)

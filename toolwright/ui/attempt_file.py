@@ -1,0 +1,92 @@
+"""Attempts read whole from a step's file: only the row groups that hold them are decoded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolwright.ui.attempt_columns import UNREADABLE
+from toolwright.ui.problem import PageProblem
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")  # half a pair stands for no character
+AT_ONCE = 64  # attempts decoded together
+JSON_COLUMNS = ("prompt", "ground_truth", "extra_info", "reward_parts", "counts", "timings")
+
+
+def read_attempts(path: Path, rows: Sequence[int], *, tokens: bool = True) -> list[dict[str, Any]]:
+    """The attempts of these rows, in this order, as plain values with the JSON columns read."""
+    try:
+        with pq.ParquetFile(path, memory_map=False) as file:
+            columns = None if tokens else _without_tokens(file)
+            found = dict(_records(file, set(rows), columns))
+    except FileNotFoundError:
+        raise PageProblem(404, "this step's attempts are not there any more") from None
+    except UNREADABLE as error:
+        raise PageProblem(409, f"this step's attempts cannot be read: {error}") from None
+    missing = [row for row in rows if row not in found]
+    if missing:
+        raise PageProblem(404, f"this step has no attempt {missing[0]}")
+    return [found[row] for row in rows]
+
+
+def _without_tokens(file: pq.ParquetFile) -> list[str]:
+    """All columns but lists of numbers within segments: a value for each token."""
+    paths = (file.schema.column(i).path for i in range(len(file.schema)))
+    return [
+        path
+        for path in paths
+        if path != "response" and not (path.startswith("segments.") and path.count(".") > 3)
+    ]
+
+
+def _records(
+    file: pq.ParquetFile, rows: set[int], columns: list[str] | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    names = columns or [name for name in file.schema_arrow.names if name != "response"]
+    first = 0
+    for group in range(file.num_row_groups):
+        count = file.metadata.row_group(group).num_rows
+        wanted = {row - first for row in rows if first <= row < first + count}
+        if wanted:
+            for row, record in _records_of_group(file, group, wanted, names):
+                yield first + row, record
+        first += count
+
+
+def _records_of_group(
+    file: pq.ParquetFile, group: int, wanted: set[int], names: list[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    place = 0
+    for batch in file.iter_batches(AT_ONCE, row_groups=[group], columns=names, use_threads=False):
+        for row in sorted(row for row in wanted if place <= row < place + batch.num_rows):
+            yield row, _record(batch.slice(row - place, 1))
+        place += batch.num_rows
+        if place > max(wanted):
+            return
+
+
+def _record(batch: pa.RecordBatch) -> dict[str, Any]:
+    record: dict[str, Any] = batch.to_pylist()[0]
+    for name in JSON_COLUMNS:
+        record[name] = _from_json(record.get(name))
+    for segment in record.get("segments") or ():
+        segment["calls"] = _from_json(segment.get("calls")) or []
+    return record
+
+
+def _from_json(text: str | None) -> Any:
+    """The value, or the text itself if it cannot be read."""
+    if text is None:
+        return None
+    for candidate in (text, _SURROGATE.sub(r"\\ufffd", text)):
+        try:
+            return orjson.loads(candidate)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,111 @@
+"""A run's configuration as flat keys, with where each value came from as far as the folder tells."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import pairwise
+from typing import Any
+
+import yaml
+
+from toolwright.config.keys import flatten
+from toolwright.config.schema import Config, SupervisedConfig
+from toolwright.ui.run_files import RunFiles, Version
+
+MOST = 1 << 20
+DEFAULTS = {"train": Config, "eval": Config, "sft": SupervisedConfig}
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without references: a few lines of them can stand for gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("references are not read")
+        return super().compose_node(parent, index)
+
+
+class ConfigFile:
+    """config.yaml and command.txt, read again when one of them has changed."""
+
+    def __init__(self) -> None:
+        self._version: tuple[Version | None, ...] = ()
+        self.tree: dict[str, Any] = {}
+        self.command = ""
+
+    def read(self, files: RunFiles) -> None:
+        version = tuple(_version(files, name) for name in ("config.yaml", "command.txt"))
+        if version == self._version:
+            return
+        self._version = version
+        self.command = files.text("command.txt", most=MOST)
+        try:
+            tree = yaml.load(files.text("config.yaml", most=MOST), _PlainLoader)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            tree = None
+        self.tree = tree if isinstance(tree, dict) else {}
+
+    @property
+    def words(self) -> list[str]:
+        """The command that started the run, or that last went on with it."""
+        lines = self.command.splitlines()
+        commands = [after for line, after in pairwise(lines) if line.startswith("# ")]
+        try:
+            return shlex.split(commands[-1]) if commands else []
+        except ValueError:
+            return []
+
+    @property
+    def kind(self) -> str:
+        """train, sft, eval or search."""
+        name = self.words[1] if len(self.words) > 1 else ""
+        if name == "workflow" or "workflow" in self.tree:
+            return "search"
+        if name in DEFAULTS:
+            return name
+        return "train" if "algorithm" in self.tree else "unknown"
+
+    def at(self, path: str) -> Any:
+        value: Any = self.tree
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+    def flat(self) -> dict[str, Any]:
+        return {str(key): _plain(value) for key, value in flatten(self.tree)}
+
+    def origins(self) -> dict[str, str]:
+        """`command line` where the last command sets the key, `default` where the value is the schema's own;
+        what differs from that was stated by a preset, or decided when the run began."""
+        said = {word.partition("=")[0].lstrip("+~") for word in self.words[2:] if "=" in word}
+        schema = DEFAULTS.get(self.kind)
+        defaults = dict(flatten(schema().model_dump(mode="json"))) if schema is not None else {}
+        found = {}
+        for key, value in self.flat().items():
+            if any(key == word or key.startswith(word + ".") for word in said):
+                found[key] = "command line"
+            elif key in defaults:
+                found[key] = "default" if defaults[key] == value else "preset"
+            else:
+                found[key] = "preset" if schema is not None else ""
+        return found
+
+
+def _version(files: RunFiles, name: str) -> Version | None:
+    path = files.file(name)
+    if path is None:
+        return None
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: YAML also knows dates and bytes."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return str(value) if not isinstance(value, dict) else {str(k): _plain(v) for k, v in value.items()}

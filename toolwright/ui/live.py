@@ -1,0 +1,129 @@
+"""Server-sent events: what changed in which run. One task looks at the files for all pages that are open."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import Executor
+from typing import Any
+
+import orjson
+
+from toolwright import __version__
+from toolwright.ui.run_card import card
+from toolwright.ui.run_files import Version
+from toolwright.ui.run_library import OpenRun, RunLibrary
+
+LOOK_EVERY_S = 1.0
+STATE_EVERY_S = 15.0  # a run that died writes nothing: whether it is still running is looked at so often
+ALIVE_EVERY_S = 15.0
+NOTICE_STOP_S = 0.25
+MOST_ROWS = 50  # of metrics in one event
+MOST_WAITING = 1000  # events for a page that does not read them
+Message = tuple[str, dict[str, Any]]
+
+
+class LiveFeed:
+    """Sends each change to every page. Nothing is looked at while no page is open."""
+
+    def __init__(self, library: RunLibrary, executor: Executor, stopping: Callable[[], bool]) -> None:
+        self._library, self._executor, self._stopping = library, executor, stopping
+        self._pages: set[asyncio.Queue[bytes]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._watch = ChangeWatch(library)
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """One page's events, until it leaves or the server stops."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
+        if self._task is None or self._task.done():
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._watch.begin)
+            self._task = asyncio.create_task(self._look())
+        self._pages.add(queue)
+        try:
+            yield b"retry: 2000\n" + _event("hello", {"version": __version__, "time": time.time()})
+            alive = time.monotonic()
+            while not self._stopping() and queue in self._pages:
+                try:
+                    yield await asyncio.wait_for(queue.get(), NOTICE_STOP_S)
+                except TimeoutError:
+                    if time.monotonic() - alive > ALIVE_EVERY_S:
+                        alive = time.monotonic()
+                        yield b": still here\n\n"
+        finally:
+            self._pages.discard(queue)
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._pages and not self._stopping():
+            messages = await loop.run_in_executor(self._executor, self._watch.changes)
+            for kind, data in messages:
+                self._send(_event(kind, data))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def _send(self, event: bytes) -> None:
+        for queue in list(self._pages):
+            try:
+                queue.put_nowait(event)
+            except asyncio.QueueFull:  # it will connect again, and ask for everything
+                self._pages.discard(queue)
+
+
+class ChangeWatch:
+    """What has changed in the runs since it last looked."""
+
+    def __init__(self, library: RunLibrary) -> None:
+        self._library = library
+        self._versions: dict[str, dict[str, Version]] = {}
+        self._rows: dict[str, int] = {}
+        self._running: set[str] = set()
+        self._states_at = 0.0
+
+    def begin(self) -> None:
+        """Take everything there is by now as known."""
+        runs = self._library.all()
+        self._versions = {run.name: run.files.versions() for run in runs}
+        self._rows = {run.name: run.metrics.rows for run in runs}
+        self._running = {run.name for run in runs if card(run)["state"] == "running"}
+        self._states_at = time.monotonic()
+
+    def changes(self) -> list[Message]:
+        runs = self._library.all()
+        messages: list[Message] = []
+        look_at_states = time.monotonic() - self._states_at > STATE_EVERY_S
+        if look_at_states:
+            self._states_at = time.monotonic()
+        for run in runs:
+            versions, known = run.files.versions(), self._versions.get(run.name, {})
+            changed = [part for part in versions if versions[part] != known.get(part)]
+            changed += [part for part in known if part not in versions]
+            self._versions[run.name] = versions
+            if changed or (look_at_states and run.name in self._running):
+                messages += self._message(run, changed)
+        here = {run.name for run in runs}
+        for name in self._versions.keys() - here:
+            messages.append(("gone", {"name": name}))
+        self._versions = {name: self._versions[name] for name in here}
+        return messages
+
+    def _message(self, run: OpenRun, changed: list[str]) -> list[Message]:
+        about = card(run)
+        stopped = run.name in self._running and about["state"] != "running"
+        if not changed and not stopped:
+            return []
+        (self._running.add if about["state"] == "running" else self._running.discard)(run.name)
+        metrics, before = run.metrics, self._rows.get(run.name, 0)
+        rows = metrics.rows
+        before = before if before <= rows else 0
+        since = max(before, rows - MOST_ROWS)
+        self._rows[run.name] = rows
+        columns = metrics.columns(metrics.names, since) if rows > since else {}
+        new = [
+            {name: value for name, value in zip(columns, values, strict=True) if value is not None}
+            for values in zip(*columns.values(), strict=True)
+        ]
+        return [("run", {"run": about, "changed": changed, "from": since, "rows": new})]
+
+
+def _event(kind: str, data: dict[str, Any]) -> bytes:
+    return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"

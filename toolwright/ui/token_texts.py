@@ -1,0 +1,70 @@
+"""The text of single tokens, by the tokenizer that the run folder keeps beside its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from toolwright.ui.run_files import RunFiles, Version
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+PLACES = (("model", "tokenizer.json"), ("tokenizer", "tokenizer.json"))
+MOST_BYTES = 128 << 20
+LOOK_BACK = 4  # tokens before the one in question: a character of UTF-8 has at most four bytes
+BROKEN = "\ufffd"
+
+
+class TokenTexts:
+    """What each token adds to the text. None without a tokenizer that can be read."""
+
+    def __init__(self, files: RunFiles) -> None:
+        self._files = files
+        self._version: Version | None = None
+        self._backend: Backend | None = None
+
+    def of(self, tokens: Sequence[int]) -> list[str] | None:
+        """The text of each token. Of a character made of several tokens the last one has it all."""
+        backend = self._load()
+        if backend is None:
+            return None
+        try:
+            return _pieces(backend, tokens)
+        except Exception:  # a tokenizer of other tokens: whatever its library raises, the text is still there
+            return None
+
+    def _load(self) -> Backend | None:
+        for place in PLACES:
+            path = self._files.file(*place)
+            if path is None:
+                continue
+            about = path.stat()
+            version = (about.st_mtime_ns, about.st_size)
+            if version != self._version and about.st_size <= MOST_BYTES:
+                from tokenizers import Tokenizer as Backend
+
+                try:
+                    self._backend = Backend.from_file(str(path))
+                except Exception:  # the library has one class for all errors
+                    self._backend = None
+                self._version = version
+            return self._backend
+        return None
+
+
+def _pieces(backend: Backend, tokens: Sequence[int]) -> list[str]:
+    """Decode a few tokens with and without each next one. What a character lacks shows as U+FFFD."""
+    pieces: list[str] = []
+    start = 0  # of the tokens whose text is still open
+    for place in range(len(tokens)):
+        before = max(0, start - LOOK_BACK)
+        known = backend.decode(tokens[before:start], skip_special_tokens=False)
+        text = backend.decode(tokens[before : place + 1], skip_special_tokens=False)
+        piece = text[len(known) :] if text.startswith(known) else text
+        if piece.endswith(BROKEN) and place + 1 - start < LOOK_BACK:
+            pieces.append("")
+            continue
+        pieces.append(piece)
+        start = place + 1
+    return pieces

@@ -1,0 +1,165 @@
+"""One attempt in full, turn by turn and token by token; and the attempts of a group side by side."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from toolwright.ui.attempt_file import read_attempts
+from toolwright.ui.attempt_index import AttemptTable
+from toolwright.ui.problem import PageProblem
+from toolwright.ui.query import Query, whole_number
+from toolwright.ui.run_library import OpenRun
+from toolwright.ui.token_texts import TokenTexts
+from toolwright.ui.view import RUN_VIEWS, ViewAnswer
+from toolwright.ui.views.attempts import attempt_rows, numbers
+
+MOST_TEXT, MOST_TOKENS = 1_000_000, 20_000  # of a segment, unless the whole is asked for
+MOST_OF_GROUP = 64
+NOT_VALUES = frozenset({"tokens", "source", "text", "reward", "anchor", "calls"})
+SHOWN_AS = {"log_probs": "log_prob"}
+
+
+@RUN_VIEWS.register("attempts/item")
+def attempt(run: OpenRun, query: Query) -> ViewAnswer:
+    """`attempts/STEP/ROW`."""
+    if len(query.path) != 2:
+        raise PageProblem(404, "an attempt's address is attempts/STEP/ROW")
+    step, row = whole_number("step", query.path[0]), whole_number("row", query.path[1])
+    table = run.attempts
+    path, place = table.path(step), table.place(step, row)
+    if path is None or place is None:
+        raise PageProblem(404, f"there is no attempt {row} of step {step} here")
+    rows = attempt_rows(table, _group_places(table, place))
+    neighbours = {"previous": _neighbour(table, place - 1), "next": _neighbour(table, place + 1)}
+    (record,) = read_attempts(path, [row])
+    told = _told(record, run.tokens, tokens=True, whole=bool(query.flag("whole")))
+    return ViewAnswer(
+        {
+            "step": step,
+            "row": row,
+            "task": _task(record),
+            **told,
+            "neighbours": neighbours,
+            "group_rows": rows,
+        }
+    )
+
+
+@RUN_VIEWS.register("groups/item")
+def group(run: OpenRun, query: Query) -> ViewAnswer:
+    """`groups/STEP/GROUP`; with `tokens`, the tokens too."""
+    if len(query.path) != 2:
+        raise PageProblem(404, "a group's address is groups/STEP/GROUP")
+    step, name = whole_number("step", query.path[0]), query.path[1]
+    table, tokens = run.attempts, bool(query.flag("tokens"))
+    path, code = table.path(step), table.texts["group"].words.find(name)
+    places = np.flatnonzero((table.step == step) & (table.texts["group"].codes == code))[:MOST_OF_GROUP]
+    rows, lengths = table.row[places].tolist(), numbers(table.numbers["length"][places])
+    if path is None or not rows:
+        raise PageProblem(404, f"there is no group {name[:200]!r} in step {step}")
+    records = read_attempts(path, rows, tokens=tokens)
+    rewards = [record["reward"] for record in records if record["reward"] is not None]
+    return ViewAnswer(
+        {
+            "step": step,
+            "group": name,
+            "task": _task(records[0]),
+            "reward_mean": statistics.fmean(rewards) if rewards else None,
+            "reward_std": statistics.pstdev(rewards) if rewards else None,
+            "attempts": [
+                {
+                    **_told(record, run.tokens, tokens=tokens, whole=False),
+                    "step": step,
+                    "row": row,
+                    "length": length,
+                }
+                for row, record, length in zip(rows, records, lengths, strict=True)
+            ],
+        }
+    )
+
+
+def _told(record: Mapping[str, Any], texts: TokenTexts, *, tokens: bool, whole: bool) -> dict[str, Any]:
+    segments = [_segment(one, texts, tokens, whole) for one in record.get("segments") or ()]
+    _give_step_rewards(segments, record.get("step_rewards") or [])
+    steps = [one for one in segments if one["source"] == "policy"]
+    kind = record.get("failure_kind")
+    return {
+        "group": record["group"],
+        "index": record.get("index"),
+        "seed": str(record.get("seed")),  # more digits than a number of JavaScript has
+        "reward": record.get("reward"),
+        "reward_parts": record["reward_parts"],
+        "stop": record.get("stop"),
+        "counts": record["counts"],
+        "timings": record["timings"],
+        "version": record.get("weights_version"),
+        "failure": {"kind": kind, "message": record.get("failure_message")} if kind else None,
+        "length": sum(one["tokens"]["count"] for one in steps) if tokens else None,
+        "turns": len(steps),
+        "values": sorted({name for one in segments for name in one.get("tokens", {}).get("values", ())}),
+        "tokenizer": any(one.get("tokens", {}).get("texts") is not None for one in segments),
+        "segments": segments,
+    }
+
+
+def _segment(segment: Mapping[str, Any], texts: TokenTexts, tokens: bool, whole: bool) -> dict[str, Any]:
+    text = segment.get("text") or ""
+    left_out = 0 if whole else max(0, len(text) - MOST_TEXT)
+    if left_out:
+        half = MOST_TEXT // 2
+        text = f"{text[:half]}\n…\n{text[-half:]}"
+    told = {
+        "source": segment["source"],
+        "text": text,
+        "cut": left_out,
+        "reward": segment.get("reward"),
+        "anchor": segment.get("anchor"),
+        "calls": segment["calls"],
+    }
+    return {**told, "tokens": _tokens(segment, texts, None if whole else MOST_TOKENS)} if tokens else told
+
+
+def _tokens(segment: Mapping[str, Any], texts: TokenTexts, most: int | None) -> dict[str, Any]:
+    """Any field with one number for each token is a value of the tokens, whoever added it."""
+    ids = segment["tokens"] or []
+    values = {
+        SHOWN_AS.get(name, name): list(found[:most])
+        for name, found in segment.items()
+        if name not in NOT_VALUES and isinstance(found, list) and found and len(found) == len(ids)
+    }
+    return {"count": len(ids), "ids": ids[:most], "texts": texts.of(ids[:most]), "values": values}
+
+
+def _give_step_rewards(segments: list[dict[str, Any]], rewards: list[float]) -> None:
+    """What a scorer said of a step counts before the segment's own."""
+    steps = [one for one in segments if one["source"] == "policy"]
+    for one, reward in zip(steps, rewards, strict=False):
+        one["reward"] = reward
+
+
+def _task(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": record.get("task_id"),
+        "source": record.get("data_source"),
+        "prompt": record["prompt"],
+        "ground_truth": record["ground_truth"],
+        "extra_info": record["extra_info"],
+    }
+
+
+def _group_places(table: AttemptTable, place: int) -> np.ndarray[Any, Any]:
+    """The attempts of the same group in the same step."""
+    codes = table.texts["group"].codes
+    same = (table.step == table.step[place]) & (codes == codes[place])
+    return np.flatnonzero(same)[:MOST_OF_GROUP]
+
+
+def _neighbour(table: AttemptTable, place: int) -> dict[str, int] | None:
+    if not 0 <= place < len(table):
+        return None
+    return {"step": int(table.step[place]), "row": int(table.row[place])}

@@ -1,0 +1,70 @@
+"""Held-out results, with how sure they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from toolwright.ui.metrics_table import MetricsTable
+from toolwright.ui.query import Query
+from toolwright.ui.run_library import OpenRun, RunLibrary
+from toolwright.ui.view import RUN_VIEWS, VIEWS, ViewAnswer, of_rows
+
+PREFIX = "held_out/"
+INTERVAL = "95 %, Wilson"
+Z = 1.959964  # of the normal distribution, for 95 %
+FIRST = ("accuracy", "low", "high", "reward", "attempts", "failed", "truncated", "tokens_mean")
+
+
+@RUN_VIEWS.register("evaluations")
+def evaluations(run: OpenRun, query: Query) -> ViewAnswer:
+    rows = evaluated(run.metrics)
+    data = {"measure": _measure(rows), "interval": INTERVAL, "rows": rows}
+    return of_rows(data, _names(rows), rows)
+
+
+@VIEWS.register("evaluations")
+def all_evaluations(library: RunLibrary, query: Query) -> ViewAnswer:
+    """The last and the best evaluation of each run."""
+    found = []
+    for run in library.all():
+        rows = evaluated(run.metrics)
+        if rows:
+            measure = _measure(rows)
+            best = max(rows, key=lambda row: row.get(measure) or -math.inf)
+            found.append({"run": run.name, "which": "last", "measure": measure, **rows[-1]})
+            found.append({"run": run.name, "which": "best", "measure": measure, **best})
+    return of_rows({"interval": INTERVAL, "rows": found}, ["run", "which", *_names(found)], found)
+
+
+def evaluated(metrics: MetricsTable) -> list[dict[str, Any]]:
+    """One row for each step that was evaluated. The interval is of the share of right answers."""
+    names = [name for name in metrics.names if name.startswith(PREFIX)]
+    steps: dict[int, dict[str, Any]] = {}
+    for name in names:
+        for step, value in metrics.points(name):
+            steps.setdefault(step, {"step": step})[name.removeprefix(PREFIX)] = value
+    for row in steps.values():
+        row["low"], row["high"] = interval(row)
+    return [steps[step] for step in sorted(steps)]
+
+
+def interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Wilson's score interval: it holds for few attempts, and for shares near 0 and 1."""
+    share, count = row.get("accuracy"), row.get("attempts")
+    if share is None or not count or not 0 <= share <= 1:
+        return None, None
+    spread = Z * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count))
+    middle, scale = share + Z * Z / (2 * count), 1 + Z * Z / count
+    return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+
+
+def _measure(rows: list[dict[str, Any]]) -> str:
+    known = {name for row in rows for name in row} - {"step", "low", "high"}
+    return next((name for name in ("accuracy", "reward", *sorted(known)) if name in known), "")
+
+
+def _names(rows: list[dict[str, Any]]) -> list[str]:
+    known = {name for row in rows for name in row} - {"step", "run", "which"}
+    return ["step", *(n for n in FIRST if n in known), *sorted(known.difference(FIRST))]

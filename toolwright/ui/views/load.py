@@ -1,0 +1,38 @@
+"""How busy the machine was: cores and GPUs by stage, time by stage, deaths, throughput."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolwright.ui.query import Query
+from toolwright.ui.run_library import OpenRun
+from toolwright.ui.view import RUN_VIEWS, ViewAnswer, of_columns
+
+PREFIXES = ("use/", "time/", "runtime/", "throughput/", "sandbox/", "queue/", "memory/")
+# Title, prefix, ending, and whether the curves add up to a whole.
+CHARTS = (
+    ("Cores in use", "use/", "_cores", False),
+    ("GPU use", "use/", "_gpu", False),
+    ("Seconds by stage", "time/", "_s", True),
+    ("Throughput", "throughput/", "", False),
+    ("Deaths and attempts sampled again", "runtime/", "", False),
+    ("Sandbox", "sandbox/", "", False),
+    ("Queues", "queue/", "", False),
+    ("Memory", "memory/", "", False),
+)
+
+
+@RUN_VIEWS.register("load")
+def load(run: OpenRun, query: Query) -> ViewAnswer:
+    names = [name for name in run.metrics.names if name.startswith(PREFIXES)]
+    columns = run.metrics.columns(names)
+    charts: list[dict[str, Any]] = []
+    for title, prefix, ending, stacked in CHARTS:
+        keys = [
+            [name, name.removeprefix(prefix).removesuffix(ending).replace("_", " ")]
+            for name in names
+            if name.startswith(prefix) and name.endswith(ending) and not (stacked and name == "time/total_s")
+        ]
+        if keys:
+            charts.append({"title": title, "keys": keys, "stacked": stacked})
+    return of_columns({"columns": columns, "charts": charts}, columns)
