@@ -11,7 +11,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolwright.ui.attempt_columns import UNREADABLE
+from toolwright.observe.attempt_columns import UNREADABLE
 from toolwright.ui.problem import PageProblem
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")  # half a pair stands for no character

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from toolwright.ui.attempt_index import AttemptTable
+from toolwright.observe.attempt_index import AttemptTable
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.query import Query
 

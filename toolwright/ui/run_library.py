@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from toolwright.ui.attempt_index import AttemptIndex, AttemptTable
+from toolwright.observe.attempt_index import AttemptIndex, AttemptTable
+from toolwright.observe.token_texts import TokenTexts
 from toolwright.ui.config_file import ConfigFile
 from toolwright.ui.metrics_table import MetricsTable
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.run_files import INNER, RunFiles, is_run
 from toolwright.ui.timeline_file import TimelineFile
-from toolwright.ui.token_texts import TokenTexts
 
 DEEPEST = 5  # folders below the one that is served
 MOST_RUNS = 5000
@@ -53,7 +53,7 @@ class OpenRun:
 
     @cached_property
     def tokens(self) -> TokenTexts:
-        return TokenTexts(self.files)
+        return TokenTexts(self.files.file)
 
     @property
     def attempts_in_memory(self) -> int:

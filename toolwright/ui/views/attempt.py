@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from toolwright.observe.attempt_index import AttemptTable
+from toolwright.observe.token_texts import TokenTexts
 from toolwright.ui.attempt_file import read_attempts
-from toolwright.ui.attempt_index import AttemptTable
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.query import Query, whole_number
 from toolwright.ui.run_library import OpenRun
-from toolwright.ui.token_texts import TokenTexts
 from toolwright.ui.view import RUN_VIEWS, ViewAnswer
 from toolwright.ui.views.attempts import attempt_rows, numbers
 

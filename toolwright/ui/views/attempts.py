@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from toolwright.observe.attempt_index import AttemptTable
+from toolwright.observe.text_search import FoundTexts, search
 from toolwright.ui.attempt_filter import matching, sorted_places
-from toolwright.ui.attempt_index import AttemptTable
 from toolwright.ui.query import Query
 from toolwright.ui.run_library import OpenRun
-from toolwright.ui.text_search import FoundTexts, search
 from toolwright.ui.view import RUN_VIEWS, ViewAnswer, of_rows
 
 Array = np.ndarray[Any, Any]

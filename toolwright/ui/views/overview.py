@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.curves import CHARTS
-from toolwright.ui.attempt_index import AttemptTable
 from toolwright.ui.config_file import ConfigFile
 from toolwright.ui.query import Query
 from toolwright.ui.run_card import card, model

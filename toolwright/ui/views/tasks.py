@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from toolwright.observe.attempt_index import AttemptTable
 from toolwright.ui.attempt_file import read_attempts
-from toolwright.ui.attempt_index import AttemptTable
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.query import Query
 from toolwright.ui.run_library import OpenRun

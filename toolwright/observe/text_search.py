@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from toolwright.ui.attempt_columns import UNREADABLE
-from toolwright.ui.attempt_index import AttemptTable
+from toolwright.observe.attempt_columns import UNREADABLE
+from toolwright.observe.attempt_index import AttemptTable
 
 Array = np.ndarray[Any, Any]
 AT_ONCE = 64  # attempts whose texts are in memory

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from toolwright.ui.attempt_columns import NUMBERS, TEXTS, UNREADABLE, AttemptColumns
-from toolwright.ui.run_files import Version
+from toolwright.observe.attempt_columns import NUMBERS, TEXTS, UNREADABLE, AttemptColumns
 
 Array = np.ndarray[Any, Any]
+Version = tuple[int, int]  # of a file: when it was changed, and its size
 
 
 class WordList:

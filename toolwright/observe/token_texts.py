@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-from toolwright.ui.run_files import RunFiles, Version
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -19,9 +18,10 @@ BROKEN = "\ufffd"
 class TokenTexts:
     """What each token adds to the text. None without a tokenizer that can be read."""
 
-    def __init__(self, files: RunFiles) -> None:
-        self._files = files
-        self._version: Version | None = None
+    def __init__(self, find: Callable[..., Path | None]) -> None:
+        """`find` gives a file of the run folder by the parts of its path, None if it is not there."""
+        self._find = find
+        self._version: tuple[int, int] | None = None
         self._backend: Backend | None = None
 
     def of(self, tokens: Sequence[int]) -> list[str] | None:
@@ -36,7 +36,7 @@ class TokenTexts:
 
     def _load(self) -> Backend | None:
         for place in PLACES:
-            path = self._files.file(*place)
+            path = self._find(*place)
             if path is None:
                 continue
             about = path.stat()
