@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,20 @@ each_device = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", mar
 Ask = Callable[[Policy], Tensor]
 
 
-def policy_of(size: str, dtype: torch.dtype, device: str = "cpu") -> Policy:
-    """Over a base as the hub stores it, in bfloat16, with an adapter that adds nothing yet."""
+def policy_of(
+    size: str, dtype: torch.dtype, device: str = "cpu", *, state: Mapping[str, Tensor] | None = None
+) -> Policy:
+    """Over a base as the hub stores it, in bfloat16, with an adapter that adds nothing yet. With a `state`,
+    over that and without an adapter."""
     decoder = tiny.decoder(**SIZES[size])
-    with torch.no_grad():
-        decoder.embedding.weight.mul_(0.25)  # so sure of a token as it is, nothing would move it
-        for parameter in decoder.parameters():
-            parameter.copy_(parameter.to(BF16).float())
-    lora.attach(decoder, lora.Adapter(16, 32.0, 2.0), lora.matched(decoder, "all-linear"), seed=0)
+    if state is not None:
+        decoder.load_state_dict(state)
+    else:
+        with torch.no_grad():
+            decoder.embedding.weight.mul_(0.25)  # so sure of a token as it is, nothing would move it
+            for parameter in decoder.parameters():
+                parameter.copy_(parameter.to(BF16).float())
+        lora.attach(decoder, lora.Adapter(16, 32.0, 2.0), lora.matched(decoder, "all-linear"), seed=0)
     return Policy(
         decoder.to(device),
         schema.OptimizerConfig(lr=3e-4),
@@ -128,11 +134,14 @@ def test_what_the_native_engine_says(size: str, device: str) -> None:
 
 @each_device
 def test_what_it_samples_is_as_likely_to_the_learner(device: str) -> None:
+    """As likely as without an adapter: the same matrices in a model that has none set the measure. How far
+    engine and learner are apart in bfloat16 depends on the weights, by a hundredfold on a GPU, where most
+    tokens agree to the last bit and a few do not."""
     policy = policy_of("small", BF16, device)
     engine = engine_of(policy)
     prompts = [[(7 * i + place * place) % 20 for place in range(3 + i % 17)] for i in range(64)]
 
-    def gap() -> float:
+    def gap(policy: Policy, engine: NativeEngine) -> float:
         found = answers(engine, prompts, max_tokens=24)
         attempts = [
             tiny.trajectory([("prompt", prompt), ("policy", answer.tokens)], group=str(i))
@@ -141,10 +150,10 @@ def test_what_it_samples_is_as_likely_to_the_learner(device: str) -> None:
         sampled = torch.tensor([log_prob for answer in found for log_prob in answer.log_probs])
         return float((policy.statistics(Batch.pack(attempts))["log_prob"] - sampled).abs().mean())
 
-    at_first = gap()
     change(policy, by_learner)
     engine.publish(1)
-    assert gap() < 1.5 * at_first
+    without = policy_of("small", BF16, device, state=lora.folded(policy.decoder))
+    assert gap(policy, engine) < 1.5 * gap(without, engine_of(without))
 
 
 def by_another(policy: Policy) -> Tensor:

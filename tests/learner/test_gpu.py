@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import gc
 import random
@@ -196,13 +197,25 @@ def test_nothing_is_waited_for_on_the_way_forward_and_back() -> None:
 def leave() -> Iterator[Callable[[int], None]]:
     """Lets this process have so many bytes more than it has."""
     total = torch.cuda.get_device_properties(0).total_memory
+    filled: list[torch.Tensor] = []
+
+    def fill_reserved() -> None:
+        """Take what the allocator holds between tensors of other tests: it would be room as well."""
+        torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+        for size in (1 << power for power in range(32, 19, -1)):
+            with contextlib.suppress(torch.OutOfMemoryError):
+                while True:
+                    filled.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
 
     def limit(more: int) -> None:
         gc.collect()  # what other tests left would be collected later, and make room
         torch.cuda.empty_cache()
+        fill_reserved()
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + more) / total)
 
     yield limit
+    filled.clear()
+    torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1.0)
 
 
