@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -16,6 +17,10 @@ for name, same in (("same", True), ("explore", False)):
         name, derandomize=same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 settings.load_profile("same")
+
+# A shell ignores Ctrl-C for what it starts in the background, and so would this process and its children.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -131,7 +131,7 @@ for _ in range(50):
         for page in range(0, 12000, 2): libc.mprotect(start + page * 4096, 4096, 1)
         os.write(writing, b'x'); signal.pause()
 for _ in range(50): os.read(reading, 1)
-time.sleep(1); print('BREACH', flush=True); os._exit(0)
+time.sleep(5); print('BREACH', flush=True); os._exit(0)
 """
 
 
