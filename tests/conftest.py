@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,6 +42,12 @@ def no_imports_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     for name in set(sys.modules) - known:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(written):
             del sys.modules[name]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--pictures", type=Path, help="draw docs/images anew, of these runs: the folder that `make demo` left"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
