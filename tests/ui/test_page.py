@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(folder: Path) -> Iterator[str]:
+    with served(folder) as found:
+        yield found
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a server that shows this folder."""
     command = [sys.executable, "-m", "toolwright", "ui", str(folder), "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -292,9 +300,32 @@ def test_nothing_is_hard_to_reach_or_to_read(browser: Browser, address: str, vie
         assert shown.complaints == []
 
 
+PICTURES = {
+    "curves": ("curves?run=grpo", {"width": 1280, "height": 760}),
+    "attempts": ("attempts?run=grpo&step=1", {"width": 1280, "height": 620}),
+    "attempt": ("attempts?run=grpo&step=1&sort=reward&order=desc", {"width": 1280, "height": 620}),
+    "timeline": ("timeline?run=grpo&step=10&to=14", {"width": 1280, "height": 560}),
+    "distributions": ("distributions?run=grpo", {"width": 1280, "height": 520}),
+}
+LARGEST_PICTURE = 200_000  # bytes
+
+
 def test_pictures_for_the_docs(browser: Browser, request: pytest.FixtureRequest) -> None:
-    """With `--pictures FOLDER`, such as the one that `make demo` left, docs/images is drawn anew."""
-    pictures = request.config.getoption("--pictures")
-    if pictures is None:
+    """With `--pictures FOLDER`, the folder that `make demo` left, docs/images is drawn anew."""
+    folder = request.config.getoption("--pictures")
+    if folder is None:
         pytest.skip("draws docs/images where asked: --pictures FOLDER_OF_RUNS")
-    raise NotImplementedError
+    images = Path(__file__).parents[2] / "docs/images"
+    with served(folder) as address:
+        for name, (route, size) in PICTURES.items():
+            shown = PageUnderTest(browser, address, viewport=size)
+            page = shown.open(route)
+            if name == "attempt":
+                page.locator(".rows-space .row a").first.click()
+                page.wait_for_selector(".tokens .t")
+            page.wait_for_selector("canvas, .rows-space .row, .lane, .tokens")
+            page.mouse.move(0, 0)
+            page.wait_for_timeout(1500)  # until the live dot and fonts are as they stay
+            page.screenshot(path=images / f"page-{name}.png")
+            shown.context.close()
+            assert (images / f"page-{name}.png").stat().st_size < LARGEST_PICTURE

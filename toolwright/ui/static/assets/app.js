@@ -81,8 +81,9 @@ function Tabs({ view, route, run }) {
   const place = useRef(null);
   const tabs = VIEWS.filter((one) => !one.tab && (!one.needs || !run || run.has.includes(one.needs) || one === view));
   useEffect(() => {
-    place.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-  }, [view]);
+    const [bar, tab] = [place.current, place.current.querySelector("[aria-current]")];
+    if (tab) bar.scrollLeft = tab.offsetLeft - bar.offsetLeft - (bar.clientWidth - tab.clientWidth) / 2;
+  }, [view, tabs.length]);
   return html`<nav class="tabs" aria-label="views" ref=${place}>
     ${tabs.map((one) => html`<a key=${one.name} href=${link(one.name, { run: route.runs })} aria-current=${one.name === (view.tab ?? view.name) ? "page" : null}>${one.title}</a>`)}
   </nav>`;

@@ -120,14 +120,20 @@ function MetricChart({ chart, chosen, metrics, x, weight }) {
         const ys = columns[name];
         if (!ys?.some((y) => typeof y === "number")) return;
         const length = Math.min(ys.length, columns[x].length);
+        // For most tasks the held-out reward is the accuracy: the same curve is not drawn twice.
+        if (MARKED.test(name) && found.some((line) => line.run === run && line.marks && same(line.ys, ys))) return;
         const words = several ? (single ? run : `${run} · ${label}`) : label;
-        found.push({ label: words, xs: length === columns[x].length ? columns[x] : columns[x].slice(0, length), ys: ys.slice(0, length).map((y) => (typeof y === "number" ? y : null)), tone: tone(several ? r : k), dash: several ? DASHES[k % DASHES.length] : dash(k), marks: MARKED.test(name) });
+        found.push({ run, label: words, xs: length === columns[x].length ? columns[x] : columns[x].slice(0, length), ys: ys.slice(0, length).map((y) => (typeof y === "number" ? y : null)), tone: tone(several ? r : k), dash: several ? DASHES[k % DASHES.length] : dash(k), marks: MARKED.test(name) });
       });
     });
     return found;
   }, [chart, runs.join("\n"), x, metrics.version]);
   const [seen, place] = useSeen();
   return html`<div class=${`chart-place ${seen && !lines.length ? "void" : ""}`} ref=${place}>${seen && lines.length > 0 && html`<${Chart} title=${chart.title} note=${chart.note} lines=${lines} x=${x} log=${Boolean(chart.log)} zero=${chart.zero !== false} share=${Boolean(chart.share)} weight=${weight} sync="curves" />`}</div>`;
+}
+
+function same(some, others) {
+  return some.length === others.length && some.every((value, n) => value === others[n]);
 }
 
 const DASHES = [[], [6, 4], [2, 3], [10, 4, 2, 4]];
