@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from toolwright.engines import Completion, Sampling
+from toolwright.engines.delivery import checksum, received
 from toolwright.engines.native.engine import NativeEngine
+from toolwright.models import huggingface
 
 
 @dataclass
 class StubServer:
     """`ids`: whether tokens are told as ids, in a field, by name or not at all. `trouble`: answers with an
-    error that come first. `patience`: seconds before each answer. `page`: what it says instead of any."""
+    error that come first. `patience`: seconds before each answer. `page`: what it says instead of any.
+    `takes_weights`: whether it does what our extension adds to vLLM's server."""
 
     engine: NativeEngine
     ids: str = "field"
@@ -24,6 +28,7 @@ class StubServer:
     trouble: list[int] = field(default_factory=list)
     patience: float = 0.0
     page: str | None = None
+    takes_weights: bool = False
     asked: list[dict[str, Any]] = field(default_factory=list)
     given_up: int = 0
     url: str = ""
@@ -38,6 +43,10 @@ class StubServer:
     async def _open(self) -> None:
         app = web.Application()
         app.add_routes([web.get("/v1/models", self._models), web.post("/v1/completions", self._complete)])
+        if self.takes_weights:
+            app.add_routes(
+                [web.post("/collective_rpc", self._call), web.post("/reset_prefix_cache", self._forget)]
+            )
         # Whoever hangs up has given up.
         self.runner = web.AppRunner(app, handler_cancellation=True)
         await self.runner.setup()
@@ -49,6 +58,18 @@ class StubServer:
         if self.page is not None:
             return web.Response(text=self.page)
         return web.json_response({"data": [{"id": "policy", "max_model_len": 48}]})
+
+    async def _call(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["method"] == "toolwright_whole_distribution":
+            return web.json_response({"results": [["toolwright"]]})
+        weights, decoder = received(body["args"][0]), self.engine.decoder
+        decoder.load_state_dict(huggingface.from_hub(weights, decoder.shape, Path()))
+        self.engine.publish(self.engine.weights_version + 1)
+        return web.json_response({"results": [{"checksum": str(checksum(weights)), "differing": []}]})
+
+    async def _forget(self, request: web.Request) -> web.Response:
+        return web.json_response({})  # weights that are published leave nothing to forget
 
     async def _complete(self, request: web.Request) -> web.Response:
         body = await request.json()

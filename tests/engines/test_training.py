@@ -10,8 +10,9 @@ from trainer import runs
 from trainer.conftest import registry  # noqa: F401
 
 from toolwright.failures import UserError
+from toolwright.models import huggingface
 from toolwright.models.huggingface import read_shape
-from toolwright.trainer.building import build_model
+from toolwright.trainer.building import build_model, dtype_of
 
 from .conftest import make
 from .served import Server
@@ -79,6 +80,30 @@ class TestTenSteps:
             rows = trained(tmp_path, "http", f"engine.url={server.url}")
         sane(rows, near=1e-3)
         assert all(row["correction/weight_mean"] == pytest.approx(1, abs=1e-3) for row in rows)
+
+
+@pytest.mark.parametrize(("dtype", "near"), [("float32", 1e-5), ("bfloat16", 0.02)])
+def test_an_adapter_is_learned_with_a_server_that_takes_weights(
+    dtype: str, near: float, tmp_path: Path
+) -> None:
+    """It is sent the adapted matrices, and so it samples from what the learner computes with."""
+    config = runs.configured(f"model.dtype={dtype}")
+    decoder, tokenizer = build_model(config.model, runs.load_tasks(config).alphabet, seed=0)
+    for parameter in decoder.parameters():
+        parameter.data.copy_(parameter.bfloat16())  # as the hub stores them
+    huggingface.save(decoder, tmp_path / "base")
+    tokenizer.save(tmp_path / "base")
+    server = StubServer(make("native", decoder, tokenizer, dtype=dtype_of(config.model)), takes_weights=True)
+    own = ("train.steps=6", "rollout.prompts=8", "rollout.samples=8", "update.policy.lr=2e-2")
+    words = ("model.lora.rank=4", f"model.path={tmp_path / 'base'}", f"model.dtype={dtype}", *own)
+    with server:
+        run = runs.trained(tmp_path, "engine.name=http", f"engine.url={server.url}", *words)
+    rows = runs.metrics(run)[1:]
+    assert [row["weights_version"] for row in rows] == list(range(1, 7))
+    assert max(row["gap/abs_mean"] for row in rows) <= near
+    before = huggingface.load(tmp_path / "base")
+    moved = [(a - b).abs().max() for a, b in zip(decoder.parameters(), before.parameters(), strict=True)]
+    assert max(moved) > 0.02, "the server computes with what was learned"
 
 
 class TestAServerThatTakesNoWeights:

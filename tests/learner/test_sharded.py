@@ -45,14 +45,16 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
         "params": {"clip_cov": {"clip_cov_ratio": 0.3, "clip_cov_lb": 0.05, "clip_cov_ub": 50.0}},
     },
     "kto": {"loss": "kto"},
+    "distill": {"adv_estimator": "distill", "gamma": 0.5},  # with a teacher, which is sharded as well
 }
 SHAPE: dict[str, Any] = {"kv_heads": 2, "qk_norm": True, "family": "qwen3"}
 
 
-def config_of(algorithm: str, **model: Any) -> schema.Config:
+def config_of(algorithm: str, teacher: Path | None = None, **model: Any) -> schema.Config:
+    taught = {"params": {"distill": {"teacher": str(teacher)}}} if algorithm == "distill" else {}
     return schema.Config.model_validate(
         {
-            "algorithm": ALGORITHMS[algorithm],
+            "algorithm": {**ALGORITHMS[algorithm], **taught},
             "update": {"minibatches": 2, "micro_tokens": 60, "policy": {"lr": 1e-3}, "critic": {"lr": 1e-3}},
             "model": model,
             "rollout": {"max_tokens": 32},
@@ -60,8 +62,8 @@ def config_of(algorithm: str, **model: Any) -> schema.Config:
     )
 
 
-def learner_of(algorithm: str, ranks: Any = ALONE, **model: Any) -> Learner:
-    config = config_of(algorithm, **model)
+def learner_of(algorithm: str, ranks: Any = ALONE, *, teacher: Path | None = None, **model: Any) -> Learner:
+    config = config_of(algorithm, teacher, **model)
     decoder = tiny.decoder(**SHAPE).recomputing(config.model.gradient_checkpointing)
     return Learner(config, decoder, max_turns=3, ranks=ranks)
 
@@ -96,8 +98,8 @@ def remember_gradients(optimizer: Optimizer) -> list[dict[str, Tensor]]:
     return seen
 
 
-def all_of_it(ranks: Any, algorithm: str) -> dict[str, Any]:
-    learner = learner_of(algorithm, ranks)
+def all_of_it(ranks: Any, algorithm: str, teacher: Path) -> dict[str, Any]:
+    learner = learner_of(algorithm, ranks, teacher=teacher)
     gradients = remember_gradients(learner.policy.optimizer)
     of_critic = remember_gradients(learner.critic.optimizer) if learner.critic else []
     metrics = learn(learner, range(1, STEPS + 1))
@@ -111,6 +113,15 @@ def ranks() -> Iterator[Ranks]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Larger than the policy, and of other weights."""
+    folder = tmp_path_factory.mktemp("teacher")
+    huggingface.save(tiny.decoder(1, **SHAPE, width=48, layers=3), folder)
+    tiny.characters().save(folder)
+    return folder
+
+
 def assert_near(found: dict[str, Tensor], wanted: dict[str, Tensor], most: float) -> None:
     """Of the largest number where that is above 1."""
     assert found.keys() == wanted.keys()
@@ -121,8 +132,10 @@ def assert_near(found: dict[str, Tensor], wanted: dict[str, Tensor], most: float
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("size", [2, 3])
-def test_losses_and_gradients_are_those_of_one_process(ranks: Ranks, size: int, algorithm: str) -> None:
-    alone, *others = all_of_it(ALONE, algorithm), *ranks(size, all_of_it, algorithm)
+def test_losses_and_gradients_are_those_of_one_process(
+    ranks: Ranks, size: int, algorithm: str, teacher: Path
+) -> None:
+    alone, *others = all_of_it(ALONE, algorithm, teacher), *ranks(size, all_of_it, algorithm, teacher)
     assert all(other["metrics"] == others[0]["metrics"] for other in others)
     for found, wanted in zip(others[0]["metrics"], alone["metrics"], strict=True):
         assert found == pytest.approx(wanted, abs=1e-5, rel=1e-5)

@@ -146,8 +146,13 @@ def test_a_teacher_in_its_own_actor_gives_the_same_numbers(build: Build, tmp_pat
         assert found["teacher/kl"] > 0.1
 
 
-def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(
+    dtype: str, build: Build, tmp_path: Path
+) -> None:
     decoder = tiny.decoder(vocab=Tokenizer.characters(string.printable).size, context=32)
+    for parameter in decoder.parameters():
+        parameter.data.copy_(parameter.bfloat16())  # as the hub stores them
     huggingface.save(decoder, tmp_path)
     Tokenizer.characters(string.printable).save(tmp_path)
     lora.attach(decoder, lora.Adapter(2, 4.0, 2.0, base=str(tmp_path)), decoder.adaptable(), seed=0)
@@ -156,7 +161,7 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     adapter_folder.save(decoder, tmp_path / "adapter")
     varied = f"reward.function={HERE}/echoes.py:varied"  # with nothing to prefer, nothing would be learned
     own = [f"model.path={tmp_path}", f"model.lora.path={tmp_path / 'adapter'}", varied]
-    own.append("algorithm.kl.where=loss")
+    own += ["algorithm.kl.where=loss", f"model.dtype={dtype}"]
     alone = TrainingLoop(configured(*own))
     expected = [alone.learn(alone.sample(step), step) for step in (1, 2, 3)]
     alone.close()
@@ -166,7 +171,8 @@ def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(build: Build,
     steps = [trainer.learn(trainer.sample(step), step) for step in (1, 2, 3)]
     for found, wanted in zip(steps, expected, strict=True):
         assert found == pytest.approx(wanted, abs=1e-6)
-        assert found["gap/abs_max"] <= 1e-5, "what was published is what the learner has"
+        near = 1e-5 if dtype == "float32" else 0.05  # what rounding costs there
+        assert found["gap/abs_max"] <= near, "what was published is what the learner has"
     drift = [found["reference/kl"] for found in steps]  # each before its step's update
     assert drift[0] == pytest.approx(0, abs=1e-7), "the reference is the adapter as it began"
     assert drift[1] > 0.01

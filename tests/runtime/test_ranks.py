@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import string
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 
 from tests.trainer.runs import metrics, rollouts
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
+from toolwright.models import huggingface
+from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer.loop import TrainingLoop, train
 
 from .clusters import HERE, PATIENT, comparable, configured, walked
@@ -136,6 +140,19 @@ def test_a_run_of_one_process_goes_on_over_two_ranks(cluster: Any, tmp_path: Pat
         found = resumed(here, 1, "there", *ranks(2), *GRPO)
     assert_same(found, here)
     assert_told(found, killed, back_to="[23]")
+
+
+@pytest.mark.slow
+def test_a_teacher_is_sharded_with_the_policy_that_it_grades(cluster: Any, tmp_path: Path) -> None:
+    for seed, name in enumerate(("student", "teacher")):
+        tokenizer = Tokenizer.characters(string.printable)
+        huggingface.save(tiny.decoder(seed, vocab=tokenizer.size, context=32), tmp_path / name)
+        tokenizer.save(tmp_path / name)
+    models = [f"model.path={tmp_path}/student", f"algorithm.params.distill.teacher={tmp_path}/teacher"]
+    own = ["algorithm=distill", *models, *OWN]
+    here = run(tmp_path, "here", *own)
+    assert_same(run(tmp_path, "there", *ranks(2), *own), here)
+    assert all(row["teacher/kl"] > 0.1 for row in metrics(here)[1:])
 
 
 def test_an_engine_cannot_stand_on_sharded_weights() -> None:

@@ -77,18 +77,23 @@ def test_a_published_adapter_changes_what_the_engine_says(build: Build, base: Pa
     assert said() != before
 
 
-def test_in_bfloat16_every_process_adds_it_to_the_same_numbers(base: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def stored(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The base in bfloat16, as the hub has most of them."""
+    folder = tmp_path_factory.mktemp("stored") / "base"
+    assert main(["model", "convert", str(base), "--dtype", "bfloat16", "--out", str(folder)]) == 0
+    return folder
+
+
+def test_in_bfloat16_every_process_adds_it_to_the_same_numbers(stored: Path) -> None:
     """Numbers that the base, as it was stored, is rounded from; else small changes would be rounded away."""
-    assert (
-        main(["model", "convert", str(base), "--dtype", "bfloat16", "--out", str(tmp_path / "stored")]) == 0
-    )
 
     def built(*more: str) -> dict[str, torch.Tensor]:
-        config = configured(f"model.path={tmp_path / 'stored'}", "model.lora.rank=4", *more)
+        config = configured(f"model.path={stored}", "model.lora.rank=4", *more)
         return building.build_model(config.model, "", seed=config.run.seed)[0].state_dict()
 
-    stored, one, other = built("model.dtype=float32"), *(built("model.dtype=bfloat16") for _ in range(2))
-    for name, tensor in stored.items():
+    plain, one, other = built("model.dtype=float32"), *(built("model.dtype=bfloat16") for _ in range(2))
+    for name, tensor in plain.items():
         assert torch.equal(one[name], other[name]), name
         assert torch.equal(one[name].bfloat16(), tensor.bfloat16()), name
         loosened = name.startswith("layers.") and name.endswith(".weight")
@@ -108,6 +113,19 @@ def test_a_resumed_run_is_the_unbroken_one(run: Path, base: Path, tmp_path: Path
     whole, again = (load_file(r / "model" / "adapter_model.safetensors") for r in (run, half))
     for name, tensor in whole.items():
         assert torch.equal(tensor, again[name]), name
+
+
+def test_in_bfloat16_too_and_its_engine_agrees_with_it_again(stored: Path, tmp_path: Path) -> None:
+    """What is learned is added to the same numbers after the break, and sampled from as before it."""
+    own = [f"model.path={stored}", "model.dtype=bfloat16", *LORA]
+    unbroken = trained(tmp_path, "run.name=whole", "train.steps=6", *own)
+    half = trained(tmp_path, "run.name=half", "train.steps=3", *own)
+    trained(tmp_path, "run.name=half", "run.resume=true", "train.steps=6", *own)
+    whole, again = (load_file(r / "model" / "adapter_model.safetensors") for r in (unbroken, half))
+    assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
+    gaps = [[row["gap/abs_mean"] for row in metrics(run)[1:]] for run in (unbroken, half)]
+    assert gaps[0] == gaps[1]
+    assert max(gaps[0]) < 0.02
 
 
 def test_a_run_goes_on_from_another_runs_adapter(run: Path, tmp_path: Path) -> None:
