@@ -106,6 +106,13 @@ def test_accuracy_and_margin_follow_the_labels(name: str) -> None:
     assert metrics["margin"] > 0
 
 
+@pytest.mark.parametrize("name", ["dpo", "kto"])
+def test_a_policy_that_is_its_own_reference_agrees_by_chance(name: str) -> None:
+    given = numbers()
+    _, metrics = preferences.compute(name, **{**given, "ref_log_prob": given["log_prob"]}, **PARAMS[name])
+    assert metrics["accuracy"] == 0.5
+
+
 def test_orpo_survives_an_answer_that_is_certain() -> None:
     log_prob = torch.tensor([0.0, -3.0]).double().requires_grad_()
     loss, _ = preferences.compute(

@@ -252,7 +252,7 @@ def test_an_evaluation_and_a_warm_start_decide_as_well(run: Run) -> None:
     own = ("run.threads=1", "run.name=warm", "steps=1", "batch=1", "demonstrations=said.jsonl")
     done = run(*own, "rollout.max_turns=1", "rollout.max_tokens=8", command="sft")
     assert done["status"] == 0, done["err"]
-    assert "tokens: the longest demonstration has " in done["out"]
+    assert "tokens: the longest example has " in done["out"]
     config = yaml.safe_load(Path("runs/warm/config.yaml").read_text())
     assert config["model"]["context"] > 400
 

@@ -49,6 +49,8 @@ class State:
             found.append(f"reward {compact(reward)}")
         if (agreed := self.number("policy/preference_accuracy")) is not None:
             found.append(f"preferred {percent(agreed)}")
+        if (away := self.number("teacher/kl")) is not None:
+            found.append(f"KL to the teacher {compact(away)}")
         if self.held_out:
             found.append(f"held-out {self.held_out}")
         if (rate := self.number("throughput/tokens_per_s")) is not None:

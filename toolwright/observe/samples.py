@@ -28,7 +28,9 @@ def sample_attempts(run: Path) -> str:
 
 def _lines(attempt: Trajectory) -> Iterator[str]:
     score = "failed" if attempt.reward is None else f"reward {compact(attempt.reward)}"
-    yield f"  {question(attempt.task, LINE)}  ({score}; right is {ground_truth(attempt.task)[:LINE]})"
+    if attempt.task.ground_truth is not None:
+        score += f"; right is {ground_truth(attempt.task)[:LINE]}"
+    yield f"  {question(attempt.task, LINE)}  ({score})"
     for segment in attempt.segments:
         if segment.source != "prompt":
             outcomes = "".join(f"  ({call.outcome})" for call in calls(segment))

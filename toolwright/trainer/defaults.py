@@ -124,7 +124,7 @@ def _context(
         else f"answer {answer:,}"
     )
     if needed == demonstration:
-        sum_of = f"the longest demonstration has {demonstration:,}"
+        sum_of = f"the longest example has {demonstration:,}"
     if total is not None and total < needed:
         needed, sum_of = total, f"rollout.max_total_tokens={total}"
     context = min(needed, has or needed)

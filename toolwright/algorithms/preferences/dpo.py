@@ -32,4 +32,4 @@ def dpo(
         )
     margin = beta * ((chosen - ref_chosen) - (rejected - ref_rejected))
     losses = -(1 - label_smoothing) * logsigmoid(margin) - label_smoothing * logsigmoid(-margin)
-    return losses, {"accuracy": margin.detach() > 0, "margin": margin.detach()}
+    return losses, {"accuracy": margin.detach().sign() / 2 + 0.5, "margin": margin.detach()}

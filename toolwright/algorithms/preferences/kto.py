@@ -35,5 +35,9 @@ def kto(
     above = beta * (log_prob - ref_log_prob - distance)
     margin = torch.where(good, above, -above)
     weights = undesirable_weight + (desirable_weight - undesirable_weight) * good.to(margin.dtype)
-    measures = {"accuracy": margin.detach() > 0, "margin": margin.detach(), "kl": distance.expand_as(margin)}
+    measures = {
+        "accuracy": margin.detach().sign() / 2 + 0.5,
+        "margin": margin.detach(),
+        "kl": distance.expand_as(margin),
+    }
     return weights * (1 - torch.sigmoid(margin)), measures

@@ -26,7 +26,11 @@ def orpo(
     good, bad = chosen / chosen_length, rejected / rejected_length
     margin = _log_odds(good) - _log_odds(bad)
     losses = -good - weight * logsigmoid(margin)
-    return losses, {"accuracy": margin.detach() > 0, "margin": margin.detach(), "nll": -good.detach()}
+    return losses, {
+        "accuracy": margin.detach().sign() / 2 + 0.5,
+        "margin": margin.detach(),
+        "nll": -good.detach(),
+    }
 
 
 def _log_odds(mean_log_prob: Tensor) -> Tensor:
