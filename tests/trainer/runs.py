@@ -18,7 +18,11 @@ from toolwright.trajectory import Trajectory
 
 HERE = Path(__file__).resolve().parent
 MODEL = {"layers": 1, "width": 32, "heads": 2, "kv_heads": 2, "ffn": 64, "context": 32}
-AGENTS = {"letters": "single_turn", "rooms": f"{HERE}/rooms.py:Walker", "riddles": f"{HERE}/riddles.py:Asker"}
+AGENTS = {
+    "letters": "single_turn",
+    "rooms": f"{HERE.parents[1]}/benchmarks/step_reward_tasks.py:Walker",
+    "riddles": f"{HERE}/riddles.py:Asker",
+}
 
 
 def words(*own: str, task: str = "letters") -> list[str]:

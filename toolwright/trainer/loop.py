@@ -155,7 +155,7 @@ class TrainingLoop:
         if sampled.groups:
             with log.stage("update"):
                 metrics.update(self.learn(sampled, number))
-            if "gap/abs_mean" in metrics:
+            if "gap/abs_mean" in metrics:  # not where nothing was sampled, or every attempt was masked
                 metrics["gap/alarm"] = log.gap_alarm(number, metrics)
         self.step_done = number
         every = self.config.eval.every

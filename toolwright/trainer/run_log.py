@@ -100,8 +100,6 @@ class RunLog:
 
     def gap_alarm(self, step: int, metrics: Mapping[str, float]) -> float:
         """1.0, with a warning, if engine and learner are too far apart."""
-        if "gap/abs_mean" not in metrics:  # every attempt was masked
-            return 0.0
         warning = self.gap.warning(metrics["gap/abs_mean"])
         if warning:
             self.say(f"step {step}: {warning}")
