@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+ENDED = "the run ended with an error"  # in log.txt, before the error
+
 
 class UserError(Exception):
     """Something the user gave cannot work; commands print the message alone and exit with code 2."""

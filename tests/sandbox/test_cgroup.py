@@ -18,7 +18,7 @@ MADE = {"memory_bytes": 1 << 30, "processes": 50}
 @pytest.fixture
 def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Version 2, with this process in /system/ours, to which both controllers were delegated."""
-    monkeypatch.setattr(cgroup, "_own_paths", lambda: {"": "system/ours"})
+    monkeypatch.setattr(cgroup, "own_paths", lambda: {"": "system/ours"})
     (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
     parent = tmp_path / "system" / "ours"
     for place in (parent, parent / "worker"):
@@ -30,7 +30,7 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Version 1, with this process in another group for each controller."""
-    monkeypatch.setattr(cgroup, "_own_paths", lambda: {"memory": "a", "pids": "b", "": ""})
+    monkeypatch.setattr(cgroup, "own_paths", lambda: {"memory": "a", "pids": "b", "": ""})
     for place in ("memory/a", "pids/b"):
         (tmp_path / place).mkdir(parents=True)
     return tmp_path

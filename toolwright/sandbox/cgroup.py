@@ -20,7 +20,7 @@ _ZYGOTES = "zygotes"
 _ALLOWANCE_BYTES = 32 << 20
 
 
-def _own_paths() -> dict[str, str]:
+def own_paths() -> dict[str, str]:
     """The path of this process by controller; the empty name is version 2."""
     paths = {}
     with contextlib.suppress(OSError):
@@ -38,7 +38,7 @@ class ControlGroup:
         self.name = name
         self._free: list[RunGroup] = []
         self._created = 0
-        own = _own_paths()
+        own = own_paths()
         self._v2 = (root / "cgroup.controllers").exists()
         if self._v2:
             self._folders = {"memory": root / own.get("", "") / name}

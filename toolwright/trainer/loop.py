@@ -105,6 +105,7 @@ class TrainingLoop:
             if kept is not None:
                 claimed.rewind(kept)
         with (
+            claimed.noting_error(),
             log.progress,
             Interrupt() as interrupt,
             claimed.explaining_write_errors(then=saver.remedy),

@@ -12,18 +12,20 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 
 from toolwright import __version__
 from toolwright.config import schema, yaml_file
-from toolwright.failures import UserError
+from toolwright.failures import ENDED, UserError
 from toolwright.learner import checkpoints
 from toolwright.observe.metrics import Metrics
 from toolwright.record import save
 from toolwright.registry import short_name
+from toolwright.runtime.host import identity
 from toolwright.runtime.roles import Incident
 from toolwright.runtime.timeline import Timeline
 from toolwright.trajectory import Trajectory
@@ -131,6 +133,17 @@ class RunFolder:
         shutil.rmtree(old, ignore_errors=True)
 
     @contextmanager
+    def noting_error(self) -> Iterator[None]:
+        """Leave in the log what ended the run, for whoever looks at its folder later."""
+        try:
+            yield
+        except Exception as error:
+            text = str(error) if isinstance(error, UserError) else traceback.format_exc()
+            with suppress(OSError):  # the disk may be what is wrong
+                self.log(f"{ENDED}: {text}")
+            raise
+
+    @contextmanager
     def explaining_write_errors(self, *, then: str) -> Iterator[None]:
         """A full or read-only disk and a removed folder are no bugs: say what is safe, and how to go on."""
         try:
@@ -177,6 +190,7 @@ def provenance(command: Sequence[str]) -> str:
     """How a run was started, and on what: what one needs to know to do it again."""
     import torch
 
+    own = identity()
     lines = [
         f"# {time.strftime('%Y-%m-%d %H:%M:%S')}",
         shlex.join(command),
@@ -184,6 +198,7 @@ def provenance(command: Sequence[str]) -> str:
         f"{platform.platform()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
         f"git {_git_state()}",
         f"directory {Path.cwd()}",
+        f"process {own.pid} on {own.host}, begun {own.born}",
     ]
     return "\n".join(lines) + "\n"
 

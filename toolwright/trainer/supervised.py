@@ -164,7 +164,7 @@ def _steps(
     def save() -> None:
         folder.save_model(lambda fresh: building.export(decoder, tokenizer, fresh))
 
-    with progress, Interrupt() as interrupt, room:
+    with folder.noting_error(), progress, Interrupt() as interrupt, room:
         progress.line(f"run folder {folder.path}")
         for line in lines:
             progress.line(line)

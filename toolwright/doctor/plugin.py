@@ -1,0 +1,3 @@
+"""What the doctor adds to Toolwright."""
+
+ADDS = {"toolwright.cli": {"doctor": "toolwright.doctor.command:main"}}

@@ -1,0 +1,249 @@
+"""A run as its folder tells it: configuration, metrics, log, incidents, timeline, and its last attempts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from toolwright.config import rates, yaml_file
+from toolwright.failures import UserError
+from toolwright.observe import rollouts
+from toolwright.observe.metrics import Metrics, Row
+from toolwright.runtime.host import born, identity
+
+LOOKED_AT = 8  # of the last steps, attempt by attempt
+MOST_LOG = 1 << 20  # bytes of the log's end
+ENOUGH_STEPS = 5  # before anything is said of how a run goes
+_PROCESS = re.compile(r"^process (\d+) on (\S+), begun (\d*)$", re.MULTILINE)
+_PARAMETERS = re.compile(r"model of ([\d,]+) parameters")
+COLUMNS = ("group", "reward", "stop", "counts", "timings", "failure_kind", "failure_message")
+
+
+@dataclass(frozen=True)
+class AttemptRow:
+    """One attempt without its texts."""
+
+    step: int
+    group: str
+    reward: float | None
+    stop: str
+    counts: dict[str, float]
+    timings: dict[str, float]
+    failure: str  # its kind and message; empty for one that can be learned from
+
+
+@dataclass
+class RunHistory:
+    path: Path
+    config: dict[str, Any]
+    rows: list[Row]  # of metrics.jsonl
+    log: list[str] = field(default_factory=list)
+    incidents: list[dict[str, Any]] = field(default_factory=list)
+    command: str = ""
+
+    @classmethod
+    def read(cls, path: Path) -> RunHistory:
+        """A UserError for a folder that holds no run."""
+        if not any((path / name).exists() for name in ("config.yaml", "metrics.jsonl", "log.txt")):
+            raise UserError(
+                f"{path} is no run folder: it has neither config.yaml nor metrics.jsonl nor log.txt"
+            )
+        stated = path / "config.yaml"
+        return cls(
+            path,
+            yaml_file.read_yaml(stated) if stated.exists() else {},
+            Metrics.read(path / "metrics.jsonl"),
+            _tail(path / "log.txt").splitlines(),
+            _json_lines(path / "incidents.jsonl"),
+            _tail(path / "command.txt"),
+        )
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A value of config.yaml by its dotted key."""
+        found: Any = self.config
+        for part in key.split("."):
+            if not isinstance(found, dict) or part not in found:
+                return default
+            found = found[part]
+        return found
+
+    @property
+    def kind(self) -> str:
+        if "algorithm" not in self.config:
+            return "sft" if "optimizer" in self.config else "search" if "search" in self.config else "unknown"
+        if self.values("policy/preference_accuracy"):
+            return "preferences"
+        return "evaluation" if (self.path / "rollouts/step_000000.parquet").exists() else "train"
+
+    @cached_property
+    def steps(self) -> list[Row]:
+        """The rows of training; step 0 is the evaluation before it."""
+        return [row for row in self.rows if row.get("step", 0) > 0]
+
+    @property
+    def planned(self) -> int:
+        return int(self.setting("train.steps" if "algorithm" in self.config else "steps", 0) or 0)
+
+    @property
+    def last_step(self) -> int:
+        return max((int(row["step"]) for row in self.steps), default=0)
+
+    @property
+    def finished(self) -> bool:
+        return self.kind == "evaluation" or (self.planned > 0 and self.last_step >= self.planned)
+
+    @property
+    def alive(self) -> bool | None:
+        """Whether its process still runs; None where that is not known from here."""
+        noted = _PROCESS.findall(self.command)
+        if not noted or noted[-1][1] != identity().host:
+            return None
+        pid, _, began = noted[-1]
+        return bool(began) and born(int(pid)) == began
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since anything was written."""
+        known = ("metrics.jsonl", "log.txt", "timeline.json", "rollouts", "command.txt", "config.yaml")
+        written = [os.stat(self.path / name).st_mtime for name in known if (self.path / name).exists()]
+        return time.time() - max(written, default=time.time())
+
+    @property
+    def judged(self) -> bool:
+        """Whether there are steps enough to say how training goes."""
+        return self.kind == "train" and len(self.steps) >= ENOUGH_STEPS
+
+    def values(self, key: str) -> list[float]:
+        """Of every step of training that has the metric."""
+        return [float(row[key]) for row in self.steps if isinstance(row.get(key), int | float)]
+
+    def end(self, key: str) -> float | None:
+        """The mean over the last steps."""
+        return mean(last(self.values(key)))
+
+    @cached_property
+    def parameters(self) -> int | None:
+        found = [match for line in self.log if (match := _PARAMETERS.search(line))]
+        return int(found[-1][1].replace(",", "")) if found else None
+
+    @property
+    def lr(self) -> float | None:
+        """The highest rate of the policy."""
+        return max(self.values("policy/lr"), default=None)
+
+    @property
+    def usual_lr(self) -> float | None:
+        """What `auto` takes for a model of this size."""
+        if self.parameters is None:
+            return None
+        adapted = bool(self.setting("model.lora.rank") or self.setting("model.lora.path"))
+        learned = "sft" if self.kind == "sft" else "policy"
+        return rates.usual(learned, self.parameters, adapted=adapted)
+
+    @cached_property
+    def attempts(self) -> list[AttemptRow]:
+        """Those of the last steps."""
+        import pyarrow.parquet as pq
+
+        found = []
+        for step, file in list(rollouts.files(self.path).items())[-LOOKED_AT:]:
+            try:
+                table = pq.read_table(file, columns=list(COLUMNS)).to_pylist()
+            except (OSError, ValueError, KeyError):  # cut short by a crash
+                continue
+            for row in table:
+                failure = f"{row['failure_kind']}: {row['failure_message']}" if row["failure_kind"] else ""
+                counts, timings = json.loads(row["counts"]), json.loads(row["timings"])
+                found.append(
+                    AttemptRow(step, row["group"], row["reward"], row["stop"] or "", counts, timings, failure)
+                )
+        return found
+
+    def flat_groups(self) -> tuple[int, int]:
+        """(groups whose attempts all earned the same, all groups) of the last steps."""
+        rewards: dict[str, list[float]] = {}
+        for attempt in self.attempts:
+            if attempt.reward is not None:
+                rewards.setdefault(f"{attempt.step}/{attempt.group}", []).append(attempt.reward)
+        compared = [group for group in rewards.values() if len(group) > 1]
+        return sum(max(group) - min(group) < 1e-9 for group in compared), len(compared)
+
+    @cached_property
+    def timeline(self) -> list[dict[str, Any]]:
+        try:
+            found = json.loads((self.path / "timeline.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # none, or torn by a crash
+            return []
+        return found if isinstance(found, list) else []
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "run": str(self.path),
+            "kind": self.kind,
+            "step": self.last_step,
+            "planned": self.planned,
+            "finished": self.finished,
+            "alive": self.alive,
+        }
+
+    def headline(self) -> str:
+        what = {
+            "train": f"{self.setting('algorithm.name')} on {self.setting('task.name')}",
+            "preferences": f"{self.setting('algorithm.name')} on compared answers",
+            "sft": f"sft on {self.setting('task.name')}",
+            "evaluation": f"evaluation on {self.setting('task.name')}",
+            "search": "a search for workflows",
+        }.get(self.kind, "a run of an unknown kind")
+        where = (
+            f", step {self.last_step} of {self.planned}" if self.planned and self.kind != "evaluation" else ""
+        )
+        state = "" if self.finished else ", running" if self.alive else ", not finished"
+        return f"{self.path}: {what}{where}{state}"
+
+
+def last(values: Sequence[float]) -> list[float]:
+    """The last fifth, from 3 to 20 of them."""
+    return list(values[-min(20, max(3, len(values) // 5)) :])
+
+
+def first(values: Sequence[float]) -> list[float]:
+    return list(values[: min(20, max(3, len(values) // 5))])
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def error_of(values: Sequence[float]) -> float:
+    """The standard error of their mean."""
+    return statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - MOST_LOG))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _json_lines(path: Path) -> list[dict[str, Any]]:
+    found = []
+    for line in _tail(path).splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:  # cut short
+            continue
+        if isinstance(row, dict):
+            found.append(row)
+    return found

@@ -1,0 +1,178 @@
+"""What attempts look like: cut off, without tools, with tools that fail, in a form that nobody reads."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
+from toolwright.doctor.run_history import AttemptRow, RunHistory, first, last, mean
+from toolwright.doctor.symptoms.rewards import has_risen, near_best
+from toolwright.observe import rollouts
+from toolwright.observe.numbers import compact, percent
+
+OFTEN, MOSTLY = 0.25, 0.5
+CUT = ("length", "tokens")
+
+
+@SYMPTOMS.register("truncated answers")
+def truncated(history: RunHistory) -> Diagnosis | None:
+    """Answers that run out of tokens, and earn less for it. Some tasks mean to fill their limit."""
+    ended = [attempt for attempt in history.attempts if not attempt.failure]
+    cut = [attempt for attempt in ended if attempt.stop in CUT]
+    share = len(cut) / len(ended) if ended else 0.0
+    if not history.judged or share < OFTEN:
+        return None
+    earned, others = _mean_reward(cut), _mean_reward([a for a in ended if a.stop not in CUT])
+    harmless = others is not None and earned is not None and earned >= others - 0.05 * abs(others)
+    if near_best(history) or harmless or (others is None and has_risen(history)):
+        return None
+    stop = Counter(attempt.stop for attempt in cut).most_common(1)[0][0]
+    compared = f"; they earn {compact(earned or 0.0)}" + (
+        f", the others {compact(others)}" if others is not None else ""
+    )
+    return Diagnosis(
+        "problem" if share >= MOSTLY else "warning",
+        "truncated answers",
+        f"{percent(share)} of the last {len(ended):,} attempts ran out of tokens{compared}",
+        _longer(history, stop),
+        cause=0.75,
+    )
+
+
+def _longer(history: RunHistory, stop: str) -> str:
+    """The override that gives more room."""
+    if stop == "length":
+        limit = history.setting("rollout.max_tokens", 0) or 0
+        room = f"rollout.max_tokens={2 * int(limit)}" if str(limit).isdigit() else "rollout.max_tokens=1024"
+        context = history.setting("model.context", 0)
+        longer = (
+            f" model.context={2 * int(context)}"
+            if str(context).isdigit() and history.setting("model.path") is None
+            else ""
+        )
+        return f"{room}{longer}; reward.truncated=mask if answers are long by right"
+    total = history.setting("rollout.max_total_tokens")
+    if total:
+        return f"rollout.max_total_tokens={2 * int(total)}, or fewer turns: rollout.max_turns"
+    return (
+        f"model.context={2 * int(history.setting('model.context', 0) or 0)}, or shorter tool results: "
+        "rollout.tool_tokens=256"
+    )
+
+
+@SYMPTOMS.register("tools fail")
+def tools_fail(history: RunHistory) -> Diagnosis | None:
+    """Most calls are answered by an error."""
+    calls, errors = history.end("attempts/tool_calls"), history.end("attempts/tool_errors")
+    if not history.judged or not calls or errors is None or errors < MOSTLY * calls or near_best(history):
+        return None
+    names, trouble, said = _failing_calls(history)
+    helps = {
+        "timeout": "rollout.tool_timeout_s=120, or a tool that answers sooner",
+        "unknown_tool": "the policy calls tools that are not offered; those that are: "
+        f"{', '.join(_tools(history))}",
+        "arguments": "say in the tool's docstring what each parameter is; rollout.call_format as the model "
+        "knows it",
+    }
+    return Diagnosis(
+        "problem",
+        "tool calls fail",
+        f"{percent(errors / calls)} of the calls of the last steps failed ({trouble or 'unknown'}: {names}); "
+        "the "
+        f"commonest answer: {said}",
+        helps.get(
+            trouble,
+            "call the tool yourself with those arguments, and mend what it says; toolwright view shows the "
+            "calls",
+        ),
+        cause=0.8,
+    )
+
+
+def _failing_calls(history: RunHistory) -> tuple[str, str, str]:
+    """The tools, the commonest trouble and the commonest answer of calls that failed in the last step."""
+    files = rollouts.files(history.path)
+    if not files:
+        return "", "", ""
+    names: Counter[str] = Counter()
+    troubles: Counter[str] = Counter()
+    said: Counter[str] = Counter()
+    for trajectory in rollouts.read(files[max(files)]):
+        for segment in trajectory.segments:
+            bad = [call for call in segment.calls if call.get("trouble")]
+            names.update(str(call.get("name") or "?") for call in bad)
+            troubles.update(str(call["trouble"]) for call in bad)
+            if bad:
+                said[" ".join(segment.text.split())[:160]] += 1
+    return (
+        ", ".join(name for name, _ in names.most_common(3)),
+        troubles.most_common(1)[0][0] if troubles else "",
+        said.most_common(1)[0][0] if said else "",
+    )
+
+
+def _tools(history: RunHistory) -> list[str]:
+    tools = history.setting("tools", {})
+    return sorted(tools) if isinstance(tools, dict) else []
+
+
+@SYMPTOMS.register("tools unused")
+def tools_unused(history: RunHistory) -> Diagnosis | None:
+    """Tools are offered and never called, or no longer."""
+    calls = history.values("attempts/tool_calls")
+    offered = (
+        _tools(history) or history.setting("tool_config_path") or history.setting("rollout.tool_config_path")
+    )
+    if not history.judged or not offered or near_best(history) or has_risen(history):
+        return None
+    before, after = mean(first(calls)) or 0.0, mean(last(calls)) or 0.0
+    if max(calls, default=0.0) == 0:
+        return Diagnosis(
+            "problem",
+            "no tool calls",
+            f"tools are offered, and not one attempt of {len(history.steps)} steps has called one",
+            "toolwright sft first, then model.path=runs/NAME/model; or an example in the prompt and "
+            "rollout.tool_prompt, "
+            "and rollout.call_format as the model knows it",
+            cause=0.7,
+        )
+    if before < 0.2 or after > 0.1 * before:
+        return None
+    return Diagnosis(
+        "warning",
+        "tool calls vanish",
+        f"from {before:.2g} a attempt at the start to {after:.2g} in the last steps, and the reward did not "
+        "rise",
+        "update.policy.lr a third of what it is, algorithm.kl.where=loss, or a reward that needs the tool's "
+        "answer",
+        cause=0.6,
+    )
+
+
+@SYMPTOMS.register("format faults")
+def format_faults(history: RunHistory) -> Diagnosis | None:
+    """Calls or actions that cannot be read."""
+    faults, turns = history.values("attempts/format_faults"), history.end("turns/mean") or 1.0
+    now, before = mean(last(faults)), mean(first(faults))
+    if not history.judged or now is None or before is None or near_best(history):
+        return None
+    share = now / max(turns, 1.0)
+    if share < OFTEN or now < 0.7 * before:  # it is being learned
+        return None
+    return Diagnosis(
+        "problem" if share >= MOSTLY else "warning",
+        "format faults",
+        f"{percent(share)} of the turns of the last steps hold a call or an action that cannot be read (at "
+        "the start "
+        f"{percent(before / max(turns, 1.0))})",
+        "rollout.call_format as the model writes calls, an example in rollout.tool_prompt, or a warm start: "
+        "toolwright sft",
+        cause=0.7,
+    )
+
+
+def _mean_reward(attempts: Sequence[AttemptRow]) -> float | None:
+    rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
+    return statistics.fmean(rewards) if rewards else None

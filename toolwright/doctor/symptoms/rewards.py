@@ -1,0 +1,179 @@
+"""How rewards go: nothing to learn from, a collapse, held-out tasks that fall behind."""
+
+from __future__ import annotations
+
+from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
+from toolwright.doctor.run_history import RunHistory, error_of, first, last, mean
+from toolwright.observe.metrics import series
+from toolwright.observe.numbers import compact, percent
+
+FLAT = 0.9  # of groups
+NEAR = 0.9  # of the best reward that any attempt had
+SURE = 3.0  # standard errors
+
+
+def near_best(history: RunHistory) -> bool:
+    """Whether attempts earn about as much as any of them ever did: there is little left to go wrong."""
+    rewards, best = history.end("reward/mean"), max(history.values("reward/max"), default=0.0)
+    worst = min(history.values("reward/min"), default=0.0)
+    return rewards is not None and best > worst and rewards - worst >= NEAR * (best - worst)
+
+
+def has_risen(history: RunHistory) -> bool:
+    """Whether the reward is clearly above that of the first steps."""
+    rewards = history.values("reward/mean")
+    early, late = first(rewards), last(rewards)
+    if not early or not late:
+        return False
+    noise = (error_of(early) ** 2 + error_of(late) ** 2) ** 0.5
+    return (mean(late) or 0.0) - (mean(early) or 0.0) > max(SURE * noise, 1e-6)
+
+
+@SYMPTOMS.register("no signal")
+def no_signal(history: RunHistory) -> Diagnosis | None:
+    """Attempts of a group earn the same, so that nothing tells a good one from a bad one."""
+    flat, groups = history.flat_groups()
+    spread = max(history.values("reward/max"), default=0.0) - min(history.values("reward/min"), default=0.0)
+    if not history.judged or not groups or flat < FLAT * groups or near_best(history):
+        return None
+    if history.setting("algorithm.teacher") or _compares_more_than_rewards(history):
+        return None
+    samples = int(history.setting("rollout.samples", 8) or 8)
+    always = (
+        f"all of them {compact(history.end('reward/mean') or 0.0)} since the first step"
+        if spread == 0
+        else (f"mean {compact(history.end('reward/mean') or 0.0)}")
+    )
+    if samples == 1:
+        remedy = "rollout.samples=8: groups of one attempt have nothing to compare"
+    elif history.setting("model.path") is None:
+        remedy = (
+            "a warm start: toolwright sft, then model.path=runs/NAME/model; from random weights a right "
+            "answer is luck. "
+            "Or an easier task (task.params), or a reward that gives part marks (reward.parts)"
+        )
+    else:
+        remedy = (
+            f"an easier task (task.params) or task.order=difficulty; rollout.samples={2 * samples}; a reward "
+            "with part "
+            "marks (reward.parts); algorithm.selection.dynamic_sampling=true leaves such groups out"
+        )
+    return Diagnosis(
+        "problem",
+        "no signal",
+        f"{flat:,} of the last {groups:,} groups have attempts that all earn the same ({always})",
+        remedy,
+        cause=0.5,
+    )
+
+
+def _compares_more_than_rewards(history: RunHistory) -> bool:
+    """Whether something beside the reward of whole attempts is learned from: a critic, a teacher, steps."""
+    estimator = str(history.setting("algorithm.adv_estimator", ""))
+    return estimator in ("gae", "decoupled_gae", "distill", "gigpo", "reinforce_plus_plus")
+
+
+@SYMPTOMS.register("reward collapse")
+def reward_collapse(history: RunHistory) -> Diagnosis | None:
+    """The reward has lost most of what it once had."""
+    points = series(history.steps, "reward/mean")
+    if not history.judged or len(points) < 8:
+        return None
+    rewards = [value for _, value in points]
+    width = len(last(rewards))
+    windows = [rewards[at : at + width] for at in range(len(rewards) - width + 1)]
+    best = max(windows, key=lambda window: sum(window))
+    top, now = mean(best) or 0.0, mean(last(rewards)) or 0.0
+    least = min(min(history.values("reward/min"), default=0.0), 0.0)
+    noise = (error_of(best) ** 2 + error_of(last(rewards)) ** 2) ** 0.5
+    if top - now < max(0.4 * (top - least), SURE * noise, 1e-6):
+        return None
+    peak = points[windows.index(best) + width // 2][0]
+    lost = f"from {compact(top)} around step {peak} to {compact(now)}"
+    entropy = history.values("policy/entropy")
+    also = (
+        f"; entropy went from {compact(entropy[0])} to {compact(entropy[-1])} nats a token" if entropy else ""
+    )
+    clipped = max(history.values("policy/grad_norm"), default=0.0)
+    also += f"; the largest gradient norm was {compact(clipped)}" if clipped > 10 else ""
+    return Diagnosis(
+        "problem", "reward collapse", f"the reward fell {lost}{also}", calmer(history), cause=0.65
+    )
+
+
+def calmer(history: RunHistory) -> str:
+    """Overrides that make updates smaller."""
+    lr, usual = history.lr, history.usual_lr
+    if lr is None:
+        rate = "a lower update.policy.lr"
+    elif usual is not None and lr > 3 * usual:
+        rate = (
+            f"update.policy.lr={usual:g}: it is {lr:g}, {compact(lr / usual)} times what is usual for "
+            "this model"
+        )
+    else:
+        rate = f"update.policy.lr={lr / 5:.1g} instead of {lr:g}"
+    return (
+        f"{rate}; algorithm.kl.where=loss holds the policy near its start; go back to an earlier checkpoint"
+    )
+
+
+@SYMPTOMS.register("entropy collapse")
+def entropy_collapse(history: RunHistory) -> Diagnosis | None:
+    """The policy always says the same, and is not right."""
+    entropy = history.values("policy/entropy")
+    if not history.judged or len(entropy) < 8 or near_best(history):
+        return None
+    before, now = mean(first(entropy)[:3]) or 0.0, mean(last(entropy)) or 0.0
+    flat, groups = history.flat_groups()
+    if now > 0.02 or now > 0.1 * before or (groups and flat < 0.5 * groups) or _mostly_right(history):
+        return None
+    where = next(
+        (row["step"] for row in history.steps if (row.get("policy/entropy") or 1) <= max(now, 0.02)), 0
+    )
+    return Diagnosis(
+        "problem",
+        "entropy collapse",
+        f"entropy fell from {compact(before)} to {compact(now)} nats a token by step {where}, and the reward "
+        "is "
+        f"{compact(history.end('reward/mean') or 0.0)}: attempts no longer differ",
+        f"{calmer(history)}; algorithm.entropy_target={max(0.1, 0.3 * before):.1g}, algorithm.clip_high=0.28 "
+        "or "
+        "rollout.temperature=1 keep attempts apart",
+        cause=0.6,
+    )
+
+
+def _mostly_right(history: RunHistory) -> bool:
+    accuracy = [value for _, value in series(history.rows, "held_out/accuracy")]
+    return bool(accuracy) and accuracy[-1] >= NEAR
+
+
+@SYMPTOMS.register("held-out falls")
+def held_out_falls(history: RunHistory) -> Diagnosis | None:
+    """Training earns more while unseen tasks earn less: learned by heart, or a reward that can be cheated."""
+    measure = "accuracy" if series(history.rows, "held_out/accuracy") else "reward"
+    points, rewards = series(history.rows, f"held_out/{measure}"), series(history.steps, "reward/mean")
+    if not history.judged or len(points) < 3 or not rewards:
+        return None
+    (best_step, best), (now_step, now) = max(points, key=lambda point: point[1]), points[-1]
+    tried = max([value for _, value in series(history.rows, "held_out/attempts")], default=1.0)
+    noise = (2 * max(best * (1 - best), 0.05) / tried) ** 0.5 if 0 <= best <= 1 else 0.05 * abs(best)
+    if best - now < max(0.05, SURE * noise):
+        return None
+    around = [value for step, value in rewards if abs(step - best_step) <= max(2, len(rewards) // 10)]
+    then, late = mean(around), mean(last([value for _, value in rewards]))
+    if then is None or late is None or late < then:
+        return None  # both fall: that is a collapse
+    shown = percent if measure == "accuracy" else compact
+    return Diagnosis(
+        "warning",
+        "held-out falls",
+        f"held-out {measure} fell from {shown(best)} in step {best_step} to {shown(now)} in step {now_step}, "
+        "while the "
+        f"training reward went from {compact(then)} to {compact(late)}",
+        f"stop around step {best_step}; more training tasks (task.train_size), algorithm.kl.where=loss; and "
+        "look whether "
+        f"attempts cheat the reward: toolwright view {history.path} --best",
+        cause=0.6,
+    )

@@ -1,0 +1,130 @@
+"""Who waits for whom: roles that stand idle, and the stage that the others wait for."""
+
+from __future__ import annotations
+
+from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
+from toolwright.doctor.run_history import RunHistory, last
+from toolwright.observe.numbers import duration, percent
+
+WORTH_S = 1.0  # a step below which nobody waits for long
+SLOW_SCORE, SLOW_CHECKPOINT, SLOW_EVALUATION = 0.3, 0.3, 0.5
+IDLE, BUSY = 0.25, 0.6
+
+
+@SYMPTOMS.register("waiting")
+def waiting(history: RunHistory) -> Diagnosis | None:
+    """A stage that should be a small part of a step, and is not."""
+    total = history.end("time/total_s")
+    if not history.judged or total is None or total < WORTH_S:
+        return None
+    shares = {
+        stage: sum(last(history.values(f"time/{stage}_s"))) / sum(last(history.values("time/total_s")))
+        for stage in ("score", "checkpoint", "evaluate")
+    }
+    remedies = {
+        "score": (
+            SLOW_SCORE,
+            "all roles wait for the reward",
+            "reward.workers as many as cores, or a quicker reward",
+        ),
+        "checkpoint": (
+            SLOW_CHECKPOINT,
+            "training waits for checkpoints",
+            "checkpoint.every=0 checkpoint.minutes=30",
+        ),
+        "evaluate": (
+            SLOW_EVALUATION,
+            "training waits for evaluations",
+            "eval.every=50, or task.held_out_size=64",
+        ),
+    }
+    for stage, (most, who, remedy) in remedies.items():
+        if shares[stage] > most:
+            return Diagnosis(
+                "warning",
+                "waiting",
+                f"{who}: {percent(shares[stage])} of the {duration(total)} of a step",
+                remedy,
+                cause=0.3,
+            )
+    return _for_tools(history, total)
+
+
+def _for_tools(history: RunHistory, total: float) -> Diagnosis | None:
+    """Sampling that computes little because every attempt waits for its tools."""
+    sampling, cores = history.end("time/sample_s") or 0.0, history.end("use/rollout.run_cores")
+    spent = [
+        (a.timings.get("tool_s", 0.0), sum(a.timings.values())) for a in history.attempts if not a.failure
+    ]
+    tools, whole = sum(tool for tool, _ in spent), sum(seconds for _, seconds in spent)
+    if cores is None or cores > 0.3 or sampling < BUSY * total or not whole or tools < 0.5 * whole:
+        return None
+    return Diagnosis(
+        "warning",
+        "waiting for tools",
+        f"sampling takes {percent(sampling / total)} of a step and keeps {cores:.1g} cores busy; attempts "
+        "spend "
+        f"{percent(tools / whole)} of their time in tool calls",
+        "more servers for the tool (urls), rollout.prompts=64 so that more calls are under way, or "
+        "rollout.tool_timeout_s=10",
+        cause=0.35,
+    )
+
+
+@SYMPTOMS.register("idle roles")
+def idle_roles(history: RunHistory) -> Diagnosis | None:
+    """On a cluster: a role that has little to do while one other is always busy."""
+    total = history.end("time/total_s")
+    if not history.judged or total is None or total < WORTH_S or history.setting("runtime.name") != "ray":
+        return None
+    busy = _busy(history)
+    if len(busy) < 2:
+        return None
+    most, least = max(busy, key=lambda who: busy[who]), min(busy, key=lambda who: busy[who])
+    if busy[most] < BUSY or busy[least] > IDLE or most.rstrip("-0123456789") == least.rstrip("-0123456789"):
+        return None
+    few = (
+        "runtime.placement.rollout.workers=N with more of them, or engine.slots=256"
+        if most.startswith("rollout")
+        else "runtime.placement.policy.ranks=2, or runtime.placement.colocate=yes so that both share a GPU"
+        if most.startswith("policy")
+        else "reward.workers as many as cores"
+    )
+    return Diagnosis(
+        "warning",
+        "idle roles",
+        f"{least} is busy {percent(busy[least])} of a step and waits for {most}, which is busy "
+        f"{percent(busy[most])}",
+        few,
+        cause=0.3,
+    )
+
+
+def _busy(history: RunHistory) -> dict[str, float]:
+    """The part of the last steps in which each process was in a stage."""
+    steps = {int(row["step"]) for row in history.steps[-20:]}
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for event in history.timeline:
+        at, takes = event.get("ts"), event.get("dur")
+        if (
+            event.get("args", {}).get("step") in steps
+            and isinstance(at, int | float)
+            and isinstance(takes, int | float)
+        ):
+            spans.setdefault(str(event.get("pid")), []).append((at, at + takes))
+    if not spans:
+        return {}
+    begin, end = (
+        min(s for own in spans.values() for s, _ in own),
+        max(e for own in spans.values() for _, e in own),
+    )
+    return {who: _covered(own) / max(end - begin, 1) for who, own in spans.items()}
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """The length of their union."""
+    total, reached = 0.0, float("-inf")
+    for start, stop in sorted(spans):
+        total += max(0.0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return total
