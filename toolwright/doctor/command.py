@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolwright.cli.view import find_run
+from toolwright.doctor.checks import Check, in_order
 from toolwright.doctor.examination import Examined, examine
-from toolwright.failures import UserError
+from toolwright.failures import UserError, nearest
 from toolwright.observe.attempt import visible
+from toolwright.registry import Entry
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +37,23 @@ def main(argv: list[str]) -> int:
         return _report(arguments, run)
     if arguments.with_attempts or arguments.out:
         raise UserError("--with-attempts and --out belong to --report")
-    return _machine(arguments.json) if run is None else _run(run, arguments.json)
+    if run is None:
+        return _machine(chosen(arguments.only), arguments.json)
+    return _run(run, arguments.json)
+
+
+def chosen(only: str | None) -> list[Entry[Check]]:
+    """The checks of these names, or all of them."""
+    entries = in_order()
+    if only is None:
+        return entries
+    names = [name.strip() for name in only.split(",")]
+    for name in names:
+        if name not in {entry.name for entry in entries}:
+            raise UserError(
+                f"no check is called {name!r}; {nearest(name, [entry.name for entry in entries])}"
+            )
+    return [entry for entry in entries if entry.name in names]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", nargs="?", metavar="RUN", help="a run folder, or its name under runs/")
+    parser.add_argument("--only", metavar="NAMES", help="these checks alone, joined by commas")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--report", action="store_true", help="write a zip for an issue, without secrets")
     parser.add_argument("--with-attempts", action="store_true", help="--report: prompts and answers as well")
@@ -52,10 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _machine(as_json: bool) -> int:
+def _machine(checks: list[Entry[Check]], as_json: bool) -> int:
     examined = []
     console = None if as_json else _console()
-    for one in examine():
+    for one in examine(checks):
         examined.append(one)
         if console:
             show_check(console, one)
@@ -96,8 +115,7 @@ def _report(arguments: argparse.Namespace, run: Path | None) -> int:
         print(f"  {name:<20}  {about}")
     print(
         "Values of secrets, home folders and the names of user and machine are removed. Look through it "
-        "before you "
-        "attach it to an issue."
+        "before you attach it to an issue."
     )
     return 0
 
@@ -107,7 +125,8 @@ def show_check(console: Console, one: Examined) -> None:
 
 
 def show_diagnosis(console: Console, one: Diagnosis) -> None:
-    _line(console, one.status, one.name, one.evidence, one.remedy)
+    said = f"; the commonest answer: {one.quote}" if one.quote else ""
+    _line(console, one.status, one.name, one.evidence + said, one.remedy)
 
 
 def _line(console: Console, status: str, name: str, text: str, remedy: str) -> None:

@@ -21,6 +21,7 @@ class Diagnosis:
     remedy: str
     # How often it is what causes the others where several are seen: an engine that is away, of no rewards.
     cause: float = 0.5
+    quote: str = ""  # of an attempt; a report leaves it out unless attempts are asked for
 
     def as_row(self) -> dict[str, Any]:
         return asdict(self)

@@ -98,7 +98,12 @@ class RunHistory:
 
     @property
     def finished(self) -> bool:
-        return self.kind == "evaluation" or (self.planned > 0 and self.last_step >= self.planned)
+        if self.kind == "search":
+            searches = [_json(file) for file in (self.path / "searches").glob("*.json")]
+            return bool(searches) and all(one.get("why") for one in searches)
+        if self.kind in ("evaluation", "unknown"):
+            return True
+        return self.planned > 0 and self.last_step >= self.planned
 
     @property
     def alive(self) -> bool | None:
@@ -235,6 +240,14 @@ def _tail(path: Path) -> str:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _json_lines(path: Path) -> list[dict[str, Any]]:

@@ -176,7 +176,9 @@ def _steps(
         for step in range(1, config.steps + 1):
             if interrupt.signal:
                 save()
-                progress.line(f"stopped before step {step}; the model so far is in {folder.model}")
+                stopped = f"stopped before step {step}; the model so far is in {folder.model}"
+                progress.line(stopped)
+                folder.log(stopped)
                 break
             started = time.perf_counter()
             with progress.stage("update"):

@@ -48,8 +48,7 @@ def cores() -> CheckResult:
     if quota is not None and quota < usable:
         return warning(
             f"{text}, and the control group gives time for {quota:g} of them: more threads than that get in "
-            "each "
-            "other's way",
+            "each other's way",
             f"set run.threads={max(1, int(quota))}, or give the container more cores",
         )
     if threads.isdigit() and int(threads) > usable:
@@ -72,8 +71,7 @@ def memory() -> CheckResult:
         left = group[1]
         text += f"; the control group leaves {left / GIB:.1f} of its {group[0] / GIB:.1f} GiB"
     remedy = (
-        "end other programs, or raise the container's limit; engine.slots, model.context and "
-        "model=tiny "
+        "end other programs, or raise the container's limit; engine.slots, model.context and model=tiny "
         "need less"
     )
     if left < TOO_LITTLE:

@@ -78,8 +78,7 @@ def proxies() -> CheckResult:
     if "*" not in around and not set(LOOPBACK) <= set(around):
         return warning(
             f"{text}, and NO_PROXY leaves out {' and '.join(h for h in LOOPBACK if h not in around)}: Ray "
-            "and clients of "
-            "local servers would ask the proxy for this machine",
+            "and clients of local servers would ask the proxy for this machine",
             "export NO_PROXY=localhost,127.0.0.1 no_proxy=localhost,127.0.0.1",
         )
     return ok(f"{text}; not for {', '.join(around)}")

@@ -34,8 +34,7 @@ def sandbox() -> CheckResult:
     return problem(
         f"{text}; the python tool and code rewards will not start",
         f"{_remedy(missing)}; or accept less isolation: `toolwright sandbox serve --isolation available`, "
-        "and "
-        "tools.python.url=http://127.0.0.1:8010",
+        "and tools.python.url=http://127.0.0.1:8010",
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections import Counter
 from collections.abc import Sequence
 
 from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
-from toolwright.doctor.run_history import AttemptRow, RunHistory, first, last, mean
-from toolwright.doctor.symptoms.rewards import has_risen, near_best
+from toolwright.doctor.run_history import AttemptRow, RunHistory, error_of, first, last, mean
+from toolwright.doctor.symptoms.rewards import SURE, has_risen, near_best
 from toolwright.observe import rollouts
 from toolwright.observe.numbers import compact, percent
 
@@ -24,14 +24,13 @@ def truncated(history: RunHistory) -> Diagnosis | None:
     share = len(cut) / len(ended) if ended else 0.0
     if not history.judged or share < OFTEN:
         return None
-    earned, others = _mean_reward(cut), _mean_reward([a for a in ended if a.stop not in CUT])
-    harmless = others is not None and earned is not None and earned >= others - 0.05 * abs(others)
-    if near_best(history) or harmless or (others is None and has_risen(history)):
+    earned, others = _rewards(cut), _rewards([a for a in ended if a.stop not in CUT])
+    harmless = not _earn_less(earned, others) if others else _earn_enough(history, earned)
+    if near_best(history) or harmless:
         return None
     stop = Counter(attempt.stop for attempt in cut).most_common(1)[0][0]
-    compared = f"; they earn {compact(earned or 0.0)}" + (
-        f", the others {compact(others)}" if others is not None else ""
-    )
+    compared = f"; they earn {compact(mean(earned) or 0.0)}"
+    compared += f", the others {compact(mean(others) or 0.0)}" if others else ""
     return Diagnosis(
         "problem" if share >= MOSTLY else "warning",
         "truncated answers",
@@ -39,6 +38,21 @@ def truncated(history: RunHistory) -> Diagnosis | None:
         _longer(history, stop),
         cause=0.75,
     )
+
+
+def _earn_less(some: Sequence[float], others: Sequence[float]) -> bool:
+    """Whether their rewards are clearly below the others'."""
+    noise = math.hypot(error_of(some), error_of(others))
+    return (mean(others) or 0.0) - (mean(some) or 0.0) > max(SURE * noise, 1e-6)
+
+
+def _earn_enough(history: RunHistory, rewards: Sequence[float]) -> bool:
+    """Whether attempts, all of them cut, earn more than the least there is."""
+    least, most = (
+        min(history.values("reward/min"), default=0.0),
+        max(history.values("reward/max"), default=0.0),
+    )
+    return (mean(rewards) or 0.0) > least + 0.05 * (most - least)
 
 
 def _longer(history: RunHistory, stop: str) -> str:
@@ -79,15 +93,14 @@ def tools_fail(history: RunHistory) -> Diagnosis | None:
     return Diagnosis(
         "problem",
         "tool calls fail",
-        f"{percent(errors / calls)} of the calls of the last steps failed ({trouble or 'unknown'}: {names}); "
-        "the "
-        f"commonest answer: {said}",
+        f"{percent(errors / calls)} of the calls of the last steps failed ({trouble or 'unknown'}: {names})",
         helps.get(
             trouble,
             "call the tool yourself with those arguments, and mend what it says; toolwright view shows the "
             "calls",
         ),
         cause=0.8,
+        quote=said,
     )
 
 
@@ -134,8 +147,7 @@ def tools_unused(history: RunHistory) -> Diagnosis | None:
             "no tool calls",
             f"tools are offered, and not one attempt of {len(history.steps)} steps has called one",
             "toolwright sft first, then model.path=runs/NAME/model; or an example in the prompt and "
-            "rollout.tool_prompt, "
-            "and rollout.call_format as the model knows it",
+            "rollout.tool_prompt, and rollout.call_format as the model knows it",
             cause=0.7,
         )
     if before < 0.2 or after > 0.1 * before:
@@ -143,7 +155,7 @@ def tools_unused(history: RunHistory) -> Diagnosis | None:
     return Diagnosis(
         "warning",
         "tool calls vanish",
-        f"from {before:.2g} a attempt at the start to {after:.2g} in the last steps, and the reward did not "
+        f"from {before:.2g} an attempt at the start to {after:.2g} in the last steps, and the reward did not "
         "rise",
         "update.policy.lr a third of what it is, algorithm.kl.where=loss, or a reward that needs the tool's "
         "answer",
@@ -165,14 +177,12 @@ def format_faults(history: RunHistory) -> Diagnosis | None:
         "problem" if share >= MOSTLY else "warning",
         "format faults",
         f"{percent(share)} of the turns of the last steps hold a call or an action that cannot be read (at "
-        "the start "
-        f"{percent(before / max(turns, 1.0))})",
+        f"the start {percent(before / max(turns, 1.0))})",
         "rollout.call_format as the model writes calls, an example in rollout.tool_prompt, or a warm start: "
         "toolwright sft",
         cause=0.7,
     )
 
 
-def _mean_reward(attempts: Sequence[AttemptRow]) -> float | None:
-    rewards = [attempt.reward for attempt in attempts if attempt.reward is not None]
-    return statistics.fmean(rewards) if rewards else None
+def _rewards(attempts: Sequence[AttemptRow]) -> list[float]:
+    return [attempt.reward for attempt in attempts if attempt.reward is not None]

@@ -65,8 +65,7 @@ def killed(history: RunHistory) -> Diagnosis | None:
         "problem",
         "killed",
         f"the process ended after step {history.last_step} of {history.planned} without a word in log.txt, "
-        "most often "
-        f"for want of memory (see `dmesg | grep -i oom`), or with its terminal or batch job",
+        "most often for want of memory (see `dmesg | grep -i oom`), or with its terminal or batch job",
         f"toolwright train run.name={history.path.name} run.resume=true goes on from the last checkpoint; "
         "engine.slots=32 and update.micro_tokens=4096 need less memory",
         cause=0.9,

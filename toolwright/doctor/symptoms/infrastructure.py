@@ -26,8 +26,7 @@ def failed_attempts(history: RunHistory) -> Diagnosis | None:
     from_tools = kind == "infrastructure"
     remedy = (
         "see that what it names runs and answers from here; rollout.retries=5, rollout.retry_pause_s=5 "
-        "bridge a "
-        "restart, rollout.tool_timeout_s=60 waits longer"
+        "bridge a restart, rollout.tool_timeout_s=60 waits longer"
         if from_tools
         else "mend the reward or environment that it names, or give it more time: reward.timeout_s=60, "
         "rollout.environment_timeout_s=60"
@@ -36,8 +35,7 @@ def failed_attempts(history: RunHistory) -> Diagnosis | None:
         "problem" if share >= MANY else "warning",
         "infrastructure failures" if from_tools else "attempts cannot be scored",
         f"{failed:,.0f} of {tried:,.0f} attempts failed ({percent(share)}), {dropped:,.0f} groups were "
-        "dropped; most "
-        f"often: {said[:MOST_TEXT]}",
+        f"dropped; most often: {said[:MOST_TEXT]}",
         remedy,
         cause=0.9,
     )
@@ -72,8 +70,7 @@ def deaths(history: RunHistory) -> Diagnosis | None:
         "problem" if often else "warning",
         "processes died",
         f"{len(died)} in {len(history.steps)} steps, {count} of them {who}; {again:,} attempts were sampled "
-        "again; the "
-        f"last, in step {died[-1].get('step')}: {what[:MOST_TEXT]}",
+        f"again; the last, in step {died[-1].get('step')}: {what[:MOST_TEXT]}",
         "engine.slots=32 and update.micro_tokens=4096 need less memory"
         if memory
         else "incidents.jsonl and log.txt have each with its stack; runtime.heartbeat_timeout_s=300 waits "
@@ -93,7 +90,6 @@ def memory(history: RunHistory) -> Diagnosis | None:
         "little memory",
         cut[-1],
         "engine.slots=32 leaves more for each; model.gradient_checkpointing=true, model.lora.rank=16 or a "
-        "smaller model "
-        "need less",
+        "smaller model need less",
         cause=0.4,
     )

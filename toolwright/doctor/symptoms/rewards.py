@@ -36,39 +36,38 @@ def no_signal(history: RunHistory) -> Diagnosis | None:
     spread = max(history.values("reward/max"), default=0.0) - min(history.values("reward/min"), default=0.0)
     if not history.judged or not groups or flat < FLAT * groups or near_best(history):
         return None
-    if history.setting("algorithm.teacher") or _compares_more_than_rewards(history):
+    if _compares_more_than_rewards(history) or entropy_collapse(history):
         return None
-    samples = int(history.setting("rollout.samples", 8) or 8)
-    always = (
-        f"all of them {compact(history.end('reward/mean') or 0.0)} since the first step"
-        if spread == 0
-        else (f"mean {compact(history.end('reward/mean') or 0.0)}")
-    )
-    if samples == 1:
-        remedy = "rollout.samples=8: groups of one attempt have nothing to compare"
-    elif history.setting("model.path") is None:
-        remedy = (
-            "a warm start: toolwright sft, then model.path=runs/NAME/model; from random weights a right "
-            "answer is luck. "
-            "Or an easier task (task.params), or a reward that gives part marks (reward.parts)"
-        )
-    else:
-        remedy = (
-            f"an easier task (task.params) or task.order=difficulty; rollout.samples={2 * samples}; a reward "
-            "with part "
-            "marks (reward.parts); algorithm.selection.dynamic_sampling=true leaves such groups out"
-        )
+    now = compact(history.end("reward/mean") or 0.0)
+    always = f"all of them {now} since the first step" if spread == 0 else f"mean {now}"
     return Diagnosis(
-        "problem",
+        "warning" if has_risen(history) else "problem",
         "no signal",
         f"{flat:,} of the last {groups:,} groups have attempts that all earn the same ({always})",
-        remedy,
+        _more_signal(history),
         cause=0.5,
     )
 
 
+def _more_signal(history: RunHistory) -> str:
+    """Overrides that make attempts at one task differ."""
+    if has_risen(history):
+        return "rollout.temperature=1 and algorithm.entropy_target=0.1 keep attempts apart; or harder tasks"
+    if history.setting("model.path") is None:
+        return (
+            "a warm start: toolwright sft, then model.path=runs/NAME/model; from random weights a right "
+            "answer is luck. Or an easier task (task.params), or a reward that gives part marks "
+            "(reward.parts)"
+        )
+    samples = 2 * int(history.setting("rollout.samples", 8) or 8)
+    return (
+        f"an easier task (task.params) or task.order=difficulty; rollout.samples={samples}; a reward with "
+        "part marks (reward.parts); algorithm.selection.dynamic_sampling=true leaves such groups out"
+    )
+
+
 def _compares_more_than_rewards(history: RunHistory) -> bool:
-    """Whether something beside the reward of whole attempts is learned from: a critic, a teacher, steps."""
+    """Whether an estimator learns from more than rewards of whole attempts: a critic, a teacher, steps."""
     estimator = str(history.setting("algorithm.adv_estimator", ""))
     return estimator in ("gae", "decoupled_gae", "distill", "gigpo", "reinforce_plus_plus")
 
@@ -108,8 +107,8 @@ def calmer(history: RunHistory) -> str:
         rate = "a lower update.policy.lr"
     elif usual is not None and lr > 3 * usual:
         rate = (
-            f"update.policy.lr={usual:g}: it is {lr:g}, {compact(lr / usual)} times what is usual for "
-            "this model"
+            f"update.policy.lr={usual:g}: it is {lr:g}, {compact(lr / usual)} times what is usual for this "
+            "model"
         )
     else:
         rate = f"update.policy.lr={lr / 5:.1g} instead of {lr:g}"
@@ -135,11 +134,9 @@ def entropy_collapse(history: RunHistory) -> Diagnosis | None:
         "problem",
         "entropy collapse",
         f"entropy fell from {compact(before)} to {compact(now)} nats a token by step {where}, and the reward "
-        "is "
-        f"{compact(history.end('reward/mean') or 0.0)}: attempts no longer differ",
+        f"is {compact(history.end('reward/mean') or 0.0)}: attempts no longer differ",
         f"{calmer(history)}; algorithm.entropy_target={max(0.1, 0.3 * before):.1g}, algorithm.clip_high=0.28 "
-        "or "
-        "rollout.temperature=1 keep attempts apart",
+        "or rollout.temperature=1 keep attempts apart",
         cause=0.6,
     )
 
@@ -170,10 +167,8 @@ def held_out_falls(history: RunHistory) -> Diagnosis | None:
         "warning",
         "held-out falls",
         f"held-out {measure} fell from {shown(best)} in step {best_step} to {shown(now)} in step {now_step}, "
-        "while the "
-        f"training reward went from {compact(then)} to {compact(late)}",
+        f"while the training reward went from {compact(then)} to {compact(late)}",
         f"stop around step {best_step}; more training tasks (task.train_size), algorithm.kl.where=loss; and "
-        "look whether "
-        f"attempts cheat the reward: toolwright view {history.path} --best",
+        f"look whether attempts cheat the reward: toolwright view {history.path} --best",
         cause=0.6,
     )

@@ -7,7 +7,7 @@ import math
 from toolwright.config import rates
 from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
 from toolwright.doctor.run_history import RunHistory, error_of, first, last, mean
-from toolwright.doctor.symptoms.rewards import calmer, has_risen, near_best
+from toolwright.doctor.symptoms.rewards import calmer, entropy_collapse, has_risen, near_best, reward_collapse
 from toolwright.observe.metrics import series
 from toolwright.observe.numbers import compact
 from toolwright.trainer.gap import GapAlarm
@@ -36,10 +36,17 @@ def not_finite(history: RunHistory) -> Diagnosis | None:
 
 @SYMPTOMS.register("kl")
 def kl(history: RunHistory) -> Diagnosis | None:
-    """The policy is far from its reference, though the algorithm holds it there."""
+    """The policy is far from its reference. Random weights are nothing to stay close to."""
     away = history.values("reference/kl")
     now, before = mean(last(away)), mean(first(away))
-    if not history.judged or now is None or before is None or now < FAR_KL or now < 3 * before:
+    if (
+        not history.judged
+        or history.setting("model.path") is None
+        or now is None
+        or before is None
+        or now < FAR_KL
+        or now < 3 * before
+    ):
         return None
     coefficient = float(history.setting("algorithm.kl.coef", 0.001) or 0.001)
     return Diagnosis(
@@ -72,27 +79,30 @@ def gap(history: RunHistory) -> Diagnosis | None:
         "growing gap" if late > 2 * early else "engine and learner apart",
         f"the mean |Δ log-probability| between engine and learner went from {early:.2g} to {late:.2g}{where}",
         "algorithm.correction.mode=truncate, or reject to drop such sequences; model.dtype=float32 or "
-        "engine=native "
-        "closes the gap; docs/engines.md, The gap",
+        "engine=native closes the gap; docs/engines.md, The gap",
         cause=0.7,
     )
 
 
 @SYMPTOMS.register("learning rate high")
 def rate_high(history: RunHistory) -> Diagnosis | None:
-    """A rate that ruins a trained model, whether or not it has already."""
+    """A rate that ruins a trained model; a problem once it has."""
     lr, usual, count = history.lr, history.usual_lr, history.parameters
     if lr is None or usual is None or count is None or history.setting("model.path") is None:
         return None
     key = "optimizer.lr" if history.kind == "sft" else "update.policy.lr"
-    if rates.warning(key, lr, usual, count) is None:
+    signs = (reward_collapse, entropy_collapse, kl, not_finite)
+    ruined = [one.name for sign in signs if (one := sign(history)) and one.status == "problem"]
+    if lr <= rates.FAR * usual or not (ruined or rates.warning(key, lr, usual, count)):
         return None
+    size = f"{count / 1e6:,.0f}M" if count >= 1e6 else f"{count:,}"
     return Diagnosis(
-        "warning",
-        "learning rate high",
-        f"{key}={lr:g} for a trained model of {count / 1e6:,.0f}M parameters, where {usual:g} is usual",
+        "problem" if ruined else "warning",
+        "learning rate too high",
+        f"{key}={lr:g} for a trained model of {size} parameters, where {usual:g} is usual"
+        + (f"; seen as {', '.join(ruined)}" if ruined else ""),
         f"{key}={usual:g}, or auto",
-        cause=0.62,
+        cause=0.87,
     )
 
 
@@ -111,8 +121,7 @@ def rate_low(history: RunHistory) -> Diagnosis | None:
         "warning",
         "learning rate low",
         f"after {len(rewards)} steps the reward has moved by {compact(moved)} (± {compact(noise)}), though "
-        "attempts "
-        f"differ; the rate is {lr:g}, and {usual:g} is usual for this model",
+        f"attempts differ; the rate is {lr:g}, and {usual:g} is usual for this model",
         f"update.policy.lr={usual:g}, or auto",
         cause=0.55,
     )

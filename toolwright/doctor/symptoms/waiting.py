@@ -63,8 +63,7 @@ def _for_tools(history: RunHistory, total: float) -> Diagnosis | None:
         "warning",
         "waiting for tools",
         f"sampling takes {percent(sampling / total)} of a step and keeps {cores:.1g} cores busy; attempts "
-        "spend "
-        f"{percent(tools / whole)} of their time in tool calls",
+        f"spend {percent(tools / whole)} of their time in tool calls",
         "more servers for the tool (urls), rollout.prompts=64 so that more calls are under way, or "
         "rollout.tool_timeout_s=10",
         cause=0.35,
