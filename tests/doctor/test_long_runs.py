@@ -213,7 +213,8 @@ class TestOtherKinds:
         program: dict[str, Any] = {}
         row = {
             "number": 0, "parent": None, "edit": "", "score": 0.0, "sd": 0.0, "mean": 0.0,
-            "runs": 20, "cost": 0.0, "prior": 1.0, "failure": "", "failures": {"401: no such key": 15}, "program": program,
+            "runs": 20, "cost": 0.0, "prior": 1.0, "failure": "", "failures": {"401: no such key": 15},
+            "program": program,
         }  # fmt: skip
         record = {
             "setting": "x", "select": "guided", "budget": 100, "best": 0, "why": "budget",
