@@ -50,7 +50,7 @@ def test_a_gap_that_grows_is_told_with_its_figures(tmp_path: Path) -> None:
 def test_a_kl_that_blows_up_is_told_where_there_is_something_to_stay_close_to(tmp_path: Path) -> None:
     rows = steps(40, reward__mean=0.5, reference__kl=lambda done: 0.01 if done < 0.5 else 4.0)
     (only,) = found(written(tmp_path / "trained", rows, **TRAINED))
-    assert (only.name, only.status) == ("KL blow-up", "problem")
+    assert (only.name, only.status) == ("KL blow-up", "warning")
     assert "algorithm.kl.coef=0.01 instead of 0.001" in only.remedy
     assert found(written(tmp_path / "random", rows, model={"path": None})) == []
 

@@ -59,7 +59,13 @@ def _began_after(history: RunHistory, line: int) -> bool:
 @SYMPTOMS.register("killed")
 def killed(history: RunHistory) -> Diagnosis | None:
     """Its process is gone, and the log does not say why."""
-    if history.finished or history.alive is not False or crashed(history) or _stopped(history):
+    if (
+        not history.planned
+        or history.finished
+        or history.alive is not False
+        or crashed(history)
+        or _stopped(history)
+    ):
         return None
     return Diagnosis(
         "problem",
@@ -75,7 +81,13 @@ def killed(history: RunHistory) -> Diagnosis | None:
 @SYMPTOMS.register("stalled")
 def stalled(history: RunHistory) -> Diagnosis | None:
     """Nothing was written for much longer than a step takes."""
-    if history.finished or history.alive is False or crashed(history) or _stopped(history):
+    if (
+        not history.planned
+        or history.finished
+        or history.alive is False
+        or crashed(history)
+        or _stopped(history)
+    ):
         return None
     usual = history.values("time/total_s")
     longest = statistics.median(usual) if usual else 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
-from toolwright.doctor.run_history import RunHistory, error_of, first, last, mean
+from toolwright.doctor.run_history import ENOUGH_STEPS, RunHistory, error_of, first, last, mean
 from toolwright.observe.metrics import series
 from toolwright.observe.numbers import compact, percent
 
@@ -36,7 +36,8 @@ def no_signal(history: RunHistory) -> Diagnosis | None:
     spread = max(history.values("reward/max"), default=0.0) - min(history.values("reward/min"), default=0.0)
     if not history.judged or not groups or flat < FLAT * groups or near_best(history):
         return None
-    if _compares_more_than_rewards(history) or entropy_collapse(history):
+    rare = spread > 0 and len(history.steps) < 2 * ENOUGH_STEPS  # a run from random weights begins so
+    if rare or _compares_more_than_rewards(history) or entropy_collapse(history):
         return None
     now = compact(history.end("reward/mean") or 0.0)
     always = f"all of them {now} since the first step" if spread == 0 else f"mean {now}"
@@ -84,7 +85,7 @@ def reward_collapse(history: RunHistory) -> Diagnosis | None:
     best = max(windows, key=lambda window: sum(window))
     top, now = mean(best) or 0.0, mean(last(rewards)) or 0.0
     least = min(min(history.values("reward/min"), default=0.0), 0.0)
-    noise = (error_of(best) ** 2 + error_of(last(rewards)) ** 2) ** 0.5
+    noise = max((error_of(best) ** 2 + error_of(last(rewards)) ** 2) ** 0.5, _luck(history, width))
     if top - now < max(0.4 * (top - least), SURE * noise, 1e-6):
         return None
     peak = points[windows.index(best) + width // 2][0]
@@ -98,6 +99,12 @@ def reward_collapse(history: RunHistory) -> Diagnosis | None:
     return Diagnosis(
         "problem", "reward collapse", f"the reward fell {lost}{also}", calmer(history), cause=0.65
     )
+
+
+def _luck(history: RunHistory, width: int) -> float:
+    """The standard error of a difference of two means over so many steps: a step is a few tasks drawn."""
+    tasks = max(1, int(history.setting("rollout.prompts", 1) or 1))
+    return (mean(history.values("reward/std")) or 0.0) * (2 / (width * tasks)) ** 0.5
 
 
 def calmer(history: RunHistory) -> str:

@@ -6,7 +6,7 @@ import math
 
 from toolwright.config import rates
 from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
-from toolwright.doctor.run_history import RunHistory, error_of, first, last, mean
+from toolwright.doctor.run_history import ENOUGH_STEPS, RunHistory, error_of, first, last, mean
 from toolwright.doctor.symptoms.rewards import calmer, entropy_collapse, has_risen, near_best, reward_collapse
 from toolwright.observe.metrics import series
 from toolwright.observe.numbers import compact
@@ -38,19 +38,14 @@ def not_finite(history: RunHistory) -> Diagnosis | None:
 def kl(history: RunHistory) -> Diagnosis | None:
     """The policy is far from its reference. Random weights are nothing to stay close to."""
     away = history.values("reference/kl")
-    now, before = mean(last(away)), mean(first(away))
-    if (
-        not history.judged
-        or history.setting("model.path") is None
-        or now is None
-        or before is None
-        or now < FAR_KL
-        or now < 3 * before
-    ):
+    now, before = mean(last(away)) or 0.0, mean(first(away)) or 0.0
+    if not history.judged or history.setting("model.path") is None or len(away) < 2 * ENOUGH_STEPS:
+        return None
+    if now < max(FAR_KL, 3 * before) or has_risen(history):
         return None
     coefficient = float(history.setting("algorithm.kl.coef", 0.001) or 0.001)
     return Diagnosis(
-        "warning" if has_risen(history) else "problem",
+        "problem" if reward_collapse(history) else "warning",
         "KL blow-up",
         f"the KL to the reference went from {compact(before)} to {compact(now)} nats a token",
         f"algorithm.kl.coef={10 * coefficient:g} instead of {coefficient:g}; {calmer(history)}",
@@ -91,7 +86,7 @@ def rate_high(history: RunHistory) -> Diagnosis | None:
     if lr is None or usual is None or count is None or history.setting("model.path") is None:
         return None
     key = "optimizer.lr" if history.kind == "sft" else "update.policy.lr"
-    signs = (reward_collapse, entropy_collapse, kl, not_finite)
+    signs = (reward_collapse, entropy_collapse, not_finite)
     ruined = [one.name for sign in signs if (one := sign(history)) and one.status == "problem"]
     if lr <= rates.FAR * usual or not (ruined or rates.warning(key, lr, usual, count)):
         return None

@@ -76,18 +76,17 @@ def idle_roles(history: RunHistory) -> Diagnosis | None:
     total = history.end("time/total_s")
     if not history.judged or total is None or total < WORTH_S or history.setting("runtime.name") != "ray":
         return None
-    busy = _busy(history)
+    busy = {who: share for who, share in _busy(history).items() if who.startswith(("rollout", "policy"))}
     if len(busy) < 2:
         return None
     most, least = max(busy, key=lambda who: busy[who]), min(busy, key=lambda who: busy[who])
-    if busy[most] < BUSY or busy[least] > IDLE or most.rstrip("-0123456789") == least.rstrip("-0123456789"):
+    alike = most.rstrip("-0123456789") == least.rstrip("-0123456789")
+    if busy[most] < BUSY or busy[least] > IDLE or alike:
         return None
     few = (
         "runtime.placement.rollout.workers=N with more of them, or engine.slots=256"
         if most.startswith("rollout")
         else "runtime.placement.policy.ranks=2, or runtime.placement.colocate=yes so that both share a GPU"
-        if most.startswith("policy")
-        else "reward.workers as many as cores"
     )
     return Diagnosis(
         "warning",
