@@ -77,7 +77,7 @@ def written(
     if incidents:
         (folder / "incidents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in incidents))
     if timeline:
-        (folder / "timeline.json").write_text(json.dumps(timeline))
+        (folder / "timeline.json").write_text("[\n" + ",\n".join(map(json.dumps, timeline)) + "\n]\n")
     return folder
 
 

@@ -136,6 +136,8 @@ def _private(run: Path) -> Iterator[str]:
     left = MOST_PRIVATE
     for step in sorted(files, reverse=True):
         try:
+            if step != max(files) and not rollouts.digest(step, files[step]).failed:
+                continue
             found = rollouts.read(files[step])
         except UserError:
             continue

@@ -183,11 +183,8 @@ class RunHistory:
 
     @cached_property
     def timeline(self) -> list[dict[str, Any]]:
-        try:
-            found = json.loads((self.path / "timeline.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # none, or torn by a crash
-            return []
-        return found if isinstance(found, list) else []
+        """The last events; the file has one a line."""
+        return _json_lines(self.path / "timeline.json")
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -254,8 +251,8 @@ def _json_lines(path: Path) -> list[dict[str, Any]]:
     found = []
     for line in _tail(path).splitlines():
         try:
-            row = json.loads(line)
-        except ValueError:  # cut short
+            row = json.loads(line.strip().rstrip(","))
+        except ValueError:  # cut short, or a bracket around them
             continue
         if isinstance(row, dict):
             found.append(row)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
-from toolwright.doctor.run_history import RunHistory, last
+from toolwright.doctor.run_history import RunHistory
 from toolwright.observe.numbers import duration, percent
 
 WORTH_S = 1.0  # a step below which nobody waits for long
 SLOW_SCORE, SLOW_CHECKPOINT, SLOW_EVALUATION = 0.3, 0.3, 0.5
 IDLE, BUSY = 0.25, 0.6
+MOST_STEPS = 50  # looked at: evaluations and checkpoints come every few
 
 
 @SYMPTOMS.register("waiting")
@@ -17,8 +18,10 @@ def waiting(history: RunHistory) -> Diagnosis | None:
     total = history.end("time/total_s")
     if not history.judged or total is None or total < WORTH_S:
         return None
+    rows = history.steps[-MOST_STEPS:]
+    whole = sum(row.get("time/total_s") or 0.0 for row in rows)
     shares = {
-        stage: sum(last(history.values(f"time/{stage}_s"))) / sum(last(history.values("time/total_s")))
+        stage: sum(row.get(f"time/{stage}_s") or 0.0 for row in rows) / whole
         for stage in ("score", "checkpoint", "evaluate")
     }
     remedies = {
