@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.ports import free_port
+from tests.waiting import wait_until
 from toolwright.doctor import control_group
 from toolwright.doctor.checks import accelerator, machine, network, packages, storage
 from toolwright.doctor.checks import ray as ray_checks
@@ -262,6 +263,8 @@ class TestRay:
         words = [str(tmp_path / "raylet"), "-c", "import time; time.sleep(600)", f"--gcs-address={head}"]
         process = subprocess.Popen(words, executable=sys.executable)
         try:
+            started = Path(f"/proc/{process.pid}/cmdline")
+            wait_until(lambda: head.encode() in started.read_bytes(), "its command line is there")
             found = ray_checks.leftovers()
         finally:
             process.kill()
