@@ -28,7 +28,7 @@ class Batch:
     action_lengths: list[int]  # actions of each sequence
     group: list[str]
     steps: Tensor  # [actions] int64, which step of its trajectory each action belongs to
-    columns: dict[str, Tensor] = field(default_factory=dict)  # [actions] float32 each
+    columns: dict[str, Tensor] = field(default_factory=dict)  # [actions] each, float32 unless they are places
 
     @classmethod
     def pack(cls, trajectories: Sequence[Trajectory]) -> Batch:

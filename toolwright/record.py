@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType
@@ -92,6 +92,45 @@ SCHEMA = pa.schema(
 )
 
 
+@dataclass(frozen=True)
+class TokenValues:
+    """What the learner computed for each token that an attempt sampled, [sampled tokens] float32 each; None
+    where the attempt was not learned from."""
+
+    advantages: Array | None = None
+    log_probs: Array | None = None  # the learner's own, before the step's update
+    entropies: Array | None = None  # in the pass in which the token was first learned from
+
+    @property
+    def learned(self) -> bool:
+        """True if the policy learned from the attempt."""
+        return self.entropies is not None
+
+    @classmethod
+    def split(cls, columns: Mapping[str, Array], sizes: Sequence[int]) -> list[TokenValues]:
+        """Of attempts that sampled so many tokens each, from columns with all of them end to end. What is NaN
+        in a whole attempt was not computed."""
+        cuts = np.cumsum(sizes)[:-1]
+        parts = {name: np.split(column, cuts) for name, column in columns.items()}
+        return [
+            cls(**{name: None if np.isnan(part[row]).all() else part[row] for name, part in parts.items()})
+            for row in range(len(sizes))
+        ]
+
+    def by_segment(self, trajectory: Trajectory) -> list[TokenValues]:
+        """Of each segment of the attempt: only what the policy sampled has any."""
+        start, found = 0, []
+        for segment in trajectory.segments:
+            stop = start + len(segment.tokens) if segment.source == "policy" else start
+            own = {field.name: getattr(self, field.name) for field in fields(self)} if stop > start else {}
+            found.append(TokenValues(**{n: v if v is None else v[start:stop] for n, v in own.items()}))
+            start = stop
+        return found
+
+
+TOKEN_COLUMNS = {field.name: f"token_{field.name}" for field in fields(TokenValues)}
+
+
 def to_table(trajectories: Sequence[Trajectory], segments: pa.Array | None = None) -> pa.Table:
     """The records as a small table: a task is written once for all its attempts, and log-probabilities take
     four bytes unless one of them needs eight. If `segments`, their column, is given, the trajectories' own
@@ -138,9 +177,19 @@ def read_segments(lists: pa.Array) -> list[list[Segment]]:
     return [found[start - first : stop - first] for start, stop in pairwise(lists.offsets.to_pylist())]
 
 
-def save(path: Path, trajectories: Sequence[Trajectory], segments: pa.Array | None = None) -> None:
-    """One Parquet file, written whole or not at all. `segments` as for `to_table`."""
+def save(
+    path: Path,
+    trajectories: Sequence[Trajectory],
+    values: Sequence[TokenValues] = (),
+    *,
+    segments: pa.Array | None = None,
+) -> None:
+    """One Parquet file, written whole or not at all. `values`: what the learner computed for each attempt.
+    `segments` as for `to_table`."""
     table = to_table(trajectories, segments).cast(SCHEMA)
+    for name, column in TOKEN_COLUMNS.items():
+        if any(getattr(one, name) is not None for one in values):
+            table = table.append_column(column, _array_lists([getattr(one, name) for one in values]))
     for name, column in _for_readers(table).items():
         table = table.append_column(name, column)
     partial = path.with_suffix(".partial")
@@ -162,6 +211,29 @@ def save(path: Path, trajectories: Sequence[Trajectory], segments: pa.Array | No
 
 def load(path: Path) -> list[Trajectory]:
     return from_table(pq.read_table(path))
+
+
+def load_token_values(path: Path) -> list[TokenValues]:
+    """Of each attempt in the order of `load`; a file may have none of them."""
+    with pq.ParquetFile(path) as file:
+        names = {name: column for name, column in TOKEN_COLUMNS.items() if column in file.schema_arrow.names}
+        table, rows = file.read(columns=[*names.values()]), file.metadata.num_rows
+    parts = {name: _read_array_lists(_whole(table[column])) for name, column in names.items()}
+    return [TokenValues(**{name: part[row] for name, part in parts.items()}) for row in range(rows)]
+
+
+def _array_lists(arrays: Sequence[Array | None]) -> pa.Array:
+    there = [array for array in arrays if array is not None]
+    offsets = np.cumsum([0, *(0 if array is None else len(array) for array in arrays)])
+    items = pa.array(np.concatenate(there).astype(np.float32, copy=False))
+    missing = pa.array([array is None for array in arrays])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items, mask=missing)
+
+
+def _read_array_lists(lists: pa.Array) -> list[Array | None]:
+    items, known = lists.values.to_numpy(), lists.is_valid().to_pylist()
+    cuts = pairwise(lists.offsets.to_pylist())
+    return [items[start:stop] if there else None for there, (start, stop) in zip(known, cuts, strict=True)]
 
 
 def _arrays(kind: type, objects: Sequence[Any]) -> dict[str, pa.Array]:

@@ -80,7 +80,7 @@ def learn(learner: Learner, steps: range) -> list[dict[str, float]]:
     """Answers that are compared come in twos."""
     made = {step: attempts(step) for step in steps}
     whole = {step: found[: len(found) - len(found) % learner.together] for step, found in made.items()}
-    return [learner.learn(found, step, exact=False, baselines={}) for step, found in whole.items()]
+    return [learner.learn(found, step, exact=False, baselines={})[0] for step, found in whole.items()]
 
 
 def remember_gradients(optimizer: Optimizer) -> list[dict[str, Tensor]]:

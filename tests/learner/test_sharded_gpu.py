@@ -58,7 +58,7 @@ def learn(learner: Learner, steps: range) -> list[dict[str, float]]:
         made = tiny.conversations(8, seed=step)
         for number, trajectory in enumerate(made):
             trajectory.reward = number / 8
-        found.append(learner.learn(made, step, exact=False, baselines={}))
+        found.append(learner.learn(made, step, exact=False, baselines={})[0])
     return found
 
 

@@ -11,7 +11,7 @@ import ray
 import tiny
 
 from tests.trainer import pairs
-from tests.trainer.runs import metrics, rollouts
+from tests.trainer.runs import as_lists, metrics, rollouts, token_values
 from toolwright.models import adapter_folder, huggingface, lora
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trainer.loop import TrainingLoop, train
@@ -88,6 +88,9 @@ def test_the_same_numbers_as_in_one_process(algorithm: str, build: Build, tmp_pa
     for step, attempts in rollouts(here).items():
         assert list(map(essence, attempts)) == list(map(essence, rollouts(there)[step]))
         assert {t.weights_version for t in attempts} == {step - 1}
+        values = [list(map(as_lists, token_values(run)[step])) for run in (here, there)]
+        assert values[0] == values[1]
+        assert all(None not in of_attempt for of_attempt in values[0])
     assert (here / "model/model.safetensors").read_bytes() == (there / "model/model.safetensors").read_bytes()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import tiny
 
-from tests.trainer.runs import metrics, rollouts
+from tests.trainer.runs import as_lists, metrics, rollouts, token_values
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
 from toolwright.models import huggingface
@@ -66,6 +66,10 @@ def assert_same(found: Path, wanted: Path) -> None:
         assert theirs.keys() == mine.keys()
         for key, value in mine.items():
             assert theirs[key] == pytest.approx(value, abs=1e-5, rel=1e-5), (mine["step"], key)
+    for step, values in token_values(wanted).items():
+        for theirs, mine in zip(token_values(found)[step], values, strict=True):
+            for there, here in zip(as_lists(theirs), as_lists(mine), strict=True):
+                assert there == pytest.approx(here, abs=1e-4), step
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from toolwright.config import schema
 from toolwright.config.compose import Source, resolve
 from toolwright.observe.metrics import Metrics
-from toolwright.record import load
+from toolwright.record import TokenValues, load, load_token_values
 from toolwright.tasks import TaskSet
 from toolwright.tasks import load as load_task_set
 from toolwright.trainer.loop import train
@@ -73,3 +73,15 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 def rollouts(run: Path) -> dict[int, list[Trajectory]]:
     """Attempts by step."""
     return {int(file.stem.removeprefix("step_")): load(file) for file in sorted((run / "rollouts").iterdir())}
+
+
+def token_values(run: Path) -> dict[int, list[TokenValues]]:
+    """What the learner computed for the attempts of each step."""
+    files = sorted((run / "rollouts").iterdir())
+    return {int(file.stem.removeprefix("step_")): load_token_values(file) for file in files}
+
+
+def as_lists(values: TokenValues) -> tuple[list[float] | None, ...]:
+    """To be compared, bit by bit."""
+    every = (values.advantages, values.log_probs, values.entropies)
+    return tuple(None if one is None else one.tolist() for one in every)

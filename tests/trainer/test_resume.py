@@ -22,7 +22,7 @@ from toolwright.runtime.roles import LearnerLost
 from toolwright.trainer.loop import TrainingLoop
 
 from . import dies
-from .runs import HERE, configured, metrics, rollouts, toolwright, trained, words
+from .runs import HERE, as_lists, configured, metrics, rollouts, token_values, toolwright, trained, words
 
 STEPS = 8
 EVERY_STEP = ("train.steps=8", "checkpoint.every=1", "checkpoint.keep=2", "eval.every=3")
@@ -59,14 +59,17 @@ def history(run: Path) -> list[dict[str, Any]]:
 
 
 def attempts(run: Path) -> dict[int, list[Any]]:
-    """Step by step: which task, from which seed, every token of every segment and what it cost."""
+    """Step by step: which task, from which seed, every token of every segment, what it cost, and what the
+    learner made of it."""
+    values = token_values(run)
     return {
         step: [
             (
                 (t.task.id, t.group, t.index, t.seed, t.reward, t.weights_version),
                 [(s.source, s.tokens, s.log_probs) for s in t.segments],
+                as_lists(learned),
             )
-            for t in found
+            for t, learned in zip(found, values[step], strict=True)
         ]
         for step, found in rollouts(run).items()
     }

@@ -11,6 +11,7 @@ import pytest
 from toolwright.cli import main
 from toolwright.observe import rollouts
 from toolwright.observe.report import write_report
+from toolwright.record import TokenValues
 
 ARCHIVE = Path(__file__).with_name("runs_of_0_1.tar.xz")
 RUNS = ("sums", "gridworld-ppo", "lora")
@@ -38,6 +39,8 @@ def test_a_run_of_version_0_1_resumes_from_its_checkpoint(runs: Path, name: str)
 def test_attempts_recorded_by_version_0_1_are_shown(runs: Path, name: str) -> None:
     attempts = [rollouts.read(path) for path in rollouts.files(runs / name).values()]
     assert all(len(step) == 4 for step in attempts)
+    values = [rollouts.token_values(path) for path in rollouts.files(runs / name).values()]
+    assert values == [[TokenValues()] * 4] * len(attempts), "version 0.1 kept none"
     assert main(["view", str(runs / name), "--best", "--full"]) == 0
     assert "attempt" in write_report(runs / name).read_text()
 

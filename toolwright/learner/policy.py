@@ -14,6 +14,7 @@ from torch import Tensor
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
+from toolwright.learner.action_log import Note
 from toolwright.learner.budget import TokenBudget, padded
 from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
@@ -104,14 +105,20 @@ class Policy(Frozen):
         self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates)
 
     def update(
-        self, batch: Batch, objective: Objective | PreferenceObjective, *, seed: int = 0
+        self,
+        batch: Batch,
+        objective: Objective | PreferenceObjective,
+        *,
+        seed: int = 0,
+        note: Note | None = None,
     ) -> dict[str, float]:
         """One optimiser update. However the minibatch is split into parts and among ranks, the gradient is
-        the same. `seed` is for an objective that draws tokens at random."""
-        return self.budget.fit(batch, lambda: self._update(batch, objective, seed))
+        the same. `seed` is for an objective that draws tokens at random; `note` is called with what this
+        rank's passes said of their actions, again if memory runs out and the update is made anew."""
+        return self.budget.fit(batch, lambda: self._update(batch, objective, seed, note))
 
     def _update(
-        self, batch: Batch, objective: Objective | PreferenceObjective, seed: int
+        self, batch: Batch, objective: Objective | PreferenceObjective, seed: int, note: Note | None
     ) -> dict[str, float]:
         self.optimizer.inner.zero_grad()  # of a pass that there was no room for
         if objective.prepares:
@@ -131,6 +138,8 @@ class Policy(Frozen):
                     metrics["gap/kl"] = -difference.sum() / totals.tokens
                     metrics["gap/abs_max"] = difference.abs().max()
                 measured.append((weight, {**metrics, "loss": loss.detach()}))
+                if note is not None and weight:
+                    note(piece, now)
                 return loss * weight
 
             learn(

@@ -119,6 +119,10 @@ class RankGroup(Ranks):
         dist.all_reduce(total)
         return dict(zip(values, total.tolist(), strict=True))
 
+    def total(self, values: Tensor) -> Tensor:
+        dist.all_reduce(values)
+        return values
+
     def highest(self, value: float) -> float:
         found = torch.tensor(value, dtype=torch.float64)
         dist.all_reduce(found, dist.ReduceOp.MAX)

@@ -7,9 +7,13 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError
 from toolwright.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from toolwright.record import TokenValues
 
 _NAME = re.compile(r"step_(\d+)\.parquet")
 
@@ -46,6 +50,17 @@ def read(path: Path) -> list[Trajectory]:
     if not found:
         raise UserError(f"{path} holds no attempts")
     return found
+
+
+def token_values(path: Path) -> list[TokenValues]:
+    """What the learner computed for each attempt's tokens, in the order of `read`. Files of evaluations and
+    of version 0.1 have none."""
+    from toolwright.record import load_token_values
+
+    try:
+        return load_token_values(path)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path} cannot be read as rollouts: {error}") from error
 
 
 def digest(step: int, path: Path) -> Digest:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.record import TokenValues
 from toolwright.runtime.actor_placement import ActorPlacer
 from toolwright.runtime.actor_pool import ActorPool
 from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all
@@ -206,8 +207,10 @@ class RayRollouts(Rollouts):
         else:
             self.pool.publication.publish(version, self.learners, self.pool.rollout_slots)
 
-    def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
-        save(path, trajectories)
+    def record(
+        self, path: Path, trajectories: Sequence[Trajectory], values: Sequence[TokenValues] = ()
+    ) -> None:
+        save(path, trajectories, values)
 
 
 class RayRewards(Rewards):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwright.learner import checkpoints
-from toolwright.record import save
+from toolwright.record import TokenValues, save
 from toolwright.runtime.host import RoleHost
 from toolwright.runtime.timeline import Event
 from toolwright.trajectory import AttemptsCallback, Task, Trajectory, ignore_attempts
@@ -83,9 +83,11 @@ class Rollouts:
         """Every engine samples with the policy's present weights when this returns."""
         self.host.roles["rollout"].publish(version)
 
-    def record(self, path: Path, trajectories: Sequence[Trajectory]) -> None:
-        """Write a step's attempts as a Parquet file."""
-        save(path, trajectories)
+    def record(
+        self, path: Path, trajectories: Sequence[Trajectory], values: Sequence[TokenValues] = ()
+    ) -> None:
+        """Write a step's attempts as a Parquet file, with what the learner computed for each."""
+        save(path, trajectories, values)
 
 
 class Rewards:
@@ -121,11 +123,12 @@ class Learners:
         *,
         exact: bool,
         baselines: Mapping[str, list[float]],
-    ) -> dict[str, float]:
-        """Assign credit and take one step's updates."""
+    ) -> tuple[dict[str, float], list[TokenValues]]:
+        """Assign credit and take one step's updates. Returns metrics, and what was computed for the tokens of
+        each trajectory."""
         self.take(trajectories)
-        metrics: dict[str, float] = self.ask("learn", step, exact, dict(baselines))
-        return metrics
+        metrics, columns = self.ask("learn", step, exact, dict(baselines))
+        return metrics, TokenValues.split(columns, [t.sampled_tokens for t in trajectories])
 
     def measure(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """The loss of answers that the data compares, and how often the policy agrees."""

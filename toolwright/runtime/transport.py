@@ -79,7 +79,7 @@ class RemoteTrajectory(Trajectory):
         return self.summary.turns
 
 
-def save(path: Path, trajectories: Sequence[Trajectory]) -> None:
+def save(path: Path, trajectories: Sequence[Trajectory], values: Sequence[record.TokenValues] = ()) -> None:
     """`record.save` for trajectories of which some are remote: their segments are copied column by column."""
     remote: dict[TrajectoryRef, list[tuple[int, int]]] = {}  # (row, place in `trajectories`)
     here: list[tuple[int, Trajectory]] = []
@@ -93,7 +93,8 @@ def save(path: Path, trajectories: Sequence[Trajectory]) -> None:
     parts.append(record.segment_lists([t for _, t in here]).cast(kind))
     places = [place for rows in remote.values() for _, place in rows] + [place for place, _ in here]
     order = sorted(range(len(places)), key=places.__getitem__)
-    record.save(path, trajectories, pa.concat_arrays(parts).take(pa.array(order, pa.int64())))
+    segments = pa.concat_arrays(parts).take(pa.array(order, pa.int64()))
+    record.save(path, trajectories, values, segments=segments)
 
 
 def _segment_lists(ref: TrajectoryRef, rows: Sequence[int]) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.failures import UserError
+from toolwright.learner.action_log import ActionLog
 from toolwright.learner.critic import Critic
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
@@ -151,8 +153,10 @@ class Learner:
         *,
         exact: bool,
         baselines: Mapping[str, list[float]],
-    ) -> dict[str, float]:
-        """Advantages, then epochs × minibatches of updates. `exact`: the engine's numbers are ours."""
+    ) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Advantages, then epochs × minibatches of updates. `exact`: the engine's numbers are ours.
+
+        Returns metrics, and the columns of `TokenValues` over the actions of all trajectories."""
         update = self.config.update
         newest = max(t.weights_version for t in trajectories)
         fresh = [row for row, t in enumerate(trajectories) if t.weights_version == newest]
@@ -162,6 +166,7 @@ class Learner:
         batch, metrics = self.credit.assign(
             trajectories, exact=exact, baselines=baselines, kl_coef=self.objective.kl_coef
         )
+        log, every = ActionLog(batch), batch
         # With a single update a step, its own pass tells what a correction needs.
         known = "old_log_prob" in batch.columns
         self.objective.correction = "none" if known else self.credit.correction(exact=exact)
@@ -173,7 +178,7 @@ class Learner:
         if self.config.reward.truncated == "mask":  # they have counted in their group's baseline
             whole = [row for row, t in enumerate(trajectories) if not t.cut]
             if not whole:
-                return metrics
+                return metrics, {}
             batch = batch.select(whole) if len(whole) < len(batch) else batch
         rows: list[dict[str, float]] = []
         critic_rows: list[dict[str, float]] = []
@@ -187,7 +192,8 @@ class Learner:
                     critic_rows.append(self.critic.update(part))
                 if self.critic is None or step > update.critic_warmup:
                     drawn = seed_of(seed, "update", step, epoch, number)
-                    rows.append(self.policy.update(part, self.objective, seed=drawn))
+                    note = log.note if epoch == 0 else None
+                    rows.append(self.policy.update(part, self.objective, seed=drawn, note=note))
         metrics.update(of_updates("policy", rows))
         metrics.update(of_updates("critic", critic_rows))
         # The weights had not moved yet at the first update: what differs there is the engine's gap.
@@ -199,7 +205,17 @@ class Learner:
         else:
             metrics.update(gap or of_gap(batch, self.policy.statistics(batch)["log_prob"]))
         self._count_skips(rows)
-        return metrics
+        return metrics, self._token_values(every, log, one_update=len(rows) == 1)
+
+    def _token_values(self, batch: Batch, log: ActionLog, *, one_update: bool) -> dict[str, Tensor]:
+        """NaN where an action was not learned from. Before the second of several updates the weights have
+        moved: there the log-probabilities are those that the ratios are taken to."""
+        log_prob, entropy, learned = log.whole(self.policy.ranks)
+        old = log_prob if one_update else batch.columns.get("old_log_prob", log_prob)
+        found = {"log_probs": old, "entropies": entropy}
+        if "advantages" in batch.columns:
+            found["advantages"] = batch.columns["advantages"]
+        return {name: column.masked_fill(~learned, math.nan) for name, column in found.items()}
 
     def measure(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """The loss of answers that are not learned from, and how often the policy agrees with the data."""

@@ -168,7 +168,9 @@ class TrainingLoop:
             except UserError as error:
                 evaluation_error = error  # raised once the step is written down
         with log.stage("record"):
-            log.folder.save_rollouts(number, sampled.attempts, self.roles.rollouts.record)
+            log.folder.save_rollouts(
+                number, sampled.attempts, sampled.token_values, self.roles.rollouts.record
+            )
         total_s = time.perf_counter() - started
         metrics["throughput/tokens_per_s"] = sum(t.sampled_tokens for t in sampled.attempts) / total_s
         metrics["weights_version"] = self.roles.rollouts.weights_version
@@ -188,9 +190,11 @@ class TrainingLoop:
         """Assign credit, update policy and critic, and publish the new weights to every engine."""
         rollouts, learners = self.roles.rollouts, self.roles.learners
         rollouts.rest()
-        metrics = learners.learn(
-            sampled.trajectories, step, exact=rollouts.description["exact"], baselines=sampled.baselines
+        trajectories = sampled.trajectories
+        metrics, values = learners.learn(
+            trajectories, step, exact=rollouts.description["exact"], baselines=sampled.baselines
         )
+        sampled.learned = dict(zip(map(id, trajectories), values, strict=True))
         if self.config.algorithm.preference is None:
             rollouts.publish(step)
         return metrics

@@ -248,10 +248,13 @@ class PolicyRole:
         """What the next step learns from: every rank has it before any of them begins."""
         self._taken = trajectories
 
-    def learn(self, step: int, exact: bool, baselines: dict[str, list[float]]) -> dict[str, float]:
-        """From what was taken."""
+    def learn(
+        self, step: int, exact: bool, baselines: dict[str, list[float]]
+    ) -> tuple[dict[str, float], dict[str, Array]]:
+        """From what was taken. The first rank alone sends what was computed for each token."""
         taken, self._taken = self._taken, []
-        return self.learner.learn(taken, step, exact=exact, baselines=baselines)
+        metrics, values = self.learner.learn(taken, step, exact=exact, baselines=baselines)
+        return metrics, {} if self.context.rank.index else {n: v.numpy() for n, v in values.items()}
 
     def measure(self) -> dict[str, float]:
         """What was taken, without learning from it."""

@@ -23,7 +23,7 @@ from toolwright.config import schema, yaml_file
 from toolwright.failures import ENDED, UserError
 from toolwright.learner import checkpoints
 from toolwright.observe.metrics import Metrics
-from toolwright.record import save
+from toolwright.record import TokenValues, save
 from toolwright.registry import short_name
 from toolwright.runtime.host import identity
 from toolwright.runtime.roles import Incident
@@ -33,7 +33,7 @@ from toolwright.trajectory import Trajectory
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, a quota, the largest file that is allowed
 _ROLLOUTS = re.compile(r"step_(\d+)\.(parquet|partial)")
 
-Record = Callable[[Path, Sequence[Trajectory]], None]
+Record = Callable[[Path, Sequence[Trajectory], Sequence[TokenValues]], None]
 
 
 class RunFolder:
@@ -94,10 +94,16 @@ class RunFolder:
         if incident.stack:
             self.log(f"{incident.who}:\n{incident.stack}")
 
-    def save_rollouts(self, step: int, trajectories: Sequence[Trajectory], record: Record = save) -> None:
+    def save_rollouts(
+        self,
+        step: int,
+        trajectories: Sequence[Trajectory],
+        values: Sequence[TokenValues] = (),
+        record: Record = save,
+    ) -> None:
         file = self.rollouts / f"step_{step:06d}.parquet"
         try:
-            record(file, trajectories)
+            record(file, trajectories, values)
         except BaseException:
             file.with_suffix(".partial").unlink(missing_ok=True)
             raise

@@ -14,6 +14,7 @@ from toolwright.algorithms import selection
 from toolwright.algorithms.needs import rewards_to_go
 from toolwright.config import schema
 from toolwright.config.block import require_number
+from toolwright.record import TokenValues
 from toolwright.runtime.roles import Roles
 from toolwright.tasks.order import TaskOrder
 from toolwright.trainer.replay import ReplayBuffer
@@ -35,10 +36,16 @@ class SampledStep:
     replayed: int = 0  # groups of failures alone that an earlier success was put into
     rounds: int = 0
     score_s: float = 0.0  # after the last was sampled
+    learned: dict[int, TokenValues] = field(default_factory=dict)  # by the identity of its trajectory
 
     @property
     def trajectories(self) -> list[Trajectory]:
         return [t for group in self.groups for t in group.trajectories]
+
+    @property
+    def token_values(self) -> list[TokenValues]:
+        """What the learner computed for each of `attempts`."""
+        return [self.learned.get(id(t), TokenValues()) for t in self.attempts]
 
     @property
     def failures(self) -> list[str]:

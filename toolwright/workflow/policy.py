@@ -110,7 +110,8 @@ class EditPolicy:
             for i, one in enumerate(experiences)
         ]
         self.lessons += 1
-        return self.learner.learn(tried, self.lessons, exact=False, baselines={})
+        metrics, _ = self.learner.learn(tried, self.lessons, exact=False, baselines={})
+        return metrics
 
     def save(self, folder: Path) -> None:
         self.learner.policy.export(folder)
