@@ -16,6 +16,12 @@ SEARCH = (
     *("search.tasks=15", "search.held_out=5", "search.guided.first=5", "search.runs=60"),
     "proposer.name=uniform",
 )
+SLOW_REWARD = """import time
+
+def score(solution_str, ground_truth):
+    time.sleep(0.03)
+    return float(solution_str[:1] == ground_truth[:1])
+"""
 HARM = "<script>window.harm = 1</script><img src=x onerror='window.harm = 1'>"
 HARMFUL_RUN = "<img src=x onerror=window.harm=1>"
 ESCAPES = "\x1b[31mred\x1b]0;title\x07 \u202egnp.exe\u2066 \x00\u200b\ud800"
@@ -33,12 +39,14 @@ def search(folder: Path, name: str) -> None:
 
 
 def start_endless(folder: Path, name: str) -> Popen[bytes]:
-    """A run that goes on until somebody stops it."""
+    """A run that goes on until somebody stops it, a few steps a second."""
+    reward = folder.with_name("slow_reward.py")
+    reward.write_text(SLOW_REWARD)
     words = (
         *("task=reverse", "task.train_size=64", "task.held_out_size=4", "task.params.max_length=3"),
         *("model.layers=1", "model.width=16", "model.heads=2", "model.kv_heads=2", "model.ffn=32"),
         *("rollout.prompts=2", "rollout.samples=4", "train.steps=1000000", "algorithm.kl.where=none"),
-        *(f"run.dir={folder}", f"run.name={name}"),
+        *(f"run.dir={folder}", f"run.name={name}", f"reward.function={reward}:score"),
     )
     command = [sys.executable, "-m", "toolwright", "train", *words]
     return Popen(command, stdout=DEVNULL, stderr=DEVNULL)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.ports import free_port
 from tests.ui import chromium, example_runs
 from tests.ui.chromium import PHONE, PageUnderTest
 from tests.waiting import wait_until
@@ -54,9 +55,9 @@ def address(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder: Path, port: int = 0) -> Iterator[str]:
     """The address of a server that shows this folder."""
-    command = [sys.executable, "-m", "toolwright", "ui", str(folder), "--port", "0", "--no-browser"]
+    command = [sys.executable, "-m", "toolwright", "ui", str(folder), "--port", str(port), "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         yield next(word for word in server.stdout.readline().split() if word.startswith("http"))
@@ -64,7 +65,8 @@ def served(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(address: str) -> Iterator[Browser]:
+    """After the runs were made: the browser's driver leaves its event loop running in this thread."""
     with chromium.browser() as found:
         yield found
 
@@ -287,7 +289,28 @@ def test_text_is_made_visible_as_in_the_terminal(shown: PageUnderTest) -> None:
     assert [chr(code) for code, found in zip(codes, known, strict=True) if found != visible(chr(code))] == []
 
 
-@pytest.mark.parametrize("view", VIEWS)
+def test_the_page_connects_again_when_its_server_comes_back(browser: Browser, folder: Path) -> None:
+    port = free_port()
+    with served(folder, port) as address:
+        shown = PageUnderTest(browser, address)
+        page = shown.open()
+        expect(page.locator(".live")).to_have_text("live")
+    expect(page.locator(".live")).to_have_text("connecting again…")
+    (folder / "late").mkdir()
+    (folder / "late/metrics.jsonl").write_text('{"step": 1, "reward/mean": 0.5}\n')
+    with served(folder, port):
+        expect(page.locator(".live")).to_have_text("live")
+        expect(row(page, "late")).to_be_visible()
+        shown.context.close()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        view if view in ("runs", "curves", "attempt") else pytest.param(view, marks=pytest.mark.slow)
+        for view in VIEWS
+    ],
+)
 def test_nothing_is_hard_to_reach_or_to_read(browser: Browser, address: str, view: str) -> None:
     for colours in ("light", "dark"):
         shown = PageUnderTest(browser, address, color_scheme=colours)

@@ -58,7 +58,7 @@ function options({ lines, size, x, log, zero, share, weight, sync, onCursor }) {
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(sync ? { sync: { key: sync, setSeries: false } } : {}) },
     scales: { x: { time: false }, y: log ? { distr: 3, log: 10, range } : { range } },
     axes: [
-      { ...axis, size: 32, gap: 7, space: 60, values: (u, at) => at.map((value) => X_AXES[x](value)) },
+      { ...axis, size: 27, gap: 7, space: 60, values: (u, at) => at.map((value) => X_AXES[x](value)) },
       { ...axis, size: 50, gap: 6, space: 30, grid: { ...axis.grid, filter: (u, at) => (log ? at.map((value) => (Number.isInteger(Math.round(Math.log10(value) * 1e6) / 1e6) ? value : null)) : at) }, values: (u, at) => at.map((value) => (value === null ? "" : format(value))) },
     ],
     series: [{}, ...seriesOf(lines, weight)],
@@ -72,7 +72,7 @@ function valueAt(column, place) {
   return null;
 }
 
-export function Chart({ title, note = "", lines, x = "step", log = false, zero = true, share = false, weight = 0, sync = null, height = 226 }) {
+export function Chart({ title, note = "", lines, x = "step", log = false, zero = true, share = false, weight = 0, sync = null, height = 220 }) {
   const place = useRef(null);
   const plot = useRef(null);
   const values = useRef([]);
