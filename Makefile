@@ -34,8 +34,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.installed
-	$(BIN)/python -m toolwright.verl.docs > docs/coming-from-verl.md
-	$(BIN)/python docs/rooms.py
+	$(BIN)/python docs/references.py
 
 # In English and Chinese, into site/: a broken link or anchor is an error.
 docs-site: $(VENV)/.installed-dev docs

@@ -1,4 +1,4 @@
-"""Draws the rooms in docs/architecture.md from the layers in pyproject.toml; `make docs` runs it.
+"""Draws the rooms of docs/architecture.md from the layers in pyproject.toml, for docs/references.py.
 
 Each room's line is the first line of its docstring.
 """
@@ -10,8 +10,6 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/architecture.md"
-BEGIN, END = "<!-- rooms: drawn by docs/rooms.py -->\n", "<!-- end of rooms -->\n"
 HIDDEN = {"__main__"}
 
 
@@ -41,14 +39,5 @@ def drawn() -> str:
         for layer in layers()
         for room in layer
     )
-    return f"```\n┌{edge}┐\n{picture}\n└{edge}┘\n```\n\n| room | what lives there |\n| --- | --- |\n{table}\n"
-
-
-def page() -> str:
-    """The whole page, with the rooms as they are now."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return before + BEGIN + "\n" + drawn() + "\n" + END + rest.partition(END)[2]
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    drawing = f"```text\n┌{edge}┐\n{picture}\n└{edge}┘\n```\n"
+    return f"{drawing}\n| room | what lives there |\n| --- | --- |\n{table}\n"

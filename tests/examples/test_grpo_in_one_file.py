@@ -16,7 +16,7 @@ from toolwright.models import huggingface
 from toolwright.trainer.loop import TrainingLoop
 from toolwright.trajectory import Trajectory
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "grpo_in_one_file.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "01_grpo_in_one_file.py"
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from toolwright.config.keys import find
 from toolwright.config.schema import Config
-from toolwright.verl import docs, keys
+from toolwright.verl import keys
 from toolwright.verl.table import ROWS, row_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "coming-from-verl.md"
 # Keys that the rooms of tools and agents bring; until then a command line that needs one is told so.
 ON_THE_WAY = ("tools.", "rollout.")
 
@@ -65,11 +63,6 @@ def test_the_row_of_a_key_wins_over_the_row_of_its_block() -> None:
     beneath = row_of("actor_rollout_ref.actor.fsdp_config.param_offload")
     assert beneath is not None
     assert beneath.support == "unused"
-
-
-def test_the_page_is_up_to_date() -> None:
-    remedy = "run `make docs`"
-    assert PAGE.read_text(encoding="utf-8") == docs.page(), remedy
 
 
 def test_the_room_imports_without_torch() -> None:

@@ -1,4 +1,4 @@
-"""`python -m toolwright.verl.docs > docs/coming-from-verl.md`: the page for people who come from verl."""
+"""The tables of docs/coming-from-verl.md; `make docs` writes them there."""
 
 from __future__ import annotations
 
@@ -14,50 +14,16 @@ from toolwright.verl.row import KeyRow
 from toolwright.verl.table import SECTIONS, row_of
 from toolwright.verl.table.tools import AGENT, SEARCHER
 
-HEAD = """\
-# Coming from verl
-
-<!-- Made by `make docs` from toolwright/verl/table/ and untranslated.yaml there. -->
-
-To run a verl command line, replace its module by ours:
-
-```
-python -m toolwright.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet \\
-    actor_rollout_ref.model.path=model actor_rollout_ref.rollout.n=8 trainer.n_gpus_per_node=1
-python -m toolwright.trainer.main_ppo … --show      # print the translation
-python -m toolwright.trainer.main_ppo … --fit       # scale the run down to this machine
-```
-
-- **Defaults are verl's** if you do not set a key that affects the result. `--show` marks them.
-- **Nothing is ignored in silence.** If a key has no effect here, the run says why and goes on. If the result
-  would differ without it, the key is an error, unless it has verl's default. A key that verl does not have
-  is an error that names the nearest key.
-- **Devices.** Asking for more devices than there are is an error. `--fit` takes what there is. It lowers the
-  batch in proportion and to the number of tasks, uses the native engine, and float32 on a CPU. It prints
-  each change.
-- **Files** are read as they are: Parquet with `prompt`, `data_source`, `reward_model.ground_truth`,
-  `extra_info`.
-- **Overrides** are Hydra's: `+key=`, `++key=`, quoted text, lists, blocks, `${references}`. If a key is set
-  twice, the last value counts. `--config-path` and `--config-name` read a file of yours over `ppo_trainer`.
-  Write a key of ours as `toolwright.KEY=VALUE`.
-- **Which loop**: `enable_search` → search; else `tool_config.enabled` → `<tool>code</tool>` by a tool
-  server; else `multi_turn.enable` → tools from a file; else a single turn. `examples/train_with_tools.sh`
-  sets them from `ENABLE_SEARCH`, `SEARCH_URL`, `ENABLE_TOOLS`, `TOOL_SERVER_URL` and `MAX_TOOL_TURNS`.
-
-One definition of batch size: `train_batch_size` prompts × `rollout.n` attempts a step, in `train_batch_size
-÷ ppo_mini_batch_size` minibatches, `ppo_epochs` times. Micro-batch sizes are a token budget that never
-changes a gradient.
-"""
-
 SUPPORT = {"always": "nothing to set", "unused": "not used", "refused": "**no equivalent**"}
 
 
-def page() -> str:
+def tables() -> str:
+    """Every key of verl's with what it is here, a table for each section."""
     main = len(keys.parts()["now"])
     counted = (
         f"The {main} keys of verl 0.9's main configuration and {_more()} of older releases and of forks."
     )
-    lines = [HEAD, *_not_yet(), "## Every key", "", counted, *_legend()]
+    lines = [*_not_yet(), "## Every key", "", counted, *_legend()]
     for section, rows in SECTIONS.items():
         lines += ["", f"### {section}", "", "| verl | default | Toolwright | |", "| --- | --- | --- | --- |"]
         lines += [_line(row) for row in rows]
@@ -107,7 +73,3 @@ def _count(row: KeyRow) -> str:
 @cache
 def _covered() -> Counter[str]:
     return Counter(row.key for key in keys.leaves() if (row := row_of(key)) is not None)
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,6 +1,6 @@
 """GRPO from top to bottom in one file: a tiny transformer learns to find the largest of three digits.
 
-    python examples/grpo_in_one_file.py
+    python examples/01_grpo_in_one_file.py
 
 This is the algorithm of `toolwright train algorithm=grpo` without anything around it, for reading. A test
 feeds it the trainer's weights and trajectories and gets the trainer's losses (tests/examples). Left out:

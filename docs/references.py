@@ -1,0 +1,136 @@
+"""Writes the generated parts of the pages, in both languages; `make docs` runs it.
+
+A page holds such a part between `<!-- begin NAME -->` and `<!-- end NAME -->`; the prose around it is written
+by hand, in each language.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+sys.path[:0] = [str(ROOT), str(DOCS)]
+
+import rooms  # noqa: E402
+
+from toolwright.config.keys import Key, every_key  # noqa: E402
+from toolwright.config.schema import Config, SupervisedConfig  # noqa: E402
+from toolwright.observe.metric_names import METRICS  # noqa: E402
+from toolwright.verl import docs as verl  # noqa: E402
+
+PART = re.compile(r"(<!-- begin (\w+)[^\n]*-->\n).*?(<!-- end \2 -->)", re.DOTALL)
+PRESETS = ROOT / "toolwright/config/presets/algorithm"
+ALGORITHMS = ROOT / "toolwright/algorithms"
+
+
+def written(text: str) -> str:
+    """A page with its generated parts as they are now."""
+    return PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n{part[3]}", text)
+
+
+def pages() -> list[Path]:
+    return [page for page in sorted(DOCS.rglob("*.md")) if PART.search(page.read_text(encoding="utf-8"))]
+
+
+def configuration() -> str:
+    """A table for each block of the configuration of `train` and `eval`."""
+    return _tables(Config)
+
+
+def sft_configuration() -> str:
+    """What `sft` has besides: its own keys, those of the shared blocks left out."""
+    own = [key for key in every_key(SupervisedConfig) if "." not in key.path and not key.block]
+    return _table(own, SupervisedConfig())
+
+
+def _tables(schema: type[Config]) -> str:
+    sections: dict[str, list[Key]] = {}
+    for key in every_key(schema):
+        if not key.block:
+            sections.setdefault(key.path.partition(".")[0] if "." in key.path else "", []).append(key)
+    top = sections.pop("", [])
+    parts = [f"## `{name}`\n\n{_table(keys, schema())}" for name, keys in sections.items()]
+    return "\n".join([*parts, "## `tools`\n", _table(top, schema())])
+
+
+def _table(keys: list[Key], defaults: object) -> str:
+    rows = ["| key | default | what it is for | values |", "| --- | --- | --- | --- |"]
+    for key in keys:
+        value = defaults
+        for name in key.path.split("."):
+            value = getattr(value, name)
+        plain = list(value) if isinstance(value, tuple) else value
+        shown = yaml.safe_dump(plain, default_flow_style=True).removesuffix("\n...\n").strip()
+        rows.append(f"| `{key.path}` | `{shown}` | {_cell(key.description)} | {_cell(key.expected)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def metrics() -> str:
+    """Every number of metrics.jsonl."""
+    rows = ["| metric | what it says | what to make of it |", "| --- | --- | --- |"]
+    rows += [f"| `{entry.name}` | {_cell(entry.meaning)} | {entry.look} |" for entry in METRICS]
+    return "\n".join(rows) + "\n"
+
+
+def presets() -> str:
+    """A section for each preset: what it is, the formulas of its estimator and loss, and its settings."""
+    return "\n".join(_preset(path) for path in sorted(PRESETS.glob("*.yaml")))
+
+
+def _preset(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    comment = re.findall(r"^# (?!@)(.*)$", text.partition("\nalgorithm:")[0], re.MULTILINE)
+    about = re.sub(r"arXiv (\d{4}\.\d{5})", r"[arXiv \1](https://arxiv.org/abs/\1)", " ".join(comment))
+    settings = yaml.safe_load(text)["algorithm"]
+    loss = settings.get("loss", "ppo")
+    files = [ALGORITHMS / "preferences" / f"{loss}.py"]
+    if not files[0].exists():
+        estimator = settings.get("adv_estimator", "grpo")
+        files = [ALGORITHMS / "advantages" / f"{estimator}.py", ALGORITHMS / "losses" / f"{_home(loss)}.py"]
+    formulas = "\n".join(_formula(file) for file in files)
+    body = text.partition("\n")[2].partition("\nalgorithm:")[2]
+    return (
+        f"## `{path.stem}`\n\n{about}\n\n```text\n{formulas}\n```\n\n"
+        f"```yaml\nalgorithm:{body.rstrip()}\n```\n"
+    )
+
+
+def _home(loss: str) -> str:
+    """The file that registers a loss, under this name or another."""
+    for file in sorted((ALGORITHMS / "losses").glob("*.py")):
+        if re.search(rf'register\([^)]*"{loss}"', file.read_text(encoding="utf-8")):
+            return file.stem
+    raise LookupError(f"no file in losses/ registers {loss!r}")
+
+
+def _formula(file: Path) -> str:
+    """The formulas of a module's docstring: its indented lines, under the name of its file."""
+    said = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").splitlines()
+    lines = [line.strip() for line in said[1:] if line.startswith("    ")]
+    return "\n".join([f"{file.parent.name}/{file.name}", *(f"    {line}" for line in lines)])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "configuration": configuration,
+    "sft": sft_configuration,
+    "metrics": metrics,
+    "presets": presets,
+    "rooms": rooms.drawn,
+    "verl": verl.tables,
+}
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
