@@ -209,17 +209,37 @@ def save(
     os.replace(partial, path)
 
 
-def load(path: Path) -> list[Trajectory]:
-    return from_table(pq.read_table(path))
+def load(path: Path, rows: Sequence[int] | None = None) -> list[Trajectory]:
+    """All attempts of a file, or these rows in this order."""
+    with pq.ParquetFile(path) as file:
+        return from_table(
+            _read(file, [name for name in file.schema_arrow.names if name in SCHEMA.names], rows)
+        )
 
 
-def load_token_values(path: Path) -> list[TokenValues]:
+def load_token_values(path: Path, rows: Sequence[int] | None = None) -> list[TokenValues]:
     """Of each attempt in the order of `load`; a file may have none of them."""
     with pq.ParquetFile(path) as file:
         names = {name: column for name, column in TOKEN_COLUMNS.items() if column in file.schema_arrow.names}
-        table, rows = file.read(columns=[*names.values()]), file.metadata.num_rows
+        count = file.metadata.num_rows if rows is None else len(rows)
+        table = _read(file, [*names.values()], rows)
     parts = {name: _read_array_lists(_whole(table[column])) for name, column in names.items()}
-    return [TokenValues(**{name: part[row] for name, part in parts.items()}) for row in range(rows)]
+    return [TokenValues(**{name: part[row] for name, part in parts.items()}) for row in range(count)]
+
+
+def _read(file: pq.ParquetFile, columns: list[str], rows: Sequence[int] | None) -> pa.Table:
+    """Only the row groups that hold one of the rows are decoded."""
+    if rows is None or not columns:
+        return file.read(columns=columns)
+    sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    starts = np.cumsum([0, *sizes])
+    if missing := [row for row in rows if not 0 <= row < starts[-1]]:
+        raise ValueError(f"there is no row {missing[0]} among {starts[-1]}")
+    groups = np.searchsorted(starts, rows, side="right") - 1
+    wanted = np.unique(groups)
+    before = np.cumsum([0, *(sizes[number] for number in wanted)])[np.searchsorted(wanted, groups)]
+    table = file.read_row_groups(wanted.tolist(), columns=columns)
+    return table.take(pa.array(before + np.asarray(rows) - starts[groups], pa.int64()))
 
 
 def _array_lists(arrays: Sequence[Array | None]) -> pa.Array:

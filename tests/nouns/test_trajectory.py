@@ -196,6 +196,10 @@ class TestParquet:
         save(tmp_path / "many.parquet", attempts)
         assert pq.ParquetFile(tmp_path / "many.parquet").num_row_groups == 3
         assert load(tmp_path / "many.parquet") == attempts
+        rows = [599, 0, 300, 299, 599]
+        assert load(tmp_path / "many.parquet", rows) == [attempts[row] for row in rows]
+        with pytest.raises(ValueError, match="no row 600 among 600"):
+            load(tmp_path / "many.parquet", [600])
 
     def test_a_file_that_cannot_be_written_leaves_the_old_one_whole(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

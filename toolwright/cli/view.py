@@ -1,28 +1,29 @@
-"""Show rollouts in the terminal, coloured by who wrote each part."""
+"""Look at a run's attempts in the terminal: interactively, or as lines for pipes; export them."""
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
 from toolwright.observe import attempt, rollouts
-from toolwright.observe.attempt import visible
-from toolwright.observe.numbers import compact
+from toolwright.observe.listing import list_attempts, list_groups, list_steps, make_console, show_attempts
 from toolwright.trajectory import Group, Trajectory, as_groups
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    import numpy as np
 
-COLOURS = {"prompt": "bright_black", "policy": "cyan", "tool": "yellow", "environment": "green"}
-MOST_ROWS = 24  # of a listing, without --full
-MOST_TEXT = 1500  # characters of one segment, without --full
-PIPED_WIDTH = 120
-LABEL = 12  # columns
+    from toolwright.observe.attempt_index import AttemptTable
+
+LISTING = ("step", "group", "best", "worst", "full", "where", "export", "plain")
+NO_TEXTUAL = (
+    "toolwright: pip install 'toolwright[view]' adds the interactive viewer; this is the plain listing"
+)
 
 
 def main(argv: list[str]) -> int:
@@ -31,31 +32,17 @@ def main(argv: list[str]) -> int:
     files = rollouts.files(run)
     if not files:
         raise UserError(f"{run} has no rollouts: {run / 'rollouts'} holds no step_NNNNNN.parquet")
-    console = _console()
-    one = arguments.best or arguments.worst
-    if arguments.step is None and arguments.group is None and not one:
-        _list_steps(console, run, files, full=arguments.full)
-        return 0
-    step = max(files) if arguments.step is None else arguments.step
-    if step not in files:
-        kept = (
-            ", ".join(map(str, files))
-            if len(files) <= 12
-            else f"{len(files)} from {min(files)} to {max(files)}"
-        )
-        raise UserError(f"{run} keeps no rollouts of step {step}; its steps: {kept}")
-    found = rollouts.read(files[step])
-    groups = as_groups(found)
-    if arguments.group is not None:
-        groups = [_find_group(groups, arguments.group, step)]
-    if one:
-        shown = [_extreme(groups, step, worst=arguments.worst)]
-    elif arguments.group is not None:
-        shown = groups[0].trajectories
+    if _is_interactive() and not any(getattr(arguments, name) not in (None, False) for name in LISTING):
+        if find_spec("textual") is not None:
+            from toolwright.observe.terminal.app import start
+
+            start(run)
+            return 0
+        print(NO_TEXTUAL, file=sys.stderr)
+    if arguments.where is None and arguments.export is None:
+        _print(arguments, run, files)
     else:
-        _list_groups(console, run, step, groups, full=arguments.full)
-        return 0
-    _show(console, step, shown, rewards=[t.reward for t in attempt.scored(found)], full=arguments.full)
+        _select(arguments, run, files)
     return 0
 
 
@@ -71,16 +58,23 @@ def _parser() -> argparse.ArgumentParser:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--best", action="store_true", help="the attempt with the highest reward")
     which.add_argument("--worst", action="store_true", help="the attempt with the lowest reward")
+    which.add_argument(
+        "--where",
+        metavar="FILTER",
+        help="attempts of the step that fit, such as 'reward<0.5 stop=length tools>0 some words'",
+    )
+    parser.add_argument(
+        "--export",
+        metavar="FILE",
+        help="write the attempts: FILE.md as a dialogue, FILE.jsonl as JSON lines, - prints JSON lines",
+    )
     parser.add_argument("--full", action="store_true", help="every row and every character")
+    parser.add_argument("--plain", action="store_true", help="print lines in a terminal too")
     return parser
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    # A pipe has no width: rich would take 80 columns and fold what somebody may want to search.
-    width = None if sys.stdout.isatty() else max(PIPED_WIDTH, shutil.get_terminal_size((0, 0)).columns)
-    return Console(width=width, highlight=False)
+def _is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def find_run(name: str) -> Path:
@@ -92,11 +86,87 @@ def find_run(name: str) -> Path:
     raise UserError(f"no run at {name}; {hint}")
 
 
-def _find_group(groups: Sequence[Group], name: str, step: int) -> Group:
-    named = {group.trajectories[0].group: group for group in groups}
-    if name in named:
-        return named[name]
-    matches = [group for key, group in named.items() if key.startswith(name)]
+def _step(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> int:
+    step = max(files) if arguments.step is None else int(arguments.step)
+    if step not in files:
+        kept = (
+            ", ".join(map(str, files))
+            if len(files) <= 12
+            else f"{len(files)} from {min(files)} to {max(files)}"
+        )
+        raise UserError(f"{run} keeps no rollouts of step {step}; its steps: {kept}")
+    return step
+
+
+def _print(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> None:
+    console = make_console()
+    one = arguments.best or arguments.worst
+    if arguments.step is None and arguments.group is None and not one:
+        list_steps(console, run, files, full=arguments.full)
+        return
+    step = _step(arguments, run, files)
+    found = rollouts.read(files[step])
+    groups = as_groups(found)
+    if arguments.group is not None:
+        named = {group.trajectories[0].group: group for group in groups}
+        groups = [named[_group_name(named, arguments.group, step)]]
+    if one:
+        shown = [_extreme(groups, step, worst=arguments.worst)]
+    elif arguments.group is not None:
+        shown = groups[0].trajectories
+    else:
+        list_groups(console, run, step, groups, full=arguments.full)
+        return
+    rewards = [t.reward for t in attempt.scored(found)]
+    show_attempts(console, step, shown, rewards=rewards, full=arguments.full)
+
+
+def _select(arguments: argparse.Namespace, run: Path, files: dict[int, Path]) -> None:
+    """List or export attempts of one step, of which only the small columns are read first."""
+    import numpy as np
+
+    from toolwright.observe.attempt_filter import AttemptFilter
+    from toolwright.observe.attempt_index import AttemptIndex
+    from toolwright.observe.export import print_json_lines, selected, write_export
+
+    step = _step(arguments, run, files)
+    table = AttemptIndex().refresh({step: (files[step], rollouts.version(files[step]) or (0, 0))})
+    if table.problems:
+        raise UserError(table.problems[step])
+    places = AttemptFilter.parse(arguments.where or "").matching(table)
+    if arguments.group is not None:
+        names = table.texts["group"]
+        group = _group_name(set(names.of(np.arange(len(table)))), arguments.group, step)
+        places = places[names.codes[places] == names.words.find(group)]
+    if arguments.best or arguments.worst:
+        places = _extreme_place(table, places, step, worst=arguments.worst)
+    if arguments.export is None:
+        list_attempts(make_console(), table, places, full=arguments.full)
+    elif arguments.export == "-":
+        print_json_lines(selected(table, places))
+    else:
+        title = f"{run.resolve().name}: step {step} {arguments.where or ''}"
+        count = write_export(Path(arguments.export), title, selected(table, places))
+        print(f"{count} attempts written to {attempt.visible(arguments.export)}", file=sys.stderr)
+
+
+def _extreme_place(
+    table: AttemptTable, places: np.ndarray[Any, Any], step: int, *, worst: bool
+) -> np.ndarray[Any, Any]:
+    scored = [place for place in places if not table.numbers["failed"][place]]
+    rewards = {place: table.numbers["reward"][place] for place in scored}
+    known = {place: reward for place, reward in rewards.items() if reward == reward}
+    if not known:
+        raise UserError(f"none of these {len(places)} attempts of step {step} has a reward")
+    chosen = (min if worst else max)(known, key=known.__getitem__)
+    return places[places == chosen]
+
+
+def _group_name(known: Iterable[str], name: str, step: int) -> str:
+    names = list(known)
+    if name in names:
+        return name
+    matches = [one for one in names if one.startswith(name)]
     if len(matches) == 1:
         return matches[0]
     found = (
@@ -104,7 +174,7 @@ def _find_group(groups: Sequence[Group], name: str, step: int) -> Group:
         if matches
         else f"no group {name!r} in step {step}"
     )
-    raise UserError(f"{found}; {nearest(name, named)}")
+    raise UserError(f"{found}; {nearest(name, names)}")
 
 
 def _extreme(groups: Sequence[Group], step: int, *, worst: bool) -> Trajectory:
@@ -114,138 +184,3 @@ def _extreme(groups: Sequence[Group], step: int, *, worst: bool) -> Trajectory:
         reason = next((f": {t.failure.message}" for t in every if t.failure), "")
         raise UserError(f"none of these {len(every)} attempts of step {step} has a reward{reason}")
     return ranked[-1 if worst else 0]
-
-
-def _list_steps(console: Console, run: Path, files: dict[int, Path], *, full: bool) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    steps = list(files)
-    hidden = 0 if full else max(0, len(steps) - MOST_ROWS)
-    shown = steps if not hidden else [steps[0], *steps[hidden + 1 :]]
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("step", "groups", "attempts", "failed", "reward", "least", "most", "tool calls"):
-        table.add_column(name, justify="right")
-    table.add_column("ended by", overflow="ellipsis", no_wrap=True)
-    for step in shown:
-        digest = rollouts.digest(step, files[step])
-        rewards = digest.rewards
-        figures = (
-            [compact(sum(rewards) / len(rewards)), compact(min(rewards)), compact(max(rewards))]
-            if rewards
-            else ["-", "-", "-"]
-        )
-        table.add_row(
-            str(step),
-            str(digest.groups),
-            str(digest.attempts),
-            Text(str(digest.failed), style="red" if digest.failed else "dim"),
-            *figures,
-            compact(digest.tool_calls),
-            Text(", ".join(f"{visible(stop)} {count}" for stop, count in digest.stops.items())),
-        )
-        if hidden and step == steps[0]:
-            table.add_row("…")
-    console.print(table)
-    if hidden:
-        console.print(Text(f"{hidden} steps between are left out; --full shows them", style="dim"))
-    console.print(
-        Text(f"\ntoolwright view {visible(str(run))} --step {steps[-1]}, --best, --worst", style="dim")
-    )
-
-
-def _list_groups(console: Console, run: Path, step: int, groups: Sequence[Group], *, full: bool) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = groups if full else groups[:MOST_ROWS]
-    # The task has what the others leave; many attempts go over several lines.
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
-    table.add_column("group", no_wrap=True)
-    table.add_column("reward", justify="right", no_wrap=True)
-    table.add_column("of each attempt", max_width=console.width // 3)
-    table.add_column("task", overflow="ellipsis", no_wrap=True, ratio=1)
-    for group in shown:
-        rewards = group.rewards
-        each = Text()
-        for t in group.trajectories:
-            each.append(_reward(t) + " ", style=_tone(t, rewards))
-        mean = compact(sum(rewards) / len(rewards)) if rewards else "-"
-        table.add_row(
-            Text(visible(group.trajectories[0].group)),
-            mean,
-            each,
-            Text(attempt.question(group.task, most=200)),
-        )
-    console.print(Text(f"step {step}", style="bold"))
-    console.print(table)
-    if len(shown) < len(groups):
-        console.print(Text(f"{len(groups) - len(shown)} groups more; --full shows them", style="dim"))
-    name = visible(groups[0].trajectories[0].group)
-    console.print(
-        Text(
-            f"\ntoolwright view {visible(str(run))} --step {step} --group {name}, --best, --worst",
-            style="dim",
-        )
-    )
-
-
-def _show(
-    console: Console, step: int, shown: Sequence[Trajectory], *, rewards: Sequence[float | None], full: bool
-) -> None:
-    """Show the prompt once, which attempts at one task share, and then each attempt."""
-    from rich.text import Text
-
-    most = sys.maxsize if full else MOST_TEXT
-    first = shown[0]
-    console.print(Text.assemble((f"step {step}", "bold"), f"  {visible(first.group)}"))
-    for role, text in attempt.messages(first):
-        _block(console, visible(role), attempt.cut(visible(text), most), COLOURS["prompt"])
-    if first.task.ground_truth is not None:
-        _block(console, "truth", attempt.cut(attempt.ground_truth(first.task), most), "magenta")
-    known = [reward for reward in rewards if reward is not None]
-    for t in shown:
-        title = Text(f"\nattempt {t.index}  ", style="bold")
-        title.append(f"reward {_reward(t)}" if t.reward is not None else "no reward", style=_tone(t, known))
-        about = [*attempt.facts(t), *([attempt.reward_parts(t)] if t.reward_parts else [])]
-        title.append("  " + "  ".join(about), style="not bold dim")
-        console.print(title)
-        for segment, reward in attempt.segments(t):
-            for call in attempt.calls(segment):
-                _block(console, "call", call.line, "red" if call.trouble else "bright_black")
-            text = attempt.cut(attempt.segment_text(segment), most)
-            note = "" if reward is None else f"  (reward {compact(reward)})"
-            _block(console, segment.source, text + note, COLOURS.get(segment.source, ""))
-        if t.failure is not None:
-            _block(console, "failure", visible(f"{t.failure.kind}: {t.failure.message}"), "red")
-
-
-def _block(console: Console, who: str, text: str, colour: str) -> None:
-    """Print who wrote it in a column of its own, so that it is seen without colours too."""
-    from rich.text import Text
-
-    whole = Text(text.rstrip("\n"), style=colour)
-    # What is piped is searched and compared: its lines stay as they were written.
-    wraps = console.is_terminal
-    lines = (
-        whole.wrap(console, console.width - LABEL, overflow="fold")
-        if wraps
-        else whole.split(allow_blank=True)
-    )
-    for number, line in enumerate(lines):
-        label = Text(f"{who[: LABEL - 1]:<{LABEL}}" if number == 0 else " " * LABEL, style=f"bold {colour}")
-        console.print(Text.assemble(label, line), soft_wrap=True)
-
-
-def _reward(t: Trajectory) -> str:
-    if t.failure is not None:
-        return "failed"
-    return "-" if t.reward is None else compact(t.reward)
-
-
-def _tone(t: Trajectory, rewards: Sequence[float]) -> str:
-    """Green for the upper half of the rewards, red for the lower, as in the report."""
-    if t.failure is not None or t.reward is None:
-        return "red"
-    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
-    return "" if low == high else "green" if t.reward >= (low + high) / 2 else "red"

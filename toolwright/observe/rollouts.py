@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,11 +41,21 @@ def files(run: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def read(path: Path) -> list[Trajectory]:
+def version(path: Path) -> tuple[int, int] | None:
+    """What differs once the file was written again: its time and its size. None if it is gone."""
+    try:
+        about = path.stat()
+    except FileNotFoundError:
+        return None
+    return about.st_mtime_ns, about.st_size
+
+
+def read(path: Path, rows: Sequence[int] | None = None) -> list[Trajectory]:
+    """All attempts of a step, or these rows in this order: then only parts of the file are decoded."""
     from toolwright.record import load
 
     try:
-        found = load(path)
+        found = load(path, rows)
     except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are kinds of these
         raise UserError(f"{path} cannot be read as rollouts: {error}") from error
     if not found:
@@ -52,13 +63,13 @@ def read(path: Path) -> list[Trajectory]:
     return found
 
 
-def token_values(path: Path) -> list[TokenValues]:
-    """What the learner computed for each attempt's tokens, in the order of `read`. Files of evaluations and
-    of version 0.1 have none."""
+def token_values(path: Path, rows: Sequence[int] | None = None) -> list[TokenValues]:
+    """What the learner computed for each attempt's tokens, in the order of `read`, or of these rows alone.
+    Files of evaluations and of version 0.1 have none."""
     from toolwright.record import load_token_values
 
     try:
-        return load_token_values(path)
+        return load_token_values(path, rows)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{path} cannot be read as rollouts: {error}") from error
 

@@ -1,0 +1,201 @@
+"""Attempts as plain lines, coloured by who wrote each part."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from toolwright.observe import attempt, rollouts
+from toolwright.observe.attempt import visible
+from toolwright.observe.numbers import compact
+from toolwright.trajectory import Group, Trajectory
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from toolwright.observe.attempt_index import AttemptTable
+
+COLOURS = {"prompt": "bright_black", "policy": "cyan", "tool": "yellow", "environment": "green"}
+MOST_ROWS = 24  # of a listing, without --full
+MOST_TEXT = 1500  # characters of one segment, without --full
+PIPED_WIDTH = 120
+LABEL = 12  # columns
+
+
+def make_console() -> Console:
+    from rich.console import Console
+
+    # A pipe has no width: rich would take 80 columns and fold what somebody may want to search.
+    width = None if sys.stdout.isatty() else max(PIPED_WIDTH, shutil.get_terminal_size((0, 0)).columns)
+    return Console(width=width, highlight=False)
+
+
+def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    steps = list(files)
+    hidden = 0 if full else max(0, len(steps) - MOST_ROWS)
+    shown = steps if not hidden else [steps[0], *steps[hidden + 1 :]]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("step", "groups", "attempts", "failed", "reward", "least", "most", "tool calls"):
+        table.add_column(name, justify="right")
+    table.add_column("ended by", overflow="ellipsis", no_wrap=True)
+    for step in shown:
+        digest = rollouts.digest(step, files[step])
+        rewards = digest.rewards
+        figures = (
+            [compact(sum(rewards) / len(rewards)), compact(min(rewards)), compact(max(rewards))]
+            if rewards
+            else ["-", "-", "-"]
+        )
+        table.add_row(
+            str(step),
+            str(digest.groups),
+            str(digest.attempts),
+            Text(str(digest.failed), style="red" if digest.failed else "dim"),
+            *figures,
+            compact(digest.tool_calls),
+            Text(", ".join(f"{visible(stop)} {count}" for stop, count in digest.stops.items())),
+        )
+        if hidden and step == steps[0]:
+            table.add_row("…")
+    console.print(table)
+    if hidden:
+        console.print(Text(f"{hidden} steps between are left out; --full shows them", style="dim"))
+    console.print(
+        Text(f"\ntoolwright view {visible(str(run))} --step {steps[-1]}, --best, --worst", style="dim")
+    )
+
+
+def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group], *, full: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = groups if full else groups[:MOST_ROWS]
+    # The task has what the others leave; many attempts go over several lines.
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    table.add_column("group", no_wrap=True)
+    table.add_column("reward", justify="right", no_wrap=True)
+    table.add_column("of each attempt", max_width=console.width // 3)
+    table.add_column("task", overflow="ellipsis", no_wrap=True, ratio=1)
+    for group in shown:
+        rewards = group.rewards
+        each = Text()
+        for t in group.trajectories:
+            each.append(_reward(t) + " ", style=_tone(t, rewards))
+        mean = compact(sum(rewards) / len(rewards)) if rewards else "-"
+        table.add_row(
+            Text(visible(group.trajectories[0].group)),
+            mean,
+            each,
+            Text(attempt.question(group.task, most=200)),
+        )
+    console.print(Text(f"step {step}", style="bold"))
+    console.print(table)
+    if len(shown) < len(groups):
+        console.print(Text(f"{len(groups) - len(shown)} groups more; --full shows them", style="dim"))
+    name = visible(groups[0].trajectories[0].group)
+    console.print(
+        Text(
+            f"\ntoolwright view {visible(str(run))} --step {step} --group {name}, --best, --worst",
+            style="dim",
+        )
+    )
+
+
+def list_attempts(console: Console, table: AttemptTable, places: np.ndarray[Any, Any], *, full: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    listing.add_column("group", no_wrap=True)
+    for name in ("attempt", "reward", "tokens", "turns", "tools"):
+        listing.add_column(name, justify="right", no_wrap=True)
+    listing.add_column("stop", no_wrap=True)
+    listing.add_column("question", overflow="ellipsis", no_wrap=True, ratio=1)
+    shown = places if full else places[:MOST_ROWS]
+    for place in shown:
+        numbers = [
+            table.numbers[name][place] for name in ("index", "reward", "length", "turns", "tool_calls")
+        ]
+        figures = ["-" if np.isnan(number) else compact(float(number)) for number in numbers]
+        group, stop, question = (table.texts[name].at(place) for name in ("group", "stop", "question"))
+        listing.add_row(_line(group), *figures, _line(stop), _line(question))
+    console.print(listing)
+    hidden = len(places) - len(shown)
+    more = f", {hidden:,} of them not shown; --full shows them" if hidden else ""
+    console.print(Text(f"{len(places):,} attempts{more}", style="dim"))
+
+
+def show_attempts(
+    console: Console, step: int, shown: Sequence[Trajectory], *, rewards: Sequence[float | None], full: bool
+) -> None:
+    """Show the prompt once, which attempts at one task share, and then each attempt."""
+    from rich.text import Text
+
+    most = sys.maxsize if full else MOST_TEXT
+    first = shown[0]
+    console.print(Text.assemble((f"step {step}", "bold"), f"  {visible(first.group)}"))
+    for role, text in attempt.messages(first):
+        _block(console, visible(role), attempt.cut(visible(text), most), COLOURS["prompt"])
+    if first.task.ground_truth is not None:
+        _block(console, "truth", attempt.cut(attempt.ground_truth(first.task), most), "magenta")
+    known = [reward for reward in rewards if reward is not None]
+    for t in shown:
+        title = Text(f"\nattempt {t.index}  ", style="bold")
+        title.append(f"reward {_reward(t)}" if t.reward is not None else "no reward", style=_tone(t, known))
+        about = [*attempt.facts(t), *([attempt.reward_parts(t)] if t.reward_parts else [])]
+        title.append("  " + "  ".join(about), style="not bold dim")
+        console.print(title)
+        for segment, reward in attempt.segments(t):
+            for call in attempt.calls(segment):
+                _block(console, "call", call.line, "red" if call.trouble else "bright_black")
+            text = attempt.cut(attempt.segment_text(segment), most)
+            note = "" if reward is None else f"  (reward {compact(reward)})"
+            _block(console, segment.source, text + note, COLOURS.get(segment.source, ""))
+        if t.failure is not None:
+            _block(console, "failure", visible(f"{t.failure.kind}: {t.failure.message}"), "red")
+
+
+def _block(console: Console, who: str, text: str, colour: str) -> None:
+    """Print who wrote it in a column of its own, so that it is seen without colours too."""
+    from rich.text import Text
+
+    whole = Text(text.rstrip("\n"), style=colour)
+    # What is piped is searched and compared: its lines stay as they were written.
+    wraps = console.is_terminal
+    lines = (
+        whole.wrap(console, console.width - LABEL, overflow="fold")
+        if wraps
+        else whole.split(allow_blank=True)
+    )
+    for number, line in enumerate(lines):
+        label = Text(f"{who[: LABEL - 1]:<{LABEL}}" if number == 0 else " " * LABEL, style=f"bold {colour}")
+        console.print(Text.assemble(label, line), soft_wrap=True)
+
+
+def _reward(t: Trajectory) -> str:
+    if t.failure is not None:
+        return "failed"
+    return "-" if t.reward is None else compact(t.reward)
+
+
+def _tone(t: Trajectory, rewards: Sequence[float]) -> str:
+    """Green for the upper half of the rewards, red for the lower, as in the report."""
+    if t.failure is not None or t.reward is None:
+        return "red"
+    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
+    return "" if low == high else "green" if t.reward >= (low + high) / 2 else "red"
+
+
+def _line(text: str) -> Text:
+    from rich.text import Text
+
+    return Text(" ".join(visible(text).split()))

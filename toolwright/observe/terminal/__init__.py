@@ -1,0 +1,1 @@
+"""The interactive viewer of a run in the terminal, made with Textual."""

@@ -1,0 +1,77 @@
+"""An attempt turn by turn, as styled lines. Nothing in its texts is obeyed by a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rich.segment import Segment as Piece
+from rich.style import Style
+
+from toolwright.observe import attempt
+from toolwright.observe.attempt import visible
+from toolwright.observe.numbers import compact, duration
+from toolwright.observe.terminal.folding import fit, fold
+from toolwright.trajectory import Trajectory
+
+COLOURS = {"prompt": "dim", "policy": "cyan", "tool": "yellow", "environment": "green"}
+LABEL = 12  # cells
+NARROW = 60  # cells: below, the label has a line of its own
+SHORT, LONG = 20_000, 1_000_000  # characters of one text
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Who wrote it, and what."""
+
+    who: str
+    text: str
+    style: str = ""
+
+
+def prompt(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
+    """What the attempt began with."""
+    for role, text in attempt.messages(t):
+        yield Paragraph(" ".join(visible(role).split()), _shown(text, LONG if full else SHORT), "dim")
+
+
+def turns(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
+    """What policy, tools and environment wrote, then failure and truth."""
+    most = LONG if full else SHORT
+    for segment, reward in attempt.segments(t):
+        for call in attempt.calls(segment):
+            yield Paragraph("call", attempt.cut(call.line, most), "red" if call.trouble else "dim")
+        text = _shown(segment.text, most) if segment.text else attempt.segment_text(segment)
+        note = "" if reward is None else f"  (reward {compact(reward)})"
+        yield Paragraph(segment.source, text + note, COLOURS.get(segment.source, ""))
+    if t.failure is not None:
+        yield Paragraph("failure", _shown(f"{t.failure.kind}: {t.failure.message}", most), "red")
+    if t.task.ground_truth is not None:
+        yield Paragraph("truth", attempt.cut(attempt.ground_truth(t.task), most), "magenta")
+
+
+def lines(found: Iterable[Paragraph], width: int) -> Iterator[list[Piece]]:
+    """Lines no wider than `width`, each paragraph with its label before or above it."""
+    for paragraph in found:
+        label, style = Style.parse(f"bold {paragraph.style}"), Style.parse(paragraph.style)
+        indent = LABEL if width >= NARROW else 2
+        if indent < LABEL:
+            yield [Piece(fit(paragraph.who, width), label)]
+        for number, line in enumerate(fold(paragraph.text.rstrip("\n"), width - indent)):
+            named = paragraph.who if number == 0 and indent == LABEL else ""
+            yield [Piece(fit(named, indent - 1) + " ", label), Piece(line, style)]
+
+
+def title(t: Trajectory) -> str:
+    """Reward, length and counts in one line."""
+    words = [f"attempt {t.index}", f"reward {compact(t.reward)}" if t.reward is not None else "no reward"]
+    words += attempt.facts(t)
+    if t.reward_parts:
+        words.append(attempt.reward_parts(t))
+    words += [f"{visible(name.removesuffix('_s'))} {duration(took)}" for name, took in t.timings.items()]
+    return " · ".join(words)
+
+
+def _shown(text: str, most: int) -> str:
+    """Cut first: a text may have ten million characters."""
+    return visible(attempt.cut(text, most))
