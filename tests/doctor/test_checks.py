@@ -312,12 +312,9 @@ class TestTheNetwork:
 
     def test_the_hub_offline_with_a_token_that_is_not_shown(self, tmp_path: Path) -> None:
         found = checked("hub", HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1", HF_TOKEN="hf_plantedplanted")
-        assert found["status"] in ("ok", "problem")
+        assert found["status"] in ("ok", "warning")  # where there is little room
         if found["status"] == "ok":
-            assert (
-                found["text"]
-                == f"files in {tmp_path}, a token, HF_HUB_OFFLINE is set: only what is there is used"
-            )
+            assert f"files in {tmp_path}, a token, HF_HUB_OFFLINE is set" in found["text"]
         assert "planted" not in str(found)
 
     def test_a_hub_out_of_reach_is_a_warning(self, tmp_path: Path) -> None:
@@ -388,8 +385,7 @@ class TestAGpu:
         program.write_text(f"#!/bin/sh\n{script.replace('sleep', 'exec sleep')}\n")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-        if "sleep" in script:
-            monkeypatch.setattr(accelerator, "SMI_S", 0.2)
+        monkeypatch.setattr(accelerator, "SMI_S", 0.2 if "sleep" in script else 60)
         found = accelerator.gpu()
         assert found.status == status
         assert said in found.text
