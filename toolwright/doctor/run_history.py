@@ -75,6 +75,11 @@ class RunHistory:
             found = found[part]
         return found
 
+    def number(self, key: str) -> int:
+        """A setting that is a number; 0 where it is none, or `auto`."""
+        found = self.setting(key)
+        return int(found) if isinstance(found, int | float) else 0
+
     @property
     def kind(self) -> str:
         if "algorithm" not in self.config:
@@ -133,6 +138,11 @@ class RunHistory:
     def end(self, key: str) -> float | None:
         """The mean over the last steps."""
         return mean(last(self.values(key)))
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        """The least and the most that any attempt has earned."""
+        return min(self.values("reward/min"), default=0.0), max(self.values("reward/max"), default=0.0)
 
     @cached_property
     def parameters(self) -> int | None:

@@ -48,32 +48,21 @@ def _earn_less(some: Sequence[float], others: Sequence[float]) -> bool:
 
 def _earn_enough(history: RunHistory, rewards: Sequence[float]) -> bool:
     """Whether attempts, all of them cut, earn more than the least there is."""
-    least, most = (
-        min(history.values("reward/min"), default=0.0),
-        max(history.values("reward/max"), default=0.0),
-    )
+    least, most = history.reward_range
     return (mean(rewards) or 0.0) > least + 0.05 * (most - least)
 
 
 def _longer(history: RunHistory, stop: str) -> str:
     """The override that gives more room."""
+    limit, total = history.number("rollout.max_tokens"), history.number("rollout.max_total_tokens")
+    context = history.number("model.context")
     if stop == "length":
-        limit = history.setting("rollout.max_tokens", 0) or 0
-        room = f"rollout.max_tokens={2 * int(limit)}" if str(limit).isdigit() else "rollout.max_tokens=1024"
-        context = history.setting("model.context", 0)
-        longer = (
-            f" model.context={2 * int(context)}"
-            if str(context).isdigit() and history.setting("model.path") is None
-            else ""
-        )
-        return f"{room}{longer}; reward.truncated=mask if answers are long by right"
-    total = history.setting("rollout.max_total_tokens")
+        fresh = history.setting("model.path") is None  # its context is as long as one says
+        longer = f" model.context={2 * context}" if fresh and context else ""
+        return f"rollout.max_tokens={2 * limit}{longer}; reward.truncated=mask if answers are long by right"
     if total:
-        return f"rollout.max_total_tokens={2 * int(total)}, or fewer turns: rollout.max_turns"
-    return (
-        f"model.context={2 * int(history.setting('model.context', 0) or 0)}, or shorter tool results: "
-        "rollout.tool_tokens=256"
-    )
+        return f"rollout.max_total_tokens={2 * total}, or fewer turns: rollout.max_turns"
+    return f"model.context={2 * context}, or shorter tool results: rollout.tool_tokens=256"
 
 
 @SYMPTOMS.register("tools fail")
@@ -83,22 +72,16 @@ def tools_fail(history: RunHistory) -> Diagnosis | None:
     if not history.judged or not calls or errors is None or errors < MOSTLY * calls or near_best(history):
         return None
     names, trouble, said = _failing_calls(history)
-    helps = {
+    remedy = {
         "timeout": "rollout.tool_timeout_s=120, or a tool that answers sooner",
-        "unknown_tool": "the policy calls tools that are not offered; those that are: "
-        f"{', '.join(_tools(history))}",
-        "arguments": "say in the tool's docstring what each parameter is; rollout.call_format as the model "
-        "knows it",
-    }
+        "unknown_tool": f"tell the policy which tools there are: {', '.join(_tools(history))}",
+        "arguments": "say in the tool's docstring what each parameter is; set rollout.call_format",
+    }.get(trouble, "make such a call yourself, and mend what it says; toolwright view shows the calls")
     return Diagnosis(
         "problem",
         "tool calls fail",
         f"{percent(errors / calls)} of the calls of the last steps failed ({trouble or 'unknown'}: {names})",
-        helps.get(
-            trouble,
-            "call the tool yourself with those arguments, and mend what it says; toolwright view shows the "
-            "calls",
-        ),
+        remedy,
         cause=0.8,
         quote=said,
     )

@@ -17,7 +17,7 @@ MOST_TEXT = 300
 def failed_attempts(history: RunHistory) -> Diagnosis | None:
     """Attempts that could not be made or scored: they teach nothing, and their groups are dropped."""
     failed, dropped = sum(history.values("attempts/failed")), sum(history.values("groups/dropped"))
-    a_step = int(history.setting("rollout.prompts", 0) or 0) * int(history.setting("rollout.samples", 0) or 0)
+    a_step = history.number("rollout.prompts") * history.number("rollout.samples")
     tried = a_step * sum(history.values("groups/rounds"))
     share = failed / tried if tried else 0.0
     if share < SOME:

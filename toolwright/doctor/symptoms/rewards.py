@@ -14,9 +14,8 @@ SURE = 3.0  # standard errors
 
 def near_best(history: RunHistory) -> bool:
     """Whether attempts earn about as much as any of them ever did: there is little left to go wrong."""
-    rewards, best = history.end("reward/mean"), max(history.values("reward/max"), default=0.0)
-    worst = min(history.values("reward/min"), default=0.0)
-    return rewards is not None and best > worst and rewards - worst >= NEAR * (best - worst)
+    reward, (worst, best) = history.end("reward/mean"), history.reward_range
+    return reward is not None and best > worst and reward - worst >= NEAR * (best - worst)
 
 
 def has_risen(history: RunHistory) -> bool:
@@ -33,14 +32,14 @@ def has_risen(history: RunHistory) -> bool:
 def no_signal(history: RunHistory) -> Diagnosis | None:
     """Attempts of a group earn the same, so that nothing tells a good one from a bad one."""
     flat, groups = history.flat_groups()
-    spread = max(history.values("reward/max"), default=0.0) - min(history.values("reward/min"), default=0.0)
+    least, most = history.reward_range
     if not history.judged or not groups or flat < FLAT * groups or near_best(history):
         return None
-    rare = spread > 0 and len(history.steps) < 2 * ENOUGH_STEPS  # a run from random weights begins so
+    rare = most > least and len(history.steps) < 2 * ENOUGH_STEPS  # a run from random weights begins so
     if rare or _compares_more_than_rewards(history) or entropy_collapse(history):
         return None
     now = compact(history.end("reward/mean") or 0.0)
-    always = f"all of them {now} since the first step" if spread == 0 else f"mean {now}"
+    always = f"all of them {now} since the first step" if most == least else f"mean {now}"
     return Diagnosis(
         "warning" if has_risen(history) else "problem",
         "no signal",
@@ -60,7 +59,7 @@ def _more_signal(history: RunHistory) -> str:
             "answer is luck. Or an easier task (task.params), or a reward that gives part marks "
             "(reward.parts)"
         )
-    samples = 2 * int(history.setting("rollout.samples", 8) or 8)
+    samples = 2 * (history.number("rollout.samples") or 8)
     return (
         f"an easier task (task.params) or task.order=difficulty; rollout.samples={samples}; a reward with "
         "part marks (reward.parts); algorithm.selection.dynamic_sampling=true leaves such groups out"
@@ -84,7 +83,7 @@ def reward_collapse(history: RunHistory) -> Diagnosis | None:
     windows = [rewards[at : at + width] for at in range(len(rewards) - width + 1)]
     best = max(windows, key=lambda window: sum(window))
     top, now = mean(best) or 0.0, mean(last(rewards)) or 0.0
-    least = min(min(history.values("reward/min"), default=0.0), 0.0)
+    least = min(history.reward_range[0], 0.0)
     noise = max((error_of(best) ** 2 + error_of(last(rewards)) ** 2) ** 0.5, _luck(history, width))
     if top - now < max(0.4 * (top - least), SURE * noise, 1e-6):
         return None
@@ -103,7 +102,7 @@ def reward_collapse(history: RunHistory) -> Diagnosis | None:
 
 def _luck(history: RunHistory, width: int) -> float:
     """The standard error of a difference of two means over so many steps: a step is a few tasks drawn."""
-    tasks = max(1, int(history.setting("rollout.prompts", 1) or 1))
+    tasks = max(1, history.number("rollout.prompts"))
     return (mean(history.values("reward/std")) or 0.0) * (2 / (width * tasks)) ** 0.5
 
 
@@ -119,9 +118,9 @@ def calmer(history: RunHistory) -> str:
         )
     else:
         rate = f"update.policy.lr={lr / 5:.1g} instead of {lr:g}"
-    return (
-        f"{rate}; algorithm.kl.where=loss holds the policy near its start; go back to an earlier checkpoint"
-    )
+    held = history.setting("algorithm.kl.where", "none") != "none"
+    pull = "a higher algorithm.kl.coef" if held else "algorithm.kl.where=loss"
+    return f"{rate}; {pull} holds the policy near its start; go back to an earlier checkpoint"
 
 
 @SYMPTOMS.register("entropy collapse")
