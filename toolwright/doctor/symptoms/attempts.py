@@ -7,7 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from toolwright.doctor.diagnosis import SYMPTOMS, Diagnosis
-from toolwright.doctor.run_history import AttemptRow, RunHistory, error_of, first, last, mean
+from toolwright.doctor.run_history import (
+    ENOUGH_STEPS,
+    AttemptRow,
+    RunHistory,
+    error_of,
+    first,
+    last,
+    mean,
+)
 from toolwright.doctor.symptoms.rewards import SURE, has_risen, near_best
 from toolwright.observe import rollouts
 from toolwright.observe.numbers import compact, percent
@@ -153,9 +161,9 @@ def format_faults(history: RunHistory) -> Diagnosis | None:
     now, before = mean(last(faults)), mean(first(faults))
     if not history.judged or now is None or before is None or near_best(history):
         return None
-    share = now / max(turns, 1.0)
-    if share < OFTEN or now < 0.7 * before:  # it is being learned
-        return None
+    share, new = now / max(turns, 1.0), history.setting("model.path") is None
+    if share < OFTEN or now < 0.7 * before or (new and len(history.steps) < 4 * ENOUGH_STEPS):
+        return None  # few, being unlearned, or random weights that have only begun
     return Diagnosis(
         "problem" if share >= MOSTLY else "warning",
         "format faults",
