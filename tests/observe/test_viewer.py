@@ -225,14 +225,29 @@ def test_what_is_shown_is_exported(
         if name == "found.jsonl":
             assert "found.jsonl is there already" in text_of(app)
             await pilot.press("enter")
-        await pilot.pause()
-        here(app, AttemptsScreen)
+        await until(pilot, lambda: isinstance(app.screen, AttemptsScreen))
 
     view(run, play)
     text = (tmp_path / name).read_text()
     assert text.count("Half right.") == 6
     if name == "found.jsonl":
         assert [json.loads(line)["step"] for line in text.splitlines()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_file_that_cannot_be_written_says_why_and_another_can_be_named(run: Path, tmp_path: Path) -> None:
+    async def play(app: ViewerApp, pilot: Pilot[None]) -> None:
+        await pilot.press("enter", "enter", "e")
+        screen = app.screen
+        assert isinstance(screen, ExportScreen)
+        screen.input.value = "attempt.txt"
+        await pilot.press("enter")
+        await until(pilot, lambda: "FILE.md (Markdown)" in screen.note.text)
+        screen.input.value = str(tmp_path / "attempt.md")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, AttemptScreen))
+
+    view(run, play)
+    assert "What is 12 times 7?" in (tmp_path / "attempt.md").read_text()
 
 
 def test_every_screen_shows_its_keys(run: Path) -> None:

@@ -146,13 +146,27 @@ class ExportScreen(ModalScreen[None]):
             self._overwrite = str(path)
             self.note.write(f"{path.name} is there already; Enter replaces it", "bold red")
             return
+        self.note.write("writing …")
+        self.input.disabled = True
+        self._write(path)
+
+    @work(thread=True)
+    def _write(self, path: Path) -> None:
         try:
             count = write_export(path, self._title, selected(self._table, self._places))
         except UserError as error:
-            self.note.write(str(error), "bold red")
-            return
-        self.app.notify(visible(f"{count:,} attempts written to {path}"), markup=False)
-        self.dismiss()
+            self.app.call_from_thread(self._written, str(error), failed=True)
+        else:
+            self.app.call_from_thread(self._written, f"{count:,} attempts written to {path}")
+
+    def _written(self, text: str, *, failed: bool = False) -> None:
+        if failed:
+            self.input.disabled = False
+            self.set_focus(self.input)
+            self.note.write(text, "bold red")
+        else:
+            self.app.notify(visible(text), markup=False)
+            self.dismiss()
 
 
 def start(run: Path) -> None:

@@ -116,6 +116,7 @@ class AttemptsScreen(ViewerScreen):
         self._table = self.run.table
         self._arrange(cursor)
         if self._hits is not None:
+            self._title("searching …")
             self._search()
 
     def chosen(self) -> tuple[int, int] | None:
@@ -151,6 +152,7 @@ class AttemptsScreen(ViewerScreen):
         self._hits = TextHits(found.words) if found.words else None
         self._arrange(cursor)
         if self._hits is not None:
+            self._title("searching …")
             self._search()
 
     def on_grid_opened(self, event: Grid.Opened) -> None:
@@ -247,11 +249,13 @@ class AttemptsScreen(ViewerScreen):
     def _search(self) -> None:
         """Search step by step, the newest first, and show what was found so far."""
         worker, hits, table = get_current_worker(), self._hits, self._table
-        todo = hits.missing(table) if hits is not None else []
-        if self.scope.step is not None:
-            todo = [step for step in todo if step == self.scope.step]
+        if hits is None:
+            return
+        todo = [step for step in hits.missing(table) if self.scope.step in (None, step)]
+        if not todo:
+            self.app.call_from_thread(self._searched, hits, "")
         for count, step in enumerate(todo, start=1):
-            if worker.is_cancelled or hits is None:
+            if worker.is_cancelled:
                 return
             hits.search(table, step)
             note = f"searched {count} of {len(todo)} steps" if count < len(todo) else ""
