@@ -37,6 +37,7 @@ def test_everything_is_there(run: Path) -> None:
         "log.txt",
         "report.html",
         "timeline.json",
+        "tokenizer.json",
         *(f"rollouts/step_{step:06d}.parquet" for step in (1, 2, 3, 4)),
         *(
             f"checkpoints/step_{step}/{name}"

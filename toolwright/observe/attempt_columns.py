@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,26 +81,28 @@ def _floats(column: pa.ChunkedArray) -> Array:
 
 
 def _named_numbers(prefix: str, column: pa.ChunkedArray) -> dict[str, Array]:
-    found: dict[str, Array] = {}
-    for row, text in enumerate(column.to_pylist()):
-        if not text or text == "{}":
-            continue
-        for name, value in _numbers_in(text):
-            key = f"{prefix}/{name}"
-            if key not in found:
-                found[key] = np.full(len(column), np.nan)
-            found[key][row] = value
-    return found
-
-
-def _numbers_in(text: str) -> Iterator[tuple[str, float]]:
-    try:
-        values = orjson.loads(text)
+    texts = [text or "{}" for text in column.to_pylist()]
+    try:  # all at once: a call for each of them takes three times as long
+        rows = orjson.loads(f"[{','.join(texts)}]")
     except ValueError:
-        return
-    for name, value in values.items() if isinstance(values, dict) else ():
-        if isinstance(value, int | float):
-            yield name, value
+        rows = []
+    if len(rows) != len(texts):
+        rows = [_from_json(text) for text in texts]
+    rows = [row if isinstance(row, dict) else {} for row in rows]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {f"{prefix}/{name}": np.array([_number(row.get(name)) for row in rows], float) for name in names}
+
+
+def _from_json(text: str) -> Any:
+    """Python's own reader knows NaN too, which its writer writes."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(value: Any) -> float:
+    return value if type(value) in (float, int) else np.nan
 
 
 def _questions(file: pq.ParquetFile) -> pa.DictionaryArray:

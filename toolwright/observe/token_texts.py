@@ -1,4 +1,4 @@
-"""The text of single tokens, by the tokenizer that the run folder keeps beside its model."""
+"""The text of single tokens, by the tokenizer that the run folder keeps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
-PLACES = (("model", "tokenizer.json"), ("tokenizer", "tokenizer.json"))
+PLACES = (("tokenizer.json",), ("model", "tokenizer.json"))  # version 0.1 had the second alone
 MOST_BYTES = 128 << 20
 LOOK_BACK = 4  # tokens before the one in question: a character of UTF-8 has at most four bytes
 BROKEN = "\ufffd"

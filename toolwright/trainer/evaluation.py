@@ -68,7 +68,7 @@ def evaluate(
         )
     result["held_out/skipped_prompts"] = prepared.skipped_held_out
     if folder is not None:
-        folder.begin(config, command=command)
+        folder.begin(config, command=command, tokenizer=prepared.tokenizer)
         folder.save_rollouts(0, attempts)
         folder.metrics.append(0, result)
         write_report(folder.path)

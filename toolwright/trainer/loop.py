@@ -60,7 +60,7 @@ class TrainingLoop:
     def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
         prepared = prepare(config, tools)
         self.config = config = prepared.role_config.config  # with nothing in it that is `auto`
-        self.decided = prepared.decided
+        self.decided, self.tokenizer = prepared.decided, prepared.tokenizer
         self.step_done = 0
         self.train_tasks, self.skipped_prompts = prepared.train, prepared.skipped
         self.held_out_tasks, self.skipped_held_out = prepared.held_out, prepared.skipped_held_out
@@ -101,7 +101,7 @@ class TrainingLoop:
         lost: LearnerLost | None = None
         with claimed.explaining_write_errors(then=saver.remedy):
             kept = saver.resume() if self.step_done == 0 else None
-            claimed.begin(self.config, command=command)
+            claimed.begin(self.config, command=command, tokenizer=self.tokenizer)
             if kept is not None:
                 claimed.rewind(kept)
         with (

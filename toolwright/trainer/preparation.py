@@ -28,6 +28,7 @@ COUNTED = 1024  # texts tokenised at a time
 @dataclass(frozen=True)
 class PreparedRun:
     role_config: RoleConfig
+    tokenizer: Tokenizer
     train: list[Task]
     held_out: list[Task]
     skipped: int  # training prompts that are too long
@@ -68,6 +69,7 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
     turns = most_turns(config.rollout, tools, train if learns else held_out)
     return PreparedRun(
         role_config=RoleConfig(config, tools, known_characters, tasks.scorer, max_turns=turns),
+        tokenizer=tokenizer,
         train=train,
         held_out=held_out,
         skipped=len(training) - len(train),
@@ -97,6 +99,7 @@ def _prepare_answers(config: schema.Config, tools: Settings, tasks: TaskSet) -> 
         )
     return PreparedRun(
         role_config=RoleConfig(config, tools, known_characters, tasks.scorer, max_turns=1),
+        tokenizer=tokenizer,
         train=train,
         held_out=held_out,
         skipped=len(tasks.train) - len(train),

@@ -22,6 +22,7 @@ from toolwright import __version__
 from toolwright.config import schema, yaml_file
 from toolwright.failures import ENDED, UserError
 from toolwright.learner import checkpoints
+from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.metrics import Metrics
 from toolwright.record import TokenValues, save
 from toolwright.registry import short_name
@@ -72,8 +73,11 @@ class RunFolder:
             raise UserError(f"no run can be kept in {path}: {there} {why}; choose another run.dir")
         return cls(path)
 
-    def begin(self, config: schema.CommandConfig, *, command: Sequence[str]) -> None:
-        """Once nothing can be wrong with the configuration any more, say what runs here."""
+    def begin(
+        self, config: schema.CommandConfig, *, command: Sequence[str], tokenizer: Tokenizer | None = None
+    ) -> None:
+        """Once nothing can be wrong with the configuration any more, say what runs here, and keep what its
+        attempts' tokens are read with."""
         # Written as of a new run, so that the file reproduces it wherever it is taken.
         config = config.model_copy(update={"run": config.run.model_copy(update={"resume": False})})
         with self.explaining_write_errors(then="start again"):
@@ -82,6 +86,8 @@ class RunFolder:
             (self.path / "config.yaml").write_text(yaml_file.to_yaml(config))
             with (self.path / "command.txt").open("a") as file:
                 file.write(provenance(command))
+            if tokenizer is not None:
+                tokenizer.backend.save(str(self.path / "tokenizer.json"))
 
     def log(self, text: str) -> None:
         with (self.path / "log.txt").open("a") as file:

@@ -16,6 +16,7 @@ from toolwright.ui.problem import PageProblem
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")  # half a pair stands for no character
 AT_ONCE = 64  # attempts decoded together
+OF_TOKENS = "token_"  # columns with a value for each sampled token, all turns end to end
 JSON_COLUMNS = ("prompt", "ground_truth", "extra_info", "reward_parts", "counts", "timings")
 
 
@@ -36,13 +37,14 @@ def read_attempts(path: Path, rows: Sequence[int], *, tokens: bool = True) -> li
 
 
 def _without_tokens(file: pq.ParquetFile) -> list[str]:
-    """All columns but lists of numbers within segments: a value for each token."""
+    """All columns but the answers as one text, and those with a value for each token."""
     paths = (file.schema.column(i).path for i in range(len(file.schema)))
-    return [
-        path
-        for path in paths
-        if path != "response" and not (path.startswith("segments.") and path.count(".") > 3)
-    ]
+    return [path for path in paths if path != "response" and not _is_of_tokens(path)]
+
+
+def _is_of_tokens(path: str) -> bool:
+    in_segments = path.startswith("segments.") and path.count(".") > 3  # segments.list.element.tokens.list…
+    return in_segments or path.startswith(OF_TOKENS)
 
 
 def _records(

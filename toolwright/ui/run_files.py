@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 MADE_BY_A_RUN = ("config.yaml", "metrics.jsonl", "command.txt")
-INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches", "tokenizer"})
+INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches"})
 WATCHED = {
     "metrics": "metrics.jsonl",
     "attempts": "rollouts",

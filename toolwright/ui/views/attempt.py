@@ -10,7 +10,7 @@ import numpy as np
 
 from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.token_texts import TokenTexts
-from toolwright.ui.attempt_file import read_attempts
+from toolwright.ui.attempt_file import OF_TOKENS, read_attempts
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.query import Query, whole_number
 from toolwright.ui.run_library import OpenRun
@@ -20,7 +20,13 @@ from toolwright.ui.views.attempts import attempt_rows, numbers
 MOST_TEXT, MOST_TOKENS = 1_000_000, 20_000  # of a segment, unless the whole is asked for
 MOST_OF_GROUP = 64
 NOT_VALUES = frozenset({"tokens", "source", "text", "reward", "anchor", "calls"})
-SHOWN_AS = {"log_probs": "log_prob"}
+LEARNED = "token_entropies"  # an attempt that was not learned from has none
+SHOWN_AS = {
+    "log_probs": "log_prob",
+    "token_log_probs": "learner_log_prob",
+    "token_advantages": "advantage",
+    "token_entropies": "entropy",
+}
 
 
 @RUN_VIEWS.register("attempts/item")
@@ -84,7 +90,8 @@ def group(run: OpenRun, query: Query) -> ViewAnswer:
 
 
 def _told(record: Mapping[str, Any], texts: TokenTexts, *, tokens: bool, whole: bool) -> dict[str, Any]:
-    segments = [_segment(one, texts, tokens, whole) for one in record.get("segments") or ()]
+    found = _spread_values(record) if tokens else record.get("segments") or ()
+    segments = [_segment(one, texts, tokens, whole) for one in found]
     _give_step_rewards(segments, record.get("step_rewards") or [])
     steps = [one for one in segments if one["source"] == "policy"]
     kind = record.get("failure_kind")
@@ -133,6 +140,24 @@ def _tokens(segment: Mapping[str, Any], texts: TokenTexts, most: int | None) -> 
         if name not in NOT_VALUES and isinstance(found, list) and found and len(found) == len(ids)
     }
     return {"count": len(ids), "ids": ids[:most], "texts": texts.of(ids[:most]), "values": values}
+
+
+def _spread_values(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The segments, each with its part of what the learner computed for the sampled tokens. The mask is 1
+    where the policy learned from the token; files without such values do not tell."""
+    segments = [dict(segment) for segment in record.get("segments") or ()]
+    columns = {name: found for name, found in record.items() if name.startswith(OF_TOKENS)}
+    place = 0
+    for segment in segments:
+        if segment["source"] != "policy" or not columns:
+            continue
+        stop = place + len(segment["tokens"] or ())
+        for name, found in columns.items():
+            if found is not None:
+                segment[SHOWN_AS.get(name, name.removeprefix(OF_TOKENS))] = found[place:stop]
+        segment["mask"] = [int(columns.get(LEARNED) is not None)] * (stop - place)
+        place = stop
+    return segments
 
 
 def _give_step_rewards(segments: list[dict[str, Any]], rewards: list[float]) -> None:
