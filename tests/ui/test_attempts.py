@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from tests.trainer.runs import rollouts
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.observe.attempt_columns import rows_at_once
+from toolwright.observe.rollouts import files as rollouts_of
 from toolwright.observe.token_texts import TokenTexts
+from toolwright.record import TokenValues, load_token_values, save
 from toolwright.ui.run_files import RunFiles
 
-from .conftest import HOSTILE, NASTY, RUN
+from .conftest import HOSTILE, NASTY, RUN, hostile_attempt
 from .served import ServedPage, serving
 
 
@@ -122,6 +126,44 @@ def test_tokens_of_a_real_run_have_texts_and_probabilities(page: ServedPage, run
     assert answer["tokens"]["ids"] == attempt.steps[0].tokens
     assert answer["tokens"]["values"]["log_prob"] == pytest.approx(attempt.steps[0].log_probs)
     assert attempt.steps[0].text in "".join(answer["tokens"]["texts"])
+
+
+def test_what_the_learner_computed_for_each_token_is_shown(page: ServedPage, runs: Path) -> None:
+    kept = load_token_values(rollouts_of(runs / RUN)[3])
+    learned = next(row for row, values in enumerate(kept) if values.learned)
+    told = page.of_run(RUN, f"/attempts/3/{learned}")
+    assert set(told["values"]) == {"log_prob", "learner_log_prob", "entropy", "advantage", "mask"}
+    answer = next(one for one in told["segments"] if one["source"] == "policy")["tokens"]
+    assert answer["values"]["entropy"] == pytest.approx(list(kept[learned].entropies))
+    assert answer["values"]["advantage"] == pytest.approx(list(kept[learned].advantages))
+    assert answer["values"]["learner_log_prob"] == pytest.approx(list(kept[learned].log_probs))
+    assert answer["values"]["mask"] == [1] * answer["count"]
+    prompt = next(one for one in told["segments"] if one["source"] == "prompt")
+    assert prompt["tokens"]["values"] == {}
+
+
+def test_values_of_several_turns_are_dealt_out_to_their_turns(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "rollouts").mkdir(parents=True)
+    (run / "config.yaml").write_text("{}")
+    attempts = [hostile_attempt(1, number) for number in range(2)]
+    values = [TokenValues(entropies=np.arange(3, dtype=np.float32)), TokenValues()]
+    save(run / "rollouts" / "step_000001.parquet", attempts, values)
+    with serving(tmp_path) as served:
+        turns = [one["tokens"]["values"] for one in served.of_run("run", "/attempts/1/0")["segments"]]
+        assert [turn.get("entropy") for turn in turns] == [None, [0, 1], None, [2]]
+        skipped = served.of_run("run", "/attempts/1/1")["segments"][1]["tokens"]["values"]
+        assert (skipped["mask"], "entropy" in skipped) == ([0, 0], False)
+
+
+def test_long_attempts_are_read_a_few_at_a_time(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pq.ParquetFile(rollouts_of(runs / RUN)[1]) as file:
+        assert rows_at_once(file) == 256
+        monkeypatch.setattr("toolwright.observe.attempt_columns.BYTES_AT_ONCE", 1)
+        assert rows_at_once(file) == 1
+    with serving(runs) as served:
+        assert len(rows(served, "q=answer")) == 12
+        assert served.of_run(HOSTILE, "/attempts/2/3")["index"] == 1
 
 
 def test_a_character_of_several_tokens_is_shown_with_its_last(tmp_path: Path) -> None:

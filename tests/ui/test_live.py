@@ -14,6 +14,7 @@ import pytest
 from tests.trainer.runs import metrics, trained
 from toolwright.observe.metrics import Metrics
 from toolwright.observe.text_search import search
+from toolwright.runtime.host import identity
 from toolwright.ui import run_card
 from toolwright.ui.attempt_file import read_attempts
 from toolwright.ui.problem import PageProblem
@@ -135,6 +136,18 @@ def test_a_quiet_run_is_taken_for_stopped(tmp_path: Path) -> None:
     assert run_card.card(run, now=now + run_card.QUIET_S + 1)["state"] == "stopped"
     (tmp_path / "run" / "report.html").write_text("")
     assert run_card.card(run, now=now + 1)["state"] == "stopped"  # it said its last word before its last step
+
+
+def test_the_process_of_a_run_tells_whether_it_goes_on(tmp_path: Path) -> None:
+    hostile_run(tmp_path / "run")
+    run, command, own = RunLibrary(tmp_path).get("run"), tmp_path / "run" / "command.txt", identity()
+    later = run.files.updated + 1e6
+    command.write_text(f"process {own.pid} on {own.host}, begun {own.born}\n")
+    assert run_card.card(run, now=later)["state"] == "running"  # a step may take days
+    command.write_text(f"process {own.pid} on {own.host}, begun 1{own.born}\n")  # another had its number
+    assert run_card.card(run, now=run.files.updated)["state"] == "stopped"
+    command.write_text(f"process {own.pid} on elsewhere, begun {own.born}\n")
+    assert run_card.card(run, now=run.files.updated)["state"] == "running"
 
 
 def test_runs_of_version_0_1_are_shown(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from toolwright.trajectory import Task
 Array = np.ndarray[Any, Any]
 MOST_MESSAGE = 500  # characters of a failure's message
 MOST_QUESTION = 200
-AT_ONCE = 256  # attempts of an old file whose segments are in memory
+AT_ONCE, BYTES_AT_ONCE = 256, 16 << 20  # attempts that are read together: few if they are long
 # The page's name of each column of the file.
 TEXTS = {
     "task": "task_id",
@@ -38,7 +38,7 @@ NUMBERS = {
     "turns": "turns",
 }
 NAMED_NUMBERS = {"counts": "counts", "parts": "reward_parts", "timings": "timings"}  # JSON: name to number
-UNREADABLE = (OSError, ValueError, KeyError, IndexError, pa.ArrowException)
+UNREADABLE = (OSError, ValueError, KeyError, IndexError, OverflowError, pa.ArrowException)
 
 
 class AttemptColumns:
@@ -67,6 +67,14 @@ class AttemptColumns:
             self.texts["question"] = _questions(file)
         if "length" not in self.numbers:
             self.numbers["length"], self.numbers["turns"] = _lengths(file)
+
+
+def rows_at_once(file: pq.ParquetFile, group: int = 0) -> int:
+    """How many attempts of a row group are read together, so that long ones do not fill the memory."""
+    if group >= file.num_row_groups:
+        return AT_ONCE
+    about = file.metadata.row_group(group)
+    return max(1, min(AT_ONCE, BYTES_AT_ONCE * about.num_rows // max(1, about.total_byte_size)))
 
 
 def _dictionary(column: pa.ChunkedArray, most: int) -> pa.DictionaryArray:
@@ -109,7 +117,7 @@ def _questions(file: pq.ParquetFile) -> pa.DictionaryArray:
     """Of a file of an earlier version, whose prompts are read whole."""
     found: list[str] = []
     shown: dict[str, str] = {}
-    for batch in file.iter_batches(AT_ONCE, columns=["prompt", "task_id"], use_threads=False):
+    for batch in file.iter_batches(rows_at_once(file), columns=["prompt", "task_id"], use_threads=False):
         for prompt, task in zip(batch["prompt"].to_pylist(), batch["task_id"].to_pylist(), strict=True):
             if prompt not in shown:
                 shown[prompt] = _question(prompt, task)
@@ -129,7 +137,7 @@ def _lengths(file: pq.ParquetFile) -> tuple[Array, Array]:
     """Sampled tokens and turns of each attempt of a file of an earlier version, read piece by piece."""
     lengths, turns = [], []
     columns = ["segments.list.element.source", "segments.list.element.tokens"]
-    for batch in file.iter_batches(AT_ONCE, columns=columns, use_threads=False):
+    for batch in file.iter_batches(rows_at_once(file), columns=columns, use_threads=False):
         lists = batch["segments"]
         flat = lists.flatten()
         row = np.repeat(np.arange(len(lists)), lists.value_lengths().to_numpy(zero_copy_only=False))

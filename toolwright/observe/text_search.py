@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from toolwright.observe.attempt_columns import UNREADABLE
+from toolwright.observe.attempt_columns import UNREADABLE, rows_at_once
 from toolwright.observe.attempt_index import AttemptTable
 
 Array = np.ndarray[Any, Any]
-AT_ONCE = 64  # attempts whose texts are in memory
 AROUND = 60  # characters shown on either side of what was found
 COLUMNS = ("response", "prompt")
 
@@ -65,7 +64,8 @@ def _batches(file: pq.ParquetFile, rows: Array) -> Iterator[tuple[int, pa.Record
         count = file.metadata.row_group(group).num_rows
         if np.any((rows >= first) & (rows < first + count)):
             start = first
-            for batch in file.iter_batches(AT_ONCE, row_groups=[group], columns=names, use_threads=False):
+            size = rows_at_once(file, group)
+            for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
                 yield start, batch
                 start += batch.num_rows
         first += count

@@ -79,7 +79,7 @@ class UiApp:
         try:
             path = _path(scope)
             self._check(scope, path)
-            if path == ["api", "events"]:
+            if path == ["api", "events"] and scope["method"] == "GET":
                 await self._stream(receive, send)
                 return
             reply = await self._answer(path, scope)

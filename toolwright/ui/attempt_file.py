@@ -11,17 +11,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolwright.observe.attempt_columns import UNREADABLE
+from toolwright.observe.attempt_columns import UNREADABLE, rows_at_once
 from toolwright.ui.problem import PageProblem
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")  # half a pair stands for no character
-AT_ONCE = 64  # attempts decoded together
 OF_TOKENS = "token_"  # columns with a value for each sampled token, all turns end to end
 JSON_COLUMNS = ("prompt", "ground_truth", "extra_info", "reward_parts", "counts", "timings")
 
 
 def read_attempts(path: Path, rows: Sequence[int], *, tokens: bool = True) -> list[dict[str, Any]]:
-    """The attempts of these rows, in this order, as plain values with the JSON columns read."""
+    """The attempts of these rows, in this order, as plain values with the JSON columns read,
+    lists as arrays."""
     try:
         with pq.ParquetFile(path, memory_map=False) as file:
             columns = None if tokens else _without_tokens(file)
@@ -65,7 +65,8 @@ def _records_of_group(
     file: pq.ParquetFile, group: int, wanted: set[int], names: list[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     place = 0
-    for batch in file.iter_batches(AT_ONCE, row_groups=[group], columns=names, use_threads=False):
+    size = rows_at_once(file, group)
+    for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
         for row in sorted(row for row in wanted if place <= row < place + batch.num_rows):
             yield row, _record(batch.slice(row - place, 1))
         place += batch.num_rows
@@ -74,12 +75,27 @@ def _records_of_group(
 
 
 def _record(batch: pa.RecordBatch) -> dict[str, Any]:
-    record: dict[str, Any] = batch.to_pylist()[0]
+    record = {name: _value(batch.column(name), 0) for name in batch.schema.names if name != "segments"}
     for name in JSON_COLUMNS:
         record[name] = _from_json(record.get(name))
-    for segment in record.get("segments") or ():
-        segment["calls"] = _from_json(segment.get("calls")) or []
+    record["segments"] = _segments(batch.column("segments"))
     return record
+
+
+def _segments(lists: pa.Array) -> list[dict[str, Any]]:
+    flat = lists.flatten()
+    columns = {field.name: flat.field(field.name) for field in flat.type}
+    found = [{name: _value(column, place) for name, column in columns.items()} for place in range(len(flat))]
+    for segment in found:
+        segment["calls"] = _from_json(segment.get("calls")) or []
+    return found
+
+
+def _value(array: pa.Array, place: int) -> Any:
+    """A list stays an array: an attempt may have millions of tokens, of which few are shown."""
+    if pa.types.is_list(array.type) and array[place].is_valid:
+        return array[place].values.to_numpy(zero_copy_only=False)
+    return array[place].as_py()
 
 
 def _from_json(text: str | None) -> Any:

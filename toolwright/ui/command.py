@@ -16,6 +16,7 @@ import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from toolwright.failures import UserError
 
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
     library = RunLibrary(folder)
     with _listen(arguments.host, arguments.port) as listener:
         app = UiApp(library, callers.from_options(arguments, token))
-        url = address.url_of(listener) + ("/" if token is None else f"/?token={token}")
+        url = address.url_of(listener) + ("/" if token is None else f"/?token={quote(token)}")
 
         def announce() -> None:
             print(f"{len(library.names())} runs of {folder} on {url}   (Ctrl-C ends it)", flush=True)

@@ -26,16 +26,16 @@ MAIN_METRICS = (
 DRAWN = ("reward/mean", "policy/preference_accuracy", "held_out/accuracy", "policy/loss", "loss")
 PARTS = ("metrics", "attempts", "timeline", "incidents", "search")  # that have a view of their own
 POINTS = 60
-# A run is taken to be over if it has written nothing for this long, or for so many of its longest steps.
+# Without a process to ask, a run is over if it was quiet for this long, or for so many of its longest steps.
 QUIET_S, QUIET_STEPS = 120.0, 4.0
 
 
 def card(run: OpenRun, *, now: float | None = None) -> dict[str, Any]:
     """All that the list of runs shows. Attempts are counted by files, not read."""
-    config, metrics, rollouts = run.config, run.metrics, run.files.rollouts()
+    config, metrics, rollouts = run.config, run.metrics, run.files.count_rollouts()
     step, steps = max(metrics.steps, default=0), _steps(config)
     versions = run.files.versions()
-    state = _state(versions, metrics, step, steps, time.time() if now is None else now)
+    state = _state(config, versions, metrics, (step, steps), time.time() if now is None else now)
     drawn = next((name for name in DRAWN if metrics.last(name) is not None), "")
     has = [part for part in PARTS if part in versions and (part != "attempts" or rollouts)]
     if any(name.startswith("held_out/") for name in metrics.names):
@@ -53,7 +53,7 @@ def card(run: OpenRun, *, now: float | None = None) -> dict[str, Any]:
         "started": _started(config) or run.files.updated,
         "updated": run.files.updated,
         "seconds": metrics.seconds,
-        "rollout_steps": len(rollouts),
+        "rollout_steps": rollouts,
         "attempts": run.attempts_in_memory or None,
         "last": {name: value for name in MAIN_METRICS if (value := metrics.last(name)) is not None},
         "deaths": int(sum(value for _, value in metrics.points("runtime/deaths"))),
@@ -77,18 +77,24 @@ def _steps(config: ConfigFile) -> int | None:
 
 
 def _state(
-    versions: Mapping[str, Version], metrics: MetricsTable, step: int, steps: int | None, now: float
+    config: ConfigFile,
+    versions: Mapping[str, Version],
+    metrics: MetricsTable,
+    steps: tuple[int, int | None],
+    now: float,
 ) -> str:
-    """No process is asked: another machine may have written the folder. A run writes its report last."""
-    written = {part: changed for part, (changed, _) in versions.items()}
-    ended = written.get("report", -1) >= max(written.get("metrics", 0), written.get("config", 0))
-    if steps is not None and metrics.rows and step >= steps:
+    """A run writes its report last. Of a run on another machine, how long it has been quiet must do."""
+    (step, planned), written = steps, {part: changed for part, (changed, _) in versions.items()}
+    if planned is not None and metrics.rows and step >= planned:
         return "finished"
-    if ended:
-        return "finished" if steps is None else "stopped"
-    longest = max((value for _, value in metrics.points("time/total_s")), default=0.0)
-    quiet_s = now - max(written.values(), default=0) / 1e9
-    return "running" if quiet_s < max(QUIET_S, QUIET_STEPS * longest) else "stopped"
+    if written.get("report", -1) >= max(written.get("metrics", 0), written.get("config", 0)):
+        return "finished" if planned is None else "stopped"
+    alive = config.process_alive
+    if alive is None:
+        longest = max((value for _, value in metrics.points("time/total_s")), default=0.0)
+        quiet_s = now - max(written.values(), default=0) / 1e9
+        alive = quiet_s < max(QUIET_S, QUIET_STEPS * longest)
+    return "running" if alive else "stopped"
 
 
 def _started(config: ConfigFile) -> float | None:

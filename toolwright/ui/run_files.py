@@ -73,6 +73,15 @@ class RunFiles:
             return {}
         return dict(sorted(found.items()))
 
+    def count_rollouts(self) -> int:
+        """How many steps have attempts; cheaper than asking about each file."""
+        folder = self.folder("rollouts")
+        try:
+            names = os.listdir(folder) if folder is not None else []
+        except OSError:
+            return 0
+        return sum(_ROLLOUTS.fullmatch(name) is not None for name in names)
+
     def versions(self) -> dict[str, Version]:
         """When each part of the run was last written: what the live view watches."""
         found = {}

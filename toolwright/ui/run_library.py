@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,9 @@ from toolwright.ui.run_files import INNER, RunFiles, is_run
 from toolwright.ui.timeline_file import TimelineFile
 
 DEEPEST = 5  # folders below the one that is served
-MOST_RUNS = 5000
+MOST_RUNS, MOST_FOLDERS = 5000, 20_000
 LOOK_AGAIN_S = 3.0
+PATIENCE = 30  # looking for runs takes at most one part in so many of the time
 MOST_ATTEMPTS = 300_000  # in memory, of all runs; the run that was looked at last is kept whole
 
 
@@ -70,15 +72,17 @@ class RunLibrary:
         self.folder = folder.resolve()
         self._lock = threading.Lock()
         self._runs: dict[str, OpenRun] = {}
-        self._looked = -LOOK_AGAIN_S
+        self._look_at = 0.0
 
     def names(self) -> list[str]:
         """The runs there are, looked for again every few seconds."""
         with self._lock:
-            if time.monotonic() - self._looked >= LOOK_AGAIN_S:
+            started = time.monotonic()
+            if started >= self._look_at:
                 found = dict(self._find())
                 self._runs = {name: self._runs.get(name) or OpenRun(name, found[name]) for name in found}
-                self._looked = time.monotonic()
+                now = time.monotonic()
+                self._look_at = now + max(LOOK_AGAIN_S, PATIENCE * (now - started))
             return list(self._runs)
 
     def get(self, name: str) -> OpenRun:
@@ -109,9 +113,10 @@ class RunLibrary:
         """Folders only, never links: a link could lead out of the folder, or in a circle."""
         if is_run(self.folder):
             yield self.folder.name or "run", self.folder
-        todo, found = [(self.folder, 0)], 0
-        while todo and found < MOST_RUNS:
-            path, depth = todo.pop()
+        todo, found, seen = deque([(self.folder, 0)]), 0, 0
+        while todo and found < MOST_RUNS and seen < MOST_FOLDERS:
+            path, depth = todo.popleft()
+            seen += 1
             inner = INNER if is_run(path) else frozenset()
             for entry in _folders(path):
                 if entry.name in inner or entry.name.startswith("."):

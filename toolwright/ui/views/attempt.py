@@ -17,6 +17,7 @@ from toolwright.ui.run_library import OpenRun
 from toolwright.ui.view import RUN_VIEWS, ViewAnswer
 from toolwright.ui.views.attempts import attempt_rows, numbers
 
+Array = np.ndarray[Any, Any]
 MOST_TEXT, MOST_TOKENS = 1_000_000, 20_000  # of a segment, unless the whole is asked for
 MOST_OF_GROUP = 64
 NOT_VALUES = frozenset({"tokens", "source", "text", "reward", "anchor", "calls"})
@@ -92,7 +93,7 @@ def group(run: OpenRun, query: Query) -> ViewAnswer:
 def _told(record: Mapping[str, Any], texts: TokenTexts, *, tokens: bool, whole: bool) -> dict[str, Any]:
     found = _spread_values(record) if tokens else record.get("segments") or ()
     segments = [_segment(one, texts, tokens, whole) for one in found]
-    _give_step_rewards(segments, record.get("step_rewards") or [])
+    _give_step_rewards(segments, record.get("step_rewards"))
     steps = [one for one in segments if one["source"] == "policy"]
     kind = record.get("failure_kind")
     return {
@@ -133,13 +134,14 @@ def _segment(segment: Mapping[str, Any], texts: TokenTexts, tokens: bool, whole:
 
 def _tokens(segment: Mapping[str, Any], texts: TokenTexts, most: int | None) -> dict[str, Any]:
     """Any field with one number for each token is a value of the tokens, whoever added it."""
-    ids = segment["tokens"] or []
+    ids = segment["tokens"] if segment["tokens"] is not None else np.zeros(0, int)
     values = {
-        SHOWN_AS.get(name, name): list(found[:most])
+        SHOWN_AS.get(name, name): numbers(found[:most])
         for name, found in segment.items()
-        if name not in NOT_VALUES and isinstance(found, list) and found and len(found) == len(ids)
+        if name not in NOT_VALUES and isinstance(found, np.ndarray) and len(found) == len(ids) > 0
     }
-    return {"count": len(ids), "ids": ids[:most], "texts": texts.of(ids[:most]), "values": values}
+    shown = ids[:most].tolist()
+    return {"count": len(ids), "ids": shown, "texts": texts.of(shown), "values": values}
 
 
 def _spread_values(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -151,19 +153,19 @@ def _spread_values(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     for segment in segments:
         if segment["source"] != "policy" or not columns:
             continue
-        stop = place + len(segment["tokens"] or ())
+        stop = place + (0 if segment["tokens"] is None else len(segment["tokens"]))
         for name, found in columns.items():
             if found is not None:
                 segment[SHOWN_AS.get(name, name.removeprefix(OF_TOKENS))] = found[place:stop]
-        segment["mask"] = [int(columns.get(LEARNED) is not None)] * (stop - place)
+        segment["mask"] = np.full(stop - place, int(columns.get(LEARNED) is not None))
         place = stop
     return segments
 
 
-def _give_step_rewards(segments: list[dict[str, Any]], rewards: list[float]) -> None:
+def _give_step_rewards(segments: list[dict[str, Any]], rewards: Array | None) -> None:
     """What a scorer said of a step counts before the segment's own."""
     steps = [one for one in segments if one["source"] == "policy"]
-    for one, reward in zip(steps, rewards, strict=False):
+    for one, reward in zip(steps, [] if rewards is None else numbers(rewards), strict=False):
         one["reward"] = reward
 
 
@@ -177,7 +179,7 @@ def _task(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _group_places(table: AttemptTable, place: int) -> np.ndarray[Any, Any]:
+def _group_places(table: AttemptTable, place: int) -> Array:
     """The attempts of the same group in the same step."""
     codes = table.texts["group"].codes
     same = (table.step == table.step[place]) & (codes == codes[place])

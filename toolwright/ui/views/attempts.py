@@ -46,6 +46,7 @@ def attempts(run: OpenRun, query: Query) -> ViewAnswer:
     text = query.text("q")[:LONGEST_SEARCH]
     looked = FoundTexts(searched=len(places))
     if text:
+        places = places[np.argsort(-table.step[places], kind="stable")]  # the newest are what one looks for
         skip = query.whole("q_from", 0, most=len(places))
         looked = search(table, places, text, skip=skip, limit_s=SEARCH_S)
         places = np.array(looked.places, np.int64)
