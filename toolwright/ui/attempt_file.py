@@ -15,6 +15,7 @@ from toolwright.observe.attempt_columns import UNREADABLE, rows_at_once
 from toolwright.ui.problem import PageProblem
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")  # half a pair stands for no character
+AT_ONCE = 32  # attempts decoded together: what follows the one that is asked for is not decoded
 OF_TOKENS = "token_"  # columns with a value for each sampled token, all turns end to end
 JSON_COLUMNS = ("prompt", "ground_truth", "extra_info", "reward_parts", "counts", "timings")
 
@@ -65,7 +66,7 @@ def _records_of_group(
     file: pq.ParquetFile, group: int, wanted: set[int], names: list[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     place = 0
-    size = rows_at_once(file, group)
+    size = min(rows_at_once(file, group), AT_ONCE)
     for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=False):
         for row in sorted(row for row in wanted if place <= row < place + batch.num_rows):
             yield row, _record(batch.slice(row - place, 1))

@@ -46,11 +46,7 @@ class ConfigFile:
             return
         self._version = version
         self.command = files.text("command.txt", most=MOST)
-        text = files.text("config.yaml", most=MOST)
-        try:  # without an anchor there is nothing to refer to, and the parser in C is ten times as fast
-            tree = yaml.load(text, _PlainLoader if "&" in text else _FAST_LOADER)
-        except (yaml.YAMLError, ValueError, RecursionError):
-            tree = None
+        tree = _read(files.text("config.yaml", most=MOST))
         self.tree = tree if isinstance(tree, dict) else {}
 
     @property
@@ -106,6 +102,18 @@ class ConfigFile:
             else:
                 found[key] = "preset" if schema is not None else ""
         return found
+
+
+def _read(text: str) -> Any:
+    """The parser in C is ten times as fast. It reads what has no anchors, and so nothing to refer to; the
+    other also reads half a surrogate pair."""
+    loaders = [_PlainLoader] if "&" in text else [_FAST_LOADER, _PlainLoader]
+    for loader in loaders:
+        try:
+            return yaml.load(text, loader)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            continue
+    return None
 
 
 def _version(files: RunFiles, name: str) -> Version | None:
