@@ -7,16 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.runs import trained
+from toolwright.config import schema
+from toolwright.config.compose import Source, resolve
 from toolwright.observe.metrics import Metrics
 from toolwright.record import save
+from toolwright.trainer.loop import train
 from toolwright.trajectory import Failure, Segment, Task, Trajectory
 
 from .served import ServedPage, serving
 
-RUN = "sweep/letters"
+RUN = "sweep/words"
+SMALL = (
+    *("task=reverse", "task.train_size=16", "task.held_out_size=8", "task.params.max_length=3"),
+    *("model.layers=1", "model.width=16", "model.heads=2", "model.kv_heads=2", "model.ffn=32"),
+    *("rollout.prompts=2", "rollout.samples=4", "rollout.max_tokens=4", "run.threads=1"),
+)
 HOSTILE = "hostile <b>run"
 NASTY = '<script>alert("x")</script>\x1b[2J\u202egnp.exe\x00=1+1'
+
+
+def trained(runs: Path, *own: str) -> Path:
+    """The folder of a whole small run in this process."""
+    words = [*SMALL, f"run.dir={runs}", *own]
+    config = resolve(Source(), words).config
+    assert isinstance(config, schema.Config)
+    return train(config, command=["toolwright", "train", *own])
 
 
 def hostile_attempt(step: int, number: int) -> Trajectory:

@@ -46,7 +46,7 @@ def test_the_page_needs_neither_torch_nor_ray(runs: Path) -> None:
         "from toolwright.ui.query import Query\n"
         "from toolwright.ui.run_library import RunLibrary\n"
         "from toolwright.ui.view import RUN_VIEWS\n"
-        f"run = RunLibrary(Path({str(runs)!r})).get('sweep/letters')\n"
+        f"run = RunLibrary(Path({str(runs)!r})).get('sweep/words')\n"
         "for name in RUN_VIEWS.names():\n"
         "    path = {'attempts/item': ('1', '0')}.get(name, ())\n"
         "    if path or not name.endswith('/item'):\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.runs import metrics, trained
+from tests.trainer.runs import metrics
 from toolwright.observe.metrics import Metrics
 from toolwright.observe.text_search import search
 from toolwright.runtime.host import identity
@@ -20,7 +20,7 @@ from toolwright.ui.attempt_file import read_attempts
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.run_library import RunLibrary
 
-from .conftest import hostile_run
+from .conftest import hostile_run, trained
 from .served import serving
 
 RUNS_OF_0_1 = Path(__file__).parents[1] / "trainer" / "runs_of_0_1.tar.xz"

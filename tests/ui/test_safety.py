@@ -34,7 +34,7 @@ def static(tmp_path: Path) -> Path:
     "name",
     [
         *("../secret", "..", ".", "", "/", "/etc", "sweep", "sweep/../" + RUN, RUN + "/", RUN + "/rollouts"),
-        *("sweep/letters/..", "\x00", "a" * 5000, "os:system", "//", "~", "C:\\windows"),
+        *("sweep/words/..", "\x00", "a" * 5000, "os:system", "//", "~", "C:\\windows"),
     ],
 )
 def test_names_that_are_no_runs_lead_nowhere(page: ServedPage, name: str) -> None:

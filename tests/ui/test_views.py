@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.trainer.runs import metrics, rollouts, trained
+from tests.trainer.runs import metrics, rollouts
 from toolwright.workflow.program import single_call
 from toolwright.workflow.record import CandidateRow, CurvePoint, Record
 
-from .conftest import HOSTILE, RUN
+from .conftest import HOSTILE, RUN, trained
 from .served import ServedPage, serving
 
 
@@ -154,8 +154,8 @@ def test_a_workflow_search_is_a_tree_with_cost_and_score(page: ServedPage, searc
 
 def test_one_run_can_be_the_folder(runs: Path) -> None:
     with serving(runs / RUN) as served:
-        assert [run["name"] for run in served.get("/api/runs")["runs"]] == ["letters"]
-        assert served.of_run("letters", "/attempts")["total"] > 0
+        assert [run["name"] for run in served.get("/api/runs")["runs"]] == ["words"]
+        assert served.of_run("words", "/attempts")["total"] > 0
 
 
 def test_a_resumed_run_shows_one_history(tmp_path: Path) -> None:
