@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from toolwright.config.compose import Source, resolve
 from toolwright.config.schema import Config
+from toolwright.config.yaml_file import from_yaml
 from toolwright.failures import UserError
 from toolwright.tools.settings import served, settings_of
 from toolwright.tools.toolbox import Toolbox
@@ -36,12 +37,21 @@ def test_tools_can_be_configured_inline(tmp_path: Path) -> None:
     assert Toolbox(settings_of(Config.model_validate(TREE))).names == ["code_judge"]
 
 
-def test_either_config_path_names_a_tool_file(tmp_path: Path) -> None:
+def test_the_config_path_names_a_tool_file(tmp_path: Path) -> None:
     file = write(tmp_path / "tools.yaml", TREE)
     assert settings_of(Config(tool_config_path=file)) == {"code_judge": JUDGE}
-    assert settings_of(Config.model_validate({"rollout": {"tool_config_path": file}})) == {
-        "code_judge": JUDGE
-    }
+
+
+def test_the_second_name_that_version_0_1_had_for_it_is_translated(tmp_path: Path) -> None:
+    file = write(tmp_path / "tools.yaml", TREE)
+    old = tmp_path / "config.yaml"
+    write(old, {"rollout": {"tool_config_path": file, "samples": 4}, "tool_config_path": None})
+    assert settings_of(from_yaml(old)) == {"code_judge": JUDGE}
+    write(old, {"rollout": {"tool_config_path": file}, "tool_config_path": "other.yaml"})
+    with pytest.raises(UserError, match=r"rollout.tool_config_path is gone; join its tools"):
+        from_yaml(old)
+    with pytest.raises(UserError, match=r"unknown key; did you mean tool_config_path\?"):
+        resolve(Source(), [f"rollout.tool_config_path={file}"])
 
 
 def test_a_plain_dictionary_and_omegaconfs() -> None:
@@ -57,7 +67,7 @@ def test_the_command_line() -> None:
     assert settings_of(config) == {"python": {"url": "http://x:1"}, "calculator": {}}
 
 
-def test_the_three_places_of_tools_add_up_and_must_agree(tmp_path: Path) -> None:
+def test_the_two_places_of_tools_add_up_and_must_agree(tmp_path: Path) -> None:
     file = write(tmp_path / "tools.yaml", TREE)
     both = Config.model_validate(
         {"tools": {"calculator": None, "code_judge": JUDGE}, "tool_config_path": file}

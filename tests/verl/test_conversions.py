@@ -70,6 +70,16 @@ GAE = "algorithm.adv_estimator=gae"
             {"task.max_prompt_tokens": 100, "rollout.max_tokens": 50, "model.context": 150},
         ),
         ([f"{ROLLOUT}name=hf"], {"engine.name": "native"}),
+        # Trackers.
+        ([], {"trackers": {}}),
+        (
+            [
+                "trainer.logger=[console,wandb,tensorboard]",
+                "trainer.project_name=p",
+                "trainer.experiment_name=e",
+            ],
+            {"trackers": {"wandb": {"project": "p", "name": "e"}, "tensorboard": {}}},
+        ),
         # Data.
         ([], {"task.long_prompts": "error"}),
         (["data.filter_overlong_prompts=True", "data.truncation=left"], {"task.long_prompts": "skip"}),

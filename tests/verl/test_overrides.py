@@ -97,7 +97,7 @@ def test_an_override_without_an_equivalent_is_a_problem(line: Line, word: str, m
         ("actor_rollout_ref.actor.fsdp_config.param_offload=True", "not there yet"),
         ("actor_rollout_ref.rollout.gpu_memory_utilization=0.6", "engine.slots"),
         ("actor_rollout_ref.rollout.calculate_log_probs=True", "always kept"),
-        ("trainer.logger=['console','wandb']", "wandb is not there yet"),
+        ("trainer.logger=['console','clearml']", "there is no tracker clearml"),
         ("hydra.run.dir=out", "not used"),
         ("+ray_kwargs.ray_init.runtime_env.env_vars.A=1", "roles live in this process"),
         ("algorithm.kl_ctrl.kl_coef=0.1", "without effect here"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,6 +123,11 @@ def _quoted(text: str) -> str:
     return QuotedString(text, Quote.double).with_quotes()
 
 
+def _escaped(text: str) -> str:
+    """As the key of a dictionary, which Hydra does not let us quote."""
+    return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", text)
+
+
 def _is_name(name: str) -> bool:
     return all(part.isidentifier() for part in name.lstrip("+~").replace("/", ".").split("."))
 
@@ -186,12 +192,21 @@ def _for_hydra(override: Override, vocabulary: Vocabulary) -> Override:
     if key is None or override.is_delete():
         return override
     value = (override.input_line or "").partition("=")[2]
+    if key.open and (names := _names(override.value())):  # tools=[a,b]: each without settings
+        value = "{" + ", ".join(f"{_escaped(name)}: {{}}" for name in names) + "}"
     if key.text and isinstance(override.value(), bool | int | float):
         value = _quoted(value)
     # A whole block may hold a misspelt key: the schema reports it better than Hydra does.
     forced = whole_block or _in_open(key, vocabulary.schema)
     line = f"{'++' if forced else ''}{override.key_or_group}={value}"
     return OverridesParser.create().parse_override(line)
+
+
+def _names(value: object) -> list[str]:
+    """The items of a list of words."""
+    items = value if isinstance(value, list) else []
+    words = [item.text if isinstance(item, QuotedString) else item for item in items]
+    return words if all(isinstance(word, str) for word in words) else []
 
 
 def _in_open(key: Key, schema: Schema) -> bool:

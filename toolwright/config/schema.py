@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from toolwright.config.block import Auto, Block
 from toolwright.config.learning import Algorithm, OptimizerConfig, Update
@@ -182,9 +182,6 @@ class RolloutConfig(Block):
     template: dict[str, Any] = Field(
         default={}, description="further arguments of the chat template: template.enable_thinking=false"
     )
-    tool_config_path: str | None = Field(
-        default=None, description="as `tool_config_path`, where verl's users have it"
-    )
 
 
 class Reward(Block):
@@ -267,6 +264,22 @@ class Train(Block):
     max_skips: PositiveInt = Field(default=5, description="non-finite updates in a row before the run stops")
 
 
+def _known_trackers(value: Any) -> Any:
+    """A name or a list of names stands for trackers without settings."""
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        value = {name: {} for name in names}
+    known = Registered("tracker", "toolwright.observe.trackers")
+    for name, settings in value.items() if isinstance(value, dict) else ():
+        own = isinstance(settings, dict) and "path" in settings
+        if not own and (problem := known.problem(str(name))):
+            raise ValueError(f"trackers.{name}: {problem}")
+    return value
+
+
+Trackers = Annotated[dict[str, Any], BeforeValidator(_known_trackers)]
+
+
 class CommandConfig(Block):
     """The whole configuration of a command that writes a run folder."""
 
@@ -298,6 +311,9 @@ class Config(CommandConfig):
     update: Update = Update()
     eval: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
+    trackers: Trackers = Field(
+        default={}, description="what shows the run elsewhere: wandb, tensorboard, …, each with its settings"
+    )
     runtime: Runtime = Runtime()
 
     @classmethod
@@ -345,6 +361,7 @@ class SupervisedConfig(CommandConfig):
     )
     tools: dict[str, Any] = Field(default={}, description="as in `train`: what demonstrations call")
     tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
+    trackers: Trackers = Field(default={}, description="as in `train`")
 
     @classmethod
     def name_for(cls, composed: Any) -> str:

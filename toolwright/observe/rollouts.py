@@ -92,3 +92,21 @@ def digest(step: int, path: Path) -> Digest:
         tool_calls=sum(json.loads(row["counts"]).get("tool_calls", 0) for row in rows),
         stops=dict(Counter(row["stop"] or "?" for row in rows).most_common()),
     )
+
+
+def spread(path: Path, most: int | None) -> list[Trajectory]:
+    """A few attempts of a step from the lowest reward, or a failed one, to the highest; None: all."""
+    import pyarrow.parquet as pq
+
+    from toolwright.record import SCHEMA, from_table
+
+    there = pq.read_schema(path).names
+    table = pq.read_table(path, columns=[name for name in SCHEMA.names if name in there])
+    if most is None or most >= table.num_rows:
+        return from_table(table)
+    rewards = table["reward"].to_pylist()
+    ranked = sorted(
+        range(len(rewards)), key=lambda row: -float("inf") if rewards[row] is None else rewards[row]
+    )
+    last = len(ranked) - 1
+    return from_table(table, sorted(ranked[place * last // max(1, most - 1)] for place in range(most)))

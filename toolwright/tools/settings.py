@@ -23,17 +23,12 @@ _URL_KEYS = ("url", "urls", "host_addr", "host_port")
 
 
 def settings_of(config: schema.Config | Mapping[str, Any]) -> Settings:
-    """Merges inline `tools`, the file of `tool_config_path` and the one of `rollout.tool_config_path`."""
+    """Merges inline `tools` and the file of `tool_config_path`."""
     tree = config if isinstance(config, Mapping) else config.model_dump(include=_TOOL_KEYS)
     tree = _container(tree)
-    rollout = _container(tree.get("rollout") or {})
     ways = {"tools": _absolute(plain(tree.get("tools"), "tools"), Path.cwd())}
-    for key, path in {
-        "tool_config_path": tree.get("tool_config_path"),
-        "rollout.tool_config_path": rollout.get("tool_config_path"),
-    }.items():
-        if path:
-            ways[f"{key}={path}"] = _from_file(key, str(path))
+    if path := tree.get("tool_config_path"):
+        ways[f"tool_config_path={path}"] = _from_file("tool_config_path", str(path))
     merged: Settings = {}
     origin: dict[str, str] = {}
     for way, settings in ways.items():
@@ -44,7 +39,7 @@ def settings_of(config: schema.Config | Mapping[str, Any]) -> Settings:
     return merged
 
 
-_TOOL_KEYS: Any = {"tools": True, "tool_config_path": True, "rollout": {"tool_config_path"}}
+_TOOL_KEYS: Any = {"tools", "tool_config_path"}
 
 
 def plain(tools: Any, where: str) -> Settings:

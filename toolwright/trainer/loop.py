@@ -19,6 +19,7 @@ from toolwright.algorithms import needs
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints
+from toolwright.observe.tracker_config import read_trackers
 from toolwright.runtime.reaper import reap_children
 from toolwright.runtime.roles import LearnerLost
 from toolwright.tasks.curriculum import task_order
@@ -58,6 +59,7 @@ class TrainingLoop:
     """One run: its tasks, its roles and its steps. `tools`: settings in place of the configuration's."""
 
     def __init__(self, config: schema.Config, *, tools: Settings | None = None) -> None:
+        read_trackers(config.trackers)
         prepared = prepare(config, tools)
         self.config = config = prepared.role_config.config  # with nothing in it that is `auto`
         self.decided, self.tokenizer = prepared.decided, prepared.tokenizer
@@ -110,6 +112,7 @@ class TrainingLoop:
             Interrupt() as interrupt,
             claimed.explaining_write_errors(then=saver.remedy),
             _frozen_for_gc(),
+            log.tracked(),
         ):
             log.announce()
             while True:

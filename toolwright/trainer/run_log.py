@@ -13,6 +13,7 @@ from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.samples import sample_attempts
 from toolwright.observe.summary import closing_table
+from toolwright.observe.tracking import Tracking
 from toolwright.registry import short_name
 from toolwright.runtime.roles import Incident
 from toolwright.runtime.timeline import use
@@ -41,6 +42,7 @@ class RunLog:
         rewarded = config.algorithm.preference is None and config.algorithm.teacher is None
         self.warnings = (SameRewards(config), OutOfTokens(config)) if rewarded else ()
         self.uncounted: list[Incident] = []  # of steps that a lost learner cut short
+        self.tracking: Tracking | None = None
 
     def stage(self, name: str) -> AbstractContextManager[None]:
         """Show and time what the run is doing."""
@@ -49,6 +51,19 @@ class RunLog:
     def say(self, text: str) -> None:
         self.progress.line(text)
         self.folder.log(text)
+
+    def tracked(self) -> Tracking:
+        """The run's trackers, to be used in a `with` statement around its steps."""
+        self.tracking = Tracking(
+            self.config.trackers,
+            command="train",
+            folder=self.folder.path,
+            config=self.config.model_dump(mode="json"),
+            total=self.config.train.steps,
+            step=self.trainer.step_done,
+            say=self.say,
+        )
+        return self.tracking
 
     def announce(self) -> None:
         """Say what is about to run."""
@@ -115,6 +130,8 @@ class RunLog:
         row = {**metrics, **timings, **(times or {})}
         self.folder.metrics.append(step, row)
         self.progress.step(step, row)
+        if self.tracking is not None:
+            self.tracking.step(step, row)
         return row
 
     def runtime_metrics(self, step: int) -> dict[str, float]:

@@ -33,6 +33,8 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
 from toolwright.observe.summary import closing_table
+from toolwright.observe.tracker_config import read_trackers
+from toolwright.observe.tracking import Tracking
 from toolwright.rewards import Scorer
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks import TaskSet, rows
@@ -55,6 +57,7 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
             "sft keeps no checkpoints to resume from: start anew under another run.name, or go on from its "
             f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
         )
+    read_trackers(config.trackers)
     folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
     with reap_children(), served(settings_of(config.model_dump())) as tools:
         _train(config, folder, tools, command=command)
@@ -164,7 +167,15 @@ def _steps(
     def save() -> None:
         folder.save_model(lambda fresh: building.export(decoder, tokenizer, fresh))
 
-    with folder.noting_error(), progress, Interrupt() as interrupt, room:
+    tracking = Tracking(
+        config.trackers,
+        command="sft",
+        folder=folder.path,
+        config=config.model_dump(mode="json"),
+        total=config.steps,
+        say=progress.line,
+    )
+    with folder.noting_error(), progress, Interrupt() as interrupt, room, tracking:
         progress.line(f"run folder {folder.path}")
         for line in lines:
             progress.line(line)
@@ -173,6 +184,7 @@ def _steps(
         before = judge.held_out()
         folder.metrics.append(0, before)
         progress.step(0, before)
+        tracking.step(0, before)
         for step in range(1, config.steps + 1):
             if interrupt.signal:
                 save()
@@ -189,6 +201,7 @@ def _steps(
                 metrics.update(judge.held_out())
             folder.metrics.append(step, metrics)
             progress.step(step, metrics)
+            tracking.step(step, metrics)
         write_report(folder.path)
     progress.line(closing_table(folder.path))
     interrupt.leave()

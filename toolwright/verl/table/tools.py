@@ -100,7 +100,7 @@ def from_file(verl: VerlConfig) -> Iterator[Outcome]:
     key = verl.first(*TOOLS_FILE)
     if verl[key] is None:
         yield TranslationProblem(f"{MULTI}enable=true needs {TOOLS_FILE[0]}, the file with the tools")
-    yield TranslatedSetting("rollout.tool_config_path", verl[key], (key,))
+    yield TranslatedSetting("tool_config_path", verl[key], (key,))
     turns = verl.first(*MOST_TURNS)
     if verl[turns] is not None:
         yield TranslatedSetting("rollout.max_turns", verl.number(turns), (turns,))
@@ -129,8 +129,8 @@ ROWS: list[KeyRow] = [
     part(f"{TOOL}max_tool_turns", "rollout.max_turns", f"+ 1, for the turn that answers; {WITH_TOOLS}", code),
     part(f"{MULTI}enable", "rollout.agent", f"`{AGENT}`", agent),
     part(LOOP, "rollout.agent", f"`single_turn_agent` → `single_turn`, `tool_agent` → `{AGENT}`", agent),
-    part(f"{MULTI}tool_config_path", "rollout.tool_config_path", WITH_FILE, from_file),
-    part("data.tool_config_path", "rollout.tool_config_path", WITH_FILE, from_file),
+    part(f"{MULTI}tool_config_path", "tool_config_path", WITH_FILE, from_file),
+    part("data.tool_config_path", "tool_config_path", WITH_FILE, from_file),
     part(f"{MULTI}max_assistant_turns", "rollout.max_turns", WITH_FILE, from_file),
     part(f"{MULTI}max_turns", "rollout.max_turns", f"its older name; {WITH_FILE}", from_file),
     part(

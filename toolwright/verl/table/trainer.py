@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from toolwright.config.names import Registered
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     FitChange,
@@ -20,6 +22,8 @@ from toolwright.verl.table import data
 from toolwright.verl.table.data import EVAL_EVERY, GPUS, NODES, devices
 
 DEVICE = "trainer.device"
+LOGGER, PROJECT, EXPERIMENT = "trainer.logger", "trainer.project_name", "trainer.experiment_name"
+PROJECTS = {"wandb": "project", "swanlab": "project", "trackio": "project", "mlflow": "experiment"}
 FOLDER, RESUME, RESUME_FROM = "trainer.default_local_dir", "trainer.resume_mode", "trainer.resume_from_path"
 SAVE_EVERY, KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
 
@@ -98,12 +102,16 @@ def judging(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def loggers(verl: VerlConfig) -> Iterator[Outcome]:
-    said = verl["trainer.logger"]
-    others = [name for name in (said if isinstance(said, list) else [said]) if name != "console"]
-    if others and verl.is_set("trainer.logger"):
-        yield Note(
-            f"trainer.logger: {', '.join(map(str, others))} is not there yet; see the run's metrics.jsonl"
-        )
+    said = verl[LOGGER] if verl.is_set(LOGGER) else []  # verl's default would ask for an account
+    names = [str(name) for name in (said if isinstance(said, list) else [said])]
+    known = Registered("tracker", "toolwright.observe.trackers").names()
+    trackers: dict[str, dict[str, Any]] = {name: {} for name in names if name in known}
+    for name, project in PROJECTS.items():
+        if name in trackers:
+            trackers[name] = {project: str(verl[PROJECT]), "name": str(verl[EXPERIMENT])}
+    yield TranslatedSetting("trackers", trackers, (LOGGER, PROJECT, EXPERIMENT))
+    if others := [name for name in names if name not in known and name not in ("console", "file")]:
+        yield Note(f"{LOGGER}: there is no tracker {', '.join(others)}; see the run's metrics.jsonl")
 
 
 ROWS: list[KeyRow] = [
@@ -123,8 +131,8 @@ ROWS: list[KeyRow] = [
     part(NODES, "model.device", "see `n_gpus_per_node`", machine),
     part(DEVICE, "model.device", "`cuda` or `cpu`", machine),
     part(FOLDER, ("run.dir", "run.name"), "its folder and its last part", folder),
-    part("trainer.project_name", "run.dir", "by way of `default_local_dir`", folder),
-    part("trainer.experiment_name", "run.name", "by way of `default_local_dir`", folder),
+    part(PROJECT, "run.dir", "by way of `default_local_dir`", folder),
+    part(EXPERIMENT, "run.name", "by way of `default_local_dir`", folder),
     part(
         RESUME,
         "run.resume",
@@ -149,9 +157,9 @@ ROWS: list[KeyRow] = [
     part("trainer.val_only", (), "true: `toolwright eval` instead of `train`", lambda verl: iter(())),
     same("trainer.critic_warmup", "update.critic_warmup"),
     part(
-        "trainer.logger",
-        (),
-        "every run keeps metrics.jsonl and report.html; trackers are not there yet",
+        LOGGER,
+        "trackers",
+        "where it is set, with `project_name` and `experiment_name`; every run keeps `metrics.jsonl`",
         loggers,
     ),
 ]

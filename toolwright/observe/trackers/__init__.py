@@ -1,0 +1,81 @@
+"""Trackers by name: what shows a run's metrics and attempts elsewhere, and what each is told.
+
+A tracker lives in a process of its own (`observe/tracker_process.py`) and is fed by `observe/tracking.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from toolwright.registry import Registry
+from toolwright.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """The run that begins, or goes on."""
+
+    name: str  # of its folder, unless the settings give another
+    id: str  # stays the same when the run is resumed
+    command: str  # train or sft
+    folder: Path
+    files: Path  # a folder of the tracker's own, within the run's
+    config: dict[str, Any]  # resolved, without secrets
+    notes: str = ""
+    resumed: bool = False  # it was tracked before, under the same id
+    step: int = 0  # the last one done
+
+
+@dataclass(frozen=True)
+class TrackedStep:
+    """One step that was taken. Step 0 is the evaluation before training."""
+
+    number: int
+    metrics: dict[str, float]  # some may be NaN
+    time: float  # when it ended, in seconds since 1970
+    rollouts: Path | None = None  # its file of attempts
+    shown: int | None = None  # how many attempts to show; None: all
+
+    @cached_property
+    def attempts(self) -> list[Trajectory]:
+        """As many as are shown, spread over the rewards. None if the file is gone by now."""
+        from toolwright.observe.rollouts import spread
+
+        if self.rollouts is None or self.shown == 0 or not self.rollouts.exists():
+            return []
+        return spread(self.rollouts, self.shown)
+
+
+@dataclass(frozen=True)
+class TrackedEnd:
+    """How the run ended."""
+
+    status: Literal["finished", "stopped", "failed"]
+    summary: dict[str, Any]  # the figures of the closing table
+    text: str = ""  # the closing table
+    report: Path | None = None  # report.html
+
+
+class Tracker:
+    """Override what your tracker needs. Its settings are the arguments of `__init__`.
+
+    An exception costs the step; a run never waits for a tracker and never fails with one.
+    """
+
+    shown: ClassVar[int | None] = 4  # attempts of each step, unless the settings say; None: all
+
+    def begin(self, run: TrackedRun) -> None:
+        """The run begins, or goes on after `run.step`."""
+
+    def step(self, step: TrackedStep) -> None:
+        """A step was taken and written down."""
+
+    def finish(self, end: TrackedEnd) -> None:
+        """The run ended. Return once everything is where it belongs."""
+
+
+TRACKERS: Registry[Callable[..., Tracker]] = Registry("tracker", "toolwright.observe.trackers")
