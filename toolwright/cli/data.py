@@ -1,4 +1,4 @@
-"""Prepare public data sets as task files, and show what a file holds."""
+"""Prepare data sets as task files, mix them, and show what a file holds."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from toolwright.failures import UserError
+from toolwright.observe.attempt import visible
+from toolwright.registry import check_settings, signature_of
 from toolwright.tasks import rows
 from toolwright.tasks.datasets import DATASETS, download, task_rows
+from toolwright.tasks.mapped import hub_files, local_files, mapped_rows, read_all, read_mapping
+from toolwright.tasks.mixing import mix, read_sources
+from toolwright.tasks.overview import overview
 
+HUB = "hub"  # any data set, by a mapping of its columns
 WIDEST = 160  # characters of a cell
 
 
@@ -22,28 +29,66 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="toolwright data", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     show = commands.add_parser(
-        "show", help="the first rows of a Parquet or JSON lines file, its columns and counts"
+        "show", help="the first rows of a Parquet, JSON lines or CSV file, its columns and counts"
     )
     show.add_argument("file", type=Path)
     show.add_argument("--rows", type=int, default=5, help="how many rows (5)")
-    prepare = commands.add_parser("prepare", help="turn a public data set into task files")
-    prepare.add_argument("name", choices=DATASETS.names(), metavar="NAME", help=", ".join(DATASETS.names()))
+    _prepare_arguments(commands.add_parser("prepare", help="turn a data set into task files"))
+    mixed = commands.add_parser("mix", help="mix task files in given shares")
+    mixed.add_argument("sources", nargs="+", metavar="FILE:WEIGHT", help="A.parquet:0.7 B.parquet:0.3")
+    mixed.add_argument("--out", type=Path, required=True, metavar="FILE", help="the Parquet file to write")
+    mixed.add_argument("--size", type=_positive, help="rows in all; without it, as many as there are")
+    mixed.add_argument("--seed", type=int, default=0, help="of the choice and the order (0)")
+    arguments = parser.parse_args(argv)
+    if arguments.command == "show":
+        _show(arguments.file, arguments.rows)
+    elif arguments.command == "mix":
+        _mix(arguments)
+    else:
+        _prepare(arguments)
+    return 0
+
+
+def _prepare_arguments(prepare: argparse.ArgumentParser) -> None:
+    names = [*DATASETS.names(), HUB]
+    prepare.add_argument("name", choices=names, metavar="NAME", help=", ".join(names))
+    prepare.add_argument(
+        "dataset", nargs="?", help=f"`{HUB}`: a data set of the Hugging Face hub, or a folder or file"
+    )
     prepare.add_argument(
         "--from",
-        dest="source",
+        dest="source_file",
         type=Path,
         metavar="FILE",
-        help="its raw file; without it, the hub's are downloaded",
+        help="its raw file; without it, the hub's are downloaded, or the rows are made here",
     )
     prepare.add_argument(
         "--out", type=Path, default=Path("data"), metavar="DIR", help="where to write (data)"
     )
-    arguments = parser.parse_args(argv)
-    if arguments.command == "show":
-        _show(arguments.file, arguments.rows)
-    else:
-        _prepare(arguments.name, arguments.source, arguments.out)
-    return 0
+    prepare.add_argument(
+        "--map",
+        action="append",
+        default=[],
+        metavar="TARGET=COLUMN",
+        help=f"`{HUB}`: prompt=question, answer=answer, system=…, extra.NAME=…; or a text with {{columns}}",
+    )
+    prepare.add_argument("--only", default="", help=f"`{HUB}`: files with this text in their path")
+    prepare.add_argument("--source", help="the data source of all rows, which names their scorer")
+    prepare.add_argument(
+        "--train", type=_positive, default=1000, help="rows that are made to train on (1000)"
+    )
+    prepare.add_argument("--test", type=_positive, default=100, help="rows that are made to test with (100)")
+    prepare.add_argument("--seed", type=int, default=0, help="of rows that are made (0)")
+    prepare.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="settings of rows that are made"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError("not positive")
+    return number
 
 
 def _show(path: Path, count: int) -> None:
@@ -75,15 +120,87 @@ def _cell(value: Any) -> str:
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
 
 
-def _prepare(name: str, source: Path | None, out: Path) -> None:
-    if source is None:
-        files = {f"{name}_{split}": (split, path) for split, path in download(name).items()}
+def _prepare(arguments: argparse.Namespace) -> None:
+    name = arguments.name
+    if name != HUB and (arguments.dataset or arguments.map or arguments.only):
+        raise UserError(f"`{name}` is known by its columns; another data set is `prepare {HUB} NAME --map …`")
+    prepared: dict[str, tuple[str, list[rows.Row]]] = {}  # split and rows, by file
+    if name == HUB:
+        prepared = _mapped(arguments)
     else:
+        dataset, raw = DATASETS.get(name).target(), _raw(arguments)
+        for target, (split, found) in raw.items():
+            prepared[target] = (split, task_rows(name, found, split=split, source=arguments.source))
+        if dataset.documents is not None:
+            documents = [d for _, found in raw.values() for row in found for d in dataset.documents(row)]
+            _write_corpus(arguments.out / f"{name}_corpus.jsonl", documents)
+    for target, (_, found) in prepared.items():
+        destination = arguments.out / f"{target}.parquet"
+        rows.write(destination, found)
+        print(f"{len(found):,} tasks in {destination}")
+    print(visible(overview(dict(prepared.values()))))
+    files = {split: arguments.out / f"{target}.parquet" for target, (split, _) in prepared.items()}
+    if "train" in files:
+        held_out = next((f" task.held_out={path}" for split, path in files.items() if split != "train"), "")
+        print(f"toolwright train task=file task.train={files['train']}{held_out}")
+
+
+def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]:
+    """Split and rows as the data set has them, by the file that they are written to."""
+    name, source = arguments.name, arguments.source_file
+    dataset = DATASETS.get(name).target()
+    if source is not None:
         stem = source.name.split(".")[0].lower()
-        split = next((split for split in DATASETS.get(name).target().files if split in stem), stem)
-        files = {stem if stem.startswith(name) else f"{name}_{stem}": (split, source)}
-    for target, (split, path) in files.items():
-        prepared = task_rows(name, rows.read(path), split=split)
-        destination = out / f"{target}.parquet"
-        rows.write(destination, prepared)
-        print(f"{len(prepared):,} tasks in {destination}")
+        split = next((split for split in (*dataset.files, "train", "test") if split in stem), stem)
+        return {stem if stem.startswith(name) else f"{name}_{stem}": (split, rows.read(source))}
+    if dataset.generate is None:
+        return {f"{name}_{split}": (split, rows.read(path)) for split, path in download(name).items()}
+    settings = check_settings(
+        f"data set {name!r}",
+        signature_of(dataset.generate).parameters.values(),
+        _settings(arguments.set),
+        prefix="--set ",
+        reserved=("seed", "train", "test"),
+    )
+    made = dataset.generate(seed=arguments.seed, train=arguments.train, test=arguments.test, **settings)
+    return {f"{name}_{split}": (split, found) for split, found in made.items()}
+
+
+def _settings(words: list[str]) -> dict[str, str]:
+    for word in words:
+        if "=" not in word:
+            raise UserError(f"--set {word}: write KEY=VALUE")
+    return dict(word.split("=", 1) for word in words)
+
+
+def _mapped(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]:
+    if arguments.dataset is None:
+        raise UserError(f"`prepare {HUB}` needs a data set: prepare {HUB} NAME --map prompt=question")
+    mapping, place = read_mapping(arguments.map), Path(arguments.dataset).expanduser()
+    files = local_files(place) if place.exists() else hub_files(arguments.dataset, only=arguments.only)
+    stem = arguments.dataset.rstrip("/").rpartition("/")[2].split(".")[0].lower()
+    prepared = {}
+    for split, paths in files.items():
+        found = mapped_rows(read_all(paths), mapping, split=split, source=arguments.source or "")
+        prepared[stem if split in stem else f"{stem}_{split}"] = (split, found)
+    if not any(row["data_source"] for _, found in prepared.values() for row in found):
+        print("the rows have no data source: give --source SCORER here, or reward.function=… when you train")
+    return prepared
+
+
+def _write_corpus(path: Path, documents: list[rows.Row]) -> None:
+    unique = list({json.dumps(document, ensure_ascii=False): None for document in documents})
+    if unique:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(line + "\n" for line in unique), encoding="utf-8")
+        print(f"{len(unique):,} documents in {path}, for tools.search.corpus")
+
+
+def _mix(arguments: argparse.Namespace) -> None:
+    sources = read_sources(arguments.sources)
+    mixed = mix(sources, size=arguments.size, seed=arguments.seed)
+    rows.write(arguments.out, mixed)
+    print(f"{len(mixed):,} tasks in {arguments.out}")
+    for source, number in Counter(str(row["data_source"]) for row in mixed).most_common():
+        print(f"{number:>9,}  {visible(source)}")
+    print(visible(overview({arguments.out.stem: mixed})))

@@ -1,7 +1,8 @@
-"""Read and write the rows of Parquet and JSON lines files, as plain JSON values."""
+"""Read and write the rows of Parquet, JSON lines and CSV files, as plain JSON values."""
 
 from __future__ import annotations
 
+import csv
 import datetime
 import decimal
 import gzip
@@ -16,17 +17,21 @@ from toolwright.failures import UserError
 
 Row = dict[str, Any]
 PARQUET = b"PAR1"
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
 MOST_DEPTH = 100  # of lists and objects within each other; what walks through a row does so by recursion
 MOST_ROW = 1 << 26  # characters
 MOST_UNPACKED = 1 << 33  # bytes of a gzip file, which may promise a thousand times its size
 
 
 def read(path: Path) -> list[Row]:
-    """Read all rows. The content decides the format, not the name; gzip and a JSON array are read too."""
+    """Read all rows. The content decides the format, not the name; gzip and a JSON array are read too. Only
+    CSV is known by its name: .csv, or .tsv with tabs."""
     path = path.expanduser()
     head = _head(path)
     if head == PARQUET:
         rows = _parquet(path)
+    elif path.suffix.lower() in SEPARATORS:
+        rows = _csv(path)
     else:
         try:
             content = _unpacked(path) if head[:2] == b"\x1f\x8b" else path.read_bytes()
@@ -99,6 +104,16 @@ def _parquet(path: Path) -> list[Row]:
         return [plain(row) for row in pq.ParquetFile(path).read().to_pylist()]
     except pa.ArrowException as error:
         raise UserError(f"{path} begins like Parquet but cannot be read: {error}") from None
+
+
+def _csv(path: Path) -> list[Row]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, delimiter=SEPARATORS[path.suffix.lower()], strict=True)
+            rows = [{key: value for key, value in row.items() if key} for row in reader]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read as CSV: {error}") from None
+    return rows
 
 
 def _unpacked(path: Path) -> bytes:

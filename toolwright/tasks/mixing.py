@@ -1,0 +1,110 @@
+"""Several task files mixed into one, each with its share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError
+from toolwright.tasks import rows
+from toolwright.tasks.rows import Row
+
+
+def read_sources(words: Sequence[str]) -> list[tuple[Path, float]]:
+    """`A.parquet:0.7`: a file and its weight, 1 where none is given."""
+    found = []
+    for word in words:
+        name, colon, weight = word.rpartition(":")
+        if not colon or Path(word).expanduser().is_file():
+            found.append((Path(word), 1.0))
+            continue
+        try:
+            share = float(weight)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < float("inf"):
+            raise UserError(f"{word}: the weight of a file is a positive number, such as {name}:0.7")
+        found.append((Path(name), share))
+    return found
+
+
+def mix(sources: Sequence[tuple[Path, float]], *, size: int | None, seed: int) -> list[Row]:
+    """Rows of all files in proportion to their weights, shuffled, none twice. `size`: how many in all; None:
+    as many as the files have in these shares."""
+    found = [(path, weight, _checked(path)) for path, weight in sources]
+    total = sum(weight for _, weight in sources)
+    most = min(len(own) * total / weight for _, weight, own in found)
+    if size is not None and size > most + 1e-9:
+        path, weight, own = min(found, key=lambda one: len(one[2]) / one[1])
+        raise UserError(
+            f"{size:,} rows need {size * weight / total:,.0f} of {path}, which has {len(own):,}; "
+            f"at most {int(most):,} can be mixed with these weights"
+        )
+    wanted = int(most + 1e-9) if size is None else size
+    mixed: list[Row] = []
+    share = 0.0
+    for place, (_, weight, own) in enumerate(found):
+        share += weight / total
+        count = min(len(own), round(wanted * share) - len(mixed))
+        mixed += random.Random(f"{seed} {place}").sample(own, count)
+    random.Random(seed).shuffle(mixed)
+    _fit_together([(path, own) for path, _, own in found])
+    return mixed
+
+
+def _checked(path: Path) -> list[Row]:
+    own = rows.read(path)
+    for number, row in enumerate(own, 1):
+        for column in ("prompt", "data_source"):
+            if not row.get(column):
+                raise UserError(
+                    f"{path}, row {number} has no `{column}`; only task files can be mixed, which "
+                    "`toolwright data prepare` writes"
+                )
+    return own
+
+
+def _fit_together(found: Sequence[tuple[Path, list[Row]]]) -> None:
+    """A UserError if no Parquet file can hold the rows of all: it has one type for each column."""
+    import pyarrow as pa
+
+    schemas = [(path, pa.Table.from_pylist(own).schema) for path, own in found]
+    for place, (path, schema) in enumerate(schemas):
+        for before, known in schemas[:place]:
+            if clash := _clash(pa.struct(list(known)), pa.struct(list(schema))):
+                column, one, other = clash
+                raise UserError(
+                    f"{path} does not fit {before}: `{column}` is {other} in the first, {one} in the second"
+                )
+
+
+def _clash(one: Any, other: Any, name: str = "") -> tuple[str, str, str] | None:
+    """The first field whose values no common type holds."""
+    import pyarrow.types as kinds
+
+    if kinds.is_null(one) or kinds.is_null(other) or one == other:
+        return None
+    if kinds.is_struct(one) and kinds.is_struct(other):
+        known = {field.name: field.type for field in one}
+        clashes = (
+            _clash(known[field.name], field.type, f"{name}.{field.name}".lstrip("."))
+            for field in other
+            if field.name in known
+        )
+        return next(filter(None, clashes), None)
+    if kinds.is_list(one) and kinds.is_list(other):
+        return _clash(one.value_type, other.value_type, name)
+    numbers = all(kinds.is_integer(kind) or kinds.is_floating(kind) for kind in (one, other))
+    return None if numbers else (name, _word(one), _word(other))
+
+
+def _word(kind: Any) -> str:
+    import pyarrow.types as kinds
+
+    if kinds.is_struct(kind):
+        return "an object"
+    if kinds.is_list(kind):
+        return "a list"
+    return "text" if kinds.is_string(kind) else f"a number ({kind})"
