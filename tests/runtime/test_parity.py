@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import string
 from pathlib import Path
 from typing import Any
@@ -118,12 +119,16 @@ def test_compared_answers_are_learned_from_with_the_same_numbers(build: Build, t
         "eval.every=2",
     ]
     here = train(configured("run.name=here", *own), command=["toolwright"])
+    diary, tracker = tmp_path / "diary", f"{HERE.parent}/observe/own_trackers.py:Diary"
     with walked():
-        trainer = build("run.name=there", *own)
+        trainer = build("run.name=there", f"trackers.diary={{path: '{tracker}', file: '{diary}'}}", *own)
     assert_apart(trainer, ["policy", "reference", "reward", "rollout-0"])
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
     list(trainer.steps(folder, command=["toolwright"]))
     assert comparable(metrics(folder.path)) == comparable(metrics(here))
+    told = [json.loads(line) for line in diary.read_text().splitlines()]  # by the driver
+    assert [line["step"] for line in told if "step" in line] == [row["step"] for row in metrics(folder.path)]
+    assert told[-1]["end"] == "finished"
     weights = "model/model.safetensors"
     assert (folder.path / weights).read_bytes() == (here / weights).read_bytes()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,8 @@ from pydantic import NonNegativeInt, PositiveFloat
 
 from toolwright.failures import UserError
 from toolwright.registry import check_settings, is_held, signature_of
+
+COMMON = ("name", "notes", "attempts", "timeout_s")  # settings that every tracker has
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,8 @@ def _read(label: str, settings: Any) -> TrackerConfig:
         raise UserError(f"trackers.{label}: expected a block of settings, found {settings!r:.100}")
     own = dict(settings or {})
     tracker = str(own.pop("path", label))
-    common = [field.name for field in fields(TrackerConfig)][3:]
-    given = {key: own.pop(key) for key in common if key in own}
-    parameters = [p for p in signature_of(TrackerConfig).parameters.values() if p.name in common]
+    given = {key: own.pop(key) for key in COMMON if key in own}
+    parameters = [p for p in signature_of(TrackerConfig).parameters.values() if p.name in COMMON]
     given = check_settings(owner, parameters, given, prefix=prefix)
     if ":" in tracker:
         return TrackerConfig(label, _located(tracker), own, **given)
@@ -54,7 +55,7 @@ def _read(label: str, settings: Any) -> TrackerConfig:
 
     entry = TRACKERS.get(tracker)
     taken = signature_of(entry.target).parameters.values()
-    own = check_settings(owner, taken, own, prefix=prefix, others=common)
+    own = check_settings(owner, taken, own, prefix=prefix, others=COMMON)
     for package in sorted(entry.needs):
         if not _installed(package):
             raise UserError(

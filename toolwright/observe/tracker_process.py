@@ -19,6 +19,7 @@ ORPHAN_S = 30.0  # for a tracker to finish when the run is gone without a word
 
 def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's
+    os.nice(5)  # where cores are few, the run goes first
     os.set_inheritable(descriptor, False)
     connection = Connection(descriptor)
     tracker: Tracker | None = None

@@ -68,7 +68,7 @@ class Tracking:
         step: int = 0,
         say: Callable[[str], None],
     ) -> None:
-        self.folder, self.last, self.total, self.say = folder, step, total, say
+        self.folder, self.last, self.total, self.say = folder.resolve(), step, total, say
         self.feeds: list[TrackerFeed] = []
         configs = read_trackers(trackers)
         if not configs:
@@ -81,7 +81,7 @@ class Tracking:
             "resumed": resumed,
             "command": command,
             "step": step,
-            "folder": str(folder.resolve()),
+            "folder": str(self.folder),
         }
         run["config"] = without_secrets(config)
         for one in configs:
@@ -99,7 +99,7 @@ class Tracking:
         self.last = number
         if not self.feeds:
             return
-        file = self.folder.resolve() / "rollouts" / f"step_{number:06d}.parquet"
+        file = self.folder / "rollouts" / f"step_{number:06d}.parquet"
         numbers = {name: float(value) for name, value in metrics.items() if not isinstance(value, str)}
         step = {"number": number, "metrics": numbers, "time": time.time(), "rollouts": str(file)}
         for feed in self.feeds:
@@ -129,7 +129,7 @@ class Tracking:
                     end["summary"][f"held_out_{found.measure}_{name}"] = point[1]
             end["text"] = closing_table(self.folder)
         report = self.folder / "report.html"
-        end["report"] = str(report.resolve()) if report.exists() else None
+        end["report"] = str(report) if report.exists() else None
         return end
 
     def _pass_on(self) -> None:
