@@ -84,7 +84,8 @@ class PageExecutor:
             self._serve(words)
         elif command.ours:
             status = main(scaled(words[1:]))
-            assert status == 0, f"{command.block.place}: {command.line} ended with {status}"
+            fine = (0, 1) if words[1] == "doctor" else (0,)  # 1: it found something
+            assert status in fine, f"{command.block.place}: {command.line} ended with {status}"
         else:
             bin = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
             done = subprocess.run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,13 @@ def test_every_english_page_has_a_chinese_one() -> None:
 
 def test_no_chinese_page_is_without_its_english_one() -> None:
     assert {chinese_page(page) for page in english_pages()} >= set(DOCS.rglob("*.zh.md"))
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(
+        r"^ +- ([\w./-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in english_pages())
 
 
 @pytest.mark.parametrize(
