@@ -1,6 +1,6 @@
 """An agent that knows nothing of Toolwright: served a model, recorded, and its successes learned from.
 
-    python examples/06_unmodified_agent.py [ROUNDS] [WARM_STEPS]
+    python examples/06_unmodified_agent.py [ROUNDS] [WARM_STEPS] [CONVERSATIONS]
 
 `shop_agent` is written with OpenAI's SDK, as agents in the wild are. `toolwright serve` answers it.
 Conversations that end with the right price are the demonstrations of the next round: sample, keep, imitate.
@@ -72,7 +72,7 @@ def served(model: Path) -> Iterator[OpenAI]:
             server.terminate()
 
 
-def main(rounds: int = 3, warm_steps: int = 150, conversations: int = 160) -> None:
+def main(rounds: int = 3, warm_steps: int = 200, conversations: int = 160) -> None:
     known, rng = shop.tasks(), random.Random(0)
     agent = ("rollout.max_turns=2", "rollout.max_tokens=24", "model.context=384")
     model = tw.sft(*agent, f"steps={warm_steps}", "optimizer.lr=3e-3", task=shop.tasks, tools=[shop.price])
@@ -82,6 +82,8 @@ def main(rounds: int = 3, warm_steps: int = 150, conversations: int = 160) -> No
             said = list(pool.map(lambda task: shop_agent(client, task.prompt[-1]["content"]), asked))
         right = [talk[-1].get("content") == task.ground_truth for talk, task in zip(said, asked, strict=True)]
         print(f"round {round}: {sum(right) / len(right):.0%} of {len(right)} conversations end right")
+        if not any(right):
+            sys.exit("there is nothing to learn from yet: give it more WARM_STEPS")
         kept = {
             f"{round}-{number}": (tw.Task(f"{round}-{number}", task.prompt), talk)
             for number, (task, talk, good) in enumerate(zip(asked, said, right, strict=True))

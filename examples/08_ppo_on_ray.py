@@ -3,7 +3,7 @@
     python examples/08_ppo_on_ray.py [STEPS] [WARM_STEPS]
 
 Ray is started for the run and ends with it. `"runtime.address=auto"` joins a cluster instead; nothing else
-changes. Rewards come on the way (a key is worth half a point), which a critic can tell apart from the end.
+changes. Rewards come on the way (a key is worth a quarter), which a critic can tell apart from the end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import toolwright as tw
 
 
 def main(steps: int = 20, warm_steps: int = 60) -> None:
-    world = ("task=gridworld", "task.params.key_reward=0.5")
+    world = ("task=gridworld", "task.params.key_reward=0.25")
     warm = tw.sft(*world, "task.params.noise=0.3", f"steps={warm_steps}")
     words = (
         "algorithm=ppo",
