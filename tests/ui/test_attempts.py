@@ -210,6 +210,9 @@ def test_distributions_of_lengths_rewards_and_counts(page: ServedPage) -> None:
     assert (told["count"], sum(told["counts"]), told["mean"]) == (12, 12, 4.5)
     assert (told["edges"][0], told["quantiles"]["max"]) == (2.5, 6)
     assert [step["mean"] for step in told["by_step"]] == [4.5] * 3
+    address = f"/api/runs/{quote(HOSTILE, safe='')}/distributions?what=length&format=csv"
+    for by, lines in (("", 4), ("&by=step", 3 * 4)):
+        assert len(page.ask(address + by).body.split()) == 1 + lines
     assert page.of_run(HOSTILE, "/distributions?what=reward&step=1")["count"] == 3  # one has none
     assert page.of_run(HOSTILE, "/distributions?what=parts/acc")["mean"] == 0.5
     assert {"staleness", "counts/tool_calls", "timings/attempt_s"} <= set(told["available"])

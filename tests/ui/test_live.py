@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 import threading
@@ -17,6 +18,7 @@ from toolwright.observe.text_search import search
 from toolwright.runtime.host import identity
 from toolwright.ui import run_card
 from toolwright.ui.attempt_file import read_attempts
+from toolwright.ui.live import OLD_EVERY, ChangeWatch
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.run_library import RunLibrary
 
@@ -62,6 +64,19 @@ def test_a_run_that_is_deleted_is_told_and_not_found(tmp_path: Path, monkeypatch
         shutil.rmtree(run)
         assert ("gone", {"name": "doomed"}) in events
         assert served.ask("/api/runs/doomed").status == 404
+
+
+def test_runs_of_long_ago_are_looked_at_less_often(tmp_path: Path) -> None:
+    for number in range(4):
+        file = hostile_run(tmp_path / str(number)) / "log.txt"
+        for one in [*file.parent.iterdir()]:
+            os.utime(one, (1e9, 1e9))
+    watch = ChangeWatch(RunLibrary(tmp_path))
+    watch.begin()
+    assert watch.changes() == []
+    file.write_text("more")
+    found = [len(watch.changes()) for _ in range(OLD_EVERY)]
+    assert sorted(found) == [0] * (OLD_EVERY - 1) + [1]
 
 
 def test_a_server_that_stops_ends_its_streams(tmp_path: Path) -> None:

@@ -39,6 +39,8 @@ class ConfigFile:
         self._version: tuple[Version | None, ...] = ()
         self.tree: dict[str, Any] = {}
         self.command = ""
+        self.words: list[str] = []  # of the command that started the run, or that last went on with it
+        self.kind = "unknown"  # or train, sft, eval, search
 
     def read(self, files: RunFiles) -> None:
         version = tuple(_version(files, name) for name in ("config.yaml", "command.txt"))
@@ -48,16 +50,8 @@ class ConfigFile:
         self.command = files.text("command.txt", most=MOST)
         tree = _read(files.text("config.yaml", most=MOST))
         self.tree = tree if isinstance(tree, dict) else {}
-
-    @property
-    def words(self) -> list[str]:
-        """The command that started the run, or that last went on with it."""
-        lines = self.command.splitlines()
-        commands = [after for line, after in pairwise(lines) if line.startswith("# ")]
-        try:
-            return shlex.split(commands[-1]) if commands else []
-        except ValueError:
-            return []
+        self.words = _words(self.command)
+        self.kind = _kind(self.words, self.tree)
 
     @property
     def process_alive(self) -> bool | None:
@@ -67,16 +61,6 @@ class ConfigFile:
             return None
         pid, _, began = noted[-1]
         return born(int(pid)) == began
-
-    @property
-    def kind(self) -> str:
-        """train, sft, eval or search."""
-        name = self.words[1] if len(self.words) > 1 else ""
-        if name == "workflow" or "workflow" in self.tree:
-            return "search"
-        if name in DEFAULTS:
-            return name
-        return "train" if "algorithm" in self.tree else "unknown"
 
     def at(self, path: str) -> Any:
         value: Any = self.tree
@@ -114,6 +98,24 @@ def _read(text: str) -> Any:
         except (yaml.YAMLError, ValueError, RecursionError):
             continue
     return None
+
+
+def _words(text: str) -> list[str]:
+    """Each start is noted by a line with its time, and one with the command."""
+    commands = [after for line, after in pairwise(text.splitlines()) if line.startswith("# ")]
+    try:
+        return shlex.split(commands[-1]) if commands else []
+    except ValueError:
+        return []
+
+
+def _kind(words: list[str], tree: dict[str, Any]) -> str:
+    name = words[1] if len(words) > 1 else ""
+    if name == "workflow" or "workflow" in tree:
+        return "search"
+    if name in DEFAULTS:
+        return name
+    return "train" if "algorithm" in tree else "unknown"
 
 
 def _version(files: RunFiles, name: str) -> Version | None:

@@ -17,6 +17,7 @@ from toolwright.ui.run_library import OpenRun, RunLibrary
 
 LOOK_EVERY_S = 1.0
 STATE_EVERY_S = 15.0  # a run that died writes nothing: whether it is still running is looked at so often
+OLD_S, OLD_EVERY = 600.0, 10  # a run that was written so long ago is looked at every tenth time
 ALIVE_EVERY_S = 15.0
 NOTICE_STOP_S = 0.25
 MOST_ROWS = 50  # of metrics in one event
@@ -78,6 +79,7 @@ class ChangeWatch:
         self._rows: dict[str, int] = {}
         self._running: set[str] = set()
         self._states_at = 0.0
+        self._looks = 0
 
     def begin(self) -> None:
         """Take everything there is by now as known."""
@@ -88,13 +90,16 @@ class ChangeWatch:
         self._states_at = time.monotonic()
 
     def changes(self) -> list[Message]:
-        runs = self._library.all()
-        messages: list[Message] = []
+        runs, messages = self._library.all(), list[Message]()
+        self._looks += 1
         look_at_states = time.monotonic() - self._states_at > STATE_EVERY_S
         if look_at_states:
             self._states_at = time.monotonic()
-        for run in runs:
-            versions, known = run.files.versions(), self._versions.get(run.name, {})
+        for place, run in enumerate(runs):
+            known = self._versions.get(run.name, {})
+            if self._is_old(known) and (self._looks + place) % OLD_EVERY:
+                continue
+            versions = run.files.versions()
             changed = [part for part in versions if versions[part] != known.get(part)]
             changed += [part for part in known if part not in versions]
             self._versions[run.name] = versions
@@ -105,6 +110,11 @@ class ChangeWatch:
             messages.append(("gone", {"name": name}))
         self._versions = {name: self._versions[name] for name in here}
         return messages
+
+    def _is_old(self, versions: dict[str, Version]) -> bool:
+        """Whether a run was last written long ago: hundreds of such are not all looked at each second."""
+        last = max((changed for changed, _ in versions.values()), default=time.time_ns())
+        return time.time_ns() - last > OLD_S * 1e9
 
     def _message(self, run: OpenRun, changed: list[str]) -> list[Message]:
         about = card(run)

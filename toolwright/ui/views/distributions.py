@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,15 +30,22 @@ def distributions(run: OpenRun, query: Query) -> ViewAnswer:
     values, steps = table.numbers[what][places], table.step[places]
     edges = _edges(values, query.whole("bins", 30, most=200, least=1))
     counts = np.histogram(values, edges)[0]
-    data = {"what": what, "available": available, "count": len(values), "edges": edges.tolist()}
+    data: dict[str, Any] = {
+        "what": what,
+        "available": available,
+        "count": len(values),
+        "edges": edges.tolist(),
+    }
     data |= {"counts": counts.tolist(), **_figures(values)}
+    parts: list[dict[str, Any]] = [{"counts": counts.tolist()}]
     if query.choice("by", ("", "step"), "") == "step":
-        data["by_step"] = _by_step(values, steps, edges)
+        parts = data["by_step"] = _by_step(values, steps, edges)
     rows = [
-        {"from": low, "to": high, "count": count}
-        for low, high, count in zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+        {"step": part.get("step"), "from": low, "to": high, "count": count}
+        for part in parts
+        for (low, high), count in zip(pairwise(edges.tolist()), part["counts"], strict=True)
     ]
-    return of_rows(data, ("from", "to", "count"), rows)
+    return of_rows(data, ("step", "from", "to", "count"), rows)
 
 
 def _edges(values: Array, bins: int) -> Array:
