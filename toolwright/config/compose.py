@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -34,7 +34,7 @@ from toolwright.config.keys import Schema
 from toolwright.config.origin import ConfigLayer, Resolved, layers_of, open_source, origin_of, origins_of
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
 from toolwright.config.schema import CommandConfig, Config, RunConfig, SupervisedConfig
-from toolwright.config.validate import validate
+from toolwright.config.validate import format_problems, validate
 from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError, nearest
 from toolwright.registry import added_to, load_object
@@ -134,6 +134,19 @@ def resolve(source: Source, words: Sequence[str] = ()) -> Resolved:
         return composing.resolve(composing.parse(words))
 
 
+def resolve_from_run(folder: Path, words: Sequence[str] = ()) -> Resolved:
+    """Resolve the configuration of a run with these words over it. A preset takes the place of the whole
+    block that it is named for: what the run had said there is of another algorithm."""
+    with composer(Source("train")) as composing:
+        parsed = composing.parse(words)
+        if parsed.problems:
+            raise UserError(format_problems(parsed.problems))
+        groups = composing.vocabulary(words).groups
+        named = [override.key_or_group for override in parsed.overrides if override.key_or_group in groups]
+        tree, layers = composing.resume(folder, parsed, replacing=named)
+        return composing.validate(tree, layers, parsed)
+
+
 @contextmanager
 def composer(source: Source) -> Iterator[Composer]:
     """A `Composer` while Hydra is initialised for it; an application's own Hydra is set aside meanwhile."""
@@ -199,7 +212,7 @@ class Composer:
         folder = None if parsed.problems else _resumed_folder(tree)
         if folder is not None:
             tree, layers = self.resume(folder, parsed)
-        return self._validate(tree, layers, parsed)
+        return self.validate(tree, layers, parsed)
 
     def check_job(self, words: Sequence[str]) -> None:
         """Validate one job of a sweep. A run that is resumed is validated when it starts."""
@@ -207,11 +220,11 @@ class Composer:
             parsed = self.parse(words)
             tree, layers = self.compose(parsed)
             if not tree.get("run", {}).get("resume"):
-                self._validate(tree, layers, parsed)
+                self.validate(tree, layers, parsed)
         except UserError as error:
             raise UserError(f"in the job {' '.join(words)}:\n  {error}") from None
 
-    def _validate(
+    def validate(
         self, tree: dict[str, Any], layers: Sequence[ConfigLayer], parsed: ParsedOverrides
     ) -> Resolved:
         origins, schema = origins_of(layers, parsed.overrides), self.source.schema
@@ -239,11 +252,15 @@ class Composer:
             )
         return _to_container(composed), layers
 
-    def resume(self, folder: Path, parsed: ParsedOverrides) -> tuple[dict[str, Any], list[ConfigLayer]]:
-        """Compose from the run's own configuration instead of presets. A preset named again goes on top."""
+    def resume(
+        self, folder: Path, parsed: ParsedOverrides, *, replacing: Container[str] = ()
+    ) -> tuple[dict[str, Any], list[ConfigLayer]]:
+        """Compose from the run's own configuration instead of presets. A preset named again goes on top, or
+        in the place of the run's block if that is among `replacing`."""
         file = folder / "config.yaml"
         stated = read_yaml(file)
         self._check_kind(folder, set(stated))
+        stated = {name: block for name, block in stated.items() if name not in replacing}
         base = {"defaults": [f"schema/{self.source.primary}", "_self_"], **_literal(stated)}
         ConfigStore.instance().store(name=RESUMED, node=base)
         tree, layers = self.compose(parsed.as_additions(self.vocabulary().groups), RESUMED)

@@ -26,7 +26,7 @@ class Credit:
     """The roles that answer what estimators ask."""
 
     config: schema.Config
-    policy: Policy
+    policy: Policy | None  # None where the estimator asks no model
     reference: Reference | None
     critic: Values | None
     teacher: Reference | None = None
@@ -80,6 +80,7 @@ class Credit:
         batch = Batch.pack(trajectories)
         metrics: dict[str, float] = {}
         if self.learner_pass(exact=exact):
+            assert self.policy is not None
             now = self.policy.statistics(batch, squares="sum_pi_squared" in self.required)
             batch.columns["old_log_prob"] = now["log_prob"]
             if "sum_pi_squared" in now:

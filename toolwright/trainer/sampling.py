@@ -52,89 +52,20 @@ class SampledStep:
         return [t.failure.message for t in [*self.attempts, *self.greedy] if t.failure is not None]
 
 
-class GroupSampler:
+class GroupSelector:
+    """Decides which scored groups are learned from, and what their attempts' lengths cost. `turns`: how many
+    an attempt at a task may take. `greedy_baseline`: a group needs the score of a greedy attempt."""
+
     def __init__(
-        self,
-        config: schema.Config,
-        roles: Roles,
-        tasks: Sequence[Task],
-        order: TaskOrder,
-        *,
-        turns: Callable[[Task], int],
-        greedy_baseline: bool,
+        self, config: schema.Config, *, turns: Callable[[Task], int], greedy_baseline: bool = False
     ) -> None:
-        self.config, self.roles, self.turns = config, roles, turns
-        self.tasks, self.order, self.greedy_baseline = tasks, order, greedy_baseline
-        chosen = config.algorithm.selection
-        self.replay = ReplayBuffer(chosen.replay, truncated=config.reward.truncated != "mask")
-        self.per_task = config.rollout.samples * (chosen.oversample if chosen.resample_on_correct else 1)
+        self.config, self.turns, self.greedy_baseline = config, turns, greedy_baseline
+        self.replay = ReplayBuffer(
+            config.algorithm.selection.replay, truncated=config.reward.truncated != "mask"
+        )
 
-    def state(self) -> tuple[dict[str, Any], list[Trajectory]]:
-        """What the next draw and the next group depend on."""
-        return self.order.state(), self.replay.state()
-
-    def restore(self, order: dict[str, Any], replay: Sequence[Trajectory]) -> None:
-        self.order.restore(order)
-        self.replay.restore(replay)
-
-    async def step(self, step: int) -> SampledStep:
-        """Groups for one step; with dynamic sampling, in rounds until there are enough that can teach."""
-        chosen, prompts = self.config.algorithm.selection, self.config.rollout.prompts
-        sampled = SampledStep()
-        while len(sampled.groups) < prompts and sampled.rounds < (
-            chosen.max_rounds if chosen.dynamic_sampling else 1
-        ):
-            picks = self.order.take(prompts)
-            await self._round(sampled, step, picks)
-            sampled.rounds += 1
-        sampled.groups = sampled.groups[:prompts]
-        return sampled
-
-    async def _round(self, sampled: SampledStep, step: int, picks: Sequence[int]) -> None:
-        requests, greedy = [], []
-        for place, pick in enumerate(picks):
-            task = self.tasks[pick]
-            name = f"{step}.{sampled.rounds}.{place}"
-            seed = seed_of(self.config.run.seed, name, task.id)
-            requests += [AttemptRequest(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
-            if self.greedy_baseline:
-                greedy.append(AttemptRequest(task, name, self.per_task, seed))
-        attempts, best, score_s = await self._scored(requests, greedy)
-        sampled.score_s += score_s
-        for trajectory in best:
-            if trajectory.failure is None and trajectory.reward is not None:
-                sampled.baselines[trajectory.group] = rewards_to_go(
-                    trajectory, all_at_end=not self.config.algorithm.step_rewards
-                )
-        sampled.attempts += attempts
-        sampled.greedy += best
-        sampled.failed += sum(t.failure is not None for t in [*attempts, *best])
-        for pick, group in zip(picks, as_groups(attempts), strict=True):
-            if group.complete:
-                self.order.record(pick, group.accuracies)
-            self._keep(sampled, group)
-
-    async def _scored(
-        self, requests: Sequence[AttemptRequest], greedy: Sequence[AttemptRequest]
-    ) -> tuple[list[Trajectory], list[Trajectory], float]:
-        """Both as attempted, a group scored while the next are sampled; and how long the last scores took
-        once sampling was over. Each score is of one group alone, so it is the same whoever came first."""
-        roles = self.roles
-        try:
-            async with asyncio.TaskGroup() as scoring:
-
-                def arrived(found: Sequence[Trajectory]) -> None:
-                    scoring.create_task(roles.rewards.score(found))
-
-                attempt = roles.rollouts.attempt
-                attempts = await attempt(requests, arrived=arrived)
-                best = await attempt(greedy, temperature=0.0, arrived=arrived) if greedy else []
-                ended = time.perf_counter()
-        except BaseExceptionGroup as several:  # what went wrong first has ended the rest
-            raise several.exceptions[0] from None
-        return attempts, best, time.perf_counter() - ended
-
-    def _keep(self, sampled: SampledStep, group: Group) -> None:
+    def keep(self, sampled: SampledStep, group: Group) -> None:
+        """Add the group to those that the step learns from, or count why it is left out."""
         name = group.trajectories[0].group
         if not group.complete or (self.greedy_baseline and name not in sampled.baselines):
             sampled.dropped += 1
@@ -190,6 +121,90 @@ class GroupSampler:
             rng=random.Random(seed_of(self.config.run.seed, name, "resample-on-correct")),
         )
         return Group(group.task, [group.trajectories[i] for i in kept])
+
+
+class GroupSampler(GroupSelector):
+    """Samples and scores groups, in rounds until the selector has kept enough of them."""
+
+    def __init__(
+        self,
+        config: schema.Config,
+        roles: Roles,
+        tasks: Sequence[Task],
+        order: TaskOrder,
+        *,
+        turns: Callable[[Task], int],
+        greedy_baseline: bool,
+    ) -> None:
+        super().__init__(config, turns=turns, greedy_baseline=greedy_baseline)
+        self.roles, self.tasks, self.order = roles, tasks, order
+        chosen = config.algorithm.selection
+        self.per_task = config.rollout.samples * (chosen.oversample if chosen.resample_on_correct else 1)
+
+    def state(self) -> tuple[dict[str, Any], list[Trajectory]]:
+        """What the next draw and the next group depend on."""
+        return self.order.state(), self.replay.state()
+
+    def restore(self, order: dict[str, Any], replay: Sequence[Trajectory]) -> None:
+        self.order.restore(order)
+        self.replay.restore(replay)
+
+    async def step(self, step: int) -> SampledStep:
+        """Groups for one step; with dynamic sampling, in rounds until there are enough that can teach."""
+        chosen, prompts = self.config.algorithm.selection, self.config.rollout.prompts
+        sampled = SampledStep()
+        while len(sampled.groups) < prompts and sampled.rounds < (
+            chosen.max_rounds if chosen.dynamic_sampling else 1
+        ):
+            picks = self.order.take(prompts)
+            await self._round(sampled, step, picks)
+            sampled.rounds += 1
+        sampled.groups = sampled.groups[:prompts]
+        return sampled
+
+    async def _round(self, sampled: SampledStep, step: int, picks: Sequence[int]) -> None:
+        requests, greedy = [], []
+        for place, pick in enumerate(picks):
+            task = self.tasks[pick]
+            name = f"{step}.{sampled.rounds}.{place}"
+            seed = seed_of(self.config.run.seed, name, task.id)
+            requests += [AttemptRequest(task, name, i, seed_of(seed, i)) for i in range(self.per_task)]
+            if self.greedy_baseline:
+                greedy.append(AttemptRequest(task, name, self.per_task, seed))
+        attempts, best, score_s = await self._scored(requests, greedy)
+        sampled.score_s += score_s
+        for trajectory in best:
+            if trajectory.failure is None and trajectory.reward is not None:
+                sampled.baselines[trajectory.group] = rewards_to_go(
+                    trajectory, all_at_end=not self.config.algorithm.step_rewards
+                )
+        sampled.attempts += attempts
+        sampled.greedy += best
+        sampled.failed += sum(t.failure is not None for t in [*attempts, *best])
+        for pick, group in zip(picks, as_groups(attempts), strict=True):
+            if group.complete:
+                self.order.record(pick, group.accuracies)
+            self.keep(sampled, group)
+
+    async def _scored(
+        self, requests: Sequence[AttemptRequest], greedy: Sequence[AttemptRequest]
+    ) -> tuple[list[Trajectory], list[Trajectory], float]:
+        """Both as attempted, a group scored while the next are sampled; and how long the last scores took
+        once sampling was over. Each score is of one group alone, so it is the same whoever came first."""
+        roles = self.roles
+        try:
+            async with asyncio.TaskGroup() as scoring:
+
+                def arrived(found: Sequence[Trajectory]) -> None:
+                    scoring.create_task(roles.rewards.score(found))
+
+                attempt = roles.rollouts.attempt
+                attempts = await attempt(requests, arrived=arrived)
+                best = await attempt(greedy, temperature=0.0, arrived=arrived) if greedy else []
+                ended = time.perf_counter()
+        except BaseExceptionGroup as several:  # what went wrong first has ended the rest
+            raise several.exceptions[0] from None
+        return attempts, best, time.perf_counter() - ended
 
 
 def is_right(trajectory: Trajectory) -> bool:
