@@ -86,11 +86,16 @@ def settle(folder: Path, step: int, *, keep: int) -> Path:
     (folder / f"step_{step}.partial").rename(target)
     _flush(folder)
     for old in newest_first(folder)[keep:]:
-        # Renamed first: a removal that is cut short must not leave half a checkpoint under a good name.
-        doomed = old.with_name(old.name + ".partial")
-        old.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        discard(old)
     return target
+
+
+def discard(checkpoint: Path) -> None:
+    """Remove a checkpoint. It is renamed first: a removal that is cut short must not leave half of one under
+    a good name."""
+    doomed = checkpoint.with_name(checkpoint.name + ".partial")
+    checkpoint.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def unwritten(folder: Path, step: int, error: BaseException) -> UserError:

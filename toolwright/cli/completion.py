@@ -1,0 +1,228 @@
+"""Print a completion script for your shell.
+
+Examples:
+  source <(toolwright completion bash)                          for this shell
+  toolwright completion bash > ~/.local/share/bash-completion/completions/toolwright
+  toolwright completion zsh > "${fpath[1]}/_toolwright"
+  toolwright completion fish > ~/.config/fish/completions/toolwright.fish
+
+The script knows all commands, options, keys, presets and registered names, so that a completion starts no
+Python. Print it again after an update, or when you install a plugin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from toolwright.cli import commands
+from toolwright.failures import UserError, nearest
+from toolwright.registry import load_object
+
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+# As argparse writes them, or as usage lines of our own: {list,compare} or search | show
+_ACTIONS = re.compile(r"\{([a-z][a-z0-9-]*(?:,[a-z][a-z0-9-]*)*)\}|([a-z]+(?: \| [a-z]+)+)")
+
+
+@dataclass(frozen=True)
+class Completions:
+    """What may follow `toolwright COMMAND` or `toolwright COMMAND ACTION`."""
+
+    words: list[str]  # actions, options, and keys that end in =
+    values: list[str]  # key=value, for a word that has its =
+    runs: bool  # names of runs are among its arguments
+
+
+def main(argv: list[str]) -> int:
+    if argv and argv[0] in ("-h", "--help"):
+        print(f"usage: toolwright completion {' | '.join(SHELLS)}\n\n{(__doc__ or '').strip()}")
+        return 0
+    if len(argv) != 1 or argv[0] not in SHELLS:
+        said = f"unknown shell {argv[0]!r}; {nearest(argv[0], SHELLS)}" if argv else "which shell?"
+        raise UserError(f"toolwright completion {' | '.join(SHELLS)}: {said}")
+    print(SHELLS[argv[0]](dict(known())), end="")
+    return 0
+
+
+def known() -> Iterator[tuple[str, Completions]]:
+    """Of every command, and of every action that one has."""
+    yield "", Completions(["--help", "--version", *commands()], [], False)
+    for command in commands():
+        if command == "completion":
+            yield command, Completions(list(SHELLS), [], False)
+            continue
+        text = _help(command)
+        listed = _ACTIONS.search(text)
+        actions = re.split(r",| \| ", listed[0].strip("{}")) if listed else []
+        yield command, _completions(command, text, actions)
+        for action in actions:
+            of_action = action if command == "config" else command
+            yield f"{command} {action}", _completions(of_action, _help(command, action), [])
+
+
+def _completions(command: str, text: str, actions: list[str]) -> Completions:
+    """`text`: the help of the command, or of its action."""
+    keys, values = _settings(command) if "key=value" in text else ([], [])
+    names_a_run = bool(re.search(r"\bRUN\b", text)) and not actions
+    return Completions([*actions, *_options(text), *keys], values, names_a_run)
+
+
+def _help(*words: str) -> str:
+    """What the command says of itself; its parser is nowhere else to be asked."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit, UserError):
+        load_object(commands()[words[0]])([*words[1:], "--help"])
+    return said.getvalue()
+
+
+def _options(text: str) -> list[str]:
+    return sorted({*_OPTION.findall(text), "--help"})
+
+
+def _settings(command: str) -> tuple[list[str], list[str]]:
+    """Keys and presets of a command's configuration, and the values that can be listed."""
+    from toolwright.config.compose import Source, composer
+    from toolwright.config.compose import commands as configured
+    from toolwright.config.keys import leaves
+    from toolwright.config.names import Registered
+
+    source = Source(command if command in configured() else "train")
+    with composer(source) as composing:
+        groups = composing.vocabulary().groups
+    values = {group: list(presets) for group, presets in groups.items()}
+    for key in leaves(source.schema):
+        registered = {n for mark in key.metadata if isinstance(mark, Registered) for n in mark.names()}
+        truth = ["true", "false"] if key.annotation is bool else []
+        values[key.path] = [*sorted(registered), *key.choices, *truth]
+    return [f"{key}=" for key in values], [f"{key}={one}" for key, found in values.items() for one in found]
+
+
+def bash(found: dict[str, Completions]) -> str:
+    return BASH.replace("@CASES@", _cases(found, "said"))
+
+
+def zsh(found: dict[str, Completions]) -> str:
+    return ZSH.replace("@CASES@", _cases(found, "said"))
+
+
+def fish(found: dict[str, Completions]) -> str:
+    cases = []
+    for name, one in found.items():
+        cases.append(f"        case {shlex.quote(name)}")
+        cases.append(f"            set words {' '.join(map(shlex.quote, one.words))}")
+        cases.append(f"            set values {' '.join(map(shlex.quote, one.values))}")
+        if one.runs:
+            cases.append("            set words $words (__toolwright_runs)")
+    return FISH.replace("@CASES@", "\n".join(cases))
+
+
+SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}
+
+
+def _cases(found: dict[str, Completions], variable: str) -> str:
+    lines = [f'    case "${variable}" in']
+    for name, one in found.items():
+        lines.append(f"        {shlex.quote(name)})")
+        lines.append(f"            listed={shlex.quote(' '.join(one.words))}")
+        lines.append(f"            values={shlex.quote(' '.join(one.values))}")
+        if one.runs:
+            lines.append('            listed="$listed $(_toolwright_runs)"')
+        lines.append("            ;;")
+    return "\n".join([*lines, "    esac"])
+
+
+BASH = r"""# Completion of toolwright for bash.
+_toolwright_runs() {
+    local file
+    for file in runs/*/config.yaml runs/*/*/config.yaml; do
+        [[ -f $file ]] && file=${file#runs/} && printf '%q ' "${file%/config.yaml}"
+    done
+}
+
+_toolwright_words() {
+    local listed= values= said=$1
+@CASES@
+    if [[ $2 == *=* ]]; then echo "$values"; else echo "$listed"; fi
+}
+
+_toolwright() {
+    local line=${COMP_LINE:0:COMP_POINT} said current known
+    current=${line##*[[:space:]]}
+    read -ra said <<< "${line%"$current"}"
+    known=$(_toolwright_words "${said[1]} ${said[2]}" "$current")
+    [[ -n $known ]] || known=$(_toolwright_words "${said[1]}" "$current")
+    COMPREPLY=($(compgen -W "$known" -- "$current"))
+    # Readline replaces what follows the last of its word breaks.
+    if [[ $current == *=* && $COMP_WORDBREAKS == *=* ]]; then
+        COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*=}"}"}")
+    elif [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then
+        compopt -o nospace
+    fi
+}
+
+complete -o default -F _toolwright toolwright
+"""
+
+ZSH = r"""#compdef toolwright
+# Completion of toolwright for zsh.
+_toolwright_runs() {
+    local file
+    for file in runs/*/config.yaml(N) runs/*/*/config.yaml(N); do
+        print -rn -- "${${file#runs/}%/config.yaml} "
+    done
+}
+
+_toolwright_words() {
+    local listed= values= said=$1
+@CASES@
+    if [[ $2 == *=* ]]; then print -r -- "$values"; else print -r -- "$listed"; fi
+}
+
+_toolwright() {
+    local current=$PREFIX known
+    known=$(_toolwright_words "${words[2]} ${words[3]}" "$current")
+    (( CURRENT > 3 )) && [[ -n $known ]] || known=$(_toolwright_words "${words[2]}" "$current")
+    (( CURRENT > 2 )) || known=$(_toolwright_words "" "$current")
+    local -a every=(${=known})
+    compadd -S '' -- ${(M)every:#*=} && return
+    compadd -- ${every:#*=} ${(M)every:#*=?*} || _files
+}
+
+(( $+functions[compdef] )) && compdef _toolwright toolwright
+"""
+
+FISH = r"""# Completion of toolwright for fish.
+function __toolwright_runs
+    for file in runs/*/config.yaml runs/*/*/config.yaml
+        string replace -r '^runs/(.*)/config.yaml$' '$1' -- $file
+    end
+end
+
+function __toolwright_words
+    set -l said $argv[1]
+    set -l words
+    set -l values
+    switch $said
+@CASES@
+    end
+    if string match -q '*=*' -- $argv[2]
+        printf '%s\n' $values
+    else
+        printf '%s\n' $words
+    end
+end
+
+function __toolwright
+    set -l said (commandline -opc)
+    set -l current (commandline -ct)
+    set -l known (__toolwright_words "$said[2] $said[3]" $current)
+    test -n "$known"; or set known (__toolwright_words "$said[2]" $current)
+    printf '%s\n' $known
+end
+
+complete -c toolwright -a '(__toolwright)'
+"""

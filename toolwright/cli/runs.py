@@ -1,0 +1,189 @@
+"""List runs, compare them, and remove what old ones keep.
+
+Examples:
+  toolwright runs                                        every run at or below runs/
+  toolwright runs list --dir runs/demo --json
+  toolwright runs compare grpo dapo                      settings that differ, and closing figures
+  toolwright runs prune grpo --keep-attempts 10          what would be removed; --yes removes it
+  toolwright runs prune grpo dapo --attempts-before 100 --checkpoints 1 --yes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from toolwright.cli.view import find_run
+from toolwright.failures import UserError
+from toolwright.observe import retention, run_folders
+from toolwright.observe.attempt import visible
+from toolwright.observe.numbers import compact, duration, percent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+PIPED_WIDTH = 120
+COLOURS = {"running": "green", "finished": "", "stopped": "yellow"}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; `toolwright runs --help` lists the options")
+
+
+def main(argv: list[str]) -> int:
+    arguments = _parser().parse_args(argv or ["list"])
+    work = {"list": _list, "compare": _compare, "prune": _prune}[arguments.action]
+    work(arguments)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="toolwright runs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", required=True, parser_class=_Parser)
+    listing = actions.add_parser("list", help="state, steps, last reward, size and age of each run")
+    listing.add_argument("--dir", type=Path, default=Path("runs"), help="where to look, to any depth (runs)")
+    compare = actions.add_parser("compare", help="settings that differ, and closing figures side by side")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or their names under runs/")
+    compare.add_argument("--full", action="store_true", help="every metric")
+    prune = actions.add_parser("prune", help="remove attempts and checkpoints that are no longer needed")
+    prune.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or their names under runs/")
+    which = prune.add_mutually_exclusive_group()
+    which.add_argument("--attempts-before", type=int, metavar="STEP", help="attempts of earlier steps")
+    which.add_argument("--keep-attempts", type=int, metavar="N", help="attempts, but of the last N steps")
+    prune.add_argument("--checkpoints", type=int, metavar="N", help="checkpoints, but the newest N")
+    prune.add_argument("--yes", action="store_true", help="remove them; without it they are only listed")
+    for each in (listing, compare, prune):
+        each.add_argument("--json", action="store_true", help="machine-readable output")
+    return parser
+
+
+def _list(arguments: argparse.Namespace) -> None:
+    folder = arguments.dir
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}; --dir says where runs are kept")
+    states = [(run_folders.state(path), run_folders.size(path)) for path in run_folders.find(folder)]
+    states.sort(key=lambda one: one[0].updated)
+    if arguments.json:
+        rows = [{**asdict(state), "path": str(state.path), "size": size} for state, size in states]
+        print(json.dumps(rows, indent=2))
+        return
+    if not states:
+        raise UserError(f"there are no runs at or below {folder}")
+    from rich.text import Text
+
+    table = _table("run", "kind", "state", "step>", "reward>", "held out>", "size>", "written>")
+    for state, size in states:
+        name = str(state.path.relative_to(folder)) if state.path != folder else str(folder)
+        table.add_row(
+            Text(visible(name)),
+            state.kind or "?",
+            Text(state.status, style=COLOURS[state.status]),
+            f"{state.step}/{state.steps}" if state.steps else str(state.step),
+            "-" if state.reward is None else compact(state.reward),
+            "-" if state.accuracy is None else percent(state.accuracy),
+            _bytes(size),
+            f"{duration(max(0.0, time.time() - state.updated))} ago",
+        )
+    _console().print(table)
+    for state, _ in states:
+        if state.problem:
+            _console().print(Text(visible(state.problem), style="red"))
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from toolwright.observe.comparison import compare
+
+    if len(arguments.runs) < 2:
+        raise UserError("toolwright runs compare takes two runs or more")
+    found = compare([find_run(name) for name in arguments.runs], every=arguments.full)
+    if arguments.json:
+        print(json.dumps({**asdict(found), "runs": [str(run) for run in found.runs]}, indent=2))
+        return
+    from rich.text import Text
+
+    names = [visible(name) for name in arguments.runs]
+    table = _table("setting", *names)
+    for key, values in found.settings.items():
+        table.add_row(key, *(Text(visible(_value(value))) for value in values))
+    if not found.settings:
+        table.add_row("the same in all", *("" for _ in names))
+    _console().print(table)
+    _console().print()
+    table = _table("at the end", *(f"{name}>" for name in names))
+    for key, figures in found.figures.items():
+        table.add_row(key, *("-" if figure is None else compact(figure) for figure in figures))
+    _console().print(table)
+
+
+def _prune(arguments: argparse.Namespace) -> None:
+    runs = [find_run(name) for name in arguments.runs]
+    found = [
+        one
+        for run in runs
+        for one in retention.removable(
+            run,
+            attempts_before=arguments.attempts_before,
+            keep_attempts=arguments.keep_attempts,
+            keep_checkpoints=arguments.checkpoints,
+        )
+    ]
+    sizes = {path: run_folders.size(path) if path.is_dir() else path.stat().st_size for path in found}
+    total = sum(sizes.values())
+    if arguments.yes:
+        for path in found:
+            retention.remove(path)
+    if arguments.json:
+        listed = {str(path): size for path, size in sizes.items()}
+        print(json.dumps({"removed": arguments.yes, "bytes": total, "files": listed}, indent=2))
+        return
+    for path, size in sizes.items():
+        print(f"{_bytes(size):>10}  {visible(str(path))}")
+    if not found:
+        print("nothing to remove")
+    elif arguments.yes:
+        print(f"{_bytes(total):>10}  removed")
+    else:
+        print(f"{_bytes(total):>10}  would be removed; add --yes to do it")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # A pipe has no width: rich would take 80 columns, and cut names that somebody may want to search.
+    width = None if sys.stdout.isatty() else max(PIPED_WIDTH, shutil.get_terminal_size((0, 0)).columns)
+    return Console(width=width, highlight=False)
+
+
+def _table(*columns: str) -> Table:
+    """`NAME>`: numbers, on the right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in columns:
+        number = name.endswith(">")
+        table.add_column(name.removesuffix(">"), justify="right" if number else "left", overflow="fold")
+    return table
+
+
+def _value(value: Any) -> str:
+    from toolwright.config.keys import format_value
+
+    return format_value(value)
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"

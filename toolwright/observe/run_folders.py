@@ -1,0 +1,147 @@
+"""Run folders below a folder: where they are, what each is, how far it came and what it takes of the disk."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from toolwright.config.yaml_file import read_yaml
+from toolwright.failures import UserError
+from toolwright.observe.metrics import Metrics, Row, series
+
+Status = Literal["running", "finished", "stopped"]
+
+MADE_BY_A_RUN = ("config.yaml", "metrics.jsonl", "command.txt")
+INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches"})
+DEEPEST = 5  # folders below the one that is searched
+# A run is taken to be over if it has written nothing for this long, or for so many of its longest steps.
+QUIET_S, QUIET_STEPS = 120.0, 4.0
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What a folder tells of its run without reading its attempts."""
+
+    path: Path
+    kind: str  # train, sft, eval or workflow; empty if the folder does not tell
+    status: Status
+    step: int
+    steps: int | None  # that it is to take
+    reward: float | None  # of the last step
+    accuracy: float | None  # held out, the last time
+    updated: float  # seconds since 1970
+    problem: str = ""  # why a file of it could not be read
+
+
+def is_run(path: Path) -> bool:
+    return any((path / name).is_file() for name in MADE_BY_A_RUN)
+
+
+def find(folder: Path) -> Iterator[Path]:
+    """Every run folder at or below `folder`, by name. Links are not followed, and a run's own folders are not
+    searched."""
+    todo = [(folder, 0)]
+    while todo:
+        path, depth = todo.pop()
+        run = is_run(path)
+        if run:
+            yield path
+        if depth < DEEPEST:
+            todo += [
+                (below, depth + 1) for below in reversed(_folders(path)) if not run or below.name not in INNER
+            ]
+
+
+def state(path: Path, *, now: float | None = None) -> RunState:
+    """How far a run came. A file that cannot be read is a `problem`, not an error: others may be fine."""
+    tree: dict[str, Any] = {}
+    rows: list[Row] = []
+    problem = ""
+    try:
+        tree = read_yaml(path / "config.yaml") if (path / "config.yaml").is_file() else {}
+        rows = Metrics.read(path / "metrics.jsonl")
+    except (UserError, OSError) as error:
+        problem = " ".join(str(error).split())
+    kind = _kind(path, tree)
+    steps = {"train": _at(tree, "train", "steps"), "sft": _at(tree, "steps"), "eval": 0}.get(kind)
+    step = max((int(row.get("step", 0)) for row in rows), default=0)
+    rewards, accuracies = series(rows, "reward/mean"), series(rows, "held_out/accuracy")
+    longest = max((seconds for _, seconds in series(rows, "time/total_s")), default=0.0)
+    done = bool(rows) and steps is not None and step >= steps
+    return RunState(
+        path=path,
+        kind=kind,
+        status="finished" if done else status(path, longest, time.time() if now is None else now),
+        step=step,
+        steps=steps,
+        reward=rewards[-1][1] if rewards else None,
+        accuracy=accuracies[-1][1] if accuracies else None,
+        updated=_written(path),
+        problem=problem,
+    )
+
+
+def status(path: Path, longest_step_s: float, now: float) -> Status:
+    """Of a run that has not taken all its steps. No process is asked: another machine may have written it."""
+    report, last = _changed(path / "report.html"), _written(path)
+    if report >= max(_changed(path / "metrics.jsonl"), _changed(path / "config.yaml")) > 0:
+        return "stopped"  # a run writes its report last
+    return "running" if now - last < max(QUIET_S, QUIET_STEPS * longest_step_s) else "stopped"
+
+
+def size(path: Path) -> int:
+    """Bytes of all files below a folder."""
+    found = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                found += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:  # removed meanwhile
+                continue
+    return found
+
+
+def _kind(path: Path, tree: dict[str, Any]) -> str:
+    """By the command that made it; version 0.1 and the Python interface leave the same file."""
+    try:
+        lines = (path / "command.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    words = [line.split() for line in lines if line.startswith("toolwright ")]
+    said = next((word[1] for word in reversed(words) if len(word) > 1 and word[1] in KINDS), "")
+    return said or ("train" if "algorithm" in tree else "sft" if "demonstrations" in tree else "")
+
+
+KINDS = ("train", "sft", "eval", "workflow")
+
+
+def _at(tree: Any, *names: str) -> int | None:
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, int) and not isinstance(tree, bool) else None
+
+
+def _written(path: Path) -> float:
+    """When anything of the run was written last."""
+    names = (*MADE_BY_A_RUN, "log.txt", "timeline.json", "rollouts", "checkpoints", "report.html")
+    return max(_changed(path / name) for name in names)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            found = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return sorted(below for below in found if not below.name.startswith("."))
