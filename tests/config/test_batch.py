@@ -31,7 +31,7 @@ def test_the_arithmetic_of_a_step() -> None:
         (
             {
                 "rollout": {"samples": 8},
-                "algorithm": {"selection": {"resample_on_correct": True, "oversample": 2}},
+                "algorithm": {"selection": {"oversample": 2}},
             },
             "8 samples (kept of 16) = ",
         ),

@@ -11,7 +11,7 @@ def batch_line(config: Config) -> str:
     trajectories = rollout.prompts * rollout.samples
     sample = "sample" if config.algorithm.preference is None else "recorded answer"
     kept = ""
-    if selection.resample_on_correct:
+    if selection.oversample > 1:
         kept = f" (kept of {rollout.samples * selection.oversample:,})"
     even = trajectories % update.minibatches == 0
     size = -(-trajectories // update.minibatches)

@@ -44,10 +44,9 @@ class SelectionConfig(Block):
         "before overlong penalties",
     )
     max_rounds: PositiveInt = Field(default=4, description="rounds of sampling a step at the most")
-    resample_on_correct: bool = Field(
-        default=False, description="GRPO-RoC: sample more, keep the cleanest of the right"
+    oversample: PositiveInt = Field(
+        default=1, description="GRPO-RoC: sample so many times as many, keep the cleanest of the right; 1: no"
     )
-    oversample: PositiveInt = Field(default=2, description="GRPO-RoC: attempts sampled for each one kept")
     replay: int = Field(
         default=0,
         ge=0,
@@ -166,7 +165,7 @@ class Algorithm(Block):
             "entropy_target": self.entropy_target is not None,
             "top_entropy_fraction": self.top_entropy_fraction != 1,
             "selection.dynamic_sampling": self.selection.dynamic_sampling,
-            "selection.resample_on_correct": self.selection.resample_on_correct,
+            "selection.oversample": self.selection.oversample > 1,
             "selection.replay": bool(self.selection.replay),
         }
         for key in [key for key, is_set in stated.items() if is_set]:

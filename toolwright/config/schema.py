@@ -257,6 +257,9 @@ class Checkpoint(Block):
         description="and one after a step that ends so long after the last; 0: none by time",
     )
     keep: PositiveInt = Field(default=2, description="older ones are removed")
+    keep_attempts: PositiveInt | None = Field(
+        default=None, description="steps whose attempts stay in rollouts/, the last ones; null: all"
+    )
 
 
 class Train(Block):

@@ -74,7 +74,7 @@ class GroupSelector:
             self._shape(trajectory)
         chosen = self.config.algorithm.selection
         whole, right = group, [is_right(t) for t in group.trajectories]
-        if chosen.resample_on_correct:
+        if chosen.oversample > 1:
             group = self._cleanest(group, right, name)
         if chosen.replay:
             if filled := self.replay.fill(group, right):
@@ -138,8 +138,7 @@ class GroupSampler(GroupSelector):
     ) -> None:
         super().__init__(config, turns=turns, greedy_baseline=greedy_baseline)
         self.roles, self.tasks, self.order = roles, tasks, order
-        chosen = config.algorithm.selection
-        self.per_task = config.rollout.samples * (chosen.oversample if chosen.resample_on_correct else 1)
+        self.per_task = config.rollout.samples * config.algorithm.selection.oversample
 
     def state(self) -> tuple[dict[str, Any], list[Trajectory]]:
         """What the next draw and the next group depend on."""
