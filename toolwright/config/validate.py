@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from toolwright.config import former_keys
 from toolwright.config.block import Block
 from toolwright.config.keys import Schema, find, format_value, leaves, nearest_keys
 from toolwright.config.names import Registered
@@ -46,6 +47,8 @@ def format_problems(problems: Sequence[str]) -> str:
 def unknown_key(schema: Schema, path: str, value: Any, where: str = "") -> str:
     """`rollout.sampels=4: unknown key; did you mean rollout.samples?`"""
     shown = path if isinstance(value, Mapping) else f"{path}={format_value(value)}"
+    if path in former_keys.NOW:
+        return f"{shown}{where}: {former_keys.NOW[path]}"
     close = nearest_keys(schema, path)
     parent = path.rpartition(".")[0]
     place = find(schema, parent) if parent else None

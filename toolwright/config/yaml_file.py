@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import yaml
 
 from toolwright.config.block import Block
+from toolwright.config.former_keys import translated
 from toolwright.config.schema import Config
 from toolwright.config.validate import validate
 from toolwright.failures import UserError
@@ -26,7 +27,7 @@ def from_yaml(path: str | Path, schema: type[C] = Config) -> C:  # type: ignore[
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read the keys of a YAML file, without validating them."""
+    """Read the keys of a YAML file, without validating them. Those of earlier versions become today's."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -37,6 +38,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(not_yaml(path, error)) from None
     if not isinstance(tree, dict):
         raise UserError(f"{path} should hold keys and values, such as `rollout:` over `samples: 8`")
+<<<<<<< HEAD
     return _as_of_now(tree, path)
 
 
@@ -53,6 +55,9 @@ def _as_of_now(tree: dict[str, Any], path: Path) -> dict[str, Any]:
         )
     rollout = {key: value for key, value in rollout.items() if key != "tool_config_path"}
     return {**tree, "rollout": rollout, "tool_config_path": other or file}
+=======
+    return translated(tree)
+>>>>>>> 26b8e4a (tests, docs: replay, runs and completion; configurations of before still load)
 
 
 def not_yaml(path: str | Path, error: yaml.YAMLError) -> str:

@@ -174,6 +174,7 @@ class TrainingLoop:
             log.folder.save_rollouts(
                 number, sampled.attempts, sampled.token_values, self.roles.rollouts.record
             )
+            log.folder.keep_rollouts(self.config.checkpoint.keep_attempts)
         total_s = time.perf_counter() - started
         metrics["throughput/tokens_per_s"] = sum(t.sampled_tokens for t in sampled.attempts) / total_s
         metrics["weights_version"] = self.roles.rollouts.weights_version

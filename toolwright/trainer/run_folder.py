@@ -22,7 +22,11 @@ from toolwright import __version__
 from toolwright.config import schema, yaml_file
 from toolwright.failures import ENDED, UserError
 from toolwright.learner import checkpoints
+<<<<<<< HEAD
 from toolwright.models.tokenizer import Tokenizer
+=======
+from toolwright.observe import retention
+>>>>>>> 26b8e4a (tests, docs: replay, runs and completion; configurations of before still load)
 from toolwright.observe.metrics import Metrics
 from toolwright.record import TokenValues, save
 from toolwright.registry import short_name
@@ -113,6 +117,11 @@ class RunFolder:
         except BaseException:
             file.with_suffix(".partial").unlink(missing_ok=True)
             raise
+
+    def keep_rollouts(self, steps: int | None) -> None:
+        """Remove the attempts of all but the last so many steps; None: of none."""
+        for file in retention.old_attempts(self.path, steps) if steps is not None else ():
+            retention.remove(file)
 
     def save_model(self, export: Callable[[Path], None]) -> None:
         """The latest policy as an ordinary Hugging Face folder; replaced whole, so that it is always one."""
