@@ -117,3 +117,27 @@ def test_a_run_of_another_command_cannot_be_resumed(write: Write, complaint: Cal
     write("runs/warm/config.yaml", to_yaml(SupervisedConfig()))
     said = complaint("run.resume=true", "run.name=warm")
     assert said == "runs/warm is a run of `sft`; `train` cannot resume it"
+
+
+@pytest.mark.parametrize(
+    ("stated", "oversample"),
+    [
+        ("{resample_on_correct: false, oversample: 2}", 1),
+        ("{resample_on_correct: true, oversample: 4}", 4),
+        ("{resample_on_correct: true}", 2),
+        ("{oversample: 3}", 3),
+    ],
+)
+def test_a_configuration_of_before_says_the_same_in_the_keys_of_today(
+    write: Write, stated: str, oversample: int
+) -> None:
+    made = from_yaml(write("config.yaml", f"algorithm: {{selection: {stated}}}\n"))
+    assert made.algorithm.selection.oversample == oversample
+
+
+def test_a_key_of_before_on_the_command_line_is_told_what_it_became() -> None:
+    with pytest.raises(UserError) as caught:
+        resolve(Source(), ["algorithm.selection.resample_on_correct=true"])
+    assert str(caught.value) == (
+        "algorithm.selection.resample_on_correct=true: algorithm.selection.oversample=2 alone turns it on now"
+    )

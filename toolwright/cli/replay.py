@@ -24,7 +24,7 @@ from toolwright.observe.numbers import compact
 
 if TYPE_CHECKING:
     from toolwright.config.schema import Config
-    from toolwright.trainer.replayed_step import Outcome, ReplayedStep
+    from toolwright.trainer.replayed_step import StepOutcome, ReplayedStep
 
 MAY_CHANGE = ("reward", "algorithm", "update")
 ALSO = ("run.threads", "model.device")
@@ -130,7 +130,7 @@ def changes(found: ReplayedStep) -> list[AttemptChange]:
     ]
 
 
-def _mean(outcome: Outcome, row: int) -> float | None:
+def _mean(outcome: StepOutcome, row: int) -> float | None:
     given = outcome.advantages[row]
     return None if given is None else float(given.mean())
 

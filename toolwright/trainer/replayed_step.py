@@ -39,7 +39,7 @@ SCORES = ("function", "parts", "params", "sandbox_url")  # keys of `reward` that
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """What one configuration makes of the step's attempts, in their order."""
 
     rewards: list[float | None]  # None: it failed, or could not be scored
@@ -52,8 +52,8 @@ class ReplayedStep:
     """The step as the run took it, and as it would have been."""
 
     attempts: list[Trajectory]
-    before: Outcome
-    after: Outcome
+    before: StepOutcome
+    after: StepOutcome
     recorded: dict[str, float]  # the run's own metrics of its update
     notes: list[str]  # what a reader must know of the weights and of what was not kept
 
@@ -119,13 +119,13 @@ def replay(stored: StoredStep, changed: schema.Config, *, update: bool) -> Repla
     return ReplayedStep(attempts, before, after, _of_update(stored.metrics), list(dict.fromkeys(notes)))
 
 
-def _as_taken(stored: StoredStep, update: bool, notes: list[str]) -> Outcome:
+def _as_taken(stored: StoredStep, update: bool, notes: list[str]) -> StepOutcome:
     """The step as the run took it: from its record, and computed once more for what that does not tell."""
     algorithm, values = stored.config.algorithm, stored.values()
     if algorithm.selection.replay:
         notes.append("earlier successes that the run put into groups of failures are not kept with the step")
     known = any(one.learned for one in values)
-    recorded = Outcome([t.reward for t in stored.attempts()], [one.advantages for one in values])
+    recorded = StepOutcome([t.reward for t in stored.attempts()], [one.advantages for one in values])
     if "greedy_attempt" in needs.required(algorithm.adv_estimator):
         notes.append("greedy attempts are not kept: of the run's own update there is what it recorded")
         return recorded
@@ -155,7 +155,7 @@ class _Replayer:
         )
         self.config = config
 
-    def outcome(self, *, rescore: bool) -> Outcome:
+    def outcome(self, *, rescore: bool) -> StepOutcome:
         attempts = self.stored.attempts()
         for t in attempts:
             t.reward, t.reward_parts = t.score, {k: v for k, v in t.reward_parts.items() if k != "overlong"}
@@ -169,7 +169,7 @@ class _Replayer:
             )
         )
         advantages = [values.get(id(t), TokenValues()).advantages for t in attempts]
-        return Outcome([None if t.failure else t.reward for t in attempts], advantages, update)
+        return StepOutcome([None if t.failure else t.reward for t in attempts], advantages, update)
 
     def _score(self, attempts: Sequence[Trajectory]) -> None:
         with closing(RewardRole(self.role_config, self.role_config.tools)) as role:
