@@ -46,11 +46,17 @@ def test_runs_at_any_depth_are_listed(home: Path, capsys: pytest.CaptureFixture[
     assert row["size"] == sum(f.stat().st_size for f in (home / "runs/sweep/dapo").rglob("*") if f.is_file())
 
 
-def test_a_run_is_running_until_it_writes_its_report_or_nothing_for_long(home: Path) -> None:
+def test_a_run_is_running_while_its_process_lives_and_its_report_is_not_written(home: Path) -> None:
     run = home / "runs/plain"
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(lines[:-1]))
-    assert run_folders.state(run).status == "running", "what is written is newer than its report"
+    command = (run / "command.txt").read_text()
+    if run_folders.process_alive(run) is not None:  # it was made by this very process
+        assert run_folders.state(run, now=time.time() + 3600).status == "running"
+        (run / "command.txt").write_text(command.replace("begun ", "begun 1"))
+        assert run_folders.state(run).status == "stopped", "its number is another process's now"
+    (run / "command.txt").write_text(command.replace(" on ", " on another-machine-than-"))
+    assert run_folders.state(run).status == "running", "it has just written something"
     assert run_folders.state(run, now=time.time() + 3600).status == "stopped"
     os.utime(run / "report.html")
     assert run_folders.state(run).status == "stopped"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ Status = Literal["running", "finished", "stopped"]
 MADE_BY_A_RUN = ("config.yaml", "metrics.jsonl", "command.txt")
 INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches"})
 DEEPEST = 5  # folders below the one that is searched
-# A run is taken to be over if it has written nothing for this long, or for so many of its longest steps.
+_PROCESS = re.compile(r"^process (\d+) on (\S+), begun (\d*)$", re.MULTILINE)
+# A run of another machine is over once it has written nothing for this long and so many of its longest steps.
 QUIET_S, QUIET_STEPS = 120.0, 4.0
 
 
@@ -86,11 +89,25 @@ def state(path: Path, *, now: float | None = None) -> RunState:
 
 
 def status(path: Path, longest_step_s: float, now: float) -> Status:
-    """Of a run that has not taken all its steps. No process is asked: another machine may have written it."""
-    report, last = _changed(path / "report.html"), _written(path)
+    """Of a run that has not taken all its steps."""
+    report = _changed(path / "report.html")
     if report >= max(_changed(path / "metrics.jsonl"), _changed(path / "config.yaml")) > 0:
         return "stopped"  # a run writes its report last
-    return "running" if now - last < max(QUIET_S, QUIET_STEPS * longest_step_s) else "stopped"
+    alive = process_alive(path)
+    if alive is None:
+        alive = now - _written(path) < max(QUIET_S, QUIET_STEPS * longest_step_s)
+    return "running" if alive else "stopped"
+
+
+def process_alive(path: Path) -> bool | None:
+    """Whether the process that last worked on a run still lives; None if that cannot be told here: it ran on
+    another machine, or under a version that did not note it."""
+    noted = _PROCESS.findall(_text(path / "command.txt"))
+    if not noted or noted[-1][1] != socket.gethostname() or not Path("/proc/self/stat").exists():
+        return None
+    pid, _, began = noted[-1]
+    # A number that is used again belongs to a process that began at another time.
+    return _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[19:20] == [began]
 
 
 def size(path: Path) -> int:
@@ -107,10 +124,7 @@ def size(path: Path) -> int:
 
 def _kind(path: Path, tree: dict[str, Any]) -> str:
     """By the command that made it; version 0.1 and the Python interface leave the same file."""
-    try:
-        lines = (path / "command.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
+    lines = _text(path / "command.txt").splitlines()
     words = [line.split() for line in lines if line.startswith("toolwright ")]
     said = next((word[1] for word in reversed(words) if len(word) > 1 and word[1] in KINDS), "")
     return said or ("train" if "algorithm" in tree else "sft" if "demonstrations" in tree else "")
@@ -129,6 +143,13 @@ def _written(path: Path) -> float:
     """When anything of the run was written last."""
     names = (*MADE_BY_A_RUN, "log.txt", "timeline.json", "rollouts", "checkpoints", "report.html")
     return max(_changed(path / name) for name in names)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _changed(path: Path) -> float:
