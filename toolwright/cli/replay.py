@@ -24,7 +24,7 @@ from toolwright.observe.numbers import compact
 
 if TYPE_CHECKING:
     from toolwright.config.schema import Config
-    from toolwright.trainer.replayed_step import StepOutcome, ReplayedStep
+    from toolwright.trainer.replayed_step import ReplayedStep, StepOutcome
 
 MAY_CHANGE = ("reward", "algorithm", "update")
 ALSO = ("run.threads", "model.device")
