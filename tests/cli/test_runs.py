@@ -51,7 +51,7 @@ def test_a_run_is_running_while_its_process_lives_and_its_report_is_not_written(
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(lines[:-1]))
     command = (run / "command.txt").read_text()
-    if run_folders.process_alive(run) is not None:  # it was made by this very process
+    if run_folders.process_alive(command) is not None:  # it was made by this very process
         assert run_folders.state(run, now=time.time() + 3600).status == "running"
         (run / "command.txt").write_text(command.replace("begun ", "begun 1"))
         assert run_folders.state(run).status == "stopped", "its number is another process's now"

@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shutil
-import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolwright.cli.view import find_run
 from toolwright.failures import UserError
 from toolwright.observe.attempt import question, visible
+from toolwright.observe.listing import make_console
 from toolwright.observe.numbers import compact
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 MAY_CHANGE = ("reward", "algorithm", "update")
 ALSO = ("run.threads", "model.device")
 MOST_ROWS = 24  # without --full
-PIPED_WIDTH = 140
 SHOWN = (
     "policy/loss",
     "policy/ppo_kl",
@@ -158,12 +156,10 @@ def _summary(every: list[AttemptChange]) -> list[str]:
 
 
 def _show(found: ReplayedStep, *, full: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    width = None if sys.stdout.isatty() else max(PIPED_WIDTH, shutil.get_terminal_size((0, 0)).columns)
-    console = Console(width=width, highlight=False)
+    console = make_console()
     every = changes(found)
     changed = every if full else [one for one in every if one.rewarded or one.turned or one.selected]
     shown = changed if full else changed[:MOST_ROWS]

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -23,13 +21,12 @@ from toolwright.cli.view import find_run
 from toolwright.failures import UserError
 from toolwright.observe import retention, run_folders
 from toolwright.observe.attempt import visible
+from toolwright.observe.listing import make_console
 from toolwright.observe.numbers import compact, duration, percent
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
-PIPED_WIDTH = 120
 COLOURS = {"running": "green", "finished": "", "stopped": "yellow"}
 
 
@@ -94,10 +91,10 @@ def _list(arguments: argparse.Namespace) -> None:
             _bytes(size),
             f"{duration(max(0.0, time.time() - state.updated))} ago",
         )
-    _console().print(table)
+    make_console().print(table)
     for state, _ in states:
         if state.problem:
-            _console().print(Text(visible(state.problem), style="red"))
+            make_console().print(Text(visible(state.problem), style="red"))
 
 
 def _compare(arguments: argparse.Namespace) -> None:
@@ -117,12 +114,12 @@ def _compare(arguments: argparse.Namespace) -> None:
         table.add_row(key, *(Text(visible(_value(value))) for value in values))
     if not found.settings:
         table.add_row("the same in all", *("" for _ in names))
-    _console().print(table)
-    _console().print()
+    make_console().print(table)
+    make_console().print()
     table = _table("at the end", *(f"{name}>" for name in names))
     for key, figures in found.figures.items():
         table.add_row(key, *("-" if figure is None else compact(figure) for figure in figures))
-    _console().print(table)
+    make_console().print(table)
 
 
 def _prune(arguments: argparse.Namespace) -> None:
@@ -154,14 +151,6 @@ def _prune(arguments: argparse.Namespace) -> None:
         print(f"{_bytes(total):>10}  removed")
     else:
         print(f"{_bytes(total):>10}  would be removed; add --yes to do it")
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # A pipe has no width: rich would take 80 columns, and cut names that somebody may want to search.
-    width = None if sys.stdout.isatty() else max(PIPED_WIDTH, shutil.get_terminal_size((0, 0)).columns)
-    return Console(width=width, highlight=False)
 
 
 def _table(*columns: str) -> Table:

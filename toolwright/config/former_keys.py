@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+from toolwright.failures import UserError
 
 # What to say in place of each.
 NOW = {
@@ -10,16 +13,35 @@ NOW = {
 }
 
 
-def translated(tree: dict[str, Any]) -> dict[str, Any]:
-    """A run's configuration in the keys of today. The tree that is given stays as it is."""
-    selection = (
-        tree.get("algorithm", {}).get("selection") if isinstance(tree.get("algorithm"), dict) else None
-    )
+def translated(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The configuration in the file `path` in the keys of today. The tree that is given stays as it is."""
+    return _one_tools_file(_oversampled(tree), path)
+
+
+def _oversampled(tree: dict[str, Any]) -> dict[str, Any]:
+    algorithm = tree.get("algorithm")
+    selection = algorithm.get("selection") if isinstance(algorithm, dict) else None
     if not isinstance(selection, dict) or "resample_on_correct" not in selection:
         return tree
-    kept = {key: value for key, value in selection.items() if key != "resample_on_correct"}
+    kept = {
+        "oversample": 2,
+        **{key: value for key, value in selection.items() if key != "resample_on_correct"},
+    }
     if not selection["resample_on_correct"]:
         kept["oversample"] = 1
-    elif "oversample" not in kept:
-        kept["oversample"] = 2
     return {**tree, "algorithm": {**tree["algorithm"], "selection": kept}}
+
+
+def _one_tools_file(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+    """In version 0.1, `rollout.tool_config_path` was a second name of `tool_config_path`."""
+    rollout = tree.get("rollout")
+    if not isinstance(rollout, dict) or "tool_config_path" not in rollout:
+        return tree
+    file, other = rollout["tool_config_path"], tree.get("tool_config_path")
+    if file and other and file != other:
+        raise UserError(
+            f"{path}: rollout.tool_config_path is gone; join its tools with those of {other}, the "
+            "tool_config_path, in one file"
+        )
+    rollout = {key: value for key, value in rollout.items() if key != "tool_config_path"}
+    return {**tree, "rollout": rollout, "tool_config_path": other or file}

@@ -38,26 +38,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(not_yaml(path, error)) from None
     if not isinstance(tree, dict):
         raise UserError(f"{path} should hold keys and values, such as `rollout:` over `samples: 8`")
-<<<<<<< HEAD
-    return _as_of_now(tree, path)
-
-
-def _as_of_now(tree: dict[str, Any], path: Path) -> dict[str, Any]:
-    """In version 0.1, `rollout.tool_config_path` was a second name of `tool_config_path`."""
-    rollout = tree.get("rollout")
-    if not isinstance(rollout, dict) or "tool_config_path" not in rollout:
-        return tree
-    file, other = rollout["tool_config_path"], tree.get("tool_config_path")
-    if file and other and file != other:
-        raise UserError(
-            f"{path}: rollout.tool_config_path is gone; join its tools with those of {other}, the "
-            "tool_config_path, in one file"
-        )
-    rollout = {key: value for key, value in rollout.items() if key != "tool_config_path"}
-    return {**tree, "rollout": rollout, "tool_config_path": other or file}
-=======
-    return translated(tree)
->>>>>>> 26b8e4a (tests, docs: replay, runs and completion; configurations of before still load)
+    return translated(tree, path)
 
 
 def not_yaml(path: str | Path, error: yaml.YAMLError) -> str:

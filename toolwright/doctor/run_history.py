@@ -17,12 +17,11 @@ from toolwright.config import rates, yaml_file
 from toolwright.failures import UserError
 from toolwright.observe import rollouts
 from toolwright.observe.metrics import Metrics, Row
-from toolwright.runtime.host import born, identity
+from toolwright.observe.run_folders import process_alive
 
 LOOKED_AT = 8  # of the last steps, attempt by attempt
 MOST_LOG = 1 << 20  # bytes of the log's end
 ENOUGH_STEPS = 5  # before anything is said of how a run goes
-_PROCESS = re.compile(r"^process (\d+) on (\S+), begun (\d*)$", re.MULTILINE)
 _PARAMETERS = re.compile(r"model of ([\d,]+) parameters")
 COLUMNS = ("group", "reward", "stop", "counts", "timings", "failure_kind", "failure_message")
 
@@ -113,11 +112,7 @@ class RunHistory:
     @property
     def alive(self) -> bool | None:
         """Whether its process still runs; None where that is not known from here."""
-        noted = _PROCESS.findall(self.command)
-        if not noted or noted[-1][1] != identity().host:
-            return None
-        pid, _, began = noted[-1]
-        return bool(began) and born(int(pid)) == began
+        return process_alive(self.command)
 
     @property
     def silent_s(self) -> float:

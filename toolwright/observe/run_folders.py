@@ -20,7 +20,7 @@ Status = Literal["running", "finished", "stopped"]
 MADE_BY_A_RUN = ("config.yaml", "metrics.jsonl", "command.txt")
 INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches"})
 DEEPEST = 5  # folders below the one that is searched
-_PROCESS = re.compile(r"^process (\d+) on (\S+), begun (\d*)$", re.MULTILINE)
+_PROCESS = re.compile(r"^process (\d{1,9}) on (\S+), begun (\d+)$", re.MULTILINE)
 # A run of another machine is over once it has written nothing for this long and so many of its longest steps.
 QUIET_S, QUIET_STEPS = 120.0, 4.0
 
@@ -93,16 +93,16 @@ def status(path: Path, longest_step_s: float, now: float) -> Status:
     report = _changed(path / "report.html")
     if report >= max(_changed(path / "metrics.jsonl"), _changed(path / "config.yaml")) > 0:
         return "stopped"  # a run writes its report last
-    alive = process_alive(path)
+    alive = process_alive(_text(path / "command.txt"))
     if alive is None:
         alive = now - _written(path) < max(QUIET_S, QUIET_STEPS * longest_step_s)
     return "running" if alive else "stopped"
 
 
-def process_alive(path: Path) -> bool | None:
-    """Whether the process that last worked on a run still lives; None if that cannot be told here: it ran on
-    another machine, or under a version that did not note it."""
-    noted = _PROCESS.findall(_text(path / "command.txt"))
+def process_alive(command: str) -> bool | None:
+    """Whether the process that last worked on a run, by its command.txt, still lives; None if that cannot be
+    told here: it ran on another machine, or under a version that did not note it."""
+    noted = _PROCESS.findall(command)
     if not noted or noted[-1][1] != socket.gethostname() or not Path("/proc/self/stat").exists():
         return None
     pid, _, began = noted[-1]

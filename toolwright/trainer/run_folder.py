@@ -22,11 +22,8 @@ from toolwright import __version__
 from toolwright.config import schema, yaml_file
 from toolwright.failures import ENDED, UserError
 from toolwright.learner import checkpoints
-<<<<<<< HEAD
 from toolwright.models.tokenizer import Tokenizer
-=======
 from toolwright.observe import retention
->>>>>>> 26b8e4a (tests, docs: replay, runs and completion; configurations of before still load)
 from toolwright.observe.metrics import Metrics
 from toolwright.record import TokenValues, save
 from toolwright.registry import short_name

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-import socket
 from itertools import pairwise
 from typing import Any
 
@@ -12,11 +10,10 @@ import yaml
 
 from toolwright.config.keys import flatten
 from toolwright.config.schema import Config, SupervisedConfig
-from toolwright.runtime.host import born
+from toolwright.observe.run_folders import process_alive
 from toolwright.ui.run_files import RunFiles, Version
 
 MOST = 1 << 20
-_PROCESS = re.compile(r"^process (\d{1,9}) on (\S+), begun (\d+)$", re.MULTILINE)
 DEFAULTS = {"train": Config, "eval": Config, "sft": SupervisedConfig}
 
 
@@ -56,11 +53,7 @@ class ConfigFile:
     @property
     def process_alive(self) -> bool | None:
         """Whether the process that last worked on the run still lives; None if that cannot be told here."""
-        noted = _PROCESS.findall(self.command)
-        if not noted or noted[-1][1] != socket.gethostname():
-            return None
-        pid, _, began = noted[-1]
-        return born(int(pid)) == began
+        return process_alive(self.command)
 
     def at(self, path: str) -> Any:
         value: Any = self.tree
