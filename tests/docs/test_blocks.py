@@ -17,13 +17,15 @@ from toolwright.cli import main
 LAUNCHED = ("train", "eval", "sft")
 GROUPS = ("data", "model", "sandbox", "workflow")
 EVERY = [block for page in pages_with_code() for block in blocks(page)]
-OURS = [
-    command
-    for block in EVERY
-    if block.language == "sh"
-    for command in block.commands
-    if command.words[:1] == ["toolwright"]
-]
+OURS = list(
+    {  # each once, whatever number of pages show it
+        tuple(command.words): command
+        for block in EVERY
+        if block.language == "sh"
+        for command in block.commands
+        if command.words[:1] == ["toolwright"]
+    }.values()
+)
 
 
 def test_every_block_says_what_it_is() -> None:
