@@ -46,10 +46,11 @@ def main(argv: list[str]) -> int:
     library = RunLibrary(folder)
     with _listen(arguments.host, arguments.port) as listener:
         app = UiApp(library, callers.from_options(arguments, token))
-        url = address.url_of(listener) + ("/" if token is None else f"/?token={quote(token)}")
+        url = _reachable(address.url_of(listener)) + ("/" if token is None else f"/?token={quote(token)}")
 
         def announce() -> None:
-            print(f"{len(library.names())} runs of {folder} on {url}   (Ctrl-C ends it)", flush=True)
+            count = len(library.names())
+            print(f"{count} run{'s' * (count != 1)} of {folder} on {url}   (Ctrl-C ends it)", flush=True)
             if not arguments.no_browser:
                 _open_browser(url)
 
@@ -69,6 +70,15 @@ def _listen(host: str, port: int | None) -> socket:
         if port is not None:
             raise
         return bind(host, 0)
+
+
+def _reachable(url: str) -> str:
+    """The address by this machine's name, where the server listens on all of its addresses."""
+    import socket
+
+    return url.replace("//0.0.0.0:", f"//{socket.gethostname()}:").replace(
+        "//[::]:", f"//{socket.gethostname()}:"
+    )
 
 
 def _open_browser(url: str) -> None:
