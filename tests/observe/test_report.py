@@ -131,6 +131,15 @@ def test_values_that_were_not_finite_are_warned_of(run: Path) -> None:
     assert "policy/grad_norm was not finite in step 3" in page(run).words
 
 
+def test_equal_rewards_are_warned_of_unless_a_teacher_grades(tmp_path: Path) -> None:
+    for name, more in (("alone", {}), ("taught", {"teacher/kl": 0.5})):
+        Metrics(tmp_path / name / "metrics.jsonl").append(1, {"reward/min": 0.0, "reward/max": 0.0, **more})
+    assert "there was nothing to learn from" in page(tmp_path / "alone").words
+    taught = page(tmp_path / "taught").words
+    assert "nothing to learn from" not in taught
+    assert "to the teacher" in taught, "one curve alone says which it is"
+
+
 def test_metrics_without_a_chart_are_in_a_table(run: Path) -> None:
     words = page(run).words
     other = words[words.index("Other metrics") :]

@@ -107,7 +107,7 @@ def _figure(chart: Chart, rows: Sequence[Row]) -> str:
     every = [int(row.get("step", 0)) for row in rows]
     span = (min(every), max(every))
     picture = svg.line_chart(distinct, span=span, zero=chart.zero, share=chart.share, log=chart.log)
-    return _card(chart.title, chart.note, distinct if len(distinct) > 1 else [], picture)
+    return _card(chart.title, chart.note, distinct if len(chart.keys) > 1 else [], picture)
 
 
 def _stages(rows: Sequence[Row]) -> str:

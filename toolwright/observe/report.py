@@ -102,7 +102,8 @@ def _warnings(rows: Sequence[Row]) -> str:
     if apart:
         lines.append(f"engine and learner were far apart in {_steps(apart)}: see the engine–learner gap")
     earned = {row[key] for row in rows for key in ("reward/min", "reward/max") if key in row}
-    if len(earned) == 1:
+    taught = any("teacher/kl" in row for row in rows)  # a teacher grades tokens, whatever they earn
+    if len(earned) == 1 and not taught:
         lines.append(f"all attempts earned {earned.pop():g}: there was nothing to learn from")
     return "".join(f'<p class="warn">{escape(line)}</p>' for line in lines)
 

@@ -88,7 +88,7 @@ def _warnings(run: OpenRun) -> list[str]:
     if apart:
         found.append(f"engine and learner were far apart in {len(apart)} steps, first in step {apart[0]}")
     earned = {value for name in ("reward/min", "reward/max") for _, value in metrics.points(name)}
-    if len(earned) == 1:
+    if len(earned) == 1 and not metrics.points("teacher/kl"):  # a teacher grades tokens, whatever they earn
         found.append(f"all attempts earned {earned.pop():g}: there was nothing to learn from")
     return [*found, *run.attempts.problems.values()]
 
