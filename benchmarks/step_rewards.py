@@ -10,11 +10,15 @@ rate.
 
 Compared is the reward of attempts at held-out tasks, sampled at temperature 1, after the same number of
 steps: the mean over the seeds with its 95 % interval by Student's t, and the same of the difference, seed by
-seed.
+seed. In the grid world each seed has one level, to be learned by heart, and the attempts are those at it that
+the last five steps sampled.
 
 Learning rates are those of tests/trainer/test_presets_learn.py, 1e-2 / √updates, and half of that where
 there is a warm start to forget. They are the same for both arms. Attempts and steps were chosen by first runs
-so that neither arm knows everything at the end, and gridworld's rate was doubled once, when neither learned.
+so that neither arm knows everything at the end. The grid world was another at first, of 32 levels shown as
+maps and 8 held out: sixty steps of PPO with one seed taught neither arm anything of those. Next, with PPO and
+one seed each, 5 × 3 was known after five steps and 8 × 3 with two doors not begun after twenty. The present
+one was then tried with PPO on seeds 0 and 1, which are among those compared.
 """
 
 from __future__ import annotations
@@ -50,8 +54,9 @@ EQUAL = (
     *("eval.every=0", "eval.temperature=1", "eval.samples=8"),
 )
 GRID = (
-    *("task=gridworld", "task.params.width=4", "task.params.height=2", "task.params.key_reward=0.25"),
-    *("task.train_size=32", "task.held_out_size=8", "model.context=384"),
+    *("task=gridworld", "task.params.view=place", "task.params.width=7", "task.params.height=3"),
+    *("task.params.min_steps=8", "task.params.max_steps=12", "task.params.key_reward=0.25"),
+    *("task.train_size=1", "task.held_out_size=1", "model.context=512"),
 )
 OF_TASK: dict[str, tuple[str, ...]] = {
     "rooms": (
@@ -65,11 +70,12 @@ OF_TASK: dict[str, tuple[str, ...]] = {
         *("rollout.max_turns=8", "rollout.prompts=8", "rollout.samples=4", "model.context=40"),
     ),
     "gridworld": (
-        *(*GRID, "rollout.max_turns=12", "rollout.max_tokens=1", "rollout.prompts=8", "rollout.samples=4"),
-        "train.steps=12",
+        *(*GRID, "rollout.max_turns=20", "rollout.max_tokens=1", "rollout.prompts=1", "rollout.samples=16"),
+        "train.steps=30",
     ),
 }
-NOISE, WARM_STEPS = 0.6, 80
+NOISE, WARM_STEPS = 0.8, 80
+LAST = 5  # steps whose attempts are compared where nothing is held out
 # Student's t for 95 %, by degrees of freedom from 1; beyond them the last is wide enough.
 STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 
@@ -97,7 +103,7 @@ def warm_start(folder: Path, seed: int) -> list[str]:
 
 
 def trained(task: str, arm: Arm, seed: int, folder: Path, start: Sequence[str]) -> tuple[float, float]:
-    """The held-out reward before and after."""
+    """The reward before and after: of held-out tasks, or of the level that is learned by heart."""
     from toolwright.observe.metrics import Metrics
     from toolwright.trainer.loop import train
 
@@ -112,10 +118,10 @@ def trained(task: str, arm: Arm, seed: int, folder: Path, start: Sequence[str]) 
     ]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         run = train(configured(*EQUAL, *OF_TASK[task], *own), command=["benchmark"])
-    found = [
-        row["held_out/reward"] for row in Metrics.read(run / "metrics.jsonl") if "held_out/reward" in row
-    ]
-    return found[0], found[-1]
+    by_heart = task == "gridworld"
+    key = "reward/mean" if by_heart else "held_out/reward"
+    found = [row[key] for row in Metrics.read(run / "metrics.jsonl") if key in row]
+    return found[0], statistics.fmean(found[-LAST:]) if by_heart else found[-1]
 
 
 def one_seed(task: str, seed: int, arms: Sequence[Arm]) -> dict[str, float]:
