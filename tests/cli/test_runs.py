@@ -114,6 +114,16 @@ def test_pruning_lists_first_and_removes_when_told_to(home: Path, capsys: pytest
     assert list(rollouts(run)) == [3, 4]
 
 
+def test_a_run_further_down_is_found_by_its_own_name_if_no_other_has_it(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", "compare", "plain", "dapo"]) == 0
+    shutil.copytree(home / "runs/sweep", home / "runs/again")
+    capsys.readouterr()
+    assert main(["runs", "compare", "plain", "dapo"]) == 2
+    assert "several runs are called dapo: again/dapo, sweep/dapo; say which" in capsys.readouterr().err
+
+
 def test_attempts_before_a_step_go(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "prune", "plain", "sweep/dapo", "--attempts-before", "3", "--yes"]) == 0
     assert [list(rollouts(home / name)) for name in ("runs/plain", "runs/sweep/dapo")] == [[3], [3]]

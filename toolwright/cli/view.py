@@ -78,11 +78,19 @@ def _is_interactive() -> bool:
 
 
 def find_run(name: str) -> Path:
+    """A run folder by its path, by its path below runs/, or by its own name if one run alone has it."""
     for path in (Path(name), Path("runs") / name):
         if path.is_dir():
             return path
-    known = [path.name for path in Path("runs").iterdir() if path.is_dir()] if Path("runs").is_dir() else []
-    hint = nearest(Path(name).name, known) if known else "and there is no runs/ here with others"
+    from toolwright.observe import run_folders
+
+    known = {str(path.relative_to("runs")): path for path in run_folders.find(Path("runs"))}
+    namesakes = [below for below, path in known.items() if path.name == name]
+    if len(namesakes) == 1:
+        return known[namesakes[0]]
+    if namesakes:
+        raise UserError(f"several runs are called {name}: {', '.join(namesakes)}; say which")
+    hint = nearest(name, known) if known else "and there is no runs/ here with others"
     raise UserError(f"no run at {name}; {hint}")
 
 
