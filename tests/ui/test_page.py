@@ -26,6 +26,7 @@ VIEWS = {
     "attempts": "attempts?run=one",
     "attempt": "attempt?run=one&step=1&row=0",
     "mask": "attempt?run=one&step=1&row=0&colour=mask",
+    "group": "group?run=one&step=1&group=1.0.0",
     "tasks": "tasks?run=one",
     "distributions": "distributions?run=one",
     "timeline": "timeline?run=one",
@@ -159,6 +160,12 @@ def test_an_attempts_tokens_are_coloured_and_tell_their_numbers(shown: PageUnder
     line = page.locator(".token-line")
     expect(line).to_contain_text("token 1 of")
     expect(line).to_contain_text("probability")
+    expect(line).to_contain_text("advantage")
+    expect(line).to_contain_text("gap 0")  # the native engine is exact on a CPU
+    page.get_by_role("button", name="entropy").click()
+    expect(tokens.locator(".v6").first).to_be_attached()
+    page.get_by_role("button", name="advantage").click()
+    expect(page.get_by_label("colours of advantage")).to_be_visible()
     page.get_by_role("button", name="mask").click()
     expect(page.locator(".segment.prompt .t.off").first).to_be_attached()
     expect(page.locator(".segment.policy .t.on").first).to_be_attached()
@@ -201,6 +208,7 @@ def test_the_keys_are_listed_and_change_view_and_colours(shown: PageUnderTest) -
     page = shown.open()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("next run")
+    assert shown.faults() == []
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -1,13 +1,20 @@
 // What the server tells while the page is open: one stream of events for all views, closed while nobody looks.
 import { useEffect, useState } from "./dom.js";
 
+const PAUSE_MS = 100;
 const byRun = new Map(); // run → listeners
 const listeners = new Set();
 let source = null;
 export const live = { state: "connecting", runs: null, folder: "", version: "", error: null };
 
+let due = null;
+
+/** Runs may tell of many steps a second; nobody reads faster than this. */
 function tell() {
-  for (const listener of listeners) listener();
+  due ??= setTimeout(() => {
+    due = null;
+    for (const listener of listeners) listener();
+  }, PAUSE_MS);
 }
 
 /** Call `listener(changed)` when something of this run changed. Returns how to stop it. */

@@ -6,7 +6,7 @@ import { compact, percent, whole } from "../numbers.js";
 import { change, link } from "../route.js";
 import { visible } from "../text.js";
 
-const USUAL = ["run", "step", "accuracy", "low", "high", "measure"];
+const USUAL = ["run", "step", "accuracy", "low", "high", "measure", "which"];
 const NAMES = { tokens_mean: "tokens", truncated: "cut off" };
 
 function View({ route, run }) {
@@ -23,13 +23,15 @@ function View({ route, run }) {
 
 function Results({ rows, measure, all }) {
   const others = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => !USUAL.includes(name) && rows.some((row) => typeof row[name] === "number"));
-  const values = rows.map((row) => row.accuracy ?? -Infinity);
+  const value = (row) => row[row.measure ?? measure] ?? null;
+  const words = (row) => ((row.measure ?? measure) === "accuracy" ? percent : compact)(value(row));
+  const values = rows.map((row) => value(row) ?? -Infinity);
   const best = Math.max(...values) > Math.min(...values) ? Math.max(...values) : null;
   return html`<div class="scroll card" tabindex="0" role="region" aria-label="evaluations"><table>
     <thead><tr>${all && html`<th class="left">run</th>`}<th>step</th><th>${visible(measure)}</th><th class="left">interval</th>${others.map((name) => html`<th key=${name}>${visible(NAMES[name] ?? name).replaceAll("_", " ")}</th>`)}</tr></thead>
-    <tbody>${rows.map((row, n) => html`<tr key=${n} class=${row.accuracy === best ? "set" : ""}>
+    <tbody>${rows.map((row, n) => html`<tr key=${n} class=${value(row) === best ? "set" : ""}>
       ${all && html`<td class="left"><a href=${link("evaluations", { run: [row.run] })}>${visible(row.run)}</a></td>`}
-      <td>${row.step}</td><td><b>${percent(row.accuracy)}</b></td><td class="left"><${Interval} row=${row} /></td>
+      <td>${row.step}${row.which && html` <small>${row.which}</small>`}</td><td><b>${words(row)}</b></td><td class="left"><${Interval} row=${row} /></td>
       ${others.map((name) => html`<td key=${name}>${name === "truncated" ? percent(row[name]) : name === "attempts" || name === "failed" ? whole(row[name]) : compact(row[name])}</td>`)}
     </tr>`)}</tbody></table></div>`;
 }
