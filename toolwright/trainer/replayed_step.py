@@ -7,6 +7,7 @@ attempts of the step, and the weights of a checkpoint.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -35,6 +36,7 @@ from toolwright.trainer.roles import RoleContext
 from toolwright.trainer.sampling import GroupSelector, SampledStep
 from toolwright.trajectory import Trajectory, as_groups
 
+OF_UPDATE = ("policy/", "critic/", "reference/", "gap/", "log_prob/")  # metrics that an update leaves
 SCORES = ("function", "parts", "params", "sandbox_url")  # keys of `reward` that decide an attempt's score
 
 
@@ -205,7 +207,7 @@ class _Replayer:
             "log_prob/change_mean": float(change.mean()),
             "log_prob/change_abs": float(change.abs().mean()),
         }
-        return {name: column.numpy() for name, column in values.items()}, {**_of_update(metrics), **moved}
+        return {name: column.numpy() for name, column in values.items()}, _of_update({**metrics, **moved})
 
     def _unmasked(self, learned: Sequence[Trajectory], batch: Batch) -> dict[str, Array]:
         """Advantages; NaN for attempts that were cut, where those are not learned from."""
@@ -245,8 +247,9 @@ def _scores(config: schema.Config) -> dict[str, object]:
 
 
 def _of_update(metrics: Row) -> dict[str, float]:
+    """Finite numbers alone, as in metrics.jsonl."""
     return {
         name: value
         for name, value in metrics.items()
-        if name.startswith(("policy/", "critic/", "reference/", "gap/")) and isinstance(value, float)
+        if name.startswith(OF_UPDATE) and isinstance(value, float) and math.isfinite(value)
     }
