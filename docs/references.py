@@ -1,7 +1,8 @@
 """Writes the generated parts of the pages, in both languages; `make docs` runs it.
 
 A page holds such a part between `<!-- begin NAME -->` and `<!-- end NAME -->`; the prose around it is written
-by hand, in each language.
+by hand, in each language. On a Chinese page the part's own headings and column titles are those of
+chinese.yaml; descriptions stay as the code has them.
 """
 
 from __future__ import annotations
@@ -25,43 +26,54 @@ from toolwright.config.schema import Config, SupervisedConfig  # noqa: E402
 from toolwright.observe.metric_names import METRICS  # noqa: E402
 from toolwright.verl import docs as verl  # noqa: E402
 
+Say = Callable[[str], str]  # a heading, a column title or a sentence in the language of the page
+
+CHINESE: dict[str, str] = yaml.safe_load((DOCS / "chinese.yaml").read_text(encoding="utf-8"))
 PART = re.compile(r"(<!-- begin (\w+)[^\n]*-->\n).*?(<!-- end \2 -->)", re.DOTALL)
 PRESETS = ROOT / "toolwright/config/presets/algorithm"
 ALGORITHMS = ROOT / "toolwright/algorithms"
 
 
-def written(text: str) -> str:
+def written(page: Path) -> str:
     """A page with its generated parts as they are now."""
-    return PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]()}\n{part[3]}", text)
+    say = in_chinese if page.name.endswith(".zh.md") else str
+    text = page.read_text(encoding="utf-8")
+    return PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]](say)}\n{part[3]}", text)
+
+
+def in_chinese(text: str) -> str:
+    if text not in CHINESE:
+        raise LookupError(f"say {text!r} in Chinese in docs/chinese.yaml")
+    return CHINESE[text]
 
 
 def pages() -> list[Path]:
     return [page for page in sorted(DOCS.rglob("*.md")) if PART.search(page.read_text(encoding="utf-8"))]
 
 
-def configuration() -> str:
+def configuration(say: Say) -> str:
     """A table for each block of the configuration of `train` and `eval`."""
-    return _tables(Config)
+    return _tables(Config, say)
 
 
-def sft_configuration() -> str:
+def sft_configuration(say: Say) -> str:
     """What `sft` has besides: its own keys, those of the shared blocks left out."""
     own = [key for key in every_key(SupervisedConfig) if "." not in key.path and not key.block]
-    return _table(own, SupervisedConfig())
+    return _table(own, SupervisedConfig(), say)
 
 
-def _tables(schema: type[Config]) -> str:
+def _tables(schema: type[Config], say: Say) -> str:
     sections: dict[str, list[Key]] = {}
     for key in every_key(schema):
         if not key.block:
             sections.setdefault(key.path.partition(".")[0] if "." in key.path else "", []).append(key)
     top = sections.pop("", [])
-    parts = [f"## `{name}`\n\n{_table(keys, schema())}" for name, keys in sections.items()]
-    return "\n".join([*parts, "## `tools`\n", _table(top, schema())])
+    parts = [f"## `{name}`\n\n{_table(keys, schema(), say)}" for name, keys in sections.items()]
+    return "\n".join([*parts, "## `tools`\n", _table(top, schema(), say)])
 
 
-def _table(keys: list[Key], defaults: object) -> str:
-    rows = ["| key | default | what it is for | values |", "| --- | --- | --- | --- |"]
+def _table(keys: list[Key], defaults: object, say: Say) -> str:
+    rows = [say("| key | default | what it is for | values |"), "| --- | --- | --- | --- |"]
     for key in keys:
         value = defaults
         for name in key.path.split("."):
@@ -76,9 +88,9 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
-def metrics() -> str:
+def metrics(say: Say) -> str:
     """Every number of metrics.jsonl."""
-    rows = ["| metric | what it says | what to make of it |", "| --- | --- | --- |"]
+    rows = [say("| metric | what it says | what to make of it |"), "| --- | --- | --- |"]
     rows += [f"| `{entry.name}` | {_cell(entry.meaning)} | {entry.look} |" for entry in METRICS]
     return "\n".join(rows) + "\n"
 
@@ -121,11 +133,11 @@ def _formula(file: Path) -> str:
     return "\n".join([f"{file.parent.name}/{file.name}", *(f"    {line}" for line in lines)])
 
 
-PARTS: dict[str, Callable[[], str]] = {
+PARTS: dict[str, Callable[[Say], str]] = {
     "configuration": configuration,
     "sft": sft_configuration,
     "metrics": metrics,
-    "presets": presets,
+    "presets": lambda _say: presets(),
     "rooms": rooms.drawn,
     "verl": verl.tables,
 }
@@ -133,4 +145,4 @@ PARTS: dict[str, Callable[[], str]] = {
 
 if __name__ == "__main__":
     for page in pages():
-        page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(written(page), encoding="utf-8")

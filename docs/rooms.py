@@ -1,12 +1,13 @@
 """Draws the rooms of docs/architecture.md from the layers in pyproject.toml, for docs/references.py.
 
-Each room's line is the first line of its docstring.
+Each room's line is the first line of its docstring, in Chinese that of chinese.yaml.
 """
 
 from __future__ import annotations
 
 import ast
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,16 +29,16 @@ def line_of(room: str) -> str:
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split("\n")[0]
 
 
-def drawn() -> str:
-    """The picture, and a row for each room."""
+def drawn(say: Callable[[str], str]) -> str:
+    """The picture, and a row for each room, in the language of `say`."""
     rows = ["  ".join(layer) for layer in layers()]
     width = max(map(len, rows))
     picture = "\n".join(f"│ {row:^{width}} │" for row in rows)
     edge = "─" * (width + 2)
     table = "\n".join(
-        f"| `{room}{'/' if (ROOT / 'toolwright' / room).is_dir() else '.py'}` | {line_of(room)} |"
+        f"| `{room}{'/' if (ROOT / 'toolwright' / room).is_dir() else '.py'}` | {say(line_of(room))} |"
         for layer in layers()
         for room in layer
     )
     drawing = f"```text\n┌{edge}┐\n{picture}\n└{edge}┘\n```\n"
-    return f"{drawing}\n| room | what lives there |\n| --- | --- |\n{table}\n"
+    return f"{drawing}\n{say('| room | what lives there |')}\n| --- | --- |\n{table}\n"

@@ -45,3 +45,8 @@ def test_a_run_goes_the_way_that_the_architecture_describes(tmp_path: Path):
 
 def test_the_walk_leads_through_45_files_at_most():
     assert len({file for file, _ in STOP.findall(DOCS.read_text())}) <= 45
+
+
+def test_the_walk_in_chinese_has_the_same_stops():
+    chinese = DOCS.with_name("architecture.zh.md").read_text(encoding="utf-8")
+    assert STOP.findall(chinese) == STOP.findall(DOCS.read_text(encoding="utf-8"))

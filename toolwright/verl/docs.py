@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from toolwright.config.keys import find, format_value
@@ -15,40 +15,30 @@ from toolwright.verl.table import SECTIONS, row_of
 from toolwright.verl.table.tools import AGENT, SEARCHER
 
 SUPPORT = {"always": "nothing to set", "unused": "not used", "refused": "**no equivalent**"}
+NOT_YET = "Not there yet, and an error that says so where a command line needs it: {keys}."
+LEGEND = """\
+The {main} keys of verl 0.9's main configuration and {more} of older releases and of forks.
+*Not used*: no result depends on it; the run notes it if it is set. *No equivalent*: an error
+unless it has verl's default. `.*` stands for every key beneath that has no line of its own."""
 
 
-def tables() -> str:
-    """Every key of verl's with what it is here, a table for each section."""
-    main = len(keys.parts()["now"])
-    counted = (
-        f"The {main} keys of verl 0.9's main configuration and {_more()} of older releases and of forks."
-    )
-    lines = [*_not_yet(), "## Every key", "", counted, *_legend()]
+def tables(say: Callable[[str], str]) -> str:
+    """Every key of verl's with what it is here, a table for each section, in the language of `say`."""
+    counts = {"main": len(keys.parts()["now"]), "more": len(keys.leaves()) - len(keys.parts()["now"])}
+    lines = [*_not_yet(say), f"## {say('Every key')}", "", say(LEGEND).format(**counts)]
     for section, rows in SECTIONS.items():
-        lines += ["", f"### {section}", "", "| verl | default | Toolwright | |", "| --- | --- | --- | --- |"]
-        lines += [_line(row) for row in rows]
+        lines += ["", f"### {say(section)}", "", say("| verl | default | Toolwright | |")]
+        lines += ["| --- | --- | --- | --- |", *(_line(row, say) for row in rows)]
     return "\n".join(lines) + "\n"
 
 
-def _more() -> int:
-    return len(keys.leaves()) - len(keys.parts()["now"])
-
-
-def _legend() -> list[str]:
-    return [
-        "*Not used*: no result depends on it; the run notes it if it is set. *No equivalent*: an error",
-        "unless it has verl's default. `.*` stands for every key beneath that has no line of its own.",
-    ]
-
-
-def _not_yet() -> Iterator[str]:
+def _not_yet(say: Callable[[str], str]) -> Iterator[str]:
     """Targets of the table that the configuration does not have."""
     targets = {ours for rows in SECTIONS.values() for row in rows for ours in row.ours}
     missing = sorted(ours for ours in targets if find(Config, ours) is None)
     missing += [f"rollout.agent={name}" for name in (AGENT, SEARCHER) if name not in _agents()]
     if missing:
-        listed = ", ".join(f"`{ours}`" for ours in missing)
-        yield f"Not there yet, and an error that says so where a command line needs it: {listed}."
+        yield say(NOT_YET).format(keys=", ".join(f"`{ours}`" for ours in missing))
         yield ""
 
 
@@ -56,8 +46,9 @@ def _agents() -> frozenset[str]:
     return Registered("agent", "toolwright.agents").names()
 
 
-def _line(row: KeyRow) -> str:
-    becomes = ", ".join(f"`{ours}`" for ours in row.ours) or SUPPORT.get(row.support, "–")
+def _line(row: KeyRow, say: Callable[[str], str]) -> str:
+    unset = say(SUPPORT[row.support]) if row.support in SUPPORT else "–"
+    becomes = ", ".join(f"`{ours}`" for ours in row.ours) or unset
     default = "" if row.block else f"`{format_value(keys.leaves()[row.key])}`"
     return f"| `{row.key}`{_count(row)} | {default} | {becomes} | {row.how} |".replace("|  |", "| |")
 
