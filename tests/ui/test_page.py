@@ -333,10 +333,8 @@ def test_nothing_is_hard_to_reach_or_to_read(browser: Browser, address: str, vie
 
 PICTURES = {
     "curves": ("curves?run=grpo", {"width": 1280, "height": 760}),
-    "attempts": ("attempts?run=grpo&step=1", {"width": 1280, "height": 620}),
     "attempt": ("attempts?run=grpo&step=1&sort=reward&order=desc", {"width": 1280, "height": 620}),
     "timeline": ("timeline?run=grpo&step=10&to=14", {"width": 1280, "height": 560}),
-    "distributions": ("distributions?run=grpo", {"width": 1280, "height": 520}),
 }
 LARGEST_PICTURE = 200_000  # bytes
 
