@@ -50,6 +50,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_scorers_left() -> Iterator[None]:
+    """A file that a test names as its task may register a scorer; other tests count what is registered."""
+    yield
+    for name in [name for name in sys.modules if name.startswith("toolwright_user_")]:
+        del sys.modules[name]
+    if rewards := sys.modules.get("toolwright.rewards"):
+        known = rewards.SCORERS._entries
+        for name in [name for name, entry in known.items() if _is_users(entry.target)]:
+            del known[name]
+
+
+def _is_users(target: object) -> bool:
+    return getattr(target, "__module__", "").startswith("toolwright_user_")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on vLLM are collected everywhere, and skipped before their fixtures where it is missing. Those
     that share what their module makes once are left to one process, or each would make it again."""

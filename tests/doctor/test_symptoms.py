@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import registry  # noqa: F401 - the tasks of other tests register their scorers
 from tests.trainer.runs import metrics, words
 from tests.waiting import wait_until
 from toolwright.cli import main

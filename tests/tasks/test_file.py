@@ -177,10 +177,10 @@ def test_a_missing_file_or_another_kind_of_file_is_an_error(tmp_path: Path) -> N
         from_file("nowhere.jsonl")
     with pytest.raises(UserError, match="is a folder"):
         from_file(str(tmp_path))
-    csv = tmp_path / "tasks.csv"
-    csv.write_text("prompt,answer\n1,2\n")
+    text = tmp_path / "tasks.txt"
+    text.write_text("prompt,answer\n1,2\n")
     with pytest.raises(UserError, match="neither Parquet nor JSON lines: line 1 is not JSON"):
-        from_file(str(csv))
+        from_file(str(text))
     binary = tmp_path / "tasks.bin"
     binary.write_bytes(b"\x00\xff\xfe" * 9)
     with pytest.raises(UserError, match="neither Parquet nor JSON lines"):

@@ -19,9 +19,9 @@ def test_no_two_updates_draw_with_the_same_seed(build: Build, monkeypatch: pytes
     seeds: list[int] = []
     update = Policy.update
 
-    def remembering(self: Policy, *given: Any, seed: int) -> dict[str, float]:
+    def remembering(self: Policy, *given: Any, seed: int, **more: Any) -> dict[str, float]:
         seeds.append(seed)
-        return update(self, *given, seed=seed)
+        return update(self, *given, seed=seed, **more)
 
     monkeypatch.setattr(Policy, "update", remembering)
     own = ("algorithm=clip_cov", "update.minibatches=2", "update.epochs=2")
