@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from trainer import runs
-from trainer.conftest import registry  # noqa: F401
 
 from toolwright.failures import UserError
 from toolwright.models import huggingface

@@ -15,7 +15,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "step_rewards.py"
 
 
 @pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
+def script() -> ModuleType:
     spec = importlib.util.spec_from_file_location("step_rewards_benchmark", BENCHMARK)
     assert spec is not None
     assert spec.loader is not None
@@ -25,9 +25,9 @@ def benchmark() -> ModuleType:
 
 
 @pytest.mark.parametrize("task", ["rooms", "errand", "gridworld"])
-def test_the_steps_of_a_task_earn_its_reward(task: str, benchmark: ModuleType) -> None:
-    words = (*benchmark.EQUAL, *benchmark.OF_TASK[task], "algorithm=gigpo")
-    trainer = TrainingLoop(benchmark.configured(*words))
+def test_the_steps_of_a_task_earn_its_reward(task: str, script: ModuleType) -> None:
+    words = (*script.EQUAL, *script.OF_TASK[task], "algorithm=gigpo")
+    trainer = TrainingLoop(script.configured(*words))
     try:
         sampled = trainer.sample(1)
     finally:
@@ -41,7 +41,7 @@ def test_the_steps_of_a_task_earn_its_reward(task: str, benchmark: ModuleType) -
         assert sum(earned) == pytest.approx(t.reward)
 
 
-def test_a_mean_is_shown_with_its_interval(benchmark: ModuleType) -> None:
+def test_a_mean_is_shown_with_its_interval(script: ModuleType) -> None:
     # sd 3, so 4.30 × 3 / √3 = 7.45 to either side.
-    assert benchmark.interval([2.0, 8.0, 5.0]) == "5.00 ± 7.45"
-    assert benchmark.interval([0.5], sign="+") == "+0.50"
+    assert script.interval([2.0, 8.0, 5.0]) == "5.00 ± 7.45"
+    assert script.interval([0.5], sign="+") == "+0.50"
