@@ -60,7 +60,7 @@ def run(tmp_path: Path) -> Path:
         values: dict[str, float | int | str] = {
             "reward/mean": step / 10,
             "response/tokens_mean": 12.0 + step,
-            "policy/kl": 1e-5 * step,
+            "policy/ppo_kl": 1e-5 * step,
             "policy/grad_norm": float("nan") if step == 3 else 1.0,
             "time/total_s": 2.0,
             "time/sample_s": 1.0,

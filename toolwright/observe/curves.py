@@ -49,7 +49,7 @@ CHARTS = (
     Chart(
         "KL",
         (
-            ("policy/kl", "to the old policy"),
+            ("policy/ppo_kl", "to the old policy"),
             ("reference/kl", "to the reference"),
             ("teacher/kl", "to the teacher"),
         ),

@@ -21,7 +21,7 @@ MADE_BY_A_RUN = ("config.yaml", "metrics.jsonl", "command.txt")
 INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches"})
 DEEPEST = 5  # folders below the one that is searched
 _PROCESS = re.compile(r"^process (\d{1,9}) on (\S+), begun (\d+)$", re.MULTILINE)
-# A run of another machine is over once it has written nothing for this long and so many of its longest steps.
+# A run of another machine is over once it wrote nothing for both this long and so many of its longest steps.
 QUIET_S, QUIET_STEPS = 120.0, 4.0
 
 
