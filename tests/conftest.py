@@ -66,9 +66,11 @@ def _is_users(target: object) -> bool:
     return getattr(target, "__module__", "").startswith("toolwright_user_")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests on vLLM are collected everywhere, and skipped before their fixtures where it is missing. Those
-    that share what their module makes once are left to one process, or each would make it again."""
+    that share what their module makes once are left to one process, or each would make it again; they are
+    marked before xdist reads the marks."""
     without_vllm = importlib.util.find_spec("vllm") is None
     missing = pytest.mark.skip(reason="vLLM is not installed here; `make test-vllm` installs it")
     for item in items:
