@@ -1,13 +1,15 @@
 """Writes the generated parts of the pages, in both languages; `make docs` runs it.
 
 A page holds such a part between `<!-- begin NAME -->` and `<!-- end NAME -->`; the prose around it is written
-by hand, in each language. On a Chinese page the part's own headings and column titles are those of
-chinese.yaml; descriptions stay as the code has them.
+by hand, in each language. The Chinese of what the code says is in chinese/PAGE.yaml: a text that is missing
+there, or that the code no longer has, is an error.
 """
 
 from __future__ import annotations
 
 import ast
+import difflib
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -28,23 +30,61 @@ from toolwright.verl import docs as verl  # noqa: E402
 
 Say = Callable[[str], str]  # a heading, a column title or a sentence in the language of the page
 
-CHINESE: dict[str, str] = yaml.safe_load((DOCS / "chinese.yaml").read_text(encoding="utf-8"))
 PART = re.compile(r"(<!-- begin (\w+)[^\n]*-->\n).*?(<!-- end \2 -->)", re.DOTALL)
 PRESETS = ROOT / "toolwright/config/presets/algorithm"
 ALGORITHMS = ROOT / "toolwright/algorithms"
+CODE = re.compile(r"`[^`]*`")
+# The words of what a key takes; the names between them stay as they are.
+PHRASE = re.compile(
+    r"^(?:one of |text|anything)|,? or | and "
+    r"|an? (?:positive )?(?:integer|number|block of keys|list of (?:\d+ )?\w+)"
+)
+
+
+class Chinese:
+    """Translates what the code says, by a YAML file of English texts, and notes what it was asked for."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.known: dict[str, str] = yaml.safe_load(file.read_text(encoding="utf-8"))
+        self.asked: dict[str, None] = {}
+
+    def __call__(self, text: str) -> str:
+        if not re.search(r"[A-Za-z]", CODE.sub("", text)):
+            return text
+        self.asked[text] = None
+        return self.known.get(text, text)
+
+    def problems(self) -> list[str]:
+        """Texts without Chinese, each with the outdated one it seems to replace, and other outdated ones."""
+        outdated = [text for text in self.known if text not in self.asked]
+        found = []
+        for text in self.asked:
+            if text not in self.known:
+                found.append(f"  add {_quoted(text)} with its Chinese")
+                for former in difflib.get_close_matches(text, outdated, n=1):
+                    outdated.remove(former)
+                    found.append(f"  in place of {_quoted(former)}: {_quoted(self.known[former])}")
+        found += [f"  remove {_quoted(text)}: the code no longer says it" for text in outdated]
+        return [f"docs/chinese/{self.file.name}:", *found] if found else []
+
+
+def _quoted(text: str) -> str:
+    """A text as YAML has it in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def written(page: Path) -> str:
     """A page with its generated parts as they are now."""
-    say = in_chinese if page.name.endswith(".zh.md") else str
-    text = page.read_text(encoding="utf-8")
-    return PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]](say)}\n{part[3]}", text)
-
-
-def in_chinese(text: str) -> str:
-    if text not in CHINESE:
-        raise LookupError(f"say {text!r} in Chinese in docs/chinese.yaml")
-    return CHINESE[text]
+    name, _, language = page.stem.partition(".")
+    chinese = Chinese(DOCS / "chinese" / f"{name}.yaml") if language else None
+    text = PART.sub(
+        lambda part: f"{part[1]}\n{PARTS[part[2]](chinese or str)}\n{part[3]}",
+        page.read_text(encoding="utf-8"),
+    )
+    if chinese and (problems := chinese.problems()):
+        raise LookupError("\n".join(problems))
+    return text
 
 
 def pages() -> list[Path]:
@@ -80,7 +120,8 @@ def _table(keys: list[Key], defaults: object, say: Say) -> str:
             value = getattr(value, name)
         plain = list(value) if isinstance(value, tuple) else value
         shown = yaml.safe_dump(plain, default_flow_style=True).removesuffix("\n...\n").strip()
-        rows.append(f"| `{key.path}` | `{shown}` | {_cell(key.description)} | {_cell(key.expected)} |")
+        expected = PHRASE.sub(lambda phrase: say(phrase[0]), key.expected)
+        rows.append(f"| `{key.path}` | `{shown}` | {_cell(say(key.description))} | {_cell(expected)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -91,19 +132,19 @@ def _cell(text: str) -> str:
 def metrics(say: Say) -> str:
     """Every number of metrics.jsonl."""
     rows = [say("| metric | what it says | what to make of it |"), "| --- | --- | --- |"]
-    rows += [f"| `{entry.name}` | {_cell(entry.meaning)} | {entry.look} |" for entry in METRICS]
+    rows += [f"| `{entry.name}` | {_cell(say(entry.meaning))} | {say(entry.look)} |" for entry in METRICS]
     return "\n".join(rows) + "\n"
 
 
-def presets() -> str:
+def presets(say: Say) -> str:
     """A section for each preset: what it is, the formulas of its estimator and loss, and its settings."""
-    return "\n".join(_preset(path) for path in sorted(PRESETS.glob("*.yaml")))
+    return "\n".join(_preset(path, say) for path in sorted(PRESETS.glob("*.yaml")))
 
 
-def _preset(path: Path) -> str:
+def _preset(path: Path, say: Say) -> str:
     text = path.read_text(encoding="utf-8")
     comment = re.findall(r"^# (?!@)(.*)$", text.partition("\nalgorithm:")[0], re.MULTILINE)
-    about = re.sub(r"arXiv (\d{4}\.\d{5})", r"[arXiv \1](https://arxiv.org/abs/\1)", " ".join(comment))
+    about = re.sub(r"arXiv (\d{4}\.\d{5})", r"[arXiv \1](https://arxiv.org/abs/\1)", say(" ".join(comment)))
     settings = yaml.safe_load(text)["algorithm"]
     loss = settings.get("loss", "ppo")
     files = [ALGORITHMS / "preferences" / f"{loss}.py"]
@@ -137,12 +178,16 @@ PARTS: dict[str, Callable[[Say], str]] = {
     "configuration": configuration,
     "sft": sft_configuration,
     "metrics": metrics,
-    "presets": lambda _say: presets(),
+    "presets": presets,
     "rooms": rooms.drawn,
     "verl": verl.tables,
 }
 
 
 if __name__ == "__main__":
-    for page in pages():
-        page.write_text(written(page), encoding="utf-8")
+    try:
+        texts = {page: written(page) for page in pages()}
+    except LookupError as problem:
+        sys.exit(str(problem))
+    for page, text in texts.items():
+        page.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """Draws the rooms of docs/architecture.md from the layers in pyproject.toml, for docs/references.py.
 
-Each room's line is the first line of its docstring, in Chinese that of chinese.yaml.
+Each room's line is the first line of its docstring, in Chinese that of chinese/architecture.yaml.
 """
 
 from __future__ import annotations

@@ -54,6 +54,33 @@ def test_generated_parts_are_up_to_date(references: ModuleType) -> None:
         assert page.read_text(encoding="utf-8") == references.written(page), f"{page.name}: run `make docs`"
 
 
+def test_a_text_that_changed_is_shown_with_its_former_chinese(references: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "page.yaml"
+    file.write_text('"tasks in a step": "每步的任务数"\n"a word": "词"\n', encoding="utf-8")
+    chinese = references.Chinese(file)
+    assert chinese("a word") == "词"
+    assert chinese("tasks a step") == "tasks a step"
+    assert chinese.problems() == [
+        "docs/chinese/page.yaml:",
+        '  add "tasks a step" with its Chinese',
+        '  in place of "tasks in a step": "每步的任务数"',
+    ]
+
+
+def test_chinese_that_nothing_asks_for_is_an_error(references: ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "page.yaml"
+    file.write_text('"a word": "词"\n', encoding="utf-8")
+    assert references.Chinese(file).problems()[1] == '  remove "a word": the code no longer says it'
+
+
+@pytest.mark.parametrize("file", sorted(DOCS.glob("chinese/*.yaml")), ids=lambda file: file.stem)
+def test_chinese_texts_keep_the_code_of_the_english(references: ModuleType, file: Path) -> None:
+    code = references.CODE.findall
+    texts = references.Chinese(file).known
+    changed = [text for text, chinese in texts.items() if sorted(code(text)) != sorted(code(chinese))]
+    assert not changed
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_every_metric_of_a_run_is_in_the_reference(name: str, tmp_path: Path) -> None:
     trainer = Trainer(*SMALL, *RUNS[name], f"run.dir={tmp_path}", f"run.name={name}")

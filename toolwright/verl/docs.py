@@ -34,11 +34,12 @@ def tables(say: Callable[[str], str]) -> str:
 
 def _not_yet(say: Callable[[str], str]) -> Iterator[str]:
     """Targets of the table that the configuration does not have."""
+    sentence = say(NOT_YET)
     targets = {ours for rows in SECTIONS.values() for row in rows for ours in row.ours}
     missing = sorted(ours for ours in targets if find(Config, ours) is None)
     missing += [f"rollout.agent={name}" for name in (AGENT, SEARCHER) if name not in _agents()]
     if missing:
-        yield say(NOT_YET).format(keys=", ".join(f"`{ours}`" for ours in missing))
+        yield sentence.format(keys=", ".join(f"`{ours}`" for ours in missing))
         yield ""
 
 
@@ -50,7 +51,7 @@ def _line(row: KeyRow, say: Callable[[str], str]) -> str:
     unset = say(SUPPORT[row.support]) if row.support in SUPPORT else "–"
     becomes = ", ".join(f"`{ours}`" for ours in row.ours) or unset
     default = "" if row.block else f"`{format_value(keys.leaves()[row.key])}`"
-    return f"| `{row.key}`{_count(row)} | {default} | {becomes} | {row.how} |".replace("|  |", "| |")
+    return f"| `{row.key}`{_count(row)} | {default} | {becomes} | {say(row.how)} |".replace("|  |", "| |")
 
 
 def _count(row: KeyRow) -> str:
