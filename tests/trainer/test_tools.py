@@ -50,6 +50,7 @@ def test_train_goes_on_with_it(warm: Path, tmp_path: Path) -> None:
     rows = metrics(run)
     assert rows[0]["held_out/accuracy"] == metrics(warm)[-1]["held_out/accuracy"]
     assert rows[-1]["attempts/tool_calls"] > 0.5
+    assert rows[-1]["use/tool_calls"] > 0
     assert all(row["gap/abs_max"] <= 1e-5 for row in rows[1:])
     called = [s for t in rollouts(run)[1] for s in t.segments if s.calls]
     assert called[0].calls[0]["name"] == "calculator"

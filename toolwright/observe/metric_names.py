@@ -124,6 +124,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("time/STAGE_s", "seconds of a stage: sample, score, update, evaluate, record, checkpoint"),
     Metric("use/STAGE_cores", "cores that a role's stage kept busy", "far below what it was given: it waits"),
     Metric("use/STAGE_gpu", "part of a GPU that it kept busy"),
+    Metric(
+        "use/tool_calls",
+        "tool calls under way at once, the mean while the step sampled: the load on sandbox and servers",
+        "above the sandbox's workers: calls wait in its queue",
+    ),
     Metric("runtime/deaths", "processes that died and were replaced"),
     Metric("runtime/resampled", "attempts sampled again for that reason"),
 )

@@ -27,7 +27,7 @@ from toolwright.tools.settings import Settings
 from toolwright.trainer.checkpointing import Checkpointer
 from toolwright.trainer.evaluation import held_out
 from toolwright.trainer.interrupt import Interrupt, StopRequested
-from toolwright.trainer.measures import of_sample
+from toolwright.trainer.measures import of_sample, tool_use
 from toolwright.trainer.preference import held_out_requests
 from toolwright.trainer.preparation import prepare
 from toolwright.trainer.replay import from_json, to_json
@@ -145,6 +145,7 @@ class TrainingLoop:
         try:
             with interrupt.safe(self.cancel), log.stage("sample"):
                 sampled = self.sample(number)
+            sampled_s = time.perf_counter() - started
             log.report_sample(number, sampled)
         except StopRequested:
             self.sampler.restore(*drawn_from)
@@ -178,6 +179,7 @@ class TrainingLoop:
         total_s = time.perf_counter() - started
         metrics["throughput/tokens_per_s"] = sum(t.sampled_tokens for t in sampled.attempts) / total_s
         metrics["weights_version"] = self.roles.rollouts.weights_version
+        metrics.update(tool_use(sampled, sampled_s))
         times = {"time/score_s": sampled.score_s, "time/total_s": total_s}
         metrics = log.record(number, {**metrics, **log.runtime_metrics(number)}, times)
         if evaluation_error is not None:

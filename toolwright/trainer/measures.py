@@ -46,6 +46,12 @@ def of_sample(sampled: SampledStep) -> dict[str, float]:
     return metrics
 
 
+def tool_use(sampled: SampledStep, seconds: float) -> dict[str, float]:
+    """How many tool calls were under way at once, on average, while a step took `seconds` to sample."""
+    spent = [t.timings["tool_s"] for t in sampled.attempts if "tool_s" in t.timings]
+    return {"use/tool_calls": sum(spent) / max(seconds, 1e-9)} if spent else {}
+
+
 OF_FIRST_UPDATE = ("gap/", "correction/")  # metrics of weights that have not moved yet
 
 

@@ -8,7 +8,7 @@ from toolwright.ui.query import Query
 from toolwright.ui.run_library import OpenRun
 from toolwright.ui.view import RUN_VIEWS, ViewAnswer, of_columns
 
-PREFIXES = ("use/", "time/", "runtime/", "throughput/", "sandbox/", "queue/", "memory/")
+PREFIXES = ("use/", "time/", "runtime/", "throughput/")
 # Title, prefix, ending, and whether the curves add up to a whole.
 CHARTS = (
     ("Cores in use", "use/", "_cores", False),
@@ -16,9 +16,7 @@ CHARTS = (
     ("Seconds by stage", "time/", "_s", True),
     ("Throughput", "throughput/", "", False),
     ("Deaths and attempts sampled again", "runtime/", "", False),
-    ("Sandbox", "sandbox/", "", False),
-    ("Queues", "queue/", "", False),
-    ("Memory", "memory/", "", False),
+    ("Tool calls under way at once, in the sandbox and elsewhere", "use/", "_calls", False),
 )
 
 
