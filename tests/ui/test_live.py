@@ -20,6 +20,7 @@ from toolwright.ui import run_card
 from toolwright.ui.attempt_file import read_attempts
 from toolwright.ui.live import OLD_EVERY, ChangeWatch
 from toolwright.ui.problem import PageProblem
+from toolwright.ui.run_files import WATCHED
 from toolwright.ui.run_library import RunLibrary
 
 from .conftest import hostile_run, trained
@@ -141,6 +142,18 @@ def test_attempts_that_vanish_between_two_looks_are_not_found(tmp_path: Path) ->
         read_attempts(path, [0])
     found = search(table, table.row, "Answer", skip=0, limit_s=60)
     assert (found.places, found.complete) == ([], True)
+
+
+def test_the_attempts_of_the_run_that_changed_last_are_read_ahead(tmp_path: Path) -> None:
+    for name in ("earlier", "later"):
+        hostile_run(tmp_path / name)
+    for file in WATCHED.values():
+        if (tmp_path / "earlier" / file).exists():
+            os.utime(tmp_path / "earlier" / file, (1, 1))
+    library = RunLibrary(tmp_path)
+    library.read_ahead()
+    assert library.get("earlier").attempts_in_memory == 0
+    assert library.get("later").attempts_in_memory == len(library.get("later").attempts) > 0
 
 
 def test_a_quiet_run_is_taken_for_stopped(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -51,6 +52,7 @@ def main(argv: list[str]) -> int:
         def announce() -> None:
             count = len(library.names())
             print(f"{count} run{'s' * (count != 1)} of {folder} on {url}   (Ctrl-C ends it)", flush=True)
+            threading.Thread(target=library.read_ahead, daemon=True).start()
             if not arguments.no_browser:
                 _open_browser(url)
 
@@ -87,7 +89,6 @@ def _open_browser(url: str) -> None:
         sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )
     if windows and sys.stdout.isatty():
-        import threading
         import webbrowser
 
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

@@ -97,6 +97,13 @@ class RunLibrary:
     def all(self) -> list[OpenRun]:
         return [run for name in self.names() if (run := self._runs.get(name)) is not None]
 
+    def read_ahead(self) -> None:
+        """Read the attempts of the run that changed last, before somebody asks for them."""
+        last = max(self.all(), key=lambda run: run.files.updated, default=None)
+        if last is not None:
+            self.make_room(last)
+            last.attempts  # noqa: B018 - reading them keeps them
+
     def make_room(self, current: OpenRun) -> None:
         """Forget the attempts of runs looked at before, the oldest first, once there are too many."""
         with self._lock:
