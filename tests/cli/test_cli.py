@@ -192,15 +192,3 @@ def test_an_option_that_does_not_exist(
 ) -> None:
     assert main(["train", *words]) == 2
     assert capsys.readouterr().err == f"toolwright: {said}\n"
-
-
-def test_evaluation_prints_a_table_or_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(
-        "toolwright.trainer.evaluation.evaluate", lambda config, command, say: {"score": 0.5, "n": 4.0}
-    )
-    assert main(["eval"]) == 0
-    assert capsys.readouterr().out == "score  0.5\nn      4\n"
-    assert main(["eval", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"score": 0.5, "n": 4.0}

@@ -122,4 +122,4 @@ class TestAServerThatTakesNoWeights:
 
         with stub:
             config = runs.configured("engine.name=http", f"engine.url={stub.url}")
-            assert evaluate(config, command=[])["held_out/attempts"] == 8
+            assert evaluate(config, command=[]).counts["attempts"] == 8

@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.rewards import Scorer
+from toolwright.rewards.builder import scorer_for
 from toolwright.trajectory import Failure, Segment, Task, Trajectory
 
 FUNCTIONS = '''
@@ -370,3 +371,9 @@ def test_a_file_that_cannot_be_imported_is_an_error_at_once(tmp_path: Path) -> N
 def test_an_unknown_scorer_lists_the_known_ones() -> None:
     with pytest.raises(UserError, match=r"unknown scorer 'exakt'; known: .*exact"):
         Scorer(schema.Reward(function="exakt"), default="exact")
+
+
+def test_a_data_source_is_judged_by_its_family_if_it_has_no_scorer_of_its_own() -> None:
+    assert scorer_for("reasoning_gym/chain_sum") == "reasoning_gym"
+    assert scorer_for("openai/gsm8k") == "openai/gsm8k", "it is registered itself"
+    assert scorer_for("nobody/knows") == "nobody/knows"

@@ -11,8 +11,8 @@ from tests.rewards.attempts import attempt, said, score, scorer
 from toolwright.cli.config import main as show_config
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.observe.evaluation import right
 from toolwright.rewards import Scorer
-from toolwright.trainer.evaluation import right
 from toolwright.trajectory import Segment, Task, Trajectory
 
 FUNCTIONS = """

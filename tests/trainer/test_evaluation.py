@@ -58,3 +58,72 @@ def test_demonstrations_need_no_file_to_train_on() -> None:
     Path("said.jsonl").write_text(json.dumps({"messages": messages}))
     assert main(["sft", *SMALL, "demonstrations=said.jsonl", "steps=2", "run.name=warm"]) == 0
     assert metrics(Path("runs/warm"))[-1]["held_out/attempts"] == 3
+
+
+def test_the_table_has_measures_with_intervals_and_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"prompt": QUESTION, "data_source": source, "reward_model": {"ground_truth": "2"}}
+        for source in ("arithmetic", "arithmetic", "numeric")
+    ]
+    Path("judged.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["eval", *SMALL, "eval.samples=2", "eval.temperature=1"]) == 0
+    shown = capsys.readouterr().out
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["measure", "value", "95", "%"] in lines
+    assert {line[0] for line in lines if line} >= {"accuracy,", "pass@2", "maj@2", "reward", "numeric", "all"}
+    assert ["attempts", "6"] in lines
+
+
+def test_samples_without_temperature_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", *SMALL, "eval.samples=2"]) == 0
+    assert "all 2 attempts at a task are the same" in capsys.readouterr().err
+
+
+class TestTwoEvaluations:
+    @pytest.fixture(autouse=True)
+    def first(self, judged: None, capsys: pytest.CaptureFixture[str]) -> None:
+        sampled = ("eval.samples=2", "eval.temperature=1")
+        assert main(["eval", *SMALL, *sampled, "run.name=first"]) == 0
+        assert main(["eval", *SMALL, *sampled, "run.name=second", "run.seed=1"]) == 0
+        capsys.readouterr()
+
+    def test_two_runs_are_compared_task_by_task(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["runs", "compare", "first", "second"]) == 0
+        shown = capsys.readouterr().out
+        assert "held out, task by task" in shown
+        assert "permutation test" in shown or "McNemar" in shown
+        assert main(["runs", "compare", "first", "second", "--json"]) == 0
+        [paired] = json.loads(capsys.readouterr().out)["held_out"]
+        assert paired[""]["accuracy"]["tasks"] == 3
+
+    def test_a_model_is_compared_with_a_run(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["eval", *SMALL, "--against", "first"]) == 0
+        assert "first" in capsys.readouterr().out
+        assert main(["eval", *SMALL, "--json", "--against=runs/first"]) == 0
+        figures = json.loads(capsys.readouterr().out)
+        assert figures["against"][""]["accuracy"]["tasks"] == 3
+        assert figures["held_out/attempts"] == 3
+
+    def test_a_run_without_evaluation_is_refused_before_anything_is_tried(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        Path("runs/first/evaluations.jsonl").unlink()
+        assert main(["eval", *SMALL, "--against", "first"]) == 2
+        assert "keeps no evaluation" in capsys.readouterr().err
+        assert main(["eval", *SMALL, "--against", "nowhere"]) == 2
+        assert "no run at nowhere" in capsys.readouterr().err
+        assert main(["eval", *SMALL, "--against"]) == 2
+        assert "--against needs" in capsys.readouterr().err
+        assert main(["runs", "compare", "first", "second"]) == 0
+        assert "task by task" not in capsys.readouterr().out
+
+
+def test_two_models_are_evaluated_by_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "2"}]
+    Path("said.jsonl").write_text(json.dumps({"messages": messages}))
+    assert main(["sft", *SMALL, "demonstrations=said.jsonl", "steps=2", "run.name=warm"]) == 0
+    capsys.readouterr()
+    own = ["task=file", "task.held_out=judged.jsonl", "rollout.max_tokens=4", "run.threads=1"]
+    assert main(["eval", *own, "model.path=runs/warm/model", "--against", "runs/warm/model", "--json"]) == 0
+    paired = json.loads(capsys.readouterr().out)["against"][""]["accuracy"]
+    assert (paired["difference"], paired["p"]) == (0, 1)

@@ -3,7 +3,7 @@
 Examples:
   toolwright runs                                        every run at or below runs/
   toolwright runs list --dir runs/demo --json
-  toolwright runs compare grpo dapo                      settings that differ, and closing figures
+  toolwright runs compare grpo dapo                      what differs: settings, figures, held-out tasks
   toolwright runs prune grpo --keep-attempts 10          what would be removed; --yes removes it
   toolwright runs prune grpo dapo --attempts-before 100 --checkpoints 1 --yes
 """
@@ -49,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True, parser_class=_Parser)
     listing = actions.add_parser("list", help="state, steps, last reward, size and age of each run")
     listing.add_argument("--dir", type=Path, default=Path("runs"), help="where to look, to any depth (runs)")
-    compare = actions.add_parser("compare", help="settings that differ, and closing figures side by side")
+    compare = actions.add_parser(
+        "compare", help="settings that differ, closing figures, and held-out tasks paired"
+    )
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run folders, or their names under runs/")
     compare.add_argument("--full", action="store_true", help="every metric")
     prune = actions.add_parser("prune", help="remove attempts and checkpoints that are no longer needed")
@@ -99,6 +101,8 @@ def _list(arguments: argparse.Namespace) -> None:
 
 def _compare(arguments: argparse.Namespace) -> None:
     from toolwright.observe.comparison import compare
+    from toolwright.observe.evaluation import last_evaluation
+    from toolwright.observe.evaluation_table import show_differences
 
     if len(arguments.runs) < 2:
         raise UserError("toolwright runs compare takes two runs or more")
@@ -120,6 +124,11 @@ def _compare(arguments: argparse.Namespace) -> None:
     for key, figures in found.figures.items():
         table.add_row(key, *("-" if figure is None else compact(figure) for figure in figures))
     make_console().print(table)
+    for run, name, held_out in zip(found.runs[1:], names[1:], found.held_out, strict=True):
+        if held_out is not None:
+            samples = last_evaluation(run).samples
+            make_console().print()
+            show_differences(make_console(), held_out, first=names[0], second=name, samples=samples)
 
 
 def _prune(arguments: argparse.Namespace) -> None:

@@ -32,7 +32,8 @@ def evaluate(
         "environment": environment,
     }
     with outside_event_loop(), UserRequest("eval", words, **own) as request:
-        return run(request.config(), command=["toolwright.evaluate", *request.words])
+        found = run(request.config(), command=["toolwright.evaluate", *request.words])
+    return found.metrics(whole=True)
 
 
 def sft(

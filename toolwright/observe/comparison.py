@@ -10,6 +10,8 @@ from typing import Any
 from toolwright.config.keys import flatten
 from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError
+from toolwright.observe.estimates import PairedDifference
+from toolwright.observe.evaluation import differences, read_evaluations
 from toolwright.observe.metrics import Metrics, series
 from toolwright.observe.summary import outcome
 
@@ -41,6 +43,8 @@ class Comparison:
     runs: list[Path]
     settings: dict[str, list[Any]]
     figures: dict[str, list[float | None]]
+    # Each further run less the first, by source (`""`: all) and measure. None: one was not evaluated.
+    held_out: list[dict[str, dict[str, PairedDifference]] | None]
 
 
 def compare(runs: Sequence[Path], *, every: bool = False) -> Comparison:
@@ -60,7 +64,15 @@ def compare(runs: Sequence[Path], *, every: bool = False) -> Comparison:
         runs=list(runs),
         settings={key: [of_one.get(key) for of_one in settings] for key in differ},
         figures={name: [of_one.get(name) for of_one in figures] for name in shown},
+        held_out=_held_out(runs),
     )
+
+
+def _held_out(runs: Sequence[Path]) -> list[dict[str, dict[str, PairedDifference]] | None]:
+    first, *others = [read_evaluations(run) for run in runs]
+    return [
+        differences(first[max(first)], other[max(other)]) if first and other else None for other in others
+    ]
 
 
 def _settings(run: Path) -> dict[str, Any]:

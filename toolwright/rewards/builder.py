@@ -27,6 +27,12 @@ OWN = "task"  # in reward.parts: the task's own scorer
 MOST_WORKERS = 8
 
 
+def scorer_for(source: str) -> str:
+    """The scorer of a data source: its own; or its family's, as of reasoning_gym/chain_sum."""
+    known, family = SCORERS.names(), source.partition("/")[0]
+    return family if source not in known and family in known else source
+
+
 class ScorerBuilder:
     def __init__(self, config: schema.Reward, *, default: str, sandbox_url: str | None = None) -> None:
         self.config, self.default = config, default
@@ -40,8 +46,8 @@ class ScorerBuilder:
 
     def own(self) -> RewardPart:
         """The part for the tasks' own scorer."""
-        known = SCORERS.names()
-        if self.default not in known and ":" not in self.default:
+        known, found = SCORERS.names(), scorer_for(self.default)
+        if found not in known and ":" not in found:
             source = (
                 f"their data_source {self.default!r} has none" if self.default else "they name no data_source"
             )
@@ -49,7 +55,7 @@ class ScorerBuilder:
                 f"no scorer is known for these tasks: {source}; set reward.function to path.py:name, "
                 f"package.module:name or one of {', '.join(known)}"
             )
-        return self.part(self.default)
+        return self.part(found)
 
     def part(self, name: str, called: str = "") -> RewardPart:
         """Builds a part. `called` is its name in the configuration, if that is not the scorer's."""

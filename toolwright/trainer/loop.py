@@ -212,7 +212,9 @@ class TrainingLoop:
             measured = self.roles.learners.measure([t for g in groups if g.complete for t in g.trajectories])
             return {f"held_out/{name}": value for name, value in measured.items()}
         result, _ = self._run(held_out(self.config, self.held_out_tasks, attempt=attempt, score=score))
-        return result
+        if self.folder is not None:
+            self.folder.save_evaluation(self.step_done, result)
+        return result.metrics()
 
     def cancel(self) -> None:
         """End sampling or evaluation where it waits. May be called from a signal's handler."""

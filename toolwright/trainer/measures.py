@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from toolwright.batch import Batch
+from toolwright.observe.evaluation import source_name
 from toolwright.trainer.sampling import SampledStep
+from toolwright.trajectory import Trajectory
 
 
 def of_sample(sampled: SampledStep) -> dict[str, float]:
@@ -38,6 +40,7 @@ def of_sample(sampled: SampledStep) -> dict[str, float]:
             "turns/mean": statistics.fmean(t.turns for t in attempts),
         }
     )
+    metrics.update(_by_source(attempts))
     for part in sorted({name for t in attempts for name in t.reward_parts}):
         mean = statistics.fmean(t.reward_parts.get(part, 0.0) for t in attempts)
         metrics.setdefault(f"reward/{part}", mean)
@@ -50,6 +53,20 @@ def tool_use(sampled: SampledStep, seconds: float) -> dict[str, float]:
     """How many tool calls were under way at once, on average, while a step took `seconds` to sample."""
     spent = [t.timings["tool_s"] for t in sampled.attempts if "tool_s" in t.timings]
     return {"use/tool_calls": sum(spent) / max(seconds, 1e-9)} if spent else {}
+
+
+def _by_source(attempts: Sequence[Trajectory]) -> dict[str, float]:
+    """Nothing where there is one source."""
+    sources: dict[str, list[Trajectory]] = {}
+    for trajectory in attempts:
+        sources.setdefault(trajectory.task.data_source, []).append(trajectory)
+    metrics: dict[str, float] = {}
+    for source, own in sorted(sources.items()) if len(sources) > 1 else ():
+        place = f"source/{source_name(source)}"
+        metrics[f"{place}/reward"] = statistics.fmean(t.reward or 0.0 for t in own)
+        metrics[f"{place}/accuracy"] = statistics.fmean(t.accuracy or 0.0 for t in own)
+        metrics[f"{place}/attempts"] = len(own)
+    return metrics
 
 
 OF_FIRST_UPDATE = ("gap/", "correction/")  # metrics of weights that have not moved yet

@@ -24,6 +24,8 @@ from toolwright.failures import ENDED, UserError
 from toolwright.learner import checkpoints
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.observe import retention
+from toolwright.observe.evaluation import FILE as EVALUATIONS
+from toolwright.observe.evaluation import EvaluationResult
 from toolwright.observe.metrics import Metrics
 from toolwright.record import TokenValues, save
 from toolwright.registry import short_name
@@ -115,6 +117,10 @@ class RunFolder:
             file.with_suffix(".partial").unlink(missing_ok=True)
             raise
 
+    def save_evaluation(self, step: int, result: EvaluationResult) -> None:
+        with (self.path / EVALUATIONS).open("a", encoding="utf-8") as file:
+            file.write(result.as_line(step) + "\n")
+
     def keep_rollouts(self, steps: int | None) -> None:
         """Remove the attempts of all but the last so many steps; None: of none."""
         for file in retention.old_attempts(self.path, steps) if steps is not None else ():
@@ -137,7 +143,8 @@ class RunFolder:
 
     def rewind(self, step: int) -> None:
         """Forget what was written after this step or in part, so that a resumed run leaves one history."""
-        Metrics.truncate(self.path / "metrics.jsonl", after_step=step)
+        for lines in ("metrics.jsonl", EVALUATIONS):
+            Metrics.truncate(self.path / lines, after_step=step)
         self.timeline.rewind(step)
         for file in self.rollouts.iterdir():
             # What is not ours stays: a note, a folder of somebody's analysis.

@@ -181,7 +181,7 @@ def _steps(
             progress.line(line)
         if judge.missing:
             progress.line(f"held-out tasks are not tried: {judge.missing}")
-        before = judge.held_out()
+        before = judge.held_out(folder, 0)
         folder.metrics.append(0, before)
         progress.step(0, before)
         tracking.step(0, before)
@@ -198,7 +198,7 @@ def _steps(
             metrics["time/total_s"] = time.perf_counter() - started
             if step == config.steps:
                 save()  # first of all: a judge may fail
-                metrics.update(judge.held_out())
+                metrics.update(judge.held_out(folder, step))
             folder.metrics.append(step, metrics)
             progress.step(step, metrics)
             tracking.step(step, metrics)
@@ -297,13 +297,15 @@ class HeldOutJudge:
         except UserError as error:
             self.missing = str(error)
 
-    def held_out(self) -> dict[str, float]:
+    def held_out(self, folder: RunFolder, step: int) -> dict[str, float]:
+        """Try the held-out tasks, and keep how each went in the folder."""
         if not self.tasks or self.missing or self.scorer is None:
             return {}
         self.engine.publish(self.engine.weights_version + 1)  # what was learned since the last time
         attempt, score = self.rollout.run, self.scorer.score
         result, _ = self.loop.run(held_out(self.config, self.tasks, attempt=attempt, score=score))
-        return result
+        folder.save_evaluation(step, result)
+        return result.metrics()
 
     def close(self) -> None:
         if self.scorer is not None:

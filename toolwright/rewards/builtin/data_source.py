@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from toolwright.failures import UserError
-from toolwright.rewards.builder import SCORERS, ScorerBuilder
+from toolwright.rewards.builder import SCORERS, ScorerBuilder, scorer_for
 from toolwright.rewards.function import Verdict
 from toolwright.rewards.item import Item
 from toolwright.rewards.part import RewardPart
@@ -14,7 +14,7 @@ from toolwright.rewards.part import RewardPart
 
 @SCORERS.register("data_source")
 class BySource(RewardPart):
-    """One part per source, built with the first task of that source."""
+    """One part per scorer, built with the first task that it judges."""
 
     reads_truth = True
 
@@ -49,14 +49,15 @@ class BySource(RewardPart):
 
     def _part(self, source: str) -> RewardPart:
         with self._lock:
-            if source not in self._parts:
-                if source not in SCORERS.names():
+            name = scorer_for(source)
+            if name not in self._parts:
+                if name not in SCORERS.names():
                     raise UserError(
                         f"no scorer is known for data_source {source!r}; set reward.function to "
                         f"path.py:name, package.module:name or one of {', '.join(SCORERS.names())}"
                     )
-                self._parts[source] = self._builder.part(source)
-            return self._parts[source]
+                self._parts[name] = self._builder.part(name)
+            return self._parts[name]
 
 
 def _by_source(items: Sequence[Item]) -> dict[str, list[int]]:

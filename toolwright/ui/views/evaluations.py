@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from typing import Any
 
+from toolwright.observe.estimates import wilson
 from toolwright.ui.metrics_table import MetricsTable
 from toolwright.ui.query import Query
 from toolwright.ui.run_library import OpenRun, RunLibrary
 from toolwright.ui.view import RUN_VIEWS, VIEWS, ViewAnswer, of_rows
 
 PREFIX = "held_out/"
-INTERVAL = "95 %, Wilson"
-Z = 1.959964  # of the normal distribution, for 95 %
+INTERVAL = "95 %, over tasks"
 FIRST = ("accuracy", "low", "high", "reward", "attempts", "failed", "truncated", "tokens_mean")
 
 
@@ -50,14 +50,14 @@ def evaluated(metrics: MetricsTable) -> list[dict[str, Any]]:
     return [steps[step] for step in sorted(steps)]
 
 
-def interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Wilson's score interval: it holds for few attempts, and for shares near 0 and 1."""
+def interval(row: MutableMapping[str, Any]) -> tuple[float | None, float | None]:
+    """As the evaluation itself gave it; of one by an earlier version, Wilson's over its attempts."""
+    if "accuracy_low" in row and "accuracy_high" in row:
+        return row.pop("accuracy_low"), row.pop("accuracy_high")
     share, count = row.get("accuracy"), row.get("attempts")
     if share is None or not count or not 0 <= share <= 1:
         return None, None
-    spread = Z * math.sqrt(share * (1 - share) / count + Z * Z / (4 * count * count))
-    middle, scale = share + Z * Z / (2 * count), 1 + Z * Z / count
-    return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
+    return wilson(share, count)
 
 
 def _measure(rows: list[dict[str, Any]]) -> str:

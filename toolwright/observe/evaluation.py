@@ -1,0 +1,215 @@
+"""An evaluation, task by task: what was scored, its measures with intervals, and how it differs from another.
+
+A run folder keeps each in a line of `evaluations.jsonl`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError
+from toolwright.observe.estimates import (
+    Estimate,
+    PairedDifference,
+    estimate,
+    majority_at_k,
+    paired,
+    pass_at_k,
+)
+from toolwright.observe.metrics import Metrics
+from toolwright.rewards.votes import can_vote, vote_of
+from toolwright.trajectory import Trajectory, as_groups
+
+FILE = "evaluations.jsonl"
+ACCURACY, REWARD = "accuracy", "reward"
+PREFIX = "held_out/"
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """The scored attempts at one task, in order."""
+
+    id: str
+    digest: str  # of prompt and truth: the same name may be another task elsewhere
+    source: str
+    right: list[bool]
+    rewards: list[float]
+    majority: dict[str, float] = field(default_factory=dict)  # maj@k by k; empty where answers cannot vote
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.id, self.digest
+
+    def measure(self, name: str) -> float | None:
+        """The task's own value of a measure; None if it has too few attempts for it."""
+        kind, _, k = name.partition("_at_")
+        if kind == ACCURACY:
+            return sum(self.right) / len(self.right)
+        if kind == REWARD:
+            return sum(self.rewards) / len(self.rewards)
+        if kind == "maj":
+            return self.majority.get(k)
+        return pass_at_k(sum(self.right), len(self.right), int(k)) if int(k) <= len(self.right) else None
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """The tasks of one evaluation; `counts` holds what is not an estimate: attempts, failed, truncated, …"""
+
+    tasks: list[TaskScores]
+    counts: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, attempts: Sequence[Trajectory], *, tools: bool = False) -> EvaluationResult:
+        """A UserError where not one attempt was scored. `tools`: calls are worth counting."""
+        scored = [t for t in attempts if t.failure is None and t.reward is not None]
+        if not scored:
+            reasons = {t.failure.message for t in attempts if t.failure}
+            raise UserError(
+                f"not one of {len(attempts)} held-out attempts could be scored: {'; '.join(reasons)}"
+            )
+        counts = {
+            "tokens_mean": sum(t.sampled_tokens for t in scored) / len(scored),
+            "truncated": sum(t.cut for t in scored) / len(scored),
+            "attempts": len(scored),
+            "failed": len(attempts) - len(scored),
+        }
+        if tools:
+            calls = [t.counts.get("tool_calls", 0) for t in scored]
+            counts |= {
+                "calling": sum(c > 0 for c in calls) / len(calls),
+                "tool_calls": sum(calls) / len(calls),
+            }
+        return cls([_scores(group.trajectories) for group in as_groups(scored)], counts)
+
+    @property
+    def samples(self) -> int:
+        """Attempts at a task, where none of them failed."""
+        return max(len(task.right) for task in self.tasks)
+
+    @property
+    def names(self) -> list[str]:
+        """Measures that can be told from as many attempts, in the order of a table."""
+        ks = sizes(self.samples)
+        voted = [k for k in ks if any(str(k) in task.majority for task in self.tasks)]
+        return [ACCURACY, *(f"pass_at_{k}" for k in ks), *(f"maj_at_{k}" for k in voted), REWARD]
+
+    def estimate(self, name: str) -> Estimate:
+        """Over the tasks that have enough attempts for it."""
+        values = [value for task in self.tasks if (value := task.measure(name)) is not None]
+        return estimate(values)
+
+    @property
+    def sources(self) -> dict[str, EvaluationResult]:
+        """The same by data source, if there are several."""
+        found: dict[str, list[TaskScores]] = {}
+        for task in self.tasks:
+            found.setdefault(task.source, []).append(task)
+        return (
+            {name: EvaluationResult(tasks) for name, tasks in sorted(found.items())} if len(found) > 1 else {}
+        )
+
+    def metrics(self, *, whole: bool = False) -> dict[str, float]:
+        """As metrics.jsonl has them. `whole`: every measure with its interval, for a report of its own."""
+        found: dict[str, float] = {}
+        last = [name for name in self.names if "_at_" not in name or name.endswith(f"_at_{self.samples}")]
+        for name in self.names if whole else last:
+            found |= _named(name, self.estimate(name), interval=whole or name == ACCURACY)
+        for source, own in self.sources.items():
+            for name in own.names if whole else (ACCURACY, REWARD):
+                place = f"{source_name(source)}/{name}"
+                found |= _named(place, own.estimate(name), interval=whole)
+        return {f"{PREFIX}{name}": value for name, value in {**found, **self.counts}.items()}
+
+    def as_line(self, step: int) -> str:
+        """One line of `evaluations.jsonl`."""
+        row = {"step": step, "counts": self.counts, "tasks": [asdict(task) for task in self.tasks]}
+        return json.dumps(row, ensure_ascii=True, allow_nan=False)
+
+
+def sizes(samples: int) -> list[int]:
+    """The k of pass@k and maj@k: powers of two, and all."""
+    return sorted({*(2**n for n in range(1, samples.bit_length()) if 2**n <= samples), samples} - {1})
+
+
+def source_name(source: str) -> str:
+    """A data source as part of a metric's name: trackers take no other characters."""
+    return re.sub(r"[^\w./-]", "_", source) or "unnamed"
+
+
+def right(trajectory: Trajectory) -> bool:
+    """Whether an answer counts as right: the scorer's own `acc` where it gives one, else full marks."""
+    return trajectory.reward_parts.get("acc", trajectory.reward or 0.0) >= 1.0 - 1e-6
+
+
+def read_evaluations(run: Path) -> dict[int, EvaluationResult]:
+    """The evaluations that a run folder keeps, by step; of a step that was written twice, the last."""
+    found = {}
+    for row in Metrics.read(run / FILE):
+        try:
+            tasks = [TaskScores(**task) for task in row["tasks"]]
+            found[int(row["step"])] = EvaluationResult(tasks, row["counts"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{run / FILE} is no file of evaluations: {type(error).__name__} {error}"
+            ) from None
+    return found
+
+
+def last_evaluation(run: Path) -> EvaluationResult:
+    found = read_evaluations(run)
+    if not found:
+        raise UserError(
+            f"{run} keeps no evaluation: `toolwright eval … run.name=NAME` keeps one, and so does a training "
+            "with held-out tasks"
+        )
+    return found[max(found)]
+
+
+def differences(first: EvaluationResult, second: EvaluationResult) -> dict[str, dict[str, PairedDifference]]:
+    """By source and measure, over the tasks that both have; `""` is all of them. Empty if there are none."""
+    known = {task.key: task for task in first.tasks}
+    pairs = [(known[task.key], task) for task in second.tasks if task.key in known]
+    sources = sorted({one.source for one, _ in pairs})
+    names = [name for name in first.names if name in second.names]
+    found = {}
+    for source in ["", *(sources if len(sources) > 1 else ())]:
+        own = [pair for pair in pairs if source in ("", pair[0].source)]
+        measures = {name: both for name in names if (both := _difference(own, name)) is not None}
+        if measures:
+            found[source] = measures
+    return found
+
+
+def _difference(pairs: Sequence[tuple[TaskScores, TaskScores]], name: str) -> PairedDifference | None:
+    values = [(one.measure(name), other.measure(name)) for one, other in pairs]
+    whole = [(one, other) for one, other in values if one is not None and other is not None]
+    return paired([one for one, _ in whole], [other for _, other in whole]) if whole else None
+
+
+def _scores(attempts: Sequence[Trajectory]) -> TaskScores:
+    task, verdicts = attempts[0].task, [right(t) for t in attempts]
+    majority: dict[str, float] = {}
+    if len(attempts) > 1 and can_vote(task.ground_truth):
+        answers = [vote_of(t.steps[-1].text, task.ground_truth) if t.steps else None for t in attempts]
+        majority = {str(k): majority_at_k(answers, verdicts, k, seed=task.id) for k in sizes(len(attempts))}
+    known = json.dumps([task.prompt, task.ground_truth, task.extra_info.get("environment")], sort_keys=True)
+    return TaskScores(
+        id=task.id,
+        digest=hashlib.blake2b(known.encode(), digest_size=6).hexdigest(),
+        source=task.data_source,
+        right=verdicts,
+        rewards=[float(t.reward or 0.0) for t in attempts],
+        majority=majority,
+    )
+
+
+def _named(name: str, found: Estimate, *, interval: bool) -> Mapping[str, float]:
+    bounds: dict[str, Any] = {f"{name}_low": found.low, f"{name}_high": found.high} if interval else {}
+    return {name: found.value, **bounds}
