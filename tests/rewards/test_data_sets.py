@@ -64,7 +64,7 @@ def test_every_data_set_has_a_scorer_under_its_name_and_its_source() -> None:
 
 
 def test_every_data_set_is_tested_here_or_by_the_rows_it_prepares() -> None:
-    tested_elsewhere = {"countdown", "multi-turn-tools", "reasoning-gym", "search-qa"}
+    tested_elsewhere = {"countdown", "hotpotqa-search", "multi-turn-tools", "reasoning-gym", "search-qa"}
     assert set(FILES) | tested_elsewhere == set(DATASETS.names())
 
 

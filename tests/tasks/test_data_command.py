@@ -19,10 +19,10 @@ RAW = Path(__file__).parent / "raw"
 
 FILES = [
     ("gsm8k", "gsm8k_train.jsonl", "gsm8k_train", 4),
-    ("math500", "math500.jsonl", "math500", 3),
+    ("math500", "math500.jsonl", "math500_test", 3),
     ("aime", "aime25.jsonl", "aime25", 3),
-    ("humaneval", "HumanEval.jsonl.gz", "humaneval", 3),
-    ("mbpp", "mbpp.jsonl", "mbpp", 3),
+    ("humaneval", "HumanEval.jsonl.gz", "humaneval_test", 3),
+    ("mbpp", "mbpp.jsonl", "mbpp_test", 3),
     ("mbpp", "mbpp_sanitized.json", "mbpp_sanitized", 3),
     ("hotpotqa", "hotpotqa_validate.jsonl", "hotpotqa_validate", 3),
     ("drop", "drop_validate.jsonl", "drop_validate", 3),

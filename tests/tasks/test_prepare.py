@@ -94,10 +94,13 @@ def test_conversations_offer_their_tools(tmp_path: Path) -> None:
 
 def test_reasoning_gym_makes_and_judges_puzzles(tmp_path: Path) -> None:
     pytest.importorskip("reasoning_gym")
-    arguments = ["prepare", "reasoning-gym", "--train", "5", "--test", "2", "--out", str(tmp_path)]
+    arguments = ["prepare", "reasoning-gym", "--train", "12", "--test", "6", "--out", str(tmp_path)]
     assert main([*arguments, "--set", "kinds=leg_counting,chain_sum"]) == 0
     tasks = tasks_in(tmp_path / "reasoning-gym_train.parquet")
-    assert [task.extra_info["kind"] for task in tasks] == ["leg_counting"] * 3 + ["chain_sum"] * 2
+    assert {task.data_source for task in tasks} == {"reasoning_gym/leg_counting", "reasoning_gym/chain_sum"}
+    assert "leg_counting 2" in {task.extra_info["difficulty"] for task in tasks}, "three levels each"
+    assert len({task.prompt[0]["content"] for task in tasks}) == len(tasks)
+    Scorer(schema.Reward(), default="data_source").check(tasks)
     from toolwright.rewards.builtin.reasoning_gym import reasoning_gym
 
     for task in tasks:

@@ -112,7 +112,7 @@ class ToolUse:
         attempt.count("tool_calls")
         attempt.count(f"tool_calls/{name if one.name in offered else 'unknown'}")
         if one.name in offered:
-            answer = await self.tools.call(one, attempt=attempt.id)
+            answer = await self.tools.call(one, attempt=attempt.id, task=attempt.task)
         else:  # known to the toolbox perhaps, but not for this task
             answer = ToolResult(f"there is no tool {name!r}; {nearest(name, offered)}", "unknown_tool")
         attempt.count("tool_errors", bool(answer.trouble))

@@ -16,7 +16,7 @@ from toolwright.failures import UserError
 from toolwright.observe.attempt import visible
 from toolwright.registry import check_settings, signature_of
 from toolwright.tasks import rows
-from toolwright.tasks.datasets import DATASETS, download, task_rows
+from toolwright.tasks.datasets import DATASETS, Dataset, download, task_rows
 from toolwright.tasks.mapped import hub_files, local_files, mapped_rows, read_all, read_mapping
 from toolwright.tasks.mixing import mix, read_sources
 from toolwright.tasks.overview import overview
@@ -150,9 +150,7 @@ def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]
     name, source = arguments.name, arguments.source_file
     dataset = DATASETS.get(name).target()
     if source is not None:
-        stem = source.name.split(".")[0].lower()
-        split = next((split for split in (*dataset.files, "train", "test") if split in stem), stem)
-        return {stem if stem.startswith(name) else f"{name}_{stem}": (split, rows.read(source))}
+        return _of_file(name, dataset, source)
     if dataset.generate is None:
         return {f"{name}_{split}": (split, rows.read(path)) for split, path in download(name).items()}
     settings = check_settings(
@@ -164,6 +162,24 @@ def _raw(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row]]]
     )
     made = dataset.generate(seed=arguments.seed, train=arguments.train, test=arguments.test, **settings)
     return {f"{name}_{split}": (split, found) for split, found in made.items()}
+
+
+def _of_file(name: str, dataset: Dataset, source: Path) -> dict[str, tuple[str, list[rows.Row]]]:
+    """The rows of a file whose name says their split; or all rows, divided as the data set itself does."""
+    stem, found = source.name.split(".")[0].lower(), rows.read(source)
+    split = next((split for split in (*dataset.files, "train", "test") if split in stem), stem)
+    if split == stem == name and dataset.split_of is not None:
+        try:
+            return {
+                f"{name}_{one}": (one, [row for row in found if dataset.split_of(row) == one])
+                for one in sorted({dataset.split_of(row) for row in found})
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{source}: a row is not one of {name}: {type(error).__name__} {error}") from None
+    if split == stem == name and len(dataset.files) == 1:
+        [split] = dataset.files
+        stem = f"{name}_{split}"
+    return {stem if stem.startswith(name) else f"{name}_{stem}": (split, found)}
 
 
 def _settings(words: list[str]) -> dict[str, str]:
@@ -189,11 +205,15 @@ def _mapped(arguments: argparse.Namespace) -> dict[str, tuple[str, list[rows.Row
 
 
 def _write_corpus(path: Path, documents: list[rows.Row]) -> None:
-    unique = list({json.dumps(document, ensure_ascii=False): None for document in documents})
-    if unique:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(line + "\n" for line in unique), encoding="utf-8")
-        print(f"{len(unique):,} documents in {path}, for tools.search.corpus")
+    """Adds to what is there: training and held-out questions come from two files, and share one corpus."""
+    if not documents:
+        return
+    known = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    new = [json.dumps(document, ensure_ascii=False) for document in documents]
+    unique = list(dict.fromkeys([*known, *new]))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in unique), encoding="utf-8")
+    print(f"{len(unique):,} documents in {path}, for tools.search.corpus")
 
 
 def _mix(arguments: argparse.Namespace) -> None:

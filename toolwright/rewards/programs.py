@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import TaskFailure
 from toolwright.rewards.item import Item
+from toolwright.tasks.public_tests import completed
 
 FORMS = (
     "{'test': code, 'entry_point': name}, {'tests': [assertion, …], 'setup': code}, "
@@ -71,15 +71,6 @@ def code_of(text: str) -> str:
     if blocks:
         text = marked[-1] if marked else blocks[-1][1]
     return text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
-
-
-def completed(code: str, declaration: str, entry_point: str) -> str:
-    """HumanEval: puts the declaration before a whole function, or above a body only."""
-    if not declaration:
-        return code
-    if re.search(rf"^\s*(async\s+)?def\s+{re.escape(entry_point)}\b", code, re.MULTILINE):
-        return f"{declaration.rstrip()}\n    pass\n\n{code}"
-    return f"{declaration.rstrip()}\n{code}"
 
 
 def _fenced(text: str) -> list[tuple[str, str]]:

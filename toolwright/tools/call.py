@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from toolwright.trajectory import Task
+
 # What went wrong with a call, for the counts of its trajectory; "" for none.
 Trouble = Literal["", "malformed", "unknown_tool", "arguments", "raised", "timeout"]
 
@@ -16,6 +18,14 @@ class ToolRequest:
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
     id: str = ""  # if the format or the provider has one
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls: the id of the attempt, and its task where it has one."""
+
+    attempt: str
+    task: Task | None = None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import UserError
+from toolwright.tools.call import Caller
 from toolwright.tools.signature import ATTEMPT, Signature
 from toolwright.tools.thread import in_thread
 
@@ -29,7 +30,7 @@ class Offer:
     description: str
     parameters: dict[str, Any]  # a JSON schema
     check: Callable[[Mapping[str, Any]], dict[str, Any]]  # raises BadArguments
-    run: Callable[[dict[str, Any], str], Awaitable[Any]]  # checked arguments, the attempt's id
+    run: Callable[[dict[str, Any], Caller], Awaitable[Any]]  # of checked arguments
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -52,9 +53,13 @@ def offer_of(
     if not described:
         raise UserError(f"tool {name!r} has no docstring; write one: the policy reads it")
 
-    async def run(arguments: dict[str, Any], attempt: str) -> Any:
+    async def run(arguments: dict[str, Any], caller: Caller) -> Any:
         called = instance() if instance else target
-        keywords = {**arguments, ATTEMPT: attempt} if signature.takes_attempt else arguments
+        keywords = {**arguments, ATTEMPT: caller.attempt} if signature.takes_attempt else arguments
+        if signature.takes_task:
+            if caller.task is None:
+                raise ToolError(f"{name} works on the task of an attempt, and this call has none")
+            keywords = {**keywords, signature.takes_task: caller.task}
         if _is_async(called):
             return await called(**keywords)
         result = await in_thread(name, functools.partial(called, **keywords))

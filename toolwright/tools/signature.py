@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
+from toolwright.trajectory import Task
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -27,6 +28,7 @@ class Signature:
 
     def __init__(self, name: str, target: Callable[..., Any], *, doc: str | None = None) -> None:
         self.takes_attempt = False
+        self.takes_task = ""  # the name of its parameter for the task
         self.description, parameters = _documented(doc if doc is not None else inspect.getdoc(target))
         self._model = self._modelled(name, target, {**_documented(inspect.getdoc(target))[1], **parameters})
 
@@ -81,6 +83,8 @@ class Signature:
         for parameter in _signature(name, target).parameters.values():
             if parameter.kind is parameter.KEYWORD_ONLY and parameter.name == ATTEMPT:
                 self.takes_attempt = True
+            elif parameter.kind is parameter.KEYWORD_ONLY and parameter.annotation is Task:
+                self.takes_task = parameter.name  # the policy does not see it
             elif parameter.kind is parameter.VAR_KEYWORD:
                 extra = "allow"
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):

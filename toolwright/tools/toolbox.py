@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
-from toolwright.tools.call import ToolRequest, ToolResult, Trouble
+from toolwright.tools.call import Caller, ToolRequest, ToolResult, Trouble
 from toolwright.tools.entry import ToolEntry
 from toolwright.tools.offer import Offer, ToolError, ToolTimeout
 from toolwright.tools.signature import BadArguments
+from toolwright.trajectory import Task
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Toolbox:
         """The schemas in OpenAI's form. Opens the servers that list their own tools."""
         return [offer.schema for _, offer in (await self._offers()).values()]
 
-    async def call(self, call: ToolRequest, *, attempt: str) -> ToolResult:
+    async def call(self, call: ToolRequest, *, attempt: str, task: Task | None = None) -> ToolResult:
         """Answers a call. The policy's mistakes become text; failures that are not its fault are raised."""
         offers = await self._offers()
         if call.name not in offers:
@@ -67,7 +68,7 @@ class Toolbox:
             return _answer(f"{offer.name}: {error}", "arguments")
         except RecursionError:
             return _answer(f"{offer.name}: the arguments are nested too deeply", "arguments")
-        return await self._run(entry, offer, arguments, attempt)
+        return await self._run(entry, offer, arguments, Caller(attempt, task))
 
     async def end(self, attempt: str) -> None:
         """Closes what the tools keep for this attempt."""
@@ -99,9 +100,9 @@ class Toolbox:
         return self._owners
 
     async def _run(
-        self, entry: ToolEntry, offer: Offer, arguments: dict[str, Any], attempt: str
+        self, entry: ToolEntry, offer: Offer, arguments: dict[str, Any], caller: Caller
     ) -> ToolResult:
-        task = asyncio.ensure_future(_outcome(offer, arguments, attempt))
+        task = asyncio.ensure_future(_outcome(offer, arguments, caller))
         try:
             # Not asyncio.timeout: that waits for a tool that ignores its cancellation.
             await asyncio.wait({task}, timeout=None if entry.keeps_time else entry.limit_s)
@@ -134,10 +135,12 @@ class Toolbox:
             log.warning("tool %s raised; the policy sees the message", name, exc_info=error)
 
 
-async def _outcome(offer: Offer, arguments: dict[str, Any], attempt: str) -> tuple[Any, BaseException | None]:
+async def _outcome(
+    offer: Offer, arguments: dict[str, Any], caller: Caller
+) -> tuple[Any, BaseException | None]:
     """The result, or the exception as a value: a task that raises SystemExit would end the loop."""
     try:
-        return await offer.run(arguments, attempt), None
+        return await offer.run(arguments, caller), None
     except asyncio.CancelledError:
         raise
     except BaseException as error:

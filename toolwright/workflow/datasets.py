@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
-import doctest
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from toolwright.failures import UserError, nearest
 from toolwright.tasks.builtin.file import tasks_of
 from toolwright.tasks.datasets import DATASETS
+from toolwright.tasks.public_tests import called, examples
 from toolwright.trajectory import Task
 
 ALIASES = {"math": "math500", "aime25": "aime", "hotpot_qa": "hotpotqa"}
@@ -79,37 +76,15 @@ def adapted(task: Task, public: Mapping[str, list[str]] | None = None) -> Task:
     truth, extra = task.ground_truth, dict(task.extra_info)
     if not isinstance(truth, dict):
         return task
-    entry = extra.get("entry_point") or truth.get("entry_point") or _called(truth.get("tests"))
+    entry = extra.get("entry_point") or truth.get("entry_point") or called(truth.get("tests"))
     if not entry:
         return task
-    tests = extra.get("public_tests") or (public or {}).get(entry)
+    tests = (public or {}).get(entry) or extra.get("public_tests")
     if tests is None and isinstance(truth.get("tests"), list):
         tests = truth["tests"][:1]  # MBPP's prompt shows the first, and that one alone
     if tests is None:
         tests = examples(str(extra.get("declaration", "")), entry)
     return replace(task, extra_info={**extra, "entry_point": entry, "public_tests": tests})
-
-
-def examples(declaration: str, entry_point: str) -> list[str]:
-    """The examples of a docstring as assertions: they are part of the problem, so anybody may use them."""
-    found = []
-    try:
-        body = ast.parse(f"{declaration.rstrip()}\n    pass\n").body
-        of_it = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == entry_point]
-        said = (ast.get_docstring(node) or "" for node in of_it)
-        parsed = doctest.DocTestParser().get_examples("\n".join(said))
-    except (SyntaxError, ValueError):  # examples that nobody could run
-        return []
-    for example in parsed:
-        call, expected = example.source.strip(), example.want.strip()
-        try:
-            ast.parse(call, mode="eval")
-            ast.parse(expected, mode="eval")
-        except SyntaxError:
-            continue
-        if call.startswith(f"{entry_point}("):
-            found.append(f"assert {call} == {expected}")
-    return found
 
 
 def _files(name: str, folder: Path) -> dict[str, Path]:
@@ -155,20 +130,6 @@ def _public_tests(name: str, folder: Path) -> dict[str, list[str]]:
     if not path.is_file():
         return {}
     return {str(row["entry_point"]): [str(test) for test in row["test"]] for row in read(path)}
-
-
-def _called(tests: Any) -> str:
-    """The function that an assertion calls first."""
-    if not isinstance(tests, list) or not tests:
-        return ""
-    try:
-        tree = ast.parse(str(tests[0]).strip())
-    except SyntaxError:
-        return ""
-    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    named = [call.id for call in calls if isinstance(call, ast.Name)]
-    # set(f(x)) tests f; one of MBPP's functions is called as a built-in one is.
-    return next((name for name in named if not hasattr(builtins, name)), named[0] if named else "")
 
 
 def _public(task: Task) -> bool:

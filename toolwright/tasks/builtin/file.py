@@ -10,6 +10,7 @@ from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks.datasets import DATASETS
 from toolwright.tasks.messages import messages_of
 from toolwright.tasks.rows import Row, read
 from toolwright.tasks.space import draw
@@ -91,6 +92,8 @@ def splits(
 def _tasks_of_all(task_of: TaskReader, files: str | list[str], prefix: str = "") -> list[Task]:
     """The tasks of all files. Files of the same name are numbered in the ids."""
     paths = [Path(path) for path in _listed(files)]
+    for path in paths:
+        _must_be_there(path)
     names = [path.name for path in paths]
     places = [f"{place}/" if names.count(path.name) > 1 else "" for place, path in enumerate(paths, 1)]
     return [
@@ -98,6 +101,16 @@ def _tasks_of_all(task_of: TaskReader, files: str | list[str], prefix: str = "")
         for path, place in zip(paths, places, strict=True)
         for task in tasks_of(path, prefix + place, task_of)
     ]
+
+
+def _must_be_there(path: Path) -> None:
+    """A UserError that names the command which makes the file, where its name is that of a data set."""
+    known = [name for name in DATASETS.names() if path.name.startswith(f"{name}_")]
+    if known and not path.expanduser().exists():
+        name = max(known, key=len)
+        raise UserError(
+            f"no such file: {path}; `toolwright data prepare {name} --out {path.parent}` makes it"
+        )
 
 
 def _listed(files: str | list[str]) -> list[str]:

@@ -32,6 +32,7 @@ class Dataset:
     example: Callable[[Row], Example]
     hub: str = ""  # the hub's name of it, where it is not the data source
     generate: Callable[..., dict[str, list[Row]]] | None = None  # rows by split, of `seed`, `train`, `test`
+    split_of: Callable[[Row], str] | None = None  # of a row, where a file of all rows does not say
     documents: Callable[[Row], list[Row]] | None = None  # a row's passages, for the corpus of a search tool
 
 

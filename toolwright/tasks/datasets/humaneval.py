@@ -1,8 +1,9 @@
-"""HumanEval: functions to complete, checked by unit tests."""
+"""HumanEval: functions to complete, checked by unit tests. The examples of their docstrings are public."""
 
 from __future__ import annotations
 
 from toolwright.tasks.datasets import DATASETS, Dataset, Example
+from toolwright.tasks.public_tests import examples
 from toolwright.tasks.rows import Row
 
 
@@ -22,5 +23,7 @@ def _example(row: Row) -> Example:
             "task_id": row["task_id"],
             "declaration": row["prompt"],
             "solution": row["canonical_solution"],
+            "entry_point": row["entry_point"],
+            "public_tests": examples(row["prompt"], row["entry_point"]),
         },
     )

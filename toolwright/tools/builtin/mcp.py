@@ -11,6 +11,7 @@ from pydantic import PositiveFloat
 
 from toolwright.failures import InfrastructureFailure, UserError, nearest
 from toolwright.tools import TOOLS
+from toolwright.tools.call import Caller
 from toolwright.tools.mcp_connection import McpConnection, http, stdio
 from toolwright.tools.offer import Offer, ToolError, ToolTimeout
 from toolwright.tools.signature import BadArguments
@@ -79,7 +80,7 @@ class MCP:
         return found
 
     def _offer(self, tool: Tool) -> Offer:
-        async def run(arguments: dict[str, Any], attempt: str) -> str:
+        async def run(arguments: dict[str, Any], caller: Caller) -> str:
             return _text(await self._call(tool.name, arguments))
 
         return Offer(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from toolwright.rewards.programs import code_of, completed
+from toolwright.rewards.programs import code_of
+from toolwright.tasks.public_tests import completed
 from toolwright.workflow.operators import OPERATORS, Inputs, NodeSetting, Operator, Port, Settings
 
 if TYPE_CHECKING:
