@@ -67,6 +67,27 @@ def test_a_run_that_is_deleted_is_told_and_not_found(tmp_path: Path, monkeypatch
         assert served.ask("/api/runs/doomed").status == 404
 
 
+def test_a_change_of_a_run_whose_texts_utf8_cannot_express_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolwright.ui.live.LOOK_EVERY_S", 0.02)
+    run = hostile_run(tmp_path / "run")
+    with serving(tmp_path) as served, served.events() as events:
+        next(events)
+        (run / "log.txt").write_text("more")
+        kind, data = next(events)
+        assert (kind, data["run"]["algorithm"]) == ("run", "\ud800<i>")
+
+
+def test_a_page_is_let_go_when_looking_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(watch: ChangeWatch) -> list[Any]:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(ChangeWatch, "changes", fail)
+    with serving(tmp_path) as served, served.events() as events:
+        assert [kind for kind, _ in events] == ["hello"]
+
+
 def test_runs_of_long_ago_are_looked_at_less_often(tmp_path: Path) -> None:
     for number in range(4):
         file = hostile_run(tmp_path / str(number)) / "log.txt"

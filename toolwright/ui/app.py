@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
 from urllib.parse import unquote_to_bytes
-
-import orjson
 
 from toolwright.failures import UserError
 from toolwright.ui.assets import Assets
@@ -22,7 +18,7 @@ from toolwright.ui.live import LiveFeed
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.query import Query
 from toolwright.ui.run_library import RunLibrary
-from toolwright.ui.view import RUN_VIEWS, VIEWS, ViewAnswer
+from toolwright.ui.view import RUN_VIEWS, VIEWS, ViewAnswer, as_json
 from toolwright.web.asgi import (
     ClientDisconnected,
     ClientWatch,
@@ -164,7 +160,7 @@ class UiApp:
     def _refusal(self, status: int, text: str, scope: Scope) -> HttpReply:
         if status == 401 and scope["path"] == "/":
             return HttpReply(ASK_FOR_TOKEN, 401, b"text/html; charset=utf-8", [NO_STORE])
-        return HttpReply(_json({"error": text}), status, headers=[NO_STORE])
+        return HttpReply(as_json({"error": text}), status, headers=[NO_STORE])
 
 
 def _path(scope: Scope) -> list[str]:
@@ -186,7 +182,7 @@ def _digest(token: str) -> str:
 
 def _reply(answer: ViewAnswer, query: Query, name: str) -> HttpReply:
     if query.choice("format", ("json", "csv"), "json") == "json":
-        return HttpReply(_json(answer.data), headers=[NO_STORE])
+        return HttpReply(as_json(answer.data), headers=[NO_STORE])
     if not answer.names:
         raise PageProblem(400, "this view is no table: it cannot be downloaded as CSV")
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "-" for c in name)
@@ -195,10 +191,3 @@ def _reply(answer: ViewAnswer, query: Query, name: str) -> HttpReply:
         answer.as_csv(), content_type=b"text/csv; charset=utf-8",
         headers=[(b"content-disposition", disposition), NO_STORE],
     )  # fmt: skip
-
-
-def _json(data: Any) -> bytes:
-    try:
-        return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
-    except TypeError:  # half a surrogate pair, which UTF-8 cannot express and JSON can escape
-        return json.dumps(data, default=str).encode()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
 from typing import Any
 
-import orjson
-
 from toolwright import __version__
 from toolwright.ui.run_card import card
 from toolwright.ui.run_files import Version
 from toolwright.ui.run_library import OpenRun, RunLibrary
+from toolwright.ui.view import as_json
 
 LOOK_EVERY_S = 1.0
 STATE_EVERY_S = 15.0  # a run that died writes nothing: whether it is still running is looked at so often
@@ -56,11 +56,16 @@ class LiveFeed:
 
     async def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._pages and not self._stopping():
-            messages = await loop.run_in_executor(self._executor, self._watch.changes)
-            for kind, data in messages:
-                self._send(_event(kind, data))
-            await asyncio.sleep(LOOK_EVERY_S)
+        try:
+            while self._pages and not self._stopping():
+                messages = await loop.run_in_executor(self._executor, self._watch.changes)
+                for kind, data in messages:
+                    self._send(_event(kind, data))
+                await asyncio.sleep(LOOK_EVERY_S)
+        except Exception:
+            logging.getLogger(__name__).exception("looking for changes failed")
+        finally:  # a page must not wait for a task that has ended: it connects again, which starts another
+            self._pages.clear()
 
     def _send(self, event: bytes) -> None:
         for queue in list(self._pages):
@@ -136,4 +141,4 @@ class ChangeWatch:
 
 
 def _event(kind: str, data: dict[str, Any]) -> bytes:
-    return b"event: " + kind.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
+    return b"event: " + kind.encode() + b"\ndata: " + as_json(data) + b"\n\n"

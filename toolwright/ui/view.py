@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import orjson
 
 from toolwright.registry import Registry
 from toolwright.ui.query import Query
@@ -48,6 +51,13 @@ def of_rows(data: Mapping[str, Any], names: Sequence[str], rows: Iterable[Mappin
 
 def of_columns(data: Mapping[str, Any], columns: Mapping[str, Sequence[Any]]) -> ViewAnswer:
     return ViewAnswer(data, list(columns), zip(*columns.values(), strict=True))
+
+
+def as_json(data: Any) -> bytes:
+    try:
+        return orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:  # half a surrogate pair, which UTF-8 cannot express and JSON can escape
+        return json.dumps(data, default=str).encode()
 
 
 def _cell(value: Any) -> Any:
