@@ -110,12 +110,13 @@ class TokenValues:
     def split(cls, columns: Mapping[str, Array], sizes: Sequence[int]) -> list[TokenValues]:
         """Of attempts that sampled so many tokens each, from columns with all of them end to end. What is NaN
         in a whole attempt was not computed."""
-        cuts = np.cumsum(sizes)[:-1]
-        parts = {name: np.split(column, cuts) for name, column in columns.items()}
-        return [
-            cls(**{name: None if np.isnan(part[row]).all() else part[row] for name, part in parts.items()})
-            for row in range(len(sizes))
-        ]
+        ends = np.cumsum([0, *sizes])
+        places, parts = list(pairwise(ends.tolist())), {}
+        for name, column in columns.items():
+            before = np.concatenate([[0], np.cumsum(~np.isnan(column))])  # numbers before each place
+            known = (np.diff(before[ends]) > 0).tolist()
+            parts[name] = [column[a:b] if some else None for (a, b), some in zip(places, known, strict=True)]
+        return [cls(**{name: part[row] for name, part in parts.items()}) for row in range(len(sizes))]
 
     def by_segment(self, trajectory: Trajectory) -> list[TokenValues]:
         """Of each segment of the attempt: only what the policy sampled has any."""

@@ -162,10 +162,11 @@ def step_rewards(trajectory: Trajectory, *, all_at_end: bool = False) -> list[fl
     What no step earned, such as the score of the answer or a penalty for length, lies on the last step that
     has a token; `all_at_end`: everything does. A step without a token earns nothing: there is none to credit.
     """
-    steps, given = trajectory.steps, _given(trajectory)
+    steps = trajectory.steps
     acted = [number for number, step in enumerate(steps) if step.tokens]
     earned = [0.0] * len(steps)
-    if not all_at_end:
+    if not all_at_end and len(acted) > 1:
+        given = _given(trajectory)
         for number in acted[:-1]:
             earned[number] = given[number]
     if acted:

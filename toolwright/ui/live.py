@@ -63,7 +63,7 @@ class LiveFeed:
                     self._send(_event(kind, data))
                 await asyncio.sleep(LOOK_EVERY_S)
         except Exception:
-            logging.getLogger(__name__).exception("looking for changes failed")
+            logging.getLogger("toolwright.ui").exception("looking for changes failed")
         finally:  # a page must not wait for a task that has ended: it connects again, which starts another
             self._pages.clear()
 
