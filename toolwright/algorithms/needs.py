@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -40,8 +41,13 @@ class ScoredStep:
     batch: Batch
     trajectories: Sequence[Trajectory]
     baselines: Mapping[str, Sequence[float]]  # `rewards_to_go` of the greedy attempt, by group
-    step_rewards: Sequence[Sequence[float]]  # of each attempt, what each of its steps earned
     part_weights: Mapping[str, float]  # of the parts that the reward is the sum of: `reward.parts`
+    all_at_end: bool = False  # not by step: everything is earned at the end
+
+    @cached_property
+    def step_rewards(self) -> list[list[float]]:
+        """Of each attempt, what each of its steps earned."""
+        return [step_rewards(t, all_at_end=self.all_at_end) for t in self.trajectories]
 
 
 @dataclass(frozen=True)

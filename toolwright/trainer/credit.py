@@ -126,13 +126,15 @@ class Credit:
         """(advantages, returns) by the chosen estimator, given what it needs. `penalty` is taken from the
         rewards."""
         algorithm = self.config.algorithm
-        earned = [needs.step_rewards(t, all_at_end=not algorithm.step_rewards) for t in trajectories]
-        rewards = batch.rewards_by_step(earned)
-        # Not the sum of `rewards`: rounded, those of two attempts that earned the same would differ.
-        totals = batch.rewards([t.reward or 0.0 for t in trajectories])
+        step = needs.ScoredStep(
+            batch, trajectories, baselines, self.config.reward.parts, all_at_end=not algorithm.step_rewards
+        )
+        # Not the sum of rewards by step: rounded, those of two attempts that earned the same would differ.
+        rewards = totals = batch.rewards([t.reward or 0.0 for t in trajectories])
+        if "rewards" in advantages.registry.get(algorithm.adv_estimator).parameters:
+            rewards = batch.rewards_by_step(step.step_rewards)
         if penalty is not None:
             rewards, totals = rewards - penalty, totals - penalty
-        step = needs.ScoredStep(batch, trajectories, baselines, earned, self.config.reward.parts)
         inputs: dict[str, Any] = dict(self.params)
         inputs.update({provider.argument: provider.compute(step) for provider in self.providers})
         name, scores = algorithm.adv_estimator, totals.sum(-1)
