@@ -64,7 +64,7 @@ def config_of(algorithm: str, teacher: Path | None = None, **model: Any) -> sche
 
 def learner_of(algorithm: str, ranks: Any = ALONE, *, teacher: Path | None = None, **model: Any) -> Learner:
     config = config_of(algorithm, teacher, **model)
-    decoder = tiny.decoder(**SHAPE).recomputing(config.model.gradient_checkpointing)
+    decoder = tiny.decoder(**SHAPE).recomputing(config.model.recomputes)
     return Learner(config, decoder, max_turns=3, ranks=ranks)
 
 
@@ -360,8 +360,8 @@ def test_recomputing_gives_the_same_bits_in_one_process() -> None:
 
 def test_offload_without_ranks_is_refused() -> None:
     config = config_of("grpo")
-    update = config.update.model_copy(update={"offload": True})
-    with pytest.raises(UserError, match=r"update\.offload is of a learner over ranks"):
+    update = config.update.model_copy(update={"optimizer_state": "host"})
+    with pytest.raises(UserError, match=r"optimizer_state=host is of a learner over ranks"):
         Learner(config.model_copy(update={"update": update}), tiny.decoder(), max_turns=1)
 
 

@@ -121,10 +121,10 @@ class TestContext:
 
     def test_what_is_stated_stays(self) -> None:
         stated = of(
-            model={"context": 99, "dtype": "bfloat16"},
+            model={"context": 99, "dtype": "bfloat16", "gradient_checkpointing": "ffn"},
             rollout={"max_tokens": 9},
             task={"max_prompt_tokens": 80},
-            update={"policy": {"lr": 0.1}, "critic": {"lr": 0.2}},
+            update={"policy": {"lr": 0.1}, "critic": {"lr": 0.2}, "optimizer_state": "int8"},
         )
         made = defaults.decide(stated, prompt=500, turns=8)
         assert made.config == stated

@@ -10,12 +10,13 @@ from toolwright.failures import UserError
 # What to say in place of each.
 NOW = {
     "algorithm.selection.resample_on_correct": "algorithm.selection.oversample=2 alone turns it on now",
+    "update.offload": "update.optimizer_state=host is what update.offload=true was",
 }
 
 
 def translated(tree: dict[str, Any], path: Path) -> dict[str, Any]:
     """The configuration in the file `path` in the keys of today. The tree that is given stays as it is."""
-    return _one_tools_file(_oversampled(tree), path)
+    return _one_tools_file(_optimizer_state(_oversampled(tree)), path)
 
 
 def _oversampled(tree: dict[str, Any]) -> dict[str, Any]:
@@ -30,6 +31,17 @@ def _oversampled(tree: dict[str, Any]) -> dict[str, Any]:
     if not selection["resample_on_correct"]:
         kept["oversample"] = 1
     return {**tree, "algorithm": {**tree["algorithm"], "selection": kept}}
+
+
+def _optimizer_state(tree: dict[str, Any]) -> dict[str, Any]:
+    """Until version 0.2, `update.offload` was a key of its own."""
+    update = tree.get("update")
+    if not isinstance(update, dict) or "offload" not in update:
+        return tree
+    kept = {key: value for key, value in update.items() if key != "offload"}
+    if update["offload"]:
+        kept["optimizer_state"] = "host"
+    return {**tree, "update": kept}
 
 
 def _one_tools_file(tree: dict[str, Any], path: Path) -> dict[str, Any]:

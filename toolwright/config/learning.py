@@ -198,8 +198,10 @@ class Update(Block):
         description="tokens in one forward pass of a rank, padding counted; null: as many as memory holds, "
         "on a CPU at most 16,384",
     )
-    offload: bool = Field(
-        default=False, description="sharded: weights and optimiser state rest in main memory between uses"
+    optimizer_state: Literal["auto", "float32", "int8", "host"] = Field(
+        default="auto",
+        description="of AdamW: two numbers a weight in float32 or in 8 bits; host: sharded, it rests in main "
+        "memory between uses, and so do weights; auto: float32, or int8 where memory is short",
     )
     policy: OptimizerConfig = OptimizerConfig(lr="auto")
     critic: OptimizerConfig = OptimizerConfig(lr="auto")

@@ -70,6 +70,9 @@ class LoRA(Block):
     path: str | None = Field(default=None, description="an adapter folder as peft writes it, to go on from")
 
 
+STORED: dict[str, Literal["bfloat16", "int8"]] = {"bfloat16_weights": "bfloat16", "int8_weights": "int8"}
+
+
 class Model(Block):
     """The policy: a Hugging Face folder, or a fresh decoder of this shape."""
 
@@ -96,13 +99,16 @@ class Model(Block):
         description="the longest sequence, prompt and all turns together; auto: as prompts and turns need, "
         "within what the model has and memory holds",
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+    dtype: Literal["auto", "float32", "bfloat16", "bfloat16_weights", "int8_weights"] = Field(
         default="auto",
-        description="of products; auto: bfloat16 on a GPU that has it, float32 on a CPU and for a tiny model",
+        description="of products; the last two store matrices in it as well: bfloat16_weights rounds updates "
+        "at random, int8_weights is for the base of an adapter; auto: by device, model and memory",
     )
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, …")
-    gradient_checkpointing: bool = Field(
-        default=False, description="compute layers again on the way back: less memory, a third more work"
+    gradient_checkpointing: Literal["auto", "ffn"] | bool = Field(
+        default="auto",
+        description="compute again on the way back: ffn a sixth more work, true (whole layers) a third, for "
+        "less memory; auto: as little as memory allows",
     )
 
     @model_validator(mode="after")
@@ -117,6 +123,16 @@ class Model(Block):
                 f"model.lora.{adapter}={getattr(self.lora, adapter)} adapts a model: set model.path as well"
             )
         return self
+
+    @property
+    def stored(self) -> Literal["float32", "bfloat16", "int8"]:
+        """In what matrices are kept."""
+        return STORED.get(self.dtype, "float32")
+
+    @property
+    def recomputes(self) -> Literal[False, "ffn", True]:
+        """What is computed again on the way back."""
+        return False if self.gradient_checkpointing == "auto" else self.gradient_checkpointing
 
 
 class EngineConfig(Block):
@@ -334,6 +350,13 @@ class Config(CommandConfig):
             raise ValueError(
                 "task.name=file needs task.train, a Parquet or JSON lines file, or task.held_out for eval"
             )
+        rounded = self.model.stored == "bfloat16" and not (self.model.lora.rank or self.model.lora.path)
+        if rounded and self.update.optimizer_state == "float32":
+            raise ValueError(
+                "model.dtype=bfloat16_weights goes with update.optimizer_state=int8: set that or auto"
+            )
+        if self.model.stored == "int8" and self.model.path is None:
+            raise ValueError("model.dtype=int8_weights is for the base of an adapter: set model.path")
         answer, context = self.rollout.max_tokens, self.model.context
         if answer != "auto" and context != "auto" and answer >= context:
             raise ValueError(

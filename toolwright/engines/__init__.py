@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from toolwright.config import schema
-    from toolwright.models.decoder import Decoder, Shape
+    from toolwright.models.decoder import Decoder, Shape, Stored
     from toolwright.models.tokenizer import Tokenizer
 
 
@@ -96,6 +96,7 @@ class PlannedModel:
     device: torch.device
     fast: bool  # runs with our kernels, not with a forward of its own
     adapted: bool
+    stored: Stored = "float32"  # in what its matrices are kept
 
 
 @dataclass(frozen=True)

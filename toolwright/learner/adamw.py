@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from toolwright.learner import eight_bit
+
 EPSILON = 1e-8
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -23,22 +25,45 @@ class Move(NamedTuple):
     steps: list[Tensor]
 
 
+class PackedMove(NamedTuple):
+    """A matrix whose moments are in eight bits."""
+
+    decay: float
+    parameter: Tensor
+    gradient: Tensor
+    state: dict[str, Tensor]
+    number: int
+
+
 class AdamW:
     """arXiv 1711.05101. A parameter without a gradient is left as it is, and so are its moments."""
 
     def __init__(
-        self, groups: Iterable[tuple[list[nn.Parameter], float]], betas: tuple[float, float]
+        self,
+        groups: Iterable[tuple[list[nn.Parameter], float]],
+        betas: tuple[float, float],
+        *,
+        packs: bool = False,
     ) -> None:
-        """`groups` of parameters, each with its weight decay."""
+        """`groups` of parameters, each with its weight decay. `packs`: moments of matrices in eight bits, as
+        those of weights in bfloat16 always are."""
         self.groups, self.betas = list(groups), betas
         self.parameters = [p for parameters, _ in self.groups for p in parameters]
+        self.packed = {
+            p: number
+            for number, p in enumerate(self.parameters)
+            if (packs and eight_bit.packed(p)) or p.dtype == torch.bfloat16
+        }
         self.state: dict[nn.Parameter, dict[str, Tensor]] = {}  # of those that had a gradient
 
-    def ready(self) -> list[Move]:
+    def ready(self) -> list[Move | PackedMove]:
         """The parameters that the next step moves, with their present gradients."""
-        moves = []
+        moves: list[Move | PackedMove] = []
         for parameters, decay in self.groups:
-            moved = [p for p in parameters if p.grad is not None]
+            for p in parameters:
+                if p in self.packed and p.grad is not None:
+                    moves.append(PackedMove(decay, p, p.grad, self._state(p), self.packed[p]))
+            moved = [p for p in parameters if p.grad is not None and p not in self.packed]
             states = [self._state(p) for p in moved]
             first, second, steps = ([state[name] for state in states] for name in (*MOMENTS, "step"))
             gradients = [p.grad for p in moved if p.grad is not None]
@@ -48,8 +73,11 @@ class AdamW:
         return moves
 
     @torch.no_grad()
-    def step(self, lr: float, moves: Sequence[Move]) -> None:
+    def step(self, lr: float, moves: Sequence[Move | PackedMove]) -> None:
         for move in moves:
+            if isinstance(move, PackedMove):
+                self._move(lr, move)
+                continue
             torch._foreach_add_(move.steps, 1)
             torch._fused_adamw_(
                 move.parameters,
@@ -66,6 +94,11 @@ class AdamW:
                 amsgrad=False,
                 maximize=False,
             )
+
+    def _move(self, lr: float, move: PackedMove) -> None:
+        move.state["step"] += 1
+        step = eight_bit.UpdateStep(lr, self.betas, move.decay, EPSILON, int(move.state["step"]))
+        eight_bit.move(move.parameter, move.gradient, move.state, step, number=move.number)
 
     def zero_grad(self) -> None:
         for parameter in self.parameters:
@@ -86,7 +119,9 @@ class AdamW:
                 value.copy_(moments[name])
 
     def _state(self, p: nn.Parameter) -> dict[str, Tensor]:
-        if p not in self.state:
+        if p not in self.state and p in self.packed:
+            self.state[p] = eight_bit.blank(p)
+        elif p not in self.state:
             self.state[p] = {name: torch.zeros_like(p) for name in MOMENTS}
             self.state[p]["step"] = torch.zeros((), device=p.device)
         return self.state[p]

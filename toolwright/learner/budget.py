@@ -10,8 +10,9 @@ import torch
 
 from toolwright.batch import Batch
 from toolwright.failures import UserError
+from toolwright.learner import eight_bit
 from toolwright.models import kernels
-from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.decoder import ROWS_AT_ONCE, Decoder, Recompute, Shape, Stored
 
 T = TypeVar("T")
 
@@ -19,20 +20,24 @@ ON_A_CPU = 16_384
 LEAST, MOST = 2_048, 131_072
 GIB = 1 << 30
 SHARE = 0.6  # of the memory that is free once optimiser and gradients have theirs
-HEAD_BYTES = 12 * GIB  # logits of a chunk, and what becomes of them
+LOGITS = 6 * GIB  # of a chunk in float32, and their gradient in bfloat16
+SLACK = GIB  # workspaces of libraries
 
 
 class TokenBudget:
     """Of one model: found at its first pass, when everybody else has taken their memory, and halved where
     that was not all that they take."""
 
-    def __init__(self, asked: int | None, decoder: Decoder, *, alone: bool = True) -> None:
-        """`alone`: no other rank must be at the same micro-batch at the same time."""
-        self.asked, self.decoder, self.alone = asked, decoder, alone
+    def __init__(
+        self, asked: int | None, decoder: Decoder, *, alone: bool = True, packs: bool = False
+    ) -> None:
+        """`alone`: no other rank must be at the same micro-batch at the same time. `packs`: the optimiser's
+        state is in eight bits."""
+        self.asked, self.decoder, self.alone, self.packs = asked, decoder, alone, packs
 
     @cached_property
     def tokens(self) -> int:
-        return token_budget(self.asked, self.decoder)
+        return token_budget(self.asked, self.decoder, packs=self.packs)
 
     def fit(self, batch: Batch, work: Callable[[], T]) -> T:
         """Do the work; if memory runs out, do it again from the beginning in smaller parts."""
@@ -64,7 +69,7 @@ def _is_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "STATUS_ALLOC_FAILED" in str(error)
 
 
-def token_budget(asked: int | None, decoder: Decoder) -> int:
+def token_budget(asked: int | None, decoder: Decoder, *, packs: bool = False) -> int:
     """Rounded down to a power of two, so that a run sees few different sizes."""
     if asked is not None:
         return asked
@@ -74,10 +79,25 @@ def token_budget(asked: int | None, decoder: Decoder) -> int:
     free = torch.cuda.mem_get_info(device)[0]
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     parameters = [p for p in decoder.parameters() if p.requires_grad]
-    kept = sum(12 * p.numel() for p in parameters if p.grad is None)  # a gradient and two moments to come
-    room = max(0, free - kept - HEAD_BYTES) * SHARE
-    tokens = int(room / token_bytes(decoder.shape))
+    kept = sum(
+        p.numel() * (p.element_size() + moment_bytes(packs=packs or p.dtype == torch.bfloat16))
+        for p in parameters
+        if p.grad is None
+    )
+    adapted = decoder.adapter is not None
+    kept += pass_overhead(decoder.shape, decoder.stored, adapted=adapted, recompute=decoder.recompute)
+    return tokens_in(free - kept, token_bytes(decoder.shape, decoder.recompute))
+
+
+def tokens_in(room: float, bytes_of_token: int) -> int:
+    """Tokens of a pass that has so many bytes, as a power of two within the limits."""
+    tokens = int(max(0.0, room) * SHARE / bytes_of_token)
     return max(LEAST, min(MOST, 1 << max(tokens, 1).bit_length() - 1))
+
+
+def moment_bytes(*, packs: bool) -> float:
+    """Of the optimiser's state, for each number that is learned."""
+    return 2 + 8 / eight_bit.BLOCK if packs else 8
 
 
 def padded(decoder: Decoder, dtype: torch.dtype) -> bool:
@@ -86,9 +106,31 @@ def padded(decoder: Decoder, dtype: torch.dtype) -> bool:
     return not (packed and kernels.available())
 
 
-def token_bytes(shape: Shape) -> int:
+def token_bytes(shape: Shape, recompute: Recompute = False) -> int:
     """What a token leaves behind for the way back, in two bytes a number: before and after each norm, its
     heads before and after their turn, what it attended to, gate and up and their product."""
     heads = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     of_layer = 5 * shape.width + 2 * heads + shape.heads * shape.head_dim + 3 * shape.ffn
+    if recompute is True:  # a layer's input, and all of the layer that the way back is at
+        return 2 * (shape.layers * shape.width + of_layer + 4 * shape.width)
+    if recompute == "ffn":
+        of_layer -= 3 * shape.ffn + shape.width
     return 2 * (shape.layers * of_layer + 4 * shape.width)
+
+
+def pass_overhead(shape: Shape, stored: Stored, *, adapted: bool, recompute: Recompute) -> int:
+    """What a pass on a GPU takes whatever the number of its tokens: logits of a chunk, the output layer's
+    gradient, and matrices in bfloat16 that are not stored in it."""
+    matrices = shape.layers * layer_numbers(shape)
+    made = adapted or stored != "bfloat16"
+    casts = 2 * made * (matrices if recompute is not True else 2 * matrices // shape.layers)
+    of_matrices = 4 * matrices // shape.layers  # of one layer, before they are added to the others
+    again = 12 * shape.ffn * ROWS_AT_ONCE if recompute == "ffn" else 0
+    head = 0 if adapted else 8 * shape.vocab * shape.width
+    return LOGITS + SLACK + casts + of_matrices + again + head
+
+
+def layer_numbers(shape: Shape) -> int:
+    """Numbers of a layer's matrices."""
+    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return shape.width * (2 * q + 2 * kv + 3 * shape.ffn)

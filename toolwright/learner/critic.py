@@ -51,13 +51,14 @@ class Critic:
         clip: float,
         dtype: torch.dtype,
         ranks: Ranks = ALONE,
+        packs: bool = False,
     ) -> None:
-        """`policy` as it is before it is sharded itself."""
+        """`policy` as it is before it is sharded itself. `packs`: as for the policy."""
         self.model, self.ranks = ValueModel(policy), ranks
         loosen(self.model.body, dtype)
         ranks.shard(self.model, self.model.body, dtype=dtype)
-        self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates)
-        self.budget = TokenBudget(micro_tokens, self.model.body, alone=ranks.size == 1)
+        self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates, packs=packs)
+        self.budget = TokenBudget(micro_tokens, self.model.body, alone=ranks.size == 1, packs=packs)
         self.clip, self.dtype = clip, dtype
         self.padded = padded(self.model.body, dtype)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from toolwright.config import schema
 from toolwright.config.block import require_number
@@ -13,7 +14,15 @@ from toolwright.learner.adamw import AdamW
 
 
 class Optimizer:
-    def __init__(self, module: nn.Module, config: schema.OptimizerConfig, *, total_updates: int) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        config: schema.OptimizerConfig,
+        *,
+        total_updates: int,
+        packs: bool = False,
+    ) -> None:
+        """`packs`: the moments of matrices are kept in eight bits."""
         self.config, self.total_updates = config, total_updates
         self.rate = require_number(config.lr, "the learning rate, lr")
         named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
@@ -23,7 +32,7 @@ class Optimizer:
         kept = [p for p in self.parameters if p.dim() < 2]
         # In the order that AdamW numbers them in.
         self.names = [n for n, p in named if p.dim() >= 2] + [n for n, p in named if p.dim() < 2]
-        self.inner = AdamW([(decayed, config.weight_decay), (kept, 0.0)], config.betas)
+        self.inner = AdamW([(decayed, config.weight_decay), (kept, 0.0)], config.betas, packs=packs)
         self.updates = 0
 
     @property
@@ -34,7 +43,7 @@ class Optimizer:
     def step(self) -> dict[str, float]:
         """Clip, update, clear the gradients."""
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients, foreach=True)
+        norm = _total_norm(gradients)
         if hasattr(norm, "full_tensor"):  # sharded: of all ranks together, so that all of them decide alike
             norm = norm.full_tensor()
         moves = self.inner.ready()  # while a GPU is still at the norm
@@ -60,6 +69,13 @@ class Optimizer:
         named = state["adamw"]["state"]
         self.inner.load_state_dict({"state": {number[name]: of_one for name, of_one in named.items()}})
         self.updates = state["updates"]
+
+
+def _total_norm(gradients: list[Tensor]) -> Tensor:
+    if all(gradient.dtype == torch.float32 for gradient in gradients):
+        return nn.utils.get_total_norm(gradients, foreach=True)
+    norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
+    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 def schedule(update: int, total: int, config: schema.OptimizerConfig) -> float:

@@ -37,10 +37,11 @@ class Frozen:
         micro_tokens: int | None,
         dtype: torch.dtype,
         ranks: Ranks = ALONE,
+        packs: bool = False,
     ) -> None:
         self.decoder, self.ranks = decoder, ranks
         self.temperature, self.dtype = temperature, dtype
-        self.budget = TokenBudget(micro_tokens, decoder, alone=ranks.size == 1)
+        self.budget = TokenBudget(micro_tokens, decoder, alone=ranks.size == 1, packs=packs)
         self.padded = padded(decoder, dtype)
         ranks.shard(decoder, decoder, dtype=dtype)
 
@@ -97,12 +98,19 @@ class Policy(Frozen):
         micro_tokens: int | None,
         dtype: torch.dtype,
         ranks: Ranks = ALONE,
+        packs: bool = False,
     ) -> None:
+        """`packs`: the optimiser's state is kept in eight bits."""
         loosen(decoder, dtype)
         super().__init__(
-            decoder, temperature=temperature, micro_tokens=micro_tokens, dtype=dtype, ranks=ranks
+            decoder,
+            temperature=temperature,
+            micro_tokens=micro_tokens,
+            dtype=dtype,
+            ranks=ranks,
+            packs=packs,
         )
-        self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates)
+        self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates, packs=packs)
 
     def update(
         self,

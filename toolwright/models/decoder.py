@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,18 @@ from torch.utils.checkpoint import checkpoint
 
 from toolwright.models import kernels, lora
 from toolwright.models.attention import PackedAttention
-from toolwright.models.layer import Attend, LayerWeights, Split, layer, split_heads
+from toolwright.models.layer import (
+    Attend,
+    LayerWeights,
+    Split,
+    attention,
+    feed_forward,
+    layer,
+    split_heads,
+)
 from toolwright.models.norm import rms_norm
 from toolwright.models.products import PackedMatrix, linear
+from toolwright.models.quantised import QuantisedMatrix
 from toolwright.models.rope import turns
 
 # Our fused matrices, and what the hub calls the pieces of each.
@@ -25,6 +35,14 @@ PIECES = {
     "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
     "down": ("mlp.down_proj",),
 }
+
+
+# What a layer computes again on the way back rather than keeps: nothing, its feed-forward half, or all of it.
+Recompute = Literal[False, "ffn", True]
+ROWS_AT_ONCE = 8_192  # tokens of a feed-forward half that is computed again
+# How matrices are kept. In bfloat16 updates are rounded at random; eight bits are for an adapter's base.
+Stored = Literal["float32", "bfloat16", "int8"]
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.bfloat16}  # of embeddings
 
 
 @dataclass(frozen=True)
@@ -86,11 +104,28 @@ class Layer(nn.Module):
     hub has them half a head apart.
     """
 
-    def __init__(self, shape: Shape, index: int, *, blank: bool = False) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        index: int,
+        *,
+        blank: bool = False,
+        stored: Stored = "float32",
+        device: torch.device | None = None,
+    ) -> None:
         super().__init__()
         self.shape, self.index = shape, index
-        matrix = BlankMatrix if blank else nn.Linear
-        self.recompute = False  # on the way back rather than kept
+
+        def matrix(columns: int, rows: int, *, bias: bool) -> Any:
+            if stored == "int8":
+                return QuantisedMatrix(columns, rows, bias=bias, device=device)
+            kind = BlankMatrix if blank else nn.Linear
+            made = kind(columns, rows, bias=bias, dtype=DTYPES[stored], device=device)
+            if bias:
+                made.bias.data = made.bias.data.float()
+            return made
+
+        self.recompute: Recompute = False
         q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.attention_norm = nn.Parameter(torch.ones(shape.width))
         self.qkv = matrix(shape.width, q + 2 * kv, bias=shape.qkv_bias)
@@ -104,7 +139,7 @@ class Layer(nn.Module):
         self.adapters = nn.ModuleDict()  # by the matrix that each is of
 
     def forward(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
-        if self.recompute and torch.is_grad_enabled():
+        if self.recompute is True and torch.is_grad_enabled():
             out: Tensor = checkpoint(
                 self._pass, x, turn, attend, use_reentrant=False, preserve_rng_state=False
             )
@@ -114,7 +149,15 @@ class Layer(nn.Module):
     def _pass(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
         if torch.is_grad_enabled() and kernels.usable(x) and isinstance(attend, PackedAttention):
             return self._learned(x, turn, attend)
-        return layer(self.index, x, self.weights(torch.t), turn, attend)
+        weights = self.weights(torch.t)
+        if self.recompute != "ffn" or not torch.is_grad_enabled():
+            return layer(self.index, x, weights, turn, attend)
+        x = attention(self.index, x, weights, turn, attend)
+        done = [
+            checkpoint(feed_forward, rows, weights, use_reentrant=False, preserve_rng_state=False)
+            for rows in x.split(ROWS_AT_ONCE)
+        ]
+        return done[0] if len(done) == 1 else torch.cat(done)
 
     def _learned(self, x: Tensor, turn: Tensor, attend: PackedAttention) -> Tensor:
         from toolwright.models.kernels import layer as fused
@@ -132,7 +175,8 @@ class Layer(nn.Module):
             down=matrix("down"),
         )
         counts = (s.heads, s.kv_heads)
-        return fused.layer(x, turn, attend.packed, parameters, counts=counts, eps=s.norm_eps)
+        rows = ROWS_AT_ONCE if self.recompute == "ffn" else None
+        return fused.layer(x, turn, attend.packed, parameters, counts=counts, eps=s.norm_eps, rows=rows)
 
     def weights(self, arrange: Callable[[Tensor], Tensor | PackedMatrix]) -> LayerWeights:
         s = self.shape
@@ -154,8 +198,13 @@ class Layer(nn.Module):
         )
 
     def _matrix(self, name: str) -> Tensor:
-        weight: Tensor = getattr(self, name).weight
-        return self.adapters[name](weight) if name in self.adapters else weight
+        module = getattr(self, name)
+        if name in self.adapters:
+            low: Any = self.adapters[name]
+            added: Tensor = low.added(module)
+            return added
+        weight: Tensor = module.weight
+        return weight
 
     def pieces(self, name: str) -> list[tuple[str, int]]:
         """Of one of our matrices: what the hub calls each, and its rows."""
@@ -172,17 +221,29 @@ class Decoder(nn.Module):
     fast = True  # not so a model that comes with a forward of its own
     exact = True  # whether a token's numbers are the same alone and among others
     adapter: lora.Adapter | None = None
+    recompute: Recompute = False
+    stored: Stored = "float32"
 
-    def __init__(self, shape: Shape, *, blank: bool = False) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        blank: bool = False,
+        stored: Stored = "float32",
+        device: torch.device | None = None,
+    ) -> None:
         """`blank`: whatever was in memory before, until a state is loaded."""
         super().__init__()
-        self.shape = shape
-        table = BlankTable if blank else nn.Embedding
+        self.shape, self.stored = shape, stored
+        table = partial(BlankTable if blank else nn.Embedding, dtype=DTYPES[stored], device=device)
         self.embedding = table(shape.vocab, shape.width)
-        self.layers = nn.ModuleList(Layer(shape, index, blank=blank) for index in range(shape.layers))
+        self.layers = nn.ModuleList(
+            Layer(shape, index, blank=blank, stored=stored, device=device) for index in range(shape.layers)
+        )
         self.norm = nn.Parameter(torch.ones(shape.width))
         self.unembedding = self.embedding if shape.tied else table(shape.vocab, shape.width)
         self.register_buffer("turns", turns(shape), persistent=False)
+        self.to(device)
 
     turns: Tensor
 
@@ -196,10 +257,12 @@ class Decoder(nn.Module):
         """The shape in its configuration. `shape` is what our engine caches."""
         return self.shape
 
-    def recomputing(self, recompute: bool) -> Decoder:
-        """Gradient checkpointing: of a layer only its input is kept for the way back."""
+    def recomputing(self, what: Recompute) -> Decoder:
+        """Gradient checkpointing: of a layer, or of its feed-forward half, only the input is kept for the way
+        back."""
+        self.recompute = what
         for one in self._layers:
-            one.recompute = recompute
+            one.recompute = what
         return self
 
     def initialise(self, seed: int) -> Decoder:
@@ -277,7 +340,8 @@ class Decoder(nn.Module):
                     pieces.append(lora.MatrixRows(name, start, rows, name in modules, turned))
                     start += rows
                 if any(piece.adapted for piece in pieces):
-                    like = getattr(one, matrix).weight
+                    base = getattr(one, matrix)
+                    like = base.codes if isinstance(base, QuantisedMatrix) else base.weight
                     one.adapters[matrix] = low = lora.LowRank(adapter, pieces, like, transposed=False)
                     yield low
 

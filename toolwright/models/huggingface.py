@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from toolwright.failures import UserError
 from toolwright.models import lora
-from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.decoder import Decoder, Shape, Stored
 from toolwright.models.folder import read_json
+from toolwright.models.quantised import QuantisedMatrix
 from toolwright.models.rope import KNOWN as rope_kinds
 from toolwright.models.weight_files import check_finite, read_weights, share
 
@@ -55,24 +57,43 @@ ROPE_NEEDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def load(folder: Path, *, context: int | None = None, fast: bool | None = None) -> Decoder:
+def load(
+    folder: Path,
+    *,
+    context: int | None = None,
+    fast: bool | None = None,
+    stored: Stored = "float32",
+    device: torch.device | None = None,
+) -> Decoder:
     """A decoder with the folder's weights. `context` cuts the tables for positions that are never used.
     `fast`: by our own layers or by the model's own forward; None: the former where they compute the same."""
     if not is_fast(folder, context=context, fast=fast):
         from toolwright.models import own_forward
 
-        return own_forward.load(folder, context=context)
+        return own_forward.load(folder, context=context).to(device)
     shape = _fast_shape(folder, context)
-    decoder = Decoder(shape, blank=True)
-    state = from_hub(read_weights(folder), shape, folder)
-    for name, parameter in decoder.state_dict().items():
-        if state[name].shape != parameter.shape:
-            raise UserError(
-                f"{folder}: its weights do not fit its config.json: {name} is {size_text(state[name])}, "
-                f"and should be {size_text(parameter)}"
-            )
-    decoder.load_state_dict(state)
+    decoder = Decoder(shape, blank=True, stored=stored, device=device)
+    # One after the other: a large model is never there twice.
+    for name, weight in _translated(read_weights(folder), shape, folder):
+        _place(decoder, name, weight, folder)
     return decoder
+
+
+@torch.no_grad()
+def _place(decoder: Decoder, name: str, weight: Tensor, folder: Path) -> None:
+    path, _, last = name.rpartition(".")
+    module = decoder.get_submodule(path)
+    quantised = module if isinstance(module, QuantisedMatrix) and last == "weight" else None
+    place: Tensor = getattr(module, last) if quantised is None else quantised.codes
+    if weight.shape != place.shape:
+        raise UserError(
+            f"{folder}: its weights do not fit its config.json: {name} is {size_text(weight)}, "
+            f"and should be {size_text(place)}"
+        )
+    if quantised is not None:
+        quantised.load(weight)
+    else:
+        place.copy_(weight)
 
 
 def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = None) -> None:
@@ -82,7 +103,7 @@ def save(decoder: Decoder, folder: Path, *, state: dict[str, Tensor] | None = No
     if state is None:
         state = decoder.state_dict() if decoder.adapter is None else lora.folded(decoder)
     if decoder.fast:
-        (folder / "config.json").write_text(json.dumps(to_config(decoder.shape), indent=2) + "\n")
+        (folder / "config.json").write_text(json.dumps(config_of(decoder), indent=2) + "\n")
         weights = {name: t.detach().contiguous().cpu() for name, t in to_hub(decoder.shape, state).items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     else:
@@ -98,7 +119,10 @@ def hub_weights(decoder: Decoder) -> dict[str, Tensor]:
 
 def config_of(decoder: Decoder) -> dict[str, Any]:
     """The content of a folder's config.json."""
-    return to_config(decoder.shape) if decoder.fast else _other(decoder).to_config()
+    if not decoder.fast:
+        return _other(decoder).to_config()
+    whole = decoder.stored == "float32" or decoder.adapter is not None  # sums with an adapter are float32
+    return {**to_config(decoder.shape), "torch_dtype": "float32" if whole else "bfloat16"}
 
 
 def _other(decoder: Decoder) -> OwnForward:
@@ -305,7 +329,14 @@ def _renaming(shape: Shape) -> dict[str, tuple[str, ...]]:
 
 
 def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str, Tensor]:
-    state = {}
+    state = dict(_translated(weights, shape, folder))
+    if shape.tied:
+        state["unembedding.weight"] = state["embedding.weight"]
+    return state
+
+
+def _translated(weights: dict[str, Tensor], shape: Shape, folder: Path) -> Iterator[tuple[str, Tensor]]:
+    """Our names, each with its tensor in float32."""
     renaming = _renaming(shape)
     known = {name for hub in renaming.values() for name in hub} | {"lm_head.weight"}
     strange = sorted(n for n in weights if n not in known and not n.endswith("rotary_emb.inv_freq"))
@@ -318,10 +349,7 @@ def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str
         pieces = [weights[name].float() for name in hub]
         check_finite(folder, zip(hub, pieces, strict=True))
         rows = [paired(p, shape) if _turns(n) else p for n, p in zip(hub, pieces, strict=True)]
-        state[ours] = rows[0] if len(rows) == 1 else torch.cat(rows)
-    if shape.tied:
-        state["unembedding.weight"] = state["embedding.weight"]
-    return state
+        yield ours, rows[0] if len(rows) == 1 else torch.cat(rows)
 
 
 def to_hub(shape: Shape, state: dict[str, Tensor]) -> dict[str, Tensor]:

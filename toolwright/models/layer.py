@@ -56,10 +56,21 @@ def layer(
     index: int, x: Tensor, w: LayerWeights, turn: Tensor, attend: Attend, split: Split = split_heads
 ) -> Tensor:
     """[tokens, width] -> [tokens, width]; `turn` is [tokens, 1, head_dim / 2], see `rotated`."""
+    return feed_forward(attention(index, x, w, turn, attend, split), w)
+
+
+def attention(
+    index: int, x: Tensor, w: LayerWeights, turn: Tensor, attend: Attend, split: Split = split_heads
+) -> Tensor:
+    """The first half of a layer."""
     h = rms_norm(x, w.attention_norm, w.norm_eps)
     flat = linear(h, w.qkv, w.qkv_bias)
     q, k, v = split(index, flat, w, turn)
-    x = _added(x, attend(index, q, k, v).flatten(1), w.out)
+    return _added(x, attend(index, q, k, v).flatten(1), w.out)
+
+
+def feed_forward(x: Tensor, w: LayerWeights) -> Tensor:
+    """The second half of a layer, for each token by itself."""
     h = rms_norm(x, w.ffn_norm, w.norm_eps)
     return _added(x, swiglu(linear(h, w.gate_up)), w.down)
 

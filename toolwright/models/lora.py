@@ -12,11 +12,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from toolwright.models import kernels
+from toolwright.models.kernels import wide
+from toolwright.models.loose import first_place, loosen_
+from toolwright.models.quantised import QuantisedMatrix
 
 if TYPE_CHECKING:
     from toolwright.models.decoder import Decoder
@@ -65,8 +71,10 @@ class LowRank(nn.Module):
         self.adapter, self.pieces, self.transposed = adapter, pieces, transposed
         columns = like.shape[0 if transposed else 1]
         adapted = [piece for piece in pieces if piece.adapted]
-        self.a = nn.ParameterList(like.new_zeros(adapter.rank, columns) for _ in adapted)
-        self.b = nn.ParameterList(like.new_zeros(piece.rows, adapter.rank) for piece in adapted)
+        zeros = partial(torch.zeros, dtype=torch.float32, device=like.device)
+        self.a = nn.ParameterList(zeros(adapter.rank, columns) for _ in adapted)
+        self.b = nn.ParameterList(zeros(piece.rows, adapter.rank) for piece in adapted)
+        self.number = 0  # of its matrix among those that are adapted
 
     def initialise(self, generator: torch.Generator) -> None:
         """B is zero, so that the policy begins as the base; A as peft draws it."""
@@ -80,6 +88,8 @@ class LowRank(nn.Module):
         """The matrix as it is to be used."""
         if not self.adapter.on:
             return weight
+        if weight.dtype == torch.bfloat16:
+            weight = loosen_(weight.float(), self.number)
         rows = weight.t() if self.transposed else weight
         low = zip(self.a, self.b, strict=True)
         sums = []
@@ -93,6 +103,50 @@ class LowRank(nn.Module):
                 sums.append(part)
         whole = sums[0] if len(sums) == 1 else torch.cat(sums)
         return whole.t() if self.transposed else whole
+
+    def added(self, base: nn.Module) -> Tensor:
+        """The sum with a base that may be stored in less than float32; on a GPU in one pass over it."""
+        scales = base.scales if isinstance(base, QuantisedMatrix) else None
+        stored = base.codes if isinstance(base, QuantisedMatrix) else base.weight
+        assert isinstance(stored, Tensor)
+        if self.adapter.on and stored.dtype != torch.float32 and stored.is_cuda and kernels.available():
+            pairs = [tensor for pair in zip(self.a, self.b, strict=True) for tensor in pair]
+            out: Tensor = _Sum.apply(self, stored, scales, *pairs)
+            return out
+        whole: Tensor = self(base.weight)
+        return whole
+
+
+class _Sum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, low: LowRank, base: Tensor, scales: Tensor | None, *pairs: Tensor) -> Tensor:
+        from toolwright.models.kernels.merge import merge
+
+        out = torch.empty(base.shape, dtype=torch.bfloat16, device=base.device)
+        found, ctx.low = iter(zip(pairs[::2], pairs[1::2], strict=True)), low
+        ctx.save_for_backward(*pairs)
+        for piece in low.pieces:
+            rows = slice(piece.start, piece.start + piece.rows)
+            merge(
+                base[rows],
+                None if scales is None else scales[rows],
+                next(found) if piece.adapted else None,
+                out[rows],
+                alpha=low.adapter.scale,
+                place=first_place(low.number),
+                before=piece.start * base.shape[1],
+            )
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        pairs, low, whole = ctx.saved_tensors, ctx.low, gradients[0]
+        found: list[Tensor | None] = []
+        for piece, a, b in zip([p for p in low.pieces if p.adapted], pairs[::2], pairs[1::2], strict=True):
+            part = whole[piece.start : piece.start + piece.rows]
+            found.append(wide(b.to(part.dtype).t(), part).mul_(low.adapter.scale))
+            found.append(wide(part, a.to(part.dtype).t()).mul_(low.adapter.scale))
+        return None, None, None, *found
 
 
 class Adapted(nn.Module):
@@ -118,7 +172,8 @@ def attach(decoder: Decoder, adapter: Adapter, modules: Sequence[str], *, seed: 
     decoder.requires_grad_(False)
     decoder.adapter = adapter
     chosen, generator = set(modules), torch.Generator().manual_seed(seed)
-    for low in decoder.adapt(adapter, chosen):
+    for number, low in enumerate(decoder.adapt(adapter, chosen)):
+        low.number = number
         low.initialise(generator)
 
 
@@ -148,6 +203,10 @@ def folded(decoder: Decoder) -> dict[str, Tensor]:
     """The decoder's state as if it had no adapter, with what that adds added."""
     mine = learned(decoder)
     state = {name: tensor for name, tensor in decoder.state_dict().items() if name not in mine}
+    for name, module in decoder.named_modules():
+        if isinstance(module, QuantisedMatrix):
+            del state[f"{name}.codes"], state[f"{name}.scales"]
+            state[f"{name}.weight"] = module.weight
     for name, low in parts(decoder):
         path = decoder.matrix_of(name)
         state[path] = low(state[path])

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from toolwright.failures import UserError
 from toolwright.models import lora, weight_files
 from toolwright.models.attention import PackedAttention
-from toolwright.models.decoder import Decoder, DecoderWeights, Shape
+from toolwright.models.decoder import Decoder, DecoderWeights, Recompute, Shape
 from toolwright.models.folder import read_json
 from toolwright.models.layer import Attend, Split, split_heads
 from toolwright.models.products import PackedMatrix, fixed, linear
@@ -106,10 +106,12 @@ class OwnForward(Decoder):
     def unembedding(self) -> Any:  # type: ignore[override]
         return self.model.get_output_embeddings()
 
-    def recomputing(self, recompute: bool) -> OwnForward:
+    def recomputing(self, what: Recompute) -> OwnForward:
+        """A layer as a whole, or nothing: where its feed-forward half begins is not known here."""
+        self.recompute = bool(what)
         for layer in self.layers:
             layer.__dict__.pop("forward", None)
-            if recompute:
+            if self.recompute:
                 layer.forward = partial(
                     checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False
                 )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from toolwright.models import lora
+from toolwright.models.loose import loosen_
 
 if TYPE_CHECKING:
     from toolwright.models.decoder import Decoder
@@ -45,10 +46,6 @@ def _survive_false_amx() -> None:
         )
 
 
-AT_ONCE = 1 << 20  # numbers that are loosened: they stay in a cache, and take little memory
-HALF = 1 << 15  # of the distance between neighbours in bfloat16, in units of float32's last place
-
-
 @torch.no_grad()
 def loosen(decoder: Decoder, dtype: torch.dtype) -> None:
     """Before a checkpoint that was stored in bfloat16 is trained in it, or an adapter of it is used in it.
@@ -62,15 +59,12 @@ def loosen(decoder: Decoder, dtype: torch.dtype) -> None:
     without them. Wherever a weight is loosened, it goes to the same place, so that learner and engine round
     the same sums. Doing it twice changes nothing.
     """
-    if dtype != torch.bfloat16:
-        return
+    if dtype != torch.bfloat16 or decoder.stored != "float32":
+        return  # a base that is stored in less is loosened whenever an adapter is added to it
     for number, weight in enumerate(_moved(decoder)):
         if not torch.equal(weight.to(dtype).to(weight.dtype), weight):
             continue  # it was stored in more, or is loose already
-        for start, part in enumerate(weight.detach().view(-1).split(AT_ONCE)):
-            away = _scattered(len(part), number * 0x3C6EF35F + start * AT_ONCE, part.device)
-            fixed = (part == 0) | ~part.isfinite()
-            part.view(torch.int32).add_(away.masked_fill_(fixed, 0))
+        loosen_(weight, number)
 
 
 def _moved(decoder: Decoder) -> Iterator[Tensor]:
@@ -79,13 +73,3 @@ def _moved(decoder: Decoder) -> Iterator[Tensor]:
         yield from (decoder.get_parameter(decoder.matrix_of(name)) for name, _ in lora.parts(decoder))
     elif decoder.fast:
         yield from (p for p in decoder.parameters() if p.dim() >= 2)
-
-
-def _scattered(count: int, first: int, device: torch.device) -> Tensor:
-    """Distances of less than `HALF` for the weights from the first on: a hash of their places (lowbias32),
-    the same on every device."""
-    mixed = torch.arange(count, dtype=torch.int32, device=device).add_(first % (1 << 31))  # all of it wraps
-    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B - (1 << 32))):
-        mixed.bitwise_xor_((mixed >> shift).bitwise_and_((1 << 32 - shift) - 1)).mul_(factor)
-    mixed.bitwise_xor_((mixed >> 16).bitwise_and_(0xFFFF))
-    return mixed.bitwise_and_(2 * HALF - 1).sub_(HALF).clamp_(min=1 - HALF)

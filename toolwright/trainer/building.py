@@ -24,7 +24,12 @@ from toolwright.models.tokenizer import Tokenizer
 TINY_PARAMETERS = 4_000_000
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 FAST = {"auto": None, "yes": True, "no": False}
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "bfloat16_weights": torch.bfloat16,
+    "int8_weights": torch.bfloat16,
+}
 HAS_BFLOAT16 = (8, 0)  # compute capability of the first GPUs that multiply in it, Ampere's
 
 
@@ -67,7 +72,7 @@ def _named_device(name: str) -> torch.device:
 
 
 def dtype_of(config: schema.Model) -> torch.dtype:
-    """In which matrices are multiplied. Weights are float32 always."""
+    """In which matrices are multiplied; `config.stored` is in what they are kept."""
     return DTYPES[precision(config)]
 
 
@@ -95,7 +100,14 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
         base, _ = folders(config)
         context_of(config)  # first of all it must be a model's folder
         tokenizer = build_tokenizer(config, alphabet)
-        decoder = huggingface.load(base, context=cut_of(config), fast=FAST[config.fast])
+        _check_stored(config, base)
+        decoder = huggingface.load(
+            base,
+            context=cut_of(config),
+            fast=FAST[config.fast],
+            stored=config.stored,
+            device=pick_device(config.device),
+        )
         _check_vocabulary(tokenizer, decoder.shape.vocab, base)
         _adapt(decoder, config, seed=seed)
     else:
@@ -114,11 +126,27 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
             family="qwen3" if config.qk_norm else "llama",
             extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
         )
-        decoder = Decoder(shape).initialise(seed_of(seed, "weights"))
-    decoder.recomputing(config.gradient_checkpointing).to(pick_device(config.device))
+        decoder = Decoder(shape, stored=config.stored).initialise(seed_of(seed, "weights"))
+    decoder.recomputing(config.recomputes).to(pick_device(config.device))
     if decoder.adapter is not None:  # learner and engine, in whatever process, add it to the same numbers
         loosen(decoder, dtype_of(config))
     return decoder, tokenizer
+
+
+def _check_stored(config: schema.Model, base: Path) -> None:
+    """A UserError for matrices that cannot be kept in the precision that is asked for."""
+    if config.stored == "int8" and not adapts(config):
+        raise UserError(
+            "model.dtype=int8_weights is for the base of an adapter: set model.lora.rank=16 as well, or take "
+            "bfloat16_weights"
+        )
+    if config.stored != "float32" and not huggingface.is_fast(
+        base, context=cut_of(config), fast=FAST[config.fast]
+    ):
+        raise UserError(
+            f"model.dtype={config.dtype}: {base} runs by its own forward, whose weights are float32; set "
+            "model.dtype=bfloat16"
+        )
 
 
 def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:

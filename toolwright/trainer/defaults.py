@@ -33,7 +33,6 @@ def decide(
     update.policy as their optimiser. `turns`: the most that an attempt may take."""
     stated, max_tokens, most = config.model.context, config.rollout.max_tokens, config.task.max_prompt_tokens
     prompt = prompt if most == "auto" else min(prompt, most)
-    config = _changed(config, "model", dtype=building.precision(config.model))
     context, why, remedy = _context(config, prompt, turns, learns, demonstration or 0)
     lines = [why] if why else []
     whole = min(filter(None, (context, config.rollout.max_total_tokens)))
@@ -45,6 +44,8 @@ def decide(
     config = _changed(config, "model", context=context)
     config = _changed(config, "rollout", max_tokens=answer)
     config = _changed(config, "task", max_prompt_tokens=longest if most == "auto" else min(most, longest))
+    config, saved = memory.economised(config, learns=learns)
+    lines += saved
     device = building.pick_device(config.model.device).type
     if learns and device == "cpu" and config.update.micro_tokens is None and _counts_memory(config):
         tokens = memory.micro_tokens(config)
@@ -82,12 +83,15 @@ def with_rates(config: schema.Config, *, supervised: bool = False) -> tuple[sche
 
 def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Model, str]:
     """A model that only answers: all the context that it has and that memory holds for every slot."""
-    model = model.model_copy(update={"dtype": building.precision(model)})
-    context = building.context_of(model)
-    if model.context == "auto" and context is not None:
-        alone = schema.Config(model=model, engine=engine, task=schema.TaskConfig(held_out_size=engine.slots))
-        context = memory.longest_context(alone, context, learns=False, every_slot=True)
+    stated, context = model.context, building.context_of(model)
+    if context is not None:
         model = model.model_copy(update={"context": context})
+    alone = schema.Config(model=model, engine=engine, task=schema.TaskConfig(held_out_size=engine.slots))
+    alone, _ = memory.economised(alone, learns=False)
+    if stated == "auto" and context is not None:
+        context = memory.longest_context(alone, context, learns=False, every_slot=True)
+        alone = _changed(alone, "model", context=context)
+    model = alone.model
     device = building.pick_device(model.device).type
     return model, f"context {context:,} tokens (--context), {model.dtype} on {device} (--dtype)"
 
@@ -129,7 +133,10 @@ def _context(
         needed, sum_of = total, f"rollout.max_total_tokens={total}"
     context = min(needed, has or needed)
     why = f"context {context:,} tokens{', all that the model has' if context < needed else ''}: {sum_of}"
-    held = memory.longest_context(config, context, learns=learns) if _counts_memory(config) else context
+    held = context
+    if _counts_memory(config):
+        frugal, _ = memory.economised(_changed(config, "model", context=context), learns=learns)
+        held = memory.longest_context(frugal, context, learns=learns)
     if held == context:
         return context, f"{why} (model.context)", longer if context == has else "raise task.max_prompt_tokens"
     slots = f"engine.slots={config.engine.slots}"

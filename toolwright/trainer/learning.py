@@ -72,6 +72,7 @@ def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) 
         clip=config.algorithm.clip_value,
         dtype=building.dtype_of(config.model),
         ranks=ranks,
+        packs=update.optimizer_state == "int8",
     )
 
 
@@ -107,8 +108,17 @@ class Learner:
     ) -> None:
         self.config = config
         update, algorithm = config.update, config.algorithm
-        if update.offload and ranks is ALONE:
-            raise UserError("update.offload is of a learner over ranks, and this one is a single process")
+        if update.optimizer_state == "host" and ranks is ALONE:
+            raise UserError(
+                "update.optimizer_state=host is of a learner over ranks, and this one is a single process"
+            )
+        if ranks is not ALONE and (update.optimizer_state == "int8" or decoder.stored != "float32"):
+            key = "model.dtype" if decoder.stored != "float32" else "update.optimizer_state"
+            value = config.model.dtype if decoder.stored != "float32" else update.optimizer_state
+            raise UserError(
+                f"{key}={value} is of a learner in one process: over ranks weights and moments are float32, "
+                "and each rank has a part of them"
+            )
         if decoder.adapter is not None and ranks is not ALONE:
             raise UserError("model.lora is of a learner in one process: adapters are not sharded yet")
         self.skips = 0
@@ -130,6 +140,7 @@ class Learner:
             micro_tokens=update.micro_tokens,
             dtype=building.dtype_of(config.model),
             ranks=ranks,
+            packs=update.optimizer_state == "int8",
         )
         if needs_reference(algorithm) and decoder.adapter is not None:
             self.reference = AdapterReference(self.policy)

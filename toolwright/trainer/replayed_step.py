@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -141,10 +142,9 @@ class _Replayer:
     def __init__(self, stored: StoredStep, config: schema.Config, update: bool, notes: list[str]) -> None:
         self.stored, self.update, self.notes = stored, update, notes
         self.unchanged = config.algorithm == stored.config.algorithm
-        local = {
-            "runtime": config.runtime.model_copy(update={"name": "local"}),
-            "update": config.update.model_copy(update={"offload": False}),
-        }
+        local: dict[str, Any] = {"runtime": config.runtime.model_copy(update={"name": "local"})}
+        if config.update.optimizer_state == "host":
+            local["update"] = config.update.model_copy(update={"optimizer_state": "float32"})
         config = config.model_copy(update=local)
         tasks = task_sets.load(config.task, seed=config.run.seed, learns=True)
         tools = settings_of(config)

@@ -107,7 +107,7 @@ class RoleContext:
             port=int(port),
             device=building.pick_device(config.model.device, numbered=True),
             timeout_s=config.runtime.stage_timeout_s,
-            offload=config.update.offload,
+            offload=config.update.optimizer_state == "host",
         )
 
     @cached_property

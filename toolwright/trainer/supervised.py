@@ -159,7 +159,7 @@ def _steps(
     command: Sequence[str],
 ) -> None:
     folder.begin(config, command=command)
-    student = Student(decoder, config)
+    student = Student(decoder, config, packs=judge.config.update.optimizer_state == "int8")
     order = TaskOrder(len(fitting), config.run.seed)
     progress = Progress(config.steps, title=f"sft on {config.task.name}")
     room = folder.explaining_write_errors(then="start again")
@@ -210,12 +210,13 @@ def _steps(
 class Student:
     """Maximum likelihood on the tokens that are ours to say."""
 
-    def __init__(self, decoder: Decoder, config: schema.SupervisedConfig) -> None:
+    def __init__(self, decoder: Decoder, config: schema.SupervisedConfig, *, packs: bool = False) -> None:
+        """`packs`: the optimiser's state is kept in eight bits."""
         self.decoder = decoder
         self.dtype = building.dtype_of(config.model)
-        self.budget = TokenBudget(config.micro_tokens, decoder)
+        self.budget = TokenBudget(config.micro_tokens, decoder, packs=packs)
         loosen(decoder, self.dtype)
-        self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps)
+        self.optimizer = Optimizer(decoder, config.optimizer, total_updates=config.steps, packs=packs)
 
     def update(self, batch: Batch) -> dict[str, float]:
         return self.budget.fit(batch, lambda: self._update(batch))

@@ -20,8 +20,11 @@ def needs_teacher(algorithm: schema.Algorithm) -> bool:
 
 def teacher_model(config: schema.Config) -> schema.Model:
     """The teacher's folder, read as the policy's is: the same lengths, precision and device."""
-    kept = {name: getattr(config.model, name) for name in ("context", "dtype", "device")}
-    return schema.Model(path=config.algorithm.teacher, **kept)
+    model = config.model
+    dtype = "bfloat16_weights" if model.stored == "int8" else model.dtype  # only a base has eight bits
+    return schema.Model(
+        path=config.algorithm.teacher, context=model.context, dtype=dtype, device=model.device
+    )
 
 
 def build_teacher(config: schema.Config, ranks: Ranks = ALONE) -> Frozen:

@@ -139,13 +139,14 @@ class Plain:
 
 
 @PRECISIONS
+@pytest.mark.parametrize("rows", [None, 37, 16], ids=["kept", "again", "in parts"])
 @pytest.mark.parametrize(
     ("count", "kv", "normed", "biased", "frozen"),
     [(4, 2, False, False, ()), (4, 4, True, False, ()), (6, 2, False, True, ("qkv", "down"))],
 )
 def test_a_layer(
-    count: int, kv: int, normed: bool, biased: bool, frozen: tuple[str, ...], dtype: torch.dtype,
-    close: float, device: Any,
+    count: int, kv: int, normed: bool, biased: bool, frozen: tuple[str, ...], rows: int | None,
+    dtype: torch.dtype, close: float, device: Any,
 ) -> None:  # fmt: skip
     """Against the layer that a CPU computes, its parameters in float32 whatever the states are in."""
     if device.type == "cpu" and dtype == torch.bfloat16:
@@ -167,7 +168,9 @@ def test_a_layer(
     mine = {n: t.float().clone().requires_grad_(n not in frozen) for n, t in made.items()}
     theirs = {n: t.double().requires_grad_(n not in frozen) for n, t in made.items()}
     parameters = fused.Parameters(**{name: mine.get(name) for name in sizes})  # type: ignore[arg-type]
-    found = fused.layer(x, turn.to(torch.complex64), Plain(), parameters, counts=(count, kv), eps=1e-6)
+    found = fused.layer(
+        x, turn.to(torch.complex64), Plain(), parameters, counts=(count, kv), eps=1e-6, rows=rows
+    )
     wide = x.detach().double().requires_grad_()
     qk_norm = (
         torch.cat([theirs["q_norm"].expand(count, -1), theirs["k_norm"].expand(kv, -1)]) if normed else None

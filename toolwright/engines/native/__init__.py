@@ -39,13 +39,14 @@ def memory(model: PlannedModel, slots: int, used: int) -> EngineMemory:
     on_cpu = model.device.type == "cpu"
     graphs = by_graphs(shape, fast=model.fast, dtype=dtype, device=model.device)
     matrices = 0  # a forward of the model's own reads the model's matrices
-    if model.fast:
+    if model.fast and not graphs:
         panel = panel_columns() if on_cpu and dtype == torch.float32 else None
         # Of a model with an adapter, as if every matrix were adapted.
         matrices = torch.float32.itemsize * kept(shape, panel=panel, adapted=model.adapted)
-    if graphs:  # they read copies, of embedding and output layer apart
-        copies = kept(shape, panel=1, adapted=False) + shape.vocab * shape.width
-        matrices += dtype.itemsize * copies
+    if graphs and model.stored == "float32":  # they read copies, of embedding and output layer apart
+        matrices = dtype.itemsize * (kept(shape, panel=1, adapted=False) + shape.vocab * shape.width)
+    elif graphs:  # the learner's own, or with an adapter the sums
+        matrices = dtype.itemsize * kept(shape, panel=None, adapted=model.adapted)
     kinds = ROWS_OF_GRAPHS if graphs else ROWS
     rows, one = used if on_cpu else kinds.least, row_bytes(shape, dtype)
     return EngineMemory(

@@ -7,8 +7,8 @@ slots; whoever ends stands still until the host looks, once in a chunk of steps,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from toolwright.config import schema
 from toolwright.engines import SampledToken
 from toolwright.engines.native.cache import SlotCache
 from toolwright.engines.native.engine import ROWS_OF_GRAPHS, ActiveTurn, NativeEngine
-from toolwright.models.decoder import Decoder, DecoderWeights
+from toolwright.models.decoder import Decoder, DecoderWeights, Layer
 from toolwright.models.kernels.decoding import attend, place
 from toolwright.models.kernels.flash import FlashAttention, Layout, attend_packed
 from toolwright.models.kernels.sampling import Rows, draw, filtered, log_softmax
@@ -315,20 +315,34 @@ class GraphEngine(NativeEngine):
             kept[:, : len(logits)].index_copy_(0, rows.step, found[None])
 
     def _laid_out(self) -> DecoderWeights:
-        """Copies in the engine's precision, always in the same place: graphs know no other."""
+        """Weights in the engine's precision, always in the same place: graphs know no other. What the learner
+        keeps in that precision is read where it is; of the rest there are copies."""
         if self._weights is None:
-            self._weights = current = self.decoder.weights(torch.t)
             with torch.no_grad():
                 if self._copies is None:
-                    self._copies = _mapped(current, self._copied)
+                    parts = [_mapped(part, self._copied, name) for name, part in self._current()]
+                    self._copies = DecoderWeights(parts[0], parts[3:], parts[1], parts[2])
                 else:
-                    torch._foreach_copy_(_tensors(self._copies), _tensors(current))
+                    for kept, (_, current) in zip(_parts(self._copies), self._current(), strict=True):
+                        _copy(kept, current)
+            self._weights = self._copies
         assert self._copies is not None
         return self._copies
 
+    def _current(self) -> Iterator[tuple[str, Any]]:
+        """The decoder's weights in parts, with their names: an adapter's sums are gone with their layer."""
+        decoder = self.decoder
+        yield from (("embedding", decoder.embedding.weight), ("norm", decoder.norm))
+        yield "unembedding", decoder.unembedding.weight.t()
+        for one in decoder.layers:
+            assert isinstance(one, Layer)
+            yield "", one.weights(torch.t)
+
     def _copied(self, name: str, weight: Tensor) -> Tensor:
         """Gains of norms stay as precise as the learner has them."""
-        return weight.clone() if "norm" in name else weight.to(self.dtype, copy=True)
+        if "norm" in name:
+            return weight.clone()
+        return weight if weight.dtype == self.dtype else weight.to(self.dtype)
 
 
 class PackedExtend:
@@ -373,21 +387,26 @@ def _best(sampled: SampledSteps, row: int, top: int) -> list[tuple[tuple[int, fl
 
 
 def _mapped(tree: Any, change: Callable[[str, Tensor], Any], name: str = "") -> Any:
-    """The same weights with every tensor changed, by its name."""
+    """A tensor or a layer's weights with every tensor changed, by its name."""
     if isinstance(tree, Tensor):
         return change(name, tree)
-    if isinstance(tree, list):
-        return [_mapped(x, change) for x in tree]
     if isinstance(tree, LayerWeights):
         return LayerWeights(**{key: _mapped(x, change, key) for key, x in tree._asdict().items()})
-    if isinstance(tree, DecoderWeights):
-        return DecoderWeights(
-            **{f.name: _mapped(getattr(tree, f.name), change, f.name) for f in fields(tree)}
-        )
     return tree
 
 
-def _tensors(weights: DecoderWeights) -> list[Tensor]:
-    found: list[Tensor] = []
-    _mapped(weights, lambda _, x: found.append(x))
-    return found
+def _parts(weights: DecoderWeights) -> list[Any]:
+    """In the order of `_current`."""
+    return [weights.embedding, weights.norm, weights.unembedding, *weights.layers]
+
+
+def _copy(kept: Any, current: Any) -> None:
+    """Into the places of a layer's weights or of one tensor, unless they are the same."""
+    pairs = zip(kept, current, strict=True) if isinstance(kept, LayerWeights) else ((kept, current),)
+    moved = [
+        (to, new)
+        for to, new in pairs
+        if isinstance(to, Tensor) and isinstance(new, Tensor) and to.data_ptr() != new.data_ptr()
+    ]
+    if moved:
+        torch._foreach_copy_([to for to, _ in moved], [new for _, new in moved])

@@ -5,6 +5,7 @@ Apart, its twenty operations and theirs on the way back take the host longer to 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -33,6 +34,48 @@ class Attention(Protocol):
     def backward(self, gradient: Tensor, saved: Any, keys: int) -> tuple[Tensor, ...]: ...
 
 
+KEPT = 4  # tensors of the feed-forward half that the way back reads
+
+
+def _fed(
+    middle: Tensor, weight: Tensor, gate_up: Tensor, down: Tensor, eps: float, *, whole: bool = True
+) -> list[Tensor]:
+    """The feed-forward half: what its way back reads, and if `whole` its result."""
+    h, scale = norm.normed(middle, weight, eps)
+    both = torch.mm(h, gate_up.t())
+    active = gated.swiglu(both)
+    return [h, scale, both, active, *([torch.addmm(middle, active, down.t())] if whole else [])]
+
+
+def _fed_back(
+    given: Tensor,
+    middle: Tensor,
+    weights: tuple[Tensor, Tensor, Tensor],
+    eps: float,
+    kept: Sequence[Tensor] | None,
+    rows: int,
+    of_matrix: Callable[[str, Tensor, Tensor], Tensor | None],
+) -> tuple[Tensor | None, ...]:
+    """The gradients of its input, norm and matrices: of so many tokens at a time if nothing is kept."""
+    ffn_norm, gate_up, down = weights
+    inputs: list[Tensor] = []
+    sums: list[Tensor | None] = []
+    for part, of_part in zip(middle.split(rows), given.split(rows), strict=True):
+        h, scale, both, active = kept or _fed(part, *weights, eps, whole=False)
+        of_down = of_matrix("down", of_part, active)
+        of_both = gated.back(torch.mm(of_part, down), both)
+        of_gate_up = of_matrix("gate_up", of_both, h)
+        of_input, of_norm = norm.back(torch.mm(of_both, gate_up), part, ffn_norm, scale, of_part)
+        inputs.append(of_input)
+        found = [of_norm, of_gate_up, of_down]
+        sums = list(map(_added, sums, found)) if sums else found
+    return inputs[0] if len(inputs) == 1 else torch.cat(inputs), *sums
+
+
+def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return None if one is None or other is None else one.add_(other)
+
+
 class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -42,6 +85,7 @@ class _Layer(torch.autograd.Function):
         attention: Attention,
         counts: tuple[int, int],
         eps: float,
+        rows: int | None,
         *given: Any,
     ) -> Tensor:
         p = Parameters(*given)
@@ -54,31 +98,40 @@ class _Layer(torch.autograd.Function):
         flat = torch.mm(h, qkv.t()) if bias is None else torch.addmm(bias, h, qkv.t())
         attended, saved = attention.forward(*heads.split_heads(flat, qk_norm, eps, turn, *counts))
         middle = torch.addmm(x, attended.flatten(1), out.t())
-        h_ffn, scale_ffn = norm.normed(middle, p.ffn_norm, eps)
-        both = torch.mm(h_ffn, gate_up.t())
-        active = gated.swiglu(both)
+        ctx.attention, ctx.counts, ctx.eps, ctx.rows = attention, counts, eps, rows
+        ctx.product = wide if p.qkv.dtype == torch.float32 else torch.mm
+        kept: list[Tensor] = []
+        if rows is None:
+            *kept, made = _fed(middle, p.ffn_norm, gate_up, down, eps)
+        else:
+            made = torch.empty_like(middle)
+            for part, out_part in zip(middle.split(rows), made.split(rows), strict=True):
+                out_part.copy_(_fed(part, p.ffn_norm, gate_up, down, eps)[-1])
         ctx.save_for_backward(
             turn, p.attention_norm, p.ffn_norm, qk_norm, qkv, out, gate_up, down,
-            x, scale, h, flat, attended, middle, scale_ffn, h_ffn, both, active, *saved,
+            x, scale, h, flat, attended, middle, *kept, *saved,
         )  # fmt: skip
-        ctx.attention, ctx.counts, ctx.eps = attention, counts, eps
-        ctx.product = wide if p.qkv.dtype == torch.float32 else torch.mm
-        return torch.addmm(middle, active, down.t())
+        return made
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         turn, attention_norm, ffn_norm, qk_norm, qkv, out, gate_up, down, *states = ctx.saved_tensors
-        x, scale, h, flat, attended, middle, scale_ffn, h_ffn, both, active, *saved = states
-        needed = dict(zip(Parameters._fields, ctx.needs_input_grad[5:], strict=True))
+        x, scale, h, flat, attended, middle, *states = states
+        kept = states[:KEPT] if ctx.rows is None else None
+        saved = states[KEPT:] if ctx.rows is None else states
+        needed = dict(zip(Parameters._fields, ctx.needs_input_grad[6:], strict=True))
         given = gradients[0].contiguous()
 
         def of_matrix(name: str, given: Tensor, left: Tensor) -> Tensor | None:
-            return ctx.product(given.t(), left) if needed[name] else None
+            product = ctx.product if len(given) == len(x) else wide  # of some tokens: others are added
+            return product(given.t(), left) if needed[name] else None
 
-        of_down = of_matrix("down", given, active)
-        of_both = gated.back(torch.mm(given, down), both)
-        of_gate_up = of_matrix("gate_up", of_both, h_ffn)
-        of_middle, of_ffn_norm = norm.back(torch.mm(of_both, gate_up), middle, ffn_norm, scale_ffn, given)
+        rows = ctx.rows or max(1, len(middle))
+        weights = (ffn_norm, gate_up, down)
+        of_middle, of_ffn_norm, of_gate_up, of_down = _fed_back(
+            given, middle, weights, ctx.eps, kept, rows, of_matrix
+        )
+        assert of_middle is not None
         of_out = of_matrix("out", of_middle, attended.flatten(1))
         of_attended = torch.mm(of_middle, out).view_as(attended)
         of_heads = ctx.attention.backward(of_attended, saved, len(flat))
@@ -92,7 +145,7 @@ class _Layer(torch.autograd.Function):
         of_bias = of_flat.sum(0, dtype=torch.float32) if needed["qkv_bias"] else None
         of_x, of_attention_norm = norm.back(torch.mm(of_flat, qkv), x, attention_norm, scale, of_middle)
         of_first = of_attention_norm, of_qkv, of_bias, of_q_norm, of_k_norm
-        return of_x, None, None, None, None, *of_first, of_out, of_ffn_norm, of_gate_up, of_down
+        return of_x, None, None, None, None, None, *of_first, of_out, of_ffn_norm, of_gate_up, of_down
 
 
 def layer(
@@ -103,7 +156,9 @@ def layer(
     *,
     counts: tuple[int, int],
     eps: float,
+    rows: int | None = None,
 ) -> Tensor:
-    """[tokens, width] -> [tokens, width]; `counts` of heads and of key-value heads."""
-    made: Tensor = _Layer.apply(x, turn, attention, counts, eps, *parameters)
+    """[tokens, width] -> [tokens, width]; `counts` of heads and of key-value heads. `rows`: the feed-forward
+    half is done for so many tokens at a time, and done again on the way back rather than kept."""
+    made: Tensor = _Layer.apply(x, turn, attention, counts, eps, rows, *parameters)
     return made
