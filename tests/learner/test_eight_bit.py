@@ -102,7 +102,7 @@ class TestAnUpdate:
         assert float(other.norm() / way.norm()) == pytest.approx(1, abs=0.02)
 
     def test_a_second_moment_falls_although_its_steps_are_small(self) -> None:
-        """β₂ = 0.99 takes 0.5 % from a root whose neighbour is 3 % away: to the nearest, it would not move."""
+        """β₂ = 0.99 takes 0.5 % from a root whose neighbour is 3 % away: to the nearest it would stay."""
         start = torch.zeros(16, 256)
         gradients = [torch.ones(16, 256), *[torch.full((16, 256), 1e-6)] * 200]
         _, optimizer = stepped(start, gradients, packs=True)

@@ -78,7 +78,7 @@ ROWS: list[KeyRow] = [
     part(
         RECOMPUTED,
         "model.gradient_checkpointing",
-        "layers are computed again on the way back; unset: `false`, since it changes nothing that is learned",
+        "layers are computed again on the way back; unset: `auto`, since it changes nothing that is learned",
         recomputing,
     ),
     part(RANK, "model.lora.rank", "above 0, an adapter of this rank is learned", adapter),
