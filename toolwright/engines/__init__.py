@@ -97,6 +97,9 @@ class PlannedModel:
     fast: bool  # runs with our kernels, not with a forward of its own
     adapted: bool
     stored: Stored = "float32"  # in what its matrices are kept
+    trained: int = 0  # parameters that are learned: all, or an adapter's
+    fresh: bool = False  # an adapter that is new, and adds nothing yet
+    half: bool = False  # its files have no more than bfloat16
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ T = TypeVar("T")
 ON_A_CPU = 16_384
 LEAST, MOST = 2_048, 131_072
 GIB = 1 << 30
-SHARE = 0.6  # of the memory that is free once optimiser and gradients have theirs
+SHARE = 0.6  # of the memory that is free once optimiser and gradients have theirs; the rest is for caches
+PASS_SHARE = 0.8  # of what a pass has on a GPU: sizes differ from one to the next, and leave gaps
 LOGITS = 6 * GIB  # of a chunk in float32, and their gradient in bfloat16
 SLACK = GIB  # workspaces of libraries
 
@@ -84,14 +85,17 @@ def token_budget(asked: int | None, decoder: Decoder, *, packs: bool = False) ->
         for p in parameters
         if p.grad is None
     )
+    matrices = decoder.shape.layers * layer_numbers(decoder.shape)
     adapted = decoder.adapter is not None
-    kept += pass_overhead(decoder.shape, decoder.stored, adapted=adapted, recompute=decoder.recompute)
+    kept += pass_overhead(
+        decoder.shape, matrices, decoder.stored, adapted=adapted, recompute=decoder.recompute
+    )
     return tokens_in(free - kept, token_bytes(decoder.shape, decoder.recompute))
 
 
 def tokens_in(room: float, bytes_of_token: int) -> int:
     """Tokens of a pass that has so many bytes, as a power of two within the limits."""
-    tokens = int(max(0.0, room) * SHARE / bytes_of_token)
+    tokens = int(max(0.0, room) * PASS_SHARE / bytes_of_token)
     return max(LEAST, min(MOST, 1 << max(tokens, 1).bit_length() - 1))
 
 
@@ -118,10 +122,9 @@ def token_bytes(shape: Shape, recompute: Recompute = False) -> int:
     return 2 * (shape.layers * of_layer + 4 * shape.width)
 
 
-def pass_overhead(shape: Shape, stored: Stored, *, adapted: bool, recompute: Recompute) -> int:
+def pass_overhead(shape: Shape, matrices: int, stored: Stored, *, adapted: bool, recompute: Recompute) -> int:
     """What a pass on a GPU takes whatever the number of its tokens: logits of a chunk, the output layer's
-    gradient, and matrices in bfloat16 that are not stored in it."""
-    matrices = shape.layers * layer_numbers(shape)
+    gradient, and what is made in bfloat16 of `matrices` numbers that are not stored in it."""
     made = adapted or stored != "bfloat16"
     casts = 2 * made * (matrices if recompute is not True else 2 * matrices // shape.layers)
     of_matrices = 4 * matrices // shape.layers  # of one layer, before they are added to the others

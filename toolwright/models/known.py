@@ -52,3 +52,23 @@ KNOWN = {
     "qwen2.5-0.5b": Known("Qwen/Qwen2.5-0.5B-Instruct", _qwen("qwen2", 24, 896, 14, 2, 4864)),
     "qwen3-0.6b": Known("Qwen/Qwen3-0.6B", _qwen("qwen3", 28, 1024, 16, 8, 3072, head_dim=128)),
 }
+
+
+def _qwen25(*shape: int, tied: bool = False, vocab: int = 152_064) -> dict[str, Any]:
+    return _qwen("qwen2", *shape, tie_word_embeddings=tied, vocab_size=vocab)
+
+
+# Shapes by size: Qwen2.5's, and Qwen3-30B-A3B's.
+SIZES: dict[str, dict[str, Any]] = {
+    "0.5b": _qwen25(24, 896, 14, 2, 4_864, tied=True, vocab=151_936),
+    "1.5b": _qwen25(28, 1_536, 12, 2, 8_960, tied=True, vocab=151_936),
+    "3b": _qwen25(36, 2_048, 16, 2, 11_008, tied=True, vocab=151_936),
+    "7b": _qwen25(28, 3_584, 28, 4, 18_944),
+    "14b": _qwen25(48, 5_120, 40, 8, 13_824),
+    "32b": _qwen25(64, 5_120, 40, 8, 27_648),
+    "72b": _qwen25(80, 8_192, 64, 8, 29_568),
+    "30b-a3b": _qwen(
+        "qwen3_moe", 48, 2_048, 32, 4, 6_144, head_dim=128, tie_word_embeddings=False,
+        num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768,
+    ),
+}  # fmt: skip

@@ -66,6 +66,12 @@ def count(path: Path) -> int:
     return sum(math.prod(one["shape"]) for one in header(path).values())
 
 
+def in_bfloat16(folder: Path) -> bool:
+    """True if every matrix is stored in bfloat16."""
+    tensors = [one for path in files(folder) for one in header(path).values()]
+    return all(one.get("dtype") == "BF16" for one in tensors if len(one["shape"]) > 1)
+
+
 def header(path: Path) -> dict[str, dict[str, Any]]:
     """`dtype`, `shape` and `data_offsets` of each tensor, without mapping the file, which may be larger than
     memory. A UserError for one that is missing, cut short, or not of safetensors."""

@@ -8,6 +8,7 @@ from toolwright.config import rates, schema
 from toolwright.failures import UserError
 from toolwright.learner.budget import ON_A_CPU
 from toolwright.trainer import building, memory
+from toolwright.trainer.economy import economised
 from toolwright.trainer.learning import needs_critic
 
 ANSWER = 256  # tokens of a turn: enough for some thought and a call
@@ -44,7 +45,7 @@ def decide(
     config = _changed(config, "model", context=context)
     config = _changed(config, "rollout", max_tokens=answer)
     config = _changed(config, "task", max_prompt_tokens=longest if most == "auto" else min(most, longest))
-    config, saved = memory.economised(config, learns=learns)
+    config, saved = economised(config, learns=learns)
     lines += saved
     device = building.pick_device(config.model.device).type
     if learns and device == "cpu" and config.update.micro_tokens is None and _counts_memory(config):
@@ -87,7 +88,7 @@ def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Mod
     if context is not None:
         model = model.model_copy(update={"context": context})
     alone = schema.Config(model=model, engine=engine, task=schema.TaskConfig(held_out_size=engine.slots))
-    alone, _ = memory.economised(alone, learns=False)
+    alone, _ = economised(alone, learns=False)
     if stated == "auto" and context is not None:
         context = memory.longest_context(alone, context, learns=False, every_slot=True)
         alone = _changed(alone, "model", context=context)
@@ -135,7 +136,7 @@ def _context(
     why = f"context {context:,} tokens{', all that the model has' if context < needed else ''}: {sum_of}"
     held = context
     if _counts_memory(config):
-        frugal, _ = memory.economised(_changed(config, "model", context=context), learns=learns)
+        frugal, _ = economised(_changed(config, "model", context=context), learns=learns)
         held = memory.longest_context(frugal, context, learns=learns)
     if held == context:
         return context, f"{why} (model.context)", longer if context == has else "raise task.max_prompt_tokens"

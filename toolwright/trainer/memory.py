@@ -12,7 +12,14 @@ from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.engines import EngineMemory, PlannedModel, memory_of
 from toolwright.failures import UserError
-from toolwright.learner.budget import ON_A_CPU, SHARE, moment_bytes, pass_overhead, token_bytes
+from toolwright.learner.budget import (
+    ON_A_CPU,
+    PASS_SHARE,
+    SHARE,
+    moment_bytes,
+    pass_overhead,
+    token_bytes,
+)
 from toolwright.models import adapter_folder, huggingface, quantised, weight_files
 from toolwright.models.decoder import Recompute, Shape
 from toolwright.trainer import building
@@ -23,8 +30,6 @@ log = logging.getLogger(__name__)
 
 GIB = 1 << 30
 LEAST_CONTEXT, LEAST_PASS = 256, 256  # tokens below which nothing is cut for want of memory
-GOOD_PASS = 8_192  # tokens of a pass that keeps a GPU busy
-ADAPTED = 12  # an adapter has rank × (in + out) parameters a matrix: about this many for each of its width
 
 
 @dataclass(frozen=True)
@@ -43,43 +48,48 @@ class MemoryPlan:
 
 def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
     """Of a run in one process."""
-    model = planned(config.model)
-    trained = _adapter_parameters(config.model, model.shape) if model.adapted else model.parameters
-    fresh = model.adapted and building.folders(config.model)[1] is None
-    counted = learner_parts(config, model, trained, fresh=fresh) if learns else {}
-    if learns and needs_teacher(config.algorithm):
-        counted["teacher"] = weight_bytes(planned(teacher_model(config)))
+    teaches = learns and needs_teacher(config.algorithm)
+    teacher = planned(teacher_model(config)) if teaches else None
+    return counted(config, planned(config.model), learns=learns, teacher=teacher)
+
+
+def counted(
+    config: schema.Config, model: PlannedModel, *, learns: bool = True, teacher: PlannedModel | None = None
+) -> MemoryPlan:
+    """Of this model in place of the configuration's."""
+    parts = {"weights": weight_bytes(model)}
+    if learns:
+        parts |= learner_parts(config, model)
+    if teacher is not None:
+        parts["teacher"] = weight_bytes(teacher)
     engine = memory_of(config.engine.name, model, slots=config.engine.slots, used=_rows(config, learns))
-    return MemoryPlan({"weights": weight_bytes(model), **counted, **engine.parts}, engine)
+    return MemoryPlan({**parts, **engine.parts}, engine)
 
 
-def learner_parts(config: schema.Config, model: PlannedModel, trained: int, *, fresh: bool) -> dict[str, int]:
-    """Bytes of a learner beside the policy's weights. `trained` parameters; `fresh`: of a new adapter."""
-    packs = config.update.optimizer_state == "int8" or (model.stored == "bfloat16" and not model.adapted)
-    gradients = trained * (2 if model.stored == "bfloat16" and not model.adapted else 4)
-    moments = int(trained * moment_bytes(packs=packs))
+def learner_parts(config: schema.Config, model: PlannedModel) -> dict[str, int]:
+    """Bytes beside the policy's weights."""
+    rounded, trained = model.stored == "bfloat16" and not model.adapted, model.trained
+    packs = config.update.optimizer_state == "int8" or rounded
+    gradients, moments = trained * (2 if rounded else 4), int(trained * moment_bytes(packs=packs))
     parts = {"gradients": gradients, "optimiser": moments}
-    if needs_reference(config.algorithm) and not fresh:  # a new adapter turned off is one already
+    if needs_reference(config.algorithm) and not model.fresh:  # a new adapter turned off is one already
         parts["reference"] = 4 * trained if model.adapted else weight_bytes(model)
     if needs_critic(config.algorithm):
         parts["critic"] = weight_bytes(model) + gradients + moments
     return parts
 
 
+def table_numbers(shape: Shape) -> int:
+    """Numbers of the embedding, and of an output layer of its own."""
+    return shape.vocab * shape.width * (1 if shape.tied else 2)
+
+
 def weight_bytes(model: PlannedModel) -> int:
     """Of a model's weights as they are stored."""
     if model.stored != "int8":
         return model.parameters * (2 if model.stored == "bfloat16" else 4)
-    shape = model.shape
-    tables = shape.vocab * shape.width * (1 if shape.tied else 2)
+    tables = table_numbers(model.shape)
     return 2 * tables + int((model.parameters - tables) * (1 + 4 / quantised.BLOCK))
-
-
-def _adapter_parameters(model: schema.Model, shape: Shape) -> int:
-    _, adapter = building.folders(model)
-    if adapter is not None and (weights := adapter / adapter_folder.WEIGHTS).is_file():
-        return weight_files.count(weights)
-    return (model.lora.rank or 8) * shape.layers * shape.width * ADAPTED
 
 
 def check(config: schema.Config, *, learns: bool = True) -> None:
@@ -126,95 +136,43 @@ def longest_context(
     return context
 
 
-def _holds(config: schema.Config, *, learns: bool, every_slot: bool, tokens: int = 0) -> bool:
-    """Whether there is room for the run, and for the way back through one of its longest sequences, or so
-    many `tokens`."""
-    needed = plan(config, learns=learns)
-    left, engine = free(building.pick_device(config.model.device)) - needed.total, needed.engine
+def _holds(config: schema.Config, *, learns: bool, every_slot: bool) -> bool:
+    """Whether there is room for the run, and for the way back through one of its longest sequences."""
+    there, needed = free(building.pick_device(config.model.device)), plan(config, learns=learns)
+    return fits(config, planned(config.model), needed, there, learns=learns, every_slot=every_slot)
+
+
+def fits(
+    config: schema.Config,
+    model: PlannedModel,
+    needed: MemoryPlan,
+    there: int,
+    *,
+    learns: bool = True,
+    every_slot: bool = False,
+    tokens: int = 0,
+) -> bool:
+    """Whether so many bytes are enough. `tokens`: those of a pass, if that is more than a sequence has."""
+    left, engine = there - needed.total, needed.engine
     if every_slot:
         left = int(left * engine.share) - max(0, config.engine.slots - engine.rows) * engine.row_bytes
     if not learns:
         return left >= 0
-    model = planned(config.model)
     return passes(model, config.model.recomputes, left) >= max(model.shape.context, tokens)
 
 
 def passes(model: PlannedModel, recompute: Recompute, left: int) -> int:
-    """Tokens that a pass with its way back can have, where so many bytes are left."""
-    return int((left - overhead(model, recompute)) * SHARE) // pass_bytes(model, recompute)
+    """Tokens that a pass with its way back can have, where so many bytes are left for it and for caches."""
+    room = left * SHARE
+    if model.device.type == "cuda":
+        room = (room - overhead(model, recompute)) * PASS_SHARE
+    return int(room) // pass_bytes(model, recompute)
 
 
 def overhead(model: PlannedModel, recompute: Recompute) -> int:
-    """What a pass takes whatever its tokens; on a CPU, logits are of few rows and nothing is cast."""
-    if model.device.type != "cuda":
-        return 0
-    return pass_overhead(model.shape, model.stored, adapted=model.adapted, recompute=recompute)
-
-
-def economised(config: schema.Config, *, learns: bool = True) -> tuple[schema.Config, list[str]]:
-    """Decide what is `auto` in how weights and moments are kept and what is computed twice: the first of
-    `economies` that leaves room for passes of a good size; the last if none does. And what is to be said."""
-    gpu = building.pick_device(config.model.device).type == "cuda"
-    counts = gpu and config.runtime.name == "local"
-    tried = economies(config, fast=not counts or planned(config.model).fast, counts=counts, learns=learns)
-
-    def spacious(one: Economy) -> bool:
-        return _holds(one.applied(config), learns=learns, every_slot=False, tokens=GOOD_PASS)
-
-    chosen = tried[0] if len(tried) == 1 else next(filter(spacious, tried), tried[-1])
-    return chosen.applied(config), chosen.lines(tried[0])
-
-
-@dataclass(frozen=True)
-class Economy:
-    """One way to keep weights and moments, and what is computed again."""
-
-    dtype: str
-    optimizer_state: str
-    recompute: Recompute
-
-    def applied(self, config: schema.Config) -> schema.Config:
-        model = {"dtype": self.dtype, "gradient_checkpointing": self.recompute}
-        update = {"optimizer_state": self.optimizer_state}
-        return config.model_copy(
-            update={
-                "model": config.model.model_copy(update=model),
-                "update": config.update.model_copy(update=update),
-            }
-        )
-
-    def lines(self, plain: Economy) -> list[str]:
-        """What differs from the plain way."""
-        said = []
-        if self.optimizer_state != plain.optimizer_state:
-            said.append("AdamW's state in 8 bits, for want of memory (update.optimizer_state)")
-        if self.recompute != plain.recompute:
-            what = "layers" if self.recompute is True else "feed-forward halves of layers"
-            said.append(f"{what} computed twice, for want of memory (model.gradient_checkpointing)")
-        return said
-
-
-def economies(config: schema.Config, *, fast: bool, counts: bool, learns: bool = True) -> list[Economy]:
-    """What may be chosen, the most exact and then the fastest first. What is stated stays; without `counts`
-    nothing is saved that is not asked for."""
-    model, state = config.model, config.update.optimizer_state
-    dtype, adapts = building.precision(model), building.adapts(model)
-    found = []
-    for stored in (dtype, "bfloat16_weights", "int8_weights"):
-        if stored != dtype and (model.dtype != "auto" or dtype != "bfloat16" or not fast or not counts):
-            continue
-        if stored == "int8_weights" and not adapts:
-            continue
-        rounded = stored == "bfloat16_weights" and not adapts
-        states = ["float32", "int8"] if counts and learns and not adapts else ["float32"]
-        states = [state] if state != "auto" else ["int8"] if rounded else states
-        if rounded and states == ["float32"]:
-            continue
-        again: list[Recompute] = [False, "ffn", True] if fast else [False, True]
-        if model.gradient_checkpointing != "auto" or not counts or not learns:
-            again = [model.recomputes]
-        found += [Economy(stored, one, what) for one in states for what in again]
-    return found
+    """What a pass on a GPU takes, however many tokens it has."""
+    matrices = model.parameters - table_numbers(model.shape)
+    return pass_overhead(model.shape, matrices, model.stored, adapted=model.adapted, recompute=recompute)
 
 
 def micro_tokens(config: schema.Config) -> int:
@@ -248,11 +206,12 @@ def free(device: torch.device) -> int:
 
 def planned(model: schema.Model) -> PlannedModel:
     """The model from what is written about it rather than loaded."""
-    fast = True
+    fast, half = True, False
     if model.path is not None:
         base, _ = building.folders(model)
         cut, asked = building.cut_of(model), building.FAST[model.fast]
         shape = huggingface.read_shape(base, context=cut, fast=asked)
+        half = weight_files.in_bfloat16(base)
         count, fast = weight_files.parameters(base), huggingface.is_fast(base, context=cut, fast=asked)
     else:
         # A character-level vocabulary is some hundred tokens, next to nothing.
@@ -269,7 +228,31 @@ def planned(model: schema.Model) -> PlannedModel:
         count = shape.parameters
     device, dtype = building.pick_device(model.device), building.dtype_of(model)
     adapted = building.adapts(model)
-    return PlannedModel(shape, count, dtype, device, fast=fast, adapted=adapted, stored=model.stored)
+    return PlannedModel(
+        shape,
+        count,
+        dtype,
+        device,
+        fast=fast,
+        adapted=adapted,
+        stored=model.stored,
+        trained=_adapter_parameters(model, shape) if adapted else count,
+        fresh=adapted and building.folders(model)[1] is None,
+        half=half,
+    )
+
+
+def _adapter_parameters(model: schema.Model, shape: Shape) -> int:
+    _, adapter = building.folders(model)
+    if adapter is not None and (weights := adapter / adapter_folder.WEIGHTS).is_file():
+        return weight_files.count(weights)
+    return adapter_parameters(shape, model.lora.rank or 8)
+
+
+def adapter_parameters(shape: Shape, rank: int) -> int:
+    """Of a new adapter on every matrix of a layer, for each as many as it has rows and columns."""
+    q, kv, width, ffn = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.width, shape.ffn
+    return rank * shape.layers * (2 * (width + q) + 2 * (width + kv) + 3 * (width + ffn))
 
 
 def _rows(config: schema.Config, learns: bool) -> int:

@@ -1,0 +1,284 @@
+"""What fits on given GPUs and how long a step takes: the estimates that a run decides by, made beforehand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from toolwright.config import schema
+from toolwright.engines import PlannedModel
+from toolwright.failures import UserError, nearest
+from toolwright.learner.budget import SHARE, layer_numbers, tokens_in
+from toolwright.models import huggingface, weight_files
+from toolwright.models.decoder import Recompute, Shape
+from toolwright.models.known import SIZES
+from toolwright.trainer import memory
+from toolwright.trainer.economy import Economy, chosen_economy, economies
+
+GIB = 1 << 30
+RESERVED = 1.5 * GIB  # the driver's, and libraries'
+
+
+@dataclass(frozen=True)
+class GPU:
+    """By the datasheet: dense products in bfloat16 and bytes of memory, a second; gibibytes."""
+
+    flops: float
+    bandwidth: float
+    memory: float
+
+
+GPUS = {
+    "h200": GPU(989e12, 4.8e12, 140),
+    "h100": GPU(989e12, 3.35e12, 79.6),
+    "b200": GPU(2250e12, 8.0e12, 179),
+    "h20": GPU(148e12, 4.0e12, 95.6),
+    "a100": GPU(312e12, 2.04e12, 79.3),
+    "a100-40": GPU(312e12, 1.56e12, 39.6),
+    "l40s": GPU(362e12, 0.86e12, 44.7),
+    "rtx4090": GPU(165e12, 1.01e12, 23.5),
+}
+# Measured on an H200 with 1.5B's shape: the part of the peak that an update reaches, by tokens a sequence.
+LEARNING = ((512, 0.52), (8_192, 0.435), (32_768, 0.37))
+# Measured there with 0.1B to 7B: of bandwidth or peak, and the rest of a step of decoding, for each layer.
+DECODING, LAYER_S = 0.75, 55e-6
+PREFILL = 0.5
+FASTER = 0.95  # of the seconds of what `auto` is, to be worth a mention
+SHARDED = 0.85  # of one rank's rate: what gathering over a fast link leaves
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a step does; tokens are those of a mean attempt."""
+
+    context: int = 4_096
+    prompts: int = 64
+    samples: int = 16
+    prompt: int = 512
+    answer: int = 1_024
+    slots: int = 256
+
+    @property
+    def attempts(self) -> int:
+        return self.prompts * self.samples
+
+    @property
+    def learned(self) -> int:
+        """Tokens of an update: a prompt is computed once for its attempts."""
+        return self.prompts * self.prompt + self.attempts * self.answer
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One way to train on these GPUs."""
+
+    way: str
+    fits: bool
+    economy: Economy
+    ranks: int  # GPUs that learn; the others sample. With a single GPU it does both
+    parts: dict[str, int]  # bytes of a GPU that learns, by what they are for
+    there: int
+    micro_tokens: int
+    slots: int
+    sample_s: float
+    learn_s: float
+    sampler: dict[str, int] = field(default_factory=dict)  # bytes of a GPU that only samples
+    auto: bool = True  # what a run would choose by itself
+
+    @property
+    def step_s(self) -> float:
+        return self.sample_s + self.learn_s
+
+    @property
+    def peak(self) -> int:
+        return sum(self.parts.values())
+
+
+def model_of(name: str, *, context: int) -> PlannedModel:
+    """A named size, or a folder, as one GPU would hold it."""
+    if name in SIZES:
+        shape, count = _named(SIZES[name], context)
+        fast, half = "num_experts" not in SIZES[name], True
+    elif Path(name).is_dir():
+        shape = huggingface.read_shape(Path(name), context=context)
+        count, half = weight_files.parameters(Path(name)), weight_files.in_bfloat16(Path(name))
+        fast = huggingface.is_fast(Path(name), context=context)
+    else:
+        raise UserError(f"model={name} is neither a folder nor a size; {nearest(name, SIZES)}")
+    gpu = torch.device("cuda")
+    return PlannedModel(shape, count, torch.bfloat16, gpu, fast=fast, adapted=False, trained=count, half=half)
+
+
+def _named(config: dict[str, Any], context: int) -> tuple[Shape, int]:
+    """Of a mixture of experts, the feed-forward half that a token passes through."""
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    shape = Shape(
+        vocab=config["vocab_size"],
+        layers=config["num_hidden_layers"],
+        width=width,
+        heads=heads,
+        kv_heads=config["num_key_value_heads"],
+        ffn=config["intermediate_size"],
+        context=min(context, config["max_position_embeddings"]),
+        head_dim=config.get("head_dim") or width // heads,
+        tied=config["tie_word_embeddings"],
+    )
+    matrices = layer_numbers(shape)
+    if "num_experts" in config:
+        idle = config["num_experts"] * config["moe_intermediate_size"] - shape.ffn
+        matrices += 3 * width * idle + width * config["num_experts"]
+    return shape, shape.layers * (matrices + 2 * width) + memory.table_numbers(shape) + width
+
+
+def forecasts(
+    model: PlannedModel, gpu: GPU, *, gpus: int = 1, rank: int = 16, work: Workload | None = None
+) -> list[Forecast]:
+    """All weights, and an adapter: as a run would do it, and on one GPU what is faster and less exact."""
+    work = work or Workload()
+    low = memory.adapter_parameters(model.shape, rank)
+    adapted = replace(model, adapted=True, trained=low, fresh=True)
+    found = []
+    for way, kept in (("all weights", model), (f"LoRA of rank {rank}", adapted)):
+        found += _alone(way, kept, gpu, work) if gpus == 1 else [_best(way, kept, gpu, gpus, work)]
+    return found
+
+
+def _best(way: str, model: PlannedModel, gpu: GPU, gpus: int, work: Workload) -> Forecast:
+    every = [_sharded(way, model, gpu, ranks, gpus - ranks, work) for ranks in range(1, gpus)]
+    return min(every, key=lambda one: (not one.fits, one.step_s if one.fits else one.peak))
+
+
+def _config(work: Workload) -> schema.Config:
+    return schema.Config(
+        model=schema.Model(context=work.context),
+        engine=schema.EngineConfig(slots=work.slots),
+        rollout=schema.RolloutConfig(prompts=work.prompts, samples=work.samples, max_tokens="auto"),
+    )
+
+
+def _alone(way: str, model: PlannedModel, gpu: GPU, work: Workload) -> list[Forecast]:
+    """One GPU samples and learns in turns: what `auto` is, then what fits as well and is faster."""
+    config, there = _config(work), _room(gpu)
+    tried = economies(config, model, "bfloat16")
+    chosen, fits = chosen_economy(config, model, there, tried)
+    found = [_economical(way, model, gpu, work, chosen, fits=fits)]
+    for kind, same in groupby(tried, key=lambda one: (one.dtype, one.optimizer_state)):
+        other, fits = chosen_economy(config, model, there, list(same))
+        if fits and kind != (chosen.dtype, chosen.optimizer_state):
+            found.append(_economical(way, model, gpu, work, other, auto=False))
+    return [found[0], *(one for one in found[1:] if one.step_s < FASTER * found[0].step_s)]
+
+
+def _economical(
+    way: str,
+    model: PlannedModel,
+    gpu: GPU,
+    work: Workload,
+    economy: Economy,
+    *,
+    fits: bool = True,
+    auto: bool = True,
+) -> Forecast:
+    config, there = economy.applied(_config(work)), _room(gpu)
+    model = replace(model, stored=config.model.stored)
+    needed = memory.counted(config, model)
+    parts, slots = _engine_parts(needed, there, work.slots if fits else 0)
+    tokens = _pass(model, economy.recompute, there - sum(parts.values()), parts)
+    sample_s = sampling_seconds(model, gpu, work, rows=max(1, slots))
+    learn_s = learning_seconds(model, gpu, work, economy.recompute)
+    return Forecast(way, fits, economy, 1, parts, there, tokens, slots, sample_s, learn_s, auto=auto)
+
+
+def _engine_parts(needed: memory.MemoryPlan, there: int, slots: int) -> tuple[dict[str, int], int]:
+    """Parts with the cache of as many slots as there is room for, and how many that is."""
+    engine = needed.engine
+    counted = engine.rows * engine.row_bytes
+    if slots and engine.fit is not None:
+        slots = engine.fit(slots, there - needed.total + counted)
+    parts = {name: size for name, size in needed.parts.items() if not name.startswith("cache")}
+    return {**parts, "cache": max(slots, engine.rows) * engine.row_bytes}, slots
+
+
+def _sharded(way: str, model: PlannedModel, gpu: GPU, ranks: int, engines: int, work: Workload) -> Forecast:
+    """Some GPUs learn, each with a part of weights, gradients and moments; the others sample."""
+    config, there = _config(work), _room(gpu)
+    learner = {"weights": memory.weight_bytes(model), **memory.learner_parts(config, model)}
+    parts = {name: size // ranks for name, size in learner.items()}
+    left = int((there - sum(parts.values())) / SHARE)  # no cache is beside it
+    again: tuple[Recompute, ...] = (False, "ffn", True)
+    chosen = next((one for one in again if memory.passes(model, one, left) >= work.context), True)
+    fits = memory.passes(model, chosen, left) >= work.context
+    tokens = _pass(model, chosen, there - sum(parts.values()), parts)
+    sampling = memory.counted(config, model, learns=False)
+    try:
+        sampler, slots = _engine_parts(sampling, there, work.slots)
+    except UserError:  # not even the fewest fit
+        sampler, slots, fits = sampling.parts, 0, False
+    share = replace(work, prompts=-(-work.prompts // engines))
+    sample_s = sampling_seconds(model, gpu, share, rows=max(1, slots))
+    learn_s = learning_seconds(model, gpu, work, chosen) / ranks / (SHARDED if ranks > 1 else 1)
+    economy = Economy("bfloat16", "float32", chosen)
+    return Forecast(way, fits, economy, ranks, parts, there, tokens, slots, sample_s, learn_s, sampler)
+
+
+def _room(gpu: GPU) -> int:
+    return int(gpu.memory * GIB - RESERVED)
+
+
+def _pass(model: PlannedModel, recompute: Recompute, left: int, parts: dict[str, int]) -> int:
+    """Tokens of a micro-batch; what its pass takes is added to the parts."""
+    overhead, each = memory.overhead(model, recompute), memory.pass_bytes(model, recompute)
+    tokens = tokens_in(left - overhead, each)
+    parts["a pass"] = overhead + max(tokens, model.shape.context) * each
+    return tokens
+
+
+def update_flops(shape: Shape, tokens: int, length: int, recompute: Recompute = False) -> float:
+    """Of an update: products with every weight forward and twice back, attention, and what is done again."""
+    inner, layers = shape.heads * shape.head_dim, shape.layers * layer_numbers(shape)
+    attention = 4 * shape.layers * inner * length / 2
+    again = 0.0
+    if recompute == "ffn":
+        again = 4.0 * shape.layers * shape.width * shape.ffn
+    elif recompute is True:
+        again = 2 * layers + attention
+    return tokens * (6 * (layers + shape.vocab * shape.width) + 3 * attention + again)
+
+
+def learning_seconds(model: PlannedModel, gpu: GPU, work: Workload, recompute: Recompute) -> float:
+    length = work.prompt + work.answer
+    work_done = update_flops(model.shape, work.learned, length, recompute)
+    small = min(1.0, (model.parameters / 1.5e9) ** 0.2)
+    return work_done / (gpu.flops * small * _reached(length))
+
+
+def _reached(length: int) -> float:
+    """The part of the peak, between the lengths that were measured."""
+    (first, rate), (last, least) = LEARNING[0], LEARNING[-1]
+    if not first < length < last:
+        return rate if length <= first else least
+    for (low, high_rate), (high, low_rate) in pairwise(LEARNING):
+        if length <= high:
+            way = math.log(length / low) / math.log(high / low)
+            return high_rate + way * (low_rate - high_rate)
+    return least
+
+
+def sampling_seconds(model: PlannedModel, gpu: GPU, work: Workload, *, rows: int) -> float:
+    """All attempts, so many side by side: prompts once for each group, then a token of each at a time."""
+    shape = model.shape
+    active = shape.layers * layer_numbers(shape) + shape.vocab * shape.width
+    rows = min(rows, work.attempts)
+    rounds = work.attempts / rows  # a slot is filled again as its sequence ends
+    read = model.parameters if rows * active > model.parameters else active  # experts that some row needs
+    kept = 4 * shape.layers * shape.kv_heads * shape.head_dim * (work.prompt + work.answer / 2)
+    by_bytes = (2 * read + rows * kept) / gpu.bandwidth
+    by_products = 2 * active * rows / gpu.flops
+    token_s = max(by_bytes, by_products) / DECODING + shape.layers * LAYER_S
+    prompts_s = 2 * active * work.prompts * work.prompt / (gpu.flops * PREFILL)
+    return prompts_s + rounds * work.answer * token_s
