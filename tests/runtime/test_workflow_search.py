@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from tests.workflow.searches import searched, told
+from toolwright.cli import main
 from toolwright.providers.budget import Amount, SpendingBudget
 from toolwright.workflow.executors import CostLimit, SimulatedExecutor
 from toolwright.workflow.pool import ExperiencePool, Payment
@@ -141,3 +147,36 @@ def test_a_served_pool_is_found_by_its_name(cluster: Any, tmp_path: Path) -> Non
 
     ray.get([pay.remote(served, number) for number in range(4)])
     assert pool.spent() == served.spent() == (20, 10.0)
+
+
+SEARCH = ["workflow", "search", "--config", "quick", "search.tasks=10", "search.held_out=4", "search.runs=80"]
+QUICK = ["search.guided.first=5", "proposer.name=uniform", "search.cost=1"]
+RAY = ["runtime.name=ray", "runtime.workers=2"]
+
+
+def record(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "searches/simulated.json").read_text()))
+
+
+def test_the_command_over_ray_finds_what_it_finds_in_one_process(cluster: Any, tmp_path: Path) -> None:
+    for name, runtime in (("alone", []), ("workers", RAY)):
+        assert main([*SEARCH, *QUICK, *runtime, f"run.dir={tmp_path}", f"run.name={name}"]) == 0
+    assert record(tmp_path / "workers") == record(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_the_command_over_ray_killed_and_resumed_ends_where_one_process_does(tmp_path: Path) -> None:
+    where = [f"run.dir={tmp_path}", "executor.latency_s=0.05"]
+    assert main([*SEARCH, *QUICK, *where, "run.name=alone"]) == 0
+    command = [sys.executable, "-m", "toolwright.cli", *SEARCH, *QUICK, *RAY, *where, "run.name=killed"]
+    killed, run = subprocess.Popen(command, start_new_session=True), tmp_path / "killed"
+    pool = run / "pool.db"
+    try:
+        wait_until(lambda: pool.exists() and ExperiencePool(pool).spent()[0] > 20, "twenty runs")
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    assert not (run / "report.html").exists()
+    assert subprocess.run([*command, "run.resume=true"], timeout=600).returncode == 0
+    assert record(run) == record(tmp_path / "alone")
+    assert ExperiencePool(pool).spent() == ExperiencePool(tmp_path / "alone/pool.db").spent()

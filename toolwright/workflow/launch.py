@@ -9,9 +9,11 @@ import random
 import shutil
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -117,8 +119,12 @@ class SearchRun:
             return LocalRunner(executor, self.pool)
         if cost_limit is not None:
             executor = build_executor(self.config, name, cache=self.cache, cost_limit=cost_limit.serve())
-        pool = self.pool.serve(f"pool-{self.folder.path.resolve()}".replace("/", "-"))
-        return RayRunner(executor, pool, count=runtime.workers, timeout_s=runtime.timeout_s)
+        return RayRunner(executor, self.served_pool, count=runtime.workers, timeout_s=runtime.timeout_s)
+
+    @cached_property
+    def served_pool(self) -> ExperiencePool:
+        """The pool for Ray's workers. Its actor lives as long as this handle."""
+        return self.pool.serve(f"pool-{uuid.uuid4().hex}")
 
     def _selection(self, executor: Executor) -> Selection:
         search = self.config.search

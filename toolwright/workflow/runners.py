@@ -89,6 +89,7 @@ class RayRunner:
     ) -> None:
         import ray
 
+        self.executor, self.pool = executor, pool  # they hold the handles that keep their actors alive
         self.timeout_s = timeout_s
         made: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(RunnerWorker)
         self.actors: list[Any] = [made.remote(executor, pool) for _ in range(count)]
