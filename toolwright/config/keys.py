@@ -97,6 +97,8 @@ def format_value(value: Any) -> str:
     """Format a value as on the command line."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {format_value(item)}' for name, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(format_value(item) for item in value)}]"
     return str(value)
@@ -104,8 +106,9 @@ def format_value(value: Any) -> str:
 
 def _beneath(key: Key, name: str) -> Key | None:
     path = f"{key.path}.{name}" if key.path else name
-    if key.block:
-        field = key.block.model_fields.get(name)
+    block = next((part for part in _alternatives(key.annotation) if _is_block(part)), None)
+    if block:
+        field = block.model_fields.get(name)
         return Key(path, field.annotation, tuple(field.metadata), field.description or "") if field else None
     if key.annotation is Any:
         return Key(path, Any)
@@ -138,7 +141,10 @@ def _expected(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
     if origin is Annotated:
         return _expected(arguments[0], (*metadata, *arguments[1:]))
     if origin in (Union, types.UnionType):
-        phrases = [_expected(part, metadata) for part in _alternatives(annotation)]
+        phrases = [
+            f"{{{', '.join(part.model_fields)}}}" if _is_block(part) else _expected(part, metadata)
+            for part in _alternatives(annotation)
+        ]
         return " or ".join([*phrases, "null"] if type(None) in arguments else phrases)
     if origin is Literal:
         return ("one of " if len(arguments) > 1 else "") + ", ".join(map(str, arguments))

@@ -210,8 +210,8 @@ def _names(value: object) -> list[str]:
 
 
 def _in_open(key: Key, schema: Schema) -> bool:
-    """Whether the key is an open dictionary or lies in one: Hydra adds keys there only with `++`."""
+    """Whether the key is an open dictionary or lies in one, or in what may be a plain value: Hydra adds keys
+    there only with `++`."""
     parts = key.path.split(".")
-    return any(
-        (place := find(schema, ".".join(parts[:depth]))) and place.open for depth in range(1, len(parts) + 1)
-    )
+    above = [find(schema, ".".join(parts[:depth])) for depth in range(1, len(parts))]
+    return key.open or any(place is not None and not place.block for place in above)

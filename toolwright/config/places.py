@@ -9,15 +9,37 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from toolwright.config.block import Block
 
 
+class RankLayout(Block):
+    """How ranks divide the learner's work."""
+
+    data: PositiveInt = Field(default=1, description="sequences are divided among so many")
+    sequence: PositiveInt = Field(default=1, description="the tokens of a pass are divided among so many")
+    tensor: PositiveInt = Field(default=1, description="every matrix is divided among so many")
+
+    @property
+    def size(self) -> int:
+        return self.data * self.sequence * self.tensor
+
+    def __str__(self) -> str:
+        named = {name: count for name, count in self.model_dump().items() if count > 1}
+        return " × ".join(f"{name} {count}" for name, count in named.items()) or "data 1"
+
+
 class RanksConfig(Block):
     """The policy's place; reference and critic are placed alike."""
 
-    ranks: PositiveInt = Field(
-        default=1, description="processes that policy, reference and critic are sharded over"
+    ranks: PositiveInt | RankLayout = Field(
+        default=1,
+        description="processes that policy, reference and critic are sharded over: how many, or "
+        "{data: 2, sequence: 2, tensor: 2} if they divide the tokens of a pass or the matrices too",
     )
     cpus: PositiveFloat | None = Field(default=None, description="of each; null: as many as fit, at most 1")
     gpus: float | None = Field(default=None, ge=0, description="of each; null: by what the cluster has")
     labels: dict[str, str] = Field(default={}, description="only on nodes with these labels of Ray's")
+
+    @property
+    def layout(self) -> RankLayout:
+        return RankLayout(data=self.ranks) if isinstance(self.ranks, int) else self.ranks
 
 
 class WorkersConfig(Block):
@@ -46,10 +68,10 @@ class Placement(Block):
 
     @model_validator(mode="after")
     def _combinations(self) -> Placement:
-        if self.colocate == "yes" and self.policy.ranks > 1:
+        if self.colocate == "yes" and self.policy.layout.size > 1:
             raise ValueError(
-                f"colocate=yes with policy.ranks={self.policy.ranks}: an engine cannot stand on weights that "
-                "are sharded; set colocate=no, or one rank"
+                f"colocate=yes with {self.policy.layout.size} ranks of the policy: an engine cannot stand on "
+                "weights that are sharded; set colocate=no, or one rank"
             )
         return self
 

@@ -67,9 +67,9 @@ def _describe(schema: Schema, tree: Mapping[str, Any], detail: ErrorDetails, ori
     path = _key_of(schema, detail["loc"])
     value = _at(tree, path)
     where = _where(origin(path))
-    if detail["type"] == "extra_forbidden":
-        return unknown_key(schema, path, value, where)
     key = find(schema, path)
+    if detail["type"] == "extra_forbidden" and key is None:
+        return unknown_key(schema, path, value, where)
     expected = key.expected if key else "something else"
     hint = ""
     if key and key.choices and isinstance(value, str):

@@ -69,7 +69,7 @@ class AdamW:
             gradients = [p.grad for p in moved if p.grad is not None]
             if moved:
                 columns = (moved, gradients, first, second, steps)
-                moves.append(Move(decay, *([_held(x) for x in column] for column in columns)))
+                moves.append(Move(decay, *([own_part(x) for x in column] for column in columns)))
         return moves
 
     @torch.no_grad()
@@ -127,7 +127,7 @@ class AdamW:
         return self.state[p]
 
 
-def _held(tensor: Tensor) -> Tensor:
+def own_part(tensor: Tensor) -> Tensor:
     """The part of a sharded tensor that this rank has: each number moves by itself."""
     if type(tensor) in (Tensor, nn.Parameter):  # to be told quickly, there are hundreds
         return tensor

@@ -36,8 +36,8 @@ class ValueModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """[actions, 1]: FSDP hangs a hook on what is returned, which must not be a view of something."""
-        values: Tensor = self.head(states(self.body, batch)).float()
-        return values
+        found = states(self.body, batch)
+        return found.joined(self.head(found.hidden).float())
 
 
 class Critic:
@@ -57,7 +57,9 @@ class Critic:
         self.model, self.ranks = ValueModel(policy), ranks
         loosen(self.model.body, dtype)
         ranks.shard(self.model, self.model.body, dtype=dtype)
-        self.optimizer = Optimizer(self.model, optimizer, total_updates=total_updates, packs=packs)
+        self.optimizer = Optimizer(
+            self.model, optimizer, total_updates=total_updates, packs=packs, ranks=ranks
+        )
         self.budget = TokenBudget(micro_tokens, self.model.body, alone=ranks.size == 1, packs=packs)
         self.clip, self.dtype = clip, dtype
         self.padded = padded(self.model.body, dtype)

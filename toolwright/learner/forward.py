@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from toolwright.batch import Batch, sent
 from toolwright.models import kernels
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
+from toolwright.models.layer import Attend
 from toolwright.models.precision import autocast
 
 # Logits of a chunk stay under this many numbers: for a real vocabulary they are far larger than everything
@@ -35,14 +37,33 @@ def precision(decoder: Decoder, dtype: torch.dtype) -> torch.autocast:
     return autocast(decoder.device, dtype)
 
 
-def states(decoder: Decoder, batch: Batch) -> Tensor:
-    """[actions, width]: the hidden state from which each action was chosen, the one before its token.
+class ActionStates(NamedTuple):
+    """The hidden state from which each action was chosen, the one before its token."""
 
-    The batch is one in main memory: what is to be computed is found there, and a GPU not waited for."""
-    device = decoder.device
-    attend = PackedAttention(batch.lengths, device, batch.shared_prompts(), batch.chosen_from())
-    hidden = decoder(sent(batch.tokens[attend.kept], device), attend.positions, attend)
-    return hidden.index_select(0, sent(attend.where[batch.actions - 1], device))
+    hidden: Tensor  # [actions, width], or those that this rank has where ranks divide the pass's tokens
+    said: Tensor  # the tokens of these actions
+    whole: Callable[[Tensor], Tensor] | None = None  # where they are not all
+
+    def joined(self, values: Tensor) -> Tensor:
+        """[actions, …] of the whole batch, from what was computed of these."""
+        return values if self.whole is None else self.whole(values)
+
+
+def states(decoder: Decoder, batch: Batch) -> ActionStates:
+    """The batch is one in main memory: what is to be computed is found there, and a GPU not waited for."""
+    device, sequence = decoder.device, decoder.sequence
+    packed = PackedAttention(batch.lengths, device, batch.shared_prompts(), batch.chosen_from())
+    attend: Attend = packed
+    tokens, positions, place = batch.tokens[packed.kept], packed.positions, packed.where[batch.actions - 1]
+    said, whole = batch.tokens[batch.actions], None
+    if sequence is not None:
+        own, attend = sequence.own(len(tokens)), sequence.attention(packed, len(tokens))
+        tokens, positions = tokens[own], positions[own]
+        mine = ((place >= own.start) & (place < own.stop)).nonzero()[:, 0]
+        place, said = place[mine] - own.start, said[mine]
+        whole = partial(sequence.joined, places=sent(mine, device), count=len(batch.actions))
+    hidden = decoder(sent(tokens, device), positions, attend).index_select(0, sent(place, device))
+    return ActionStates(hidden, sent(said, device), whole)
 
 
 class _Chosen(torch.autograd.Function):
@@ -90,8 +111,18 @@ def statistics(
     squares: bool = False,
     entropy_gradient: bool = False,
 ) -> Statistics:
-    said = sent(batch.tokens[batch.actions], decoder.device)
-    return _of_states(decoder, states(decoder, batch), said, temperature, squares, entropy_gradient)
+    found = states(decoder, batch)
+    own = _of_states(decoder, found.hidden, found.said, temperature, squares, entropy_gradient)
+    return _joined(found, own)
+
+
+def _joined(states: ActionStates, own: Statistics) -> Statistics:
+    """Of the whole batch."""
+    if states.whole is None:
+        return own
+    columns = [own.log_prob, own.entropy]
+    columns += [] if own.sum_pi_squared is None else [own.sum_pi_squared]
+    return Statistics(*states.joined(torch.stack(columns, dim=1)).unbind(1))
 
 
 def learn(
@@ -108,15 +139,16 @@ def learn(
     are logits of a chunk at a time, and none of them are computed twice. `at_once`: of all sequences."""
     here = batch.to(decoder.device)
     with precision(decoder, dtype):
-        hidden = states(decoder, batch)
-    rows = len(hidden) if at_once else _rows(decoder, hidden)
+        found = states(decoder, batch)
+    hidden = found.hidden
+    rows = len(batch.actions) if at_once else _rows(decoder, hidden)
     gradients, done = [], 0
     for piece in _pieces(here, rows):
-        chosen = hidden.detach()[done : done + len(piece.actions)].requires_grad_()
+        part = slice(done, done + len(piece.actions))
+        chosen = hidden.detach()[part].requires_grad_()
         with precision(decoder, dtype):
-            said = piece.tokens[piece.actions]
-            now = _of_states(decoder, chosen, said, temperature, False, entropy_gradient)
-        loss_of(piece, now).backward()
+            now = _of_states(decoder, chosen, found.said[part], temperature, False, entropy_gradient)
+        loss_of(piece, _joined(found, now)).backward()
         assert chosen.grad is not None
         gradients.append(chosen.grad)
         done += len(chosen)
@@ -142,7 +174,7 @@ def _cuts(lengths: Sequence[int], most: int) -> list[tuple[int, int]]:
 def _rows(decoder: Decoder, hidden: Tensor) -> int:
     """The number of actions whose logits may exist at once."""
     numbers = LOGITS_AT_ONCE
-    if decoder.fast and kernels.usable(hidden):
+    if decoder.fast and decoder.tensor is None and kernels.usable(hidden):
         from toolwright.models.kernels import likelihood
 
         numbers = likelihood.LOGITS_AT_ONCE
@@ -157,7 +189,8 @@ def _of_states(
     squares: bool,
     entropy_gradient: bool,
 ) -> Statistics:
-    if decoder.fast and kernels.usable(chosen):
+    tensor = decoder.tensor
+    if decoder.fast and tensor is None and kernels.usable(chosen):
         from toolwright.models.kernels.likelihood import likelihood
 
         log_prob, entropy, square = likelihood(chosen, decoder.unembedding.weight, targets, temperature)
@@ -169,6 +202,10 @@ def _of_states(
         logits = decoder.head(hidden)
         if temperature != 1:
             logits = logits / temperature
+        if tensor is not None:
+            from toolwright.models.split_vocabulary import likelihood
+
+            return likelihood(logits, target, decoder.first_token, tensor)
         if not squares and not entropy_gradient:
             log_prob, entropy = _Chosen.apply(logits, target)
             return log_prob, entropy, entropy
@@ -188,4 +225,5 @@ def _of_states(
             for h, t in zip(chosen.split(rows), targets.split(rows), strict=True)
         ]
     log_prob, entropy, square = (torch.cat(column) for column in zip(*pieces, strict=True))
+    entropy = entropy if entropy_gradient else entropy.detach()
     return Statistics(log_prob, entropy, square if squares else None)

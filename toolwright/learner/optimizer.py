@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.learner.adamw import AdamW
+from toolwright.learner.ranks import ALONE, Ranks
 
 
 class Optimizer:
@@ -21,11 +21,13 @@ class Optimizer:
         *,
         total_updates: int,
         packs: bool = False,
+        ranks: Ranks = ALONE,
     ) -> None:
         """`packs`: the moments of matrices are kept in eight bits."""
+        self.module, self.ranks = module, ranks
         self.config, self.total_updates = config, total_updates
         self.rate = require_number(config.lr, "the learning rate, lr")
-        named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        self.named = named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         self.parameters = [p for _, p in named]
         # Norms and biases are not weights to be shrunk.
         decayed = [p for p in self.parameters if p.dim() >= 2]
@@ -42,10 +44,8 @@ class Optimizer:
 
     def step(self) -> dict[str, float]:
         """Clip, update, clear the gradients."""
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = _total_norm(gradients)
-        if hasattr(norm, "full_tensor"):  # sharded: of all ranks together, so that all of them decide alike
-            norm = norm.full_tensor()
+        gradients = {n: p.grad for n, p in self.named if p.grad is not None}
+        norm = self.ranks.norm(self.module, gradients)  # of all ranks together: they decide alike
         moves = self.inner.ready()  # while a GPU is still at the norm
         length, most = float(norm), self.config.max_grad_norm
         finite = math.isfinite(length)
@@ -69,13 +69,6 @@ class Optimizer:
         named = state["adamw"]["state"]
         self.inner.load_state_dict({"state": {number[name]: of_one for name, of_one in named.items()}})
         self.updates = state["updates"]
-
-
-def _total_norm(gradients: list[Tensor]) -> Tensor:
-    if all(gradient.dtype == torch.float32 for gradient in gradients):
-        return nn.utils.get_total_norm(gradients, foreach=True)
-    norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
-    return torch.linalg.vector_norm(torch.stack(norms))
 
 
 def schedule(update: int, total: int, config: schema.OptimizerConfig) -> float:

@@ -15,6 +15,7 @@ from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.learner.action_log import Note
+from toolwright.learner.adamw import own_part
 from toolwright.learner.budget import TokenBudget, padded
 from toolwright.learner.forward import Statistics, learn, precision, statistics
 from toolwright.learner.objective import Objective
@@ -110,7 +111,7 @@ class Policy(Frozen):
             ranks=ranks,
             packs=packs,
         )
-        self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates, packs=packs)
+        self.optimizer = Optimizer(decoder, optimizer, total_updates=total_updates, packs=packs, ranks=ranks)
 
     def update(
         self,
@@ -188,7 +189,8 @@ class AdapterReference:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        adds = any(bool(b.any()) for _, low in lora.parts(policy.decoder) for b in low.b)
+        adds = any(bool(own_part(b).any()) for _, low in lora.parts(policy.decoder) for b in low.b)
+        adds = policy.ranks.highest(float(adds)) > 0
         self.start = _copied(policy.decoder.learned_state()) if adds else {}
 
     def statistics(self, batch: Batch) -> dict[str, Tensor]:
@@ -205,13 +207,15 @@ class AdapterReference:
             decoder.load_learned(now)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"model": self.start} if self.start else {}
+        policy = self.policy
+        return {"model": policy.ranks.saved(policy.decoder, self.start)} if self.start else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """From a checkpoint, as the folder that the adapter came from may have changed since. Version 0.1
         kept none: the folder is what is left then."""
         if state:
-            self.start = _copied(state["model"], self.policy.decoder.device)
+            held = self.policy.ranks.held(self.policy.decoder, state["model"])
+            self.start = _copied(held, self.policy.decoder.device)
 
 
 def _copied(state: Mapping[str, Tensor], device: torch.device | None = None) -> dict[str, Tensor]:

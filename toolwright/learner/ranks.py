@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from toolwright.batch import Batch
-from toolwright.learner.optimizer import Optimizer
 from toolwright.models.decoder import Decoder
+
+if TYPE_CHECKING:
+    from toolwright.learner.optimizer import Optimizer
 
 
 class MicroBatch(NamedTuple):
@@ -60,6 +63,14 @@ class Ranks:
         """The highest value of all ranks."""
         return value
 
+    def norm(self, module: nn.Module, gradients: Mapping[str, Tensor]) -> Tensor:
+        """The length of the whole gradient, from this rank's part of each parameter's."""
+        found = list(gradients.values())
+        if all(gradient.dtype == torch.float32 for gradient in found):
+            return nn.utils.get_total_norm(found, foreach=True)
+        norms = torch._foreach_norm(found, 2, dtype=torch.float32)
+        return torch.linalg.vector_norm(torch.stack(norms))
+
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
         """The whole of every tensor that is learned, by name; on rank 0, and nothing elsewhere."""
         return learned(module)
@@ -67,16 +78,40 @@ class Ranks:
     def state(self, module: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:
         """What the next update depends on, by the names of parameters: the same tree for any number of
         ranks."""
-        state = {"model": learned(module)}
-        return state if optimizer is None else {**state, "optimizer": optimizer.state_dict()}
+        state: dict[str, Any] = {"model": self.saved(module, learned(module))}
+        if optimizer is not None:
+            state["optimizer"] = _by_moment(optimizer.state_dict(), partial(self.saved, module))
+        return state
 
     def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
+        """From a state whose tensors are whole, or as `state` gave them to any number of ranks."""
+        held = self.held(module, state["model"])
         if isinstance(module, Decoder):
-            module.load_learned(state["model"])
+            module.load_learned(held)
         else:
-            module.load_state_dict(state["model"])
+            module.load_state_dict(held)
         if optimizer is not None:
-            optimizer.load_state_dict(state["optimizer"])
+            optimizer.load_state_dict(_by_moment(state["optimizer"], partial(self.held, module)))
+
+    def saved(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What this rank holds of parameters, or of what belongs to them, as a checkpoint has it."""
+        return dict(tensors)
+
+    def held(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What a checkpoint has of them as this rank holds it."""
+        return dict(tensors)
+
+
+def _by_moment(
+    state: Mapping[str, Any], convert: Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+) -> dict[str, Any]:
+    """An optimiser's state with every moment of all parameters converted."""
+    named: Mapping[str, Mapping[str, Tensor]] = state["adamw"]["state"]
+    found: dict[str, dict[str, Tensor]] = {name: {} for name in named}
+    for moment in dict.fromkeys(moment for of_one in named.values() for moment in of_one):
+        for name, tensor in convert({n: t[moment] for n, t in named.items() if moment in t}).items():
+            found[name][moment] = tensor
+    return {**state, "adamw": {"state": found}}
 
 
 def learned(module: nn.Module) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -25,18 +25,41 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from toolwright.batch import Batch
-from toolwright.learner.optimizer import Optimizer
+from toolwright.config.places import RankLayout
 from toolwright.learner.ranks import MicroBatch, Ranks, learned
 from toolwright.learner.shares import plan
+from toolwright.models import tensor_parallel
 from toolwright.models.decoder import Decoder
+from toolwright.models.sequence_parallel import SequenceGroup
+from toolwright.models.tensor_parallel import Cut, TensorGroup, cuts
 
 
 class RankGroup(Ranks):
-    """This process as one of several. `join` makes it; `leave` ends it."""
+    """This process as one of several. `join` makes it; `leave` ends it.
 
-    def __init__(self, mesh: DeviceMesh, *, device: torch.device, offload: bool = False) -> None:
-        self.mesh, self.device, self.offload = mesh, device, offload
-        self.rank, self.size = mesh.get_rank(), mesh.size()
+    Neighbours hold parts of the same matrices (`tensor`); then come those that share a pass's tokens
+    (`sequence`). Parameters are sharded over all that hold the same part of a matrix."""
+
+    def __init__(self, layout: RankLayout, *, device: torch.device, offload: bool = False) -> None:
+        self.layout, self.device, self.offload = layout, device, offload
+        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        data, sequence, tensor = layout.data, layout.sequence, layout.tensor
+        self.world = self.mesh = init_device_mesh(device.type, (self.size,))
+        self.sequence: SequenceGroup | None = None
+        self.tensor: TensorGroup | None = None
+        if tensor > 1:
+            grid = init_device_mesh(
+                device.type, (data * sequence, tensor), mesh_dim_names=("shard", "tensor")
+            )
+            self.mesh, self.tensor = grid["shard"], TensorGroup(grid.get_group("tensor"))
+        if sequence > 1:
+            cube = init_device_mesh(
+                device.type, (data, sequence, tensor), mesh_dim_names=("data", "sequence", "tensor")
+            )
+            self.sequence = SequenceGroup(cube.get_group("sequence"))
+        # Of the ranks that compute a micro-batch together, which all know the same of it, one tells.
+        self.share, place = divmod(self.rank, sequence * tensor)
+        self.tells = place == 0
         # Checkpoints are written while the next step runs: their messages must not mix with its own.
         self.aside = dist.new_group(backend="gloo")
 
@@ -51,8 +74,10 @@ class RankGroup(Ranks):
         device: torch.device,
         timeout_s: float = 600.0,
         offload: bool = False,
+        layout: RankLayout | None = None,
     ) -> RankGroup:
         """Returns once all `size` ranks are there. `address` and `port` are rank 0's, on which it listens.
+        `layout`: how they divide the work; None: each has sequences of its own.
         `timeout_s` is the longest that any rank waits for another, now or later. `offload`: parameters and
         optimiser state rest in main memory."""
         gpu = device.type == "cuda"
@@ -65,13 +90,18 @@ class RankGroup(Ranks):
             world_size=size,
             timeout=timedelta(seconds=timeout_s),
         )
-        return cls(init_device_mesh(device.type, (size,)), device=device, offload=offload)
+        return cls(layout or RankLayout(data=size), device=device, offload=offload)
 
     def leave(self) -> None:
         dist.destroy_process_group()
 
     def shard(self, module: nn.Module, body: Decoder, *, dtype: torch.dtype) -> None:
-        low = dtype if dtype != torch.float32 else None
+        if self.tensor is not None:
+            tensor_parallel.split(body, self.tensor)
+        if self.sequence is not None:
+            self.sequence.divide(body)
+        # An adapter is added to the base before they are rounded together.
+        low = dtype if dtype != torch.float32 and body.adapter is None else None
         settings: dict[str, Any] = {
             "mesh": self.mesh,
             "mp_policy": MixedPrecisionPolicy(
@@ -111,15 +141,15 @@ class RankGroup(Ranks):
         for rows, values in zip(self._rows(batch, token_budget, padded), found, strict=True):
             if rows:
                 whole[batch.actions_of(rows)] = values
-        dist.all_reduce(whole)  # nought from all ranks but one
-        return whole
+        return self.total(whole)  # nought from all ranks but those that computed it
 
     def sums(self, values: Mapping[str, float]) -> dict[str, float]:
-        total = torch.tensor(list(values.values()), dtype=torch.float64)
-        dist.all_reduce(total)
+        total = self.total(torch.tensor(list(values.values()), dtype=torch.float64))
         return dict(zip(values, total.tolist(), strict=True))
 
     def total(self, values: Tensor) -> Tensor:
+        if not self.tells:
+            values.zero_()
         dist.all_reduce(values)
         return values
 
@@ -128,60 +158,96 @@ class RankGroup(Ranks):
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return float(found)
 
+    def norm(self, module: nn.Module, gradients: Mapping[str, Tensor]) -> Tensor:
+        if self.tensor is None:
+            return _whole(super().norm(module, gradients))
+        cut = cuts(module)
+        apart = super().norm(module, {name: g for name, g in gradients.items() if name in cut})
+        alike = super().norm(module, {name: g for name, g in gradients.items() if name not in cut})
+        # Each rank has a part of the one, and all have the whole of the other.
+        total = _whole(apart).double().square() + _whole(alike).double().square() / self.tensor.size
+        total = total.to(self.device)
+        dist.all_reduce(total, group=self.tensor.group)
+        return total.sqrt().float()
+
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
         """One tensor after the other, so that no rank but the first ever holds more than one whole."""
         found: dict[int, Tensor] = {}  # tied weights are gathered once, and stay one tensor
         whole: dict[str, Tensor] = {}
-        expected = learned(module)
+        expected, cut = learned(module), cuts(module)
         for name, tensor in module.state_dict(keep_vars=True).items():
             if name not in expected:
                 continue
             if id(tensor) not in found:
-                full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-                found[id(tensor)] = full.detach().cpu() if self.rank == 0 else torch.empty(0)
+                full = self._full(tensor.detach(), cut.get(name))
+                found[id(tensor)] = full.cpu() if self.rank == 0 else torch.empty(0)
             whole[name] = found[id(tensor)]
         return whole if self.rank == 0 else {}
 
-    def restore(self, module: nn.Module, optimizer: Optimizer | None, state: Mapping[str, Any]) -> None:
-        """From a state whose tensors are whole, or this rank's parts of them."""
+    def saved(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """By rows of the whole, however the ranks divide matrices among themselves."""
+        if self.tensor is None:
+            return dict(tensors)
+        cut = cuts(module)
+        return {name: self._by_rows(self._full(tensor, cut.get(name))) for name, tensor in tensors.items()}
+
+    def held(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         like = {name: tensor for name, tensor in module.state_dict().items() if isinstance(tensor, DTensor)}
-        found: dict[str, Any] = {
-            "model": {name: _part(tensor, like.get(name)) for name, tensor in state["model"].items()}
-        }
-        if optimizer is not None:
-            named = state["optimizer"]["adamw"]["state"]
-            parts = {
-                name: {key: _part(value, like.get(name)) for key, value in of_one.items()}
-                for name, of_one in named.items()
-            }
-            found["optimizer"] = {**state["optimizer"], "adamw": {"state": parts}}
-        super().restore(module, optimizer, found)
+        cut = cuts(module)
+        return {name: self._part(tensor, like.get(name), cut.get(name)) for name, tensor in tensors.items()}
 
     def blank(self, size: Sequence[int], dtype: torch.dtype) -> Tensor:
         """Room in main memory for this rank's part of a tensor, cut as FSDP cuts parameters: by rows."""
         if not size:
             return torch.empty((), dtype=dtype)
-        rows = -(-size[0] // self.size)
-        start = min(self.rank * rows, size[0])
-        held = torch.empty(min(rows, size[0] - start), *size[1:], dtype=dtype)
+        rows = self._own_rows(size[0])
+        held = torch.empty(rows.stop - rows.start, *size[1:], dtype=dtype)
         whole = torch.empty(*size, dtype=dtype, device="meta")
         return DTensor.from_local(
-            held, self.mesh, [Shard(0)], run_check=False, shape=whole.shape, stride=whole.stride()
+            held, self.world, [Shard(0)], run_check=False, shape=whole.shape, stride=whole.stride()
         )
+
+    def _own_rows(self, size: int) -> slice:
+        rows = -(-size // self.size)
+        start = min(self.rank * rows, size)
+        return slice(start, min(start + rows, size))
+
+    def _by_rows(self, whole: Tensor) -> Tensor:
+        found = self.blank(whole.shape, whole.dtype)
+        if isinstance(found, DTensor):
+            found.to_local().copy_(whole[self._own_rows(len(whole))])
+            return found
+        return found.copy_(whole)
+
+    def _full(self, tensor: Tensor, cut: Cut | None) -> Tensor:
+        """The whole of a parameter, from all ranks' parts of it."""
+        part = _whole(tensor)
+        return part if cut is None or self.tensor is None or not part.dim() else cut.whole(part, self.tensor)
+
+    def _part(self, tensor: Tensor, like: DTensor | None, cut: Cut | None) -> Tensor:
+        """This rank's part of a tensor; what is of another model, `load_state_dict` tells."""
+        fits = isinstance(tensor, DTensor) and self.tensor is None
+        if like is None or fits or not tensor.dim():
+            return tensor
+        whole = _whole(tensor)
+        if cut is not None and whole.dim() > cut.dim and whole.shape[cut.dim] == cut.size:
+            whole = cut.part(whole)
+        if like.shape != whole.shape:
+            return whole
+        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
 
     def _rows(self, batch: Batch, token_budget: int, padded: bool) -> list[list[int]]:
         """Of each micro-batch of this rank."""
         acting = _acting(batch)
         lengths = [batch.lengths[row] for row in acting]
-        planned = plan(lengths, self.size, token_budget, padded=padded)[self.rank]
+        together = token_budget * self.layout.sequence  # a pass has so many tokens on each of them
+        planned = plan(lengths, self.layout.data, together, padded=padded)[self.share]
         return [[acting[i] for i in members] for members in planned]
 
 
-def _part(tensor: Tensor, like: DTensor | None) -> Tensor:
-    """This rank's part of a tensor that is whole; what is of another model, `load_state_dict` tells."""
-    if like is None or isinstance(tensor, DTensor) or like.shape != tensor.shape:
-        return tensor
-    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=None)
+def _whole(tensor: Tensor) -> Tensor:
+    """Of a tensor that is sharded."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def _acting(batch: Batch) -> list[int]:

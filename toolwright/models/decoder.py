@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,10 @@ from toolwright.models.norm import rms_norm
 from toolwright.models.products import PackedMatrix, linear
 from toolwright.models.quantised import QuantisedMatrix
 from toolwright.models.rope import turns
+
+if TYPE_CHECKING:
+    from toolwright.models.sequence_parallel import SequenceGroup
+    from toolwright.models.tensor_parallel import Cut, TensorGroup
 
 # Our fused matrices, and what the hub calls the pieces of each.
 PIECES = {
@@ -104,6 +109,8 @@ class Layer(nn.Module):
     hub has them half a head apart.
     """
 
+    tensor: TensorGroup | None = None  # that each hold a part of it; `shape` is then that of the part
+
     def __init__(
         self,
         shape: Shape,
@@ -147,7 +154,8 @@ class Layer(nn.Module):
         return self._pass(x, turn, attend)
 
     def _pass(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
-        if torch.is_grad_enabled() and kernels.usable(x) and isinstance(attend, PackedAttention):
+        learns = torch.is_grad_enabled() and self.tensor is None
+        if learns and kernels.usable(x) and isinstance(attend, PackedAttention):
             return self._learned(x, turn, attend)
         weights = self.weights(torch.t)
         if self.recompute != "ffn" or not torch.is_grad_enabled():
@@ -182,7 +190,11 @@ class Layer(nn.Module):
         s = self.shape
         qk_norm = None
         if s.qk_norm:
-            qk_norm = torch.cat((self.q_norm.expand(s.heads, -1), self.k_norm.expand(s.kv_heads, -1)))
+            q_norm, k_norm = (
+                norm if self.tensor is None else self.tensor.copied(norm)
+                for norm in (self.q_norm, self.k_norm)
+            )
+            qk_norm = torch.cat((q_norm.expand(s.heads, -1), k_norm.expand(s.kv_heads, -1)))
         return LayerWeights(
             attention_norm=self.attention_norm,
             qkv=arrange(self._matrix("qkv")),
@@ -195,6 +207,7 @@ class Layer(nn.Module):
             heads=s.heads,
             kv_heads=s.kv_heads,
             norm_eps=s.norm_eps,
+            tensor=self.tensor,
         )
 
     def _matrix(self, name: str) -> Tensor:
@@ -223,6 +236,11 @@ class Decoder(nn.Module):
     adapter: lora.Adapter | None = None
     recompute: Recompute = False
     stored: Stored = "float32"
+    # Where several ranks compute it together: those that divide a pass's tokens, and those that divide its
+    # matrices, with this rank's part of each parameter.
+    sequence: SequenceGroup | None = None
+    tensor: TensorGroup | None = None
+    cuts: Mapping[str, Cut] = MappingProxyType({})
 
     def __init__(
         self,
@@ -314,10 +332,18 @@ class Decoder(nn.Module):
 
     def entered(self, tokens: Tensor, positions: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor]:
         """The start of every pass: the tokens' embeddings, and the rotation of each."""
-        return torch.embedding(embedding, tokens), self.turns.index_select(0, positions).unsqueeze(1)
+        turn = self.turns.index_select(0, positions).unsqueeze(1)
+        if self.tensor is not None:
+            from toolwright.models.split_vocabulary import embedded
+
+            return embedded(embedding, tokens, self.first_token, self.tensor), turn
+        return torch.embedding(embedding, tokens), turn
 
     def head(self, hidden: Tensor, *, weights: DecoderWeights | None = None) -> Tensor:
-        """Logits in float32, whatever the layers ran in: log-probabilities do not survive less."""
+        """Logits in float32, whatever the layers ran in: log-probabilities do not survive less. A rank that
+        holds a part of the vocabulary has those of that part."""
+        if self.tensor is not None:
+            hidden = self.tensor.copied(hidden)
         unembedding = weights.unembedding if weights else self.unembedding.weight.t()
         if isinstance(unembedding, PackedMatrix):
             return linear(hidden, unembedding)
@@ -325,6 +351,11 @@ class Decoder(nn.Module):
         if hidden.dtype == torch.float32 or (hidden.is_cuda and torch.is_grad_enabled()):
             return linear(hidden, unembedding).float()
         return kernels.wide(hidden, unembedding)
+
+    @property
+    def first_token(self) -> int:
+        """Of the part of the vocabulary that this rank holds."""
+        return int(self.cuts["embedding.weight"].places[0])
 
     def adaptable(self) -> list[str]:
         """The matrices that an adapter can be of, as the hub calls them."""

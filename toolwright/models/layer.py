@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from toolwright.models.gated import swiglu
 from toolwright.models.norm import rms_norm
 from toolwright.models.products import PackedMatrix, linear
 from toolwright.models.rotary import rotated
+
+if TYPE_CHECKING:
+    from toolwright.models.tensor_parallel import TensorGroup
 
 # (layer, q [tokens, heads, dim], k [tokens, kv_heads, dim], v) -> [tokens, heads, dim]
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -32,6 +35,7 @@ class LayerWeights(NamedTuple):
     heads: int
     kv_heads: int
     norm_eps: float
+    tensor: TensorGroup | None = None  # the ranks whose parts of the matrices make them up
 
 
 # (layer, queries, keys and values as one product gives them, weights, turn) -> what `Attend` is given
@@ -44,7 +48,8 @@ def split_heads(index: int, flat: Tensor, w: LayerWeights, turn: Tensor) -> tupl
         from toolwright.models.kernels import heads
 
         return heads.split_heads(flat, w.qk_norm, w.norm_eps, turn, w.heads, w.kv_heads)
-    qkv = flat.view(len(flat), w.heads + 2 * w.kv_heads, -1)
+    count = w.heads + 2 * w.kv_heads
+    qkv = flat.view(len(flat), count, flat.shape[1] // count)
     qk, v = qkv.split_with_sizes((w.heads + w.kv_heads, w.kv_heads), dim=1)
     if w.qk_norm is not None:
         qk = rms_norm(qk, w.qk_norm, w.norm_eps)
@@ -63,20 +68,27 @@ def attention(
     index: int, x: Tensor, w: LayerWeights, turn: Tensor, attend: Attend, split: Split = split_heads
 ) -> Tensor:
     """The first half of a layer."""
-    h = rms_norm(x, w.attention_norm, w.norm_eps)
+    h = _normed(x, w.attention_norm, w)
     flat = linear(h, w.qkv, w.qkv_bias)
     q, k, v = split(index, flat, w, turn)
-    return _added(x, attend(index, q, k, v).flatten(1), w.out)
+    return _added(x, attend(index, q, k, v).flatten(1), w.out, w.tensor)
 
 
 def feed_forward(x: Tensor, w: LayerWeights) -> Tensor:
     """The second half of a layer, for each token by itself."""
-    h = rms_norm(x, w.ffn_norm, w.norm_eps)
-    return _added(x, swiglu(linear(h, w.gate_up)), w.down)
+    h = _normed(x, w.ffn_norm, w)
+    return _added(x, swiglu(linear(h, w.gate_up)), w.down, w.tensor)
 
 
-def _added(x: Tensor, y: Tensor, weight: Tensor | PackedMatrix) -> Tensor:
+def _normed(x: Tensor, norm: Tensor, w: LayerWeights) -> Tensor:
+    h = rms_norm(x, norm, w.norm_eps)
+    return h if w.tensor is None else w.tensor.copied(h)
+
+
+def _added(x: Tensor, y: Tensor, weight: Tensor | PackedMatrix, tensor: TensorGroup | None) -> Tensor:
     """x + y · weight, into x where that is the engine's own: a copy takes as long as a small product."""
+    if tensor is not None:
+        return x + tensor.summed(linear(y, weight))
     if (
         isinstance(weight, Tensor)
         and x.is_cuda

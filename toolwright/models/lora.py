@@ -26,6 +26,7 @@ from toolwright.models.quantised import QuantisedMatrix
 
 if TYPE_CHECKING:
     from toolwright.models.decoder import Decoder
+    from toolwright.models.tensor_parallel import TensorGroup
 
 
 @dataclass
@@ -63,6 +64,10 @@ class MatrixRows:
 class LowRank(nn.Module):
     """One matrix's share of an adapter: A and B for each of its pieces that is adapted."""
 
+    # The ranks that the matrix is divided among, by its rows and so B's, or by its columns and so A's.
+    tensor: TensorGroup | None = None
+    by_rows = True
+
     def __init__(
         self, adapter: Adapter, pieces: Sequence[MatrixRows], like: Tensor, *, transposed: bool
     ) -> None:
@@ -98,7 +103,7 @@ class LowRank(nn.Module):
             for piece in self.pieces:
                 part = rows[piece.start : piece.start + piece.rows]
                 if piece.adapted:
-                    a, b = next(low)
+                    a, b = self._copied(*next(low))
                     part = torch.addmm(part, b, a, alpha=self.adapter.scale)
                 sums.append(part)
         whole = sums[0] if len(sums) == 1 else torch.cat(sums)
@@ -110,11 +115,18 @@ class LowRank(nn.Module):
         stored = base.codes if isinstance(base, QuantisedMatrix) else base.weight
         assert isinstance(stored, Tensor)
         if self.adapter.on and stored.dtype != torch.float32 and stored.is_cuda and kernels.available():
-            pairs = [tensor for pair in zip(self.a, self.b, strict=True) for tensor in pair]
+            copied = (self._copied(a, b) for a, b in zip(self.a, self.b, strict=True))
+            pairs = [tensor for pair in copied for tensor in pair]
             out: Tensor = _Sum.apply(self, stored, scales, *pairs)
             return out
         whole: Tensor = self(base.weight)
         return whole
+
+    def _copied(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """The one that all ranks have goes into what is a rank's own."""
+        if self.tensor is None:
+            return a, b
+        return (self.tensor.copied(a), b) if self.by_rows else (a, self.tensor.copied(b))
 
 
 class _Sum(torch.autograd.Function):

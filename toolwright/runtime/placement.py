@@ -59,7 +59,7 @@ def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, f
     - more ranks than one: reference and critic in the same processes, sharded as the policy is.
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
-    ranks = config.policy.ranks if "policy" in roles else 0
+    ranks = config.policy.layout.size if "policy" in roles else 0
     asked = config.colocate == "yes" or (config.colocate == "auto" and gpus == 1 and ranks == 1)
     together = asked and {"policy", "rollout"} <= set(roles)
     # Several ranks hold a part of reference and critic each, beside their part of the policy.

@@ -119,8 +119,6 @@ class Learner:
                 f"{key}={value} is of a learner in one process: over ranks weights and moments are float32, "
                 "and each rank has a part of them"
             )
-        if decoder.adapter is not None and ranks is not ALONE:
-            raise UserError("model.lora is of a learner in one process: adapters are not sharded yet")
         self.skips = 0
         # First the copies: once the policy is sharded there is no whole to be copied.
         self.reference: Reference | None = None

@@ -108,6 +108,7 @@ class RoleContext:
             device=building.pick_device(config.model.device, numbered=True),
             timeout_s=config.runtime.stage_timeout_s,
             offload=config.update.optimizer_state == "host",
+            layout=config.runtime.placement.policy.layout,
         )
 
     @cached_property

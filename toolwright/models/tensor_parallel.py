@@ -1,0 +1,174 @@
+"""Tensor parallelism (arXiv 1909.08053): every rank of a group holds a part of each matrix of a decoder.
+
+Matrices come in pairs. The first is divided by its rows and the second by its columns, so that what lies
+between them, heads or the middle of the feed-forward, is a rank's own: one sum over the group ends each pair.
+Embedding and output layer are divided by their rows, the vocabulary (`split_vocabulary.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from toolwright.failures import UserError
+from toolwright.models import lora
+from toolwright.models.decoder import PIECES, Decoder, Layer
+
+# Divided by rows, so that heads or the feed-forward's middle are apart; the others are divided by columns.
+BY_ROWS = ("qkv", "gate_up")
+NAMES = {"heads": "heads", "kv_heads": "key-value heads", "ffn": "feed-forward's middle"}
+
+
+class TensorGroup:
+    """The ranks that hold one copy of the model together. All of them compute the same tokens."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
+
+    def copied(self, x: Tensor) -> Tensor:
+        """What all ranks have, as it goes into what is a rank's own: its gradient is the sum of theirs."""
+        out: Tensor = _Copied.apply(x, self.group)
+        return out
+
+    def summed(self, x: Tensor) -> Tensor:
+        """The sum of what the ranks have, on all of them."""
+        out: Tensor = _Summed.apply(x, self.group)
+        return out
+
+    def places(self, sizes: Sequence[int]) -> Tensor:
+        """This rank's share of each of several stretches of these sizes, laid end to end."""
+        found, start = [], 0
+        for size in sizes:
+            first, last = (start + size * rank // self.size for rank in (self.rank, self.rank + 1))
+            found.append(torch.arange(first, last))
+            start += size
+        return torch.cat(found)
+
+
+class _Copied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        whole = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(whole, group=ctx.group)
+        return whole, None
+
+
+class _Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        whole = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(whole, group=group)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which part of a parameter this rank holds."""
+
+    dim: int
+    places: Tensor  # along that dimension
+    size: int  # of the whole there
+
+    def part(self, whole: Tensor) -> Tensor:
+        return whole.index_select(self.dim, self.places.to(whole.device))
+
+    def whole(self, part: Tensor, group: TensorGroup) -> Tensor:
+        """Nought from all ranks but the one that has it."""
+        size = list(part.shape)
+        size[self.dim] = self.size
+        found = part.new_zeros(size).index_copy_(self.dim, self.places.to(part.device), part)
+        dist.all_reduce(found, group=group.group)
+        return found
+
+
+def cuts(module: nn.Module) -> dict[str, Cut]:
+    """Of the parameters in it that are divided, by name; all others are whole on every rank."""
+    found = {}
+    for path, one in module.named_modules():
+        if isinstance(one, Decoder):
+            found.update({f"{path}.{name}" if path else name: cut for name, cut in one.cuts.items()})
+    return found
+
+
+def split(decoder: Decoder, group: TensorGroup) -> None:
+    """Keep this rank's part of every matrix; `Decoder.shape` stays that of the whole."""
+    _check(decoder, group.size)
+    vocabulary = Cut(0, group.places([decoder.shape.vocab]), decoder.shape.vocab)
+    tables = ["embedding"] if decoder.shape.tied else ["embedding", "unembedding"]
+    found = {f"{table}.weight": vocabulary for table in tables}
+    for number, one in enumerate(decoder.layers):
+        assert isinstance(one, Layer)
+        found.update({f"layers.{number}.{name}": cut for name, cut in _of_layer(one, group)})
+        _shrink(one, group)
+    for name, cut in found.items():
+        path, _, last = name.rpartition(".")
+        whole = decoder.get_parameter(name)
+        part = nn.Parameter(cut.part(whole.detach()), requires_grad=whole.requires_grad)
+        decoder.get_submodule(path).register_parameter(last, part)
+    decoder.tensor, decoder.cuts = group, {**found, "unembedding.weight": vocabulary}
+
+
+def _of_layer(one: Layer, group: TensorGroup) -> Iterator[tuple[str, Cut]]:
+    for matrix in PIECES:
+        rows = [rows for _, rows in one.pieces(matrix)]
+        columns = getattr(one, matrix).weight.shape[1]
+        by_rows = matrix in BY_ROWS
+        whole = Cut(0, group.places(rows), sum(rows)) if by_rows else Cut(1, group.places([columns]), columns)
+        yield f"{matrix}.weight", whole
+        if getattr(one, matrix).bias is not None:
+            yield f"{matrix}.bias", whole
+        if matrix not in one.adapters:
+            continue
+        low = one.adapters[matrix]
+        assert isinstance(low, lora.LowRank)
+        for number, piece in enumerate(piece for piece in low.pieces if piece.adapted):
+            if by_rows:
+                yield f"adapters.{matrix}.b.{number}", Cut(0, group.places([piece.rows]), piece.rows)
+            else:
+                yield f"adapters.{matrix}.a.{number}", whole
+
+
+def _shrink(one: Layer, group: TensorGroup) -> None:
+    """To the counts of what this rank has of it."""
+    s = one.shape
+    one.tensor = group
+    one.shape = replace(
+        s, heads=s.heads // group.size, kv_heads=s.kv_heads // group.size, ffn=s.ffn // group.size
+    )
+    for matrix, low in one.adapters.items():
+        assert isinstance(low, lora.LowRank)
+        low.tensor, low.by_rows = group, matrix in BY_ROWS
+        if low.by_rows:
+            low.pieces = [
+                replace(piece, start=piece.start // group.size, rows=piece.rows // group.size)
+                for piece in low.pieces
+            ]
+
+
+def _check(decoder: Decoder, size: int) -> None:
+    if not decoder.fast:
+        raise UserError(
+            f"a model with a forward of its own ({decoder.shape.family}) cannot be divided by tensors: leave "
+            "tensor out of runtime.placement.policy.ranks"
+        )
+    for name in ("heads", "kv_heads", "ffn"):
+        count = getattr(decoder.shape, name)
+        if count % size:
+            raise UserError(
+                f"runtime.placement.policy.ranks.tensor={size} does not divide the model's {NAMES[name]}, of "
+                f"which there are {count}"
+            )
