@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from toolwright.config import Config, batch_line
+from toolwright.config.batch import ranks_line
 
 
 def line(**blocks: Any) -> str:
@@ -41,3 +42,19 @@ def test_the_batch_line_has_singulars_uneven_splits_and_dropped_attempts(
     blocks: dict[str, Any], part: str
 ) -> None:
     assert part in line(**blocks)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "wanted"),
+    [
+        (1, ""),
+        (3, "the policy over 3 ranks, which divide sequences among 3"),
+        (
+            {"sequence": 2, "tensor": 4},
+            "the policy over 8 ranks, which divide the tokens of a pass among 2, matrices among 4",
+        ),
+    ],
+)
+def test_the_line_of_ranks_says_what_they_divide(ranks: object, wanted: str) -> None:
+    block = {"name": "ray", "placement": {"policy": {"ranks": ranks}}}
+    assert ranks_line(Config.model_validate({"runtime": block}).runtime) == wanted

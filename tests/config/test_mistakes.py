@@ -38,6 +38,9 @@ FORM = "settings are written like rollout.samples=8 or algorithm=grpo"
             "run.resume=maybe": "expected true or false, found 'maybe'",
             "eval=5": "expected a block of keys, found 5",
             "algorithm.params.gigpo=5": "expected a block of keys, found 5",
+            "runtime.placement.policy.ranks={sequnce: 2}": (
+                "expected a positive integer or {data, sequence, tensor}, found {sequnce: 2}"
+            ),
             "algorithm.kl.where=los": "expected one of none, reward, loss, found 'los'; did you mean 'loss'?",
         },
         {  # words that are no settings

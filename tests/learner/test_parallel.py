@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+import transformers
 from ranks import Ranks
 from torch import Tensor
 
@@ -21,7 +22,7 @@ from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE
 from toolwright.learner.sharded_checkpoints import Saver
 from toolwright.learner.sharding import RankGroup
-from toolwright.models import adapter_folder, huggingface, lora
+from toolwright.models import adapter_folder, huggingface, lora, own_forward
 from toolwright.trainer.learning import Learner
 from toolwright.trajectory import Trajectory
 
@@ -146,14 +147,37 @@ def assert_as_alone(
     assert [other["weights"] for other in others] == [{}] * len(others)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rank", [0, 3], ids=["", "adapter"])
+@pytest.mark.parametrize(
+    ("layout", "rank"),
+    [
+        *((layout, 0) for layout in LAYOUTS),
+        ("data and tensor", 3),
+        *(
+            pytest.param(layout, 3, marks=pytest.mark.slow)
+            for layout in LAYOUTS
+            if layout != "data and tensor"
+        ),
+    ],
+)
 def test_losses_gradients_and_weights_are_those_of_one_process(ranks: Ranks, layout: str, rank: int) -> None:
     assert_as_alone(ranks, LAYOUTS[layout], "grpo", NORMED, rank=rank)
 
 
-@pytest.mark.parametrize("algorithm", ["gspo", "ppo", "otb", "selective"])
-@pytest.mark.parametrize("layout", ["sequence", "tensor"])
+@pytest.mark.parametrize(
+    ("layout", "algorithm"),
+    [
+        ("sequence", "gspo"),
+        ("tensor", "ppo"),
+        *(
+            pytest.param(layout, algorithm, marks=pytest.mark.slow)
+            for layout, algorithms in {
+                "sequence": ["ppo", "otb", "selective"],
+                "tensor": ["gspo", "otb", "selective"],
+            }.items()
+            for algorithm in algorithms
+        ),
+    ],
+)
 def test_so_they_are_whatever_the_algorithm_asks_of_a_pass(ranks: Ranks, layout: str, algorithm: str) -> None:
     assert_as_alone(ranks, LAYOUTS[layout], algorithm, UNTIED)
 
@@ -163,6 +187,7 @@ def test_an_adapter_over_ranks_of_data_alone_is_that_of_one_process(ranks: Ranks
     assert_as_alone(ranks, RankLayout(data=3), "ppo", UNTIED, rank=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["data and sequence", "data and tensor"])
 def test_a_reference_that_is_the_adapter_of_the_beginning_is_that_of_one_process(
     ranks: Ranks, layout: str
@@ -170,6 +195,7 @@ def test_a_reference_that_is_the_adapter_of_the_beginning_is_that_of_one_process
     assert_as_alone(ranks, LAYOUTS[layout], "grpo", UNTIED, rank=3, used=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["sequence", "tensor"])
 def test_recomputing_changes_nothing(ranks: Ranks, layout: str) -> None:
     assert_as_alone(ranks, LAYOUTS[layout], "grpo", NORMED, gradient_checkpointing=True)
@@ -201,6 +227,7 @@ def test_a_rank_may_have_no_token_of_a_pass(ranks: Ranks) -> None:
     assert found[0] == pytest.approx(few_tokens(ALONE)[0], abs=1e-5, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:this machine announces AMX")
 @pytest.mark.parametrize("layout", ["sequence", "tensor"])
 @pytest.mark.parametrize("rank", [0, 3], ids=["", "adapter"])
@@ -235,7 +262,9 @@ ADAPTER = {"rank": 3, "used": True}
 
 
 class TestACheckpoint:
-    @pytest.mark.parametrize("layout", ["data and sequence", "sequence and tensor"])
+    @pytest.mark.parametrize(
+        "layout", [pytest.param("data and sequence", marks=pytest.mark.slow), "sequence and tensor"]
+    )
     @pytest.mark.parametrize("settings", [{}, ADAPTER], ids=["", "adapter"])
     def test_is_that_of_one_process_and_goes_on_however_ranks_divide_the_work(
         self, ranks: Ranks, layout: str, settings: dict[str, Any], tmp_path: Path
@@ -297,10 +326,58 @@ def refusal(group: RankGroup, shape: dict[str, Any]) -> str:
     ("layout", "shape", "reason"),
     [
         (RankLayout(tensor=4), {"kv_heads": 2}, "does not divide the model's key-value heads"),
-        (RankLayout(sequence=3), {}, "does not go with 4 heads and 4 key-value heads on a rank"),
+        (RankLayout(sequence=3), {}, "does not go with heads=4 and kv_heads=4 on a rank"),
     ],
 )
 def test_a_layout_that_does_not_go_with_the_model_is_refused(
     ranks: Ranks, layout: RankLayout, shape: dict[str, Any], reason: str
 ) -> None:
     assert all(reason in said for said in ranks(layout.size, refusal, shape, layout=layout))
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "GPT2": {"n_embd": 32, "n_positions": 64},
+    "Bloom": {"hidden_size": 32},
+}
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models that run by their own forward."""
+    folder = tmp_path_factory.mktemp("others")
+    for kind, settings in OTHERS.items():
+        config = getattr(transformers, f"{kind}Config")(vocab_size=40, n_layer=2, n_head=4, **settings)
+        torch.manual_seed(0)
+        transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder / kind)
+    return folder
+
+
+def by_its_own_forward(ranks: Any, folder: Path) -> list[dict[str, float]]:
+    learner = Learner(config_of("gspo"), own_forward.load(folder), max_turns=3, ranks=ranks)
+    return learn(learner, range(1, STEPS + 1))
+
+
+def test_a_model_with_a_forward_of_its_own_has_its_tokens_divided(ranks: Ranks, others: Path) -> None:
+    alone = by_its_own_forward(ALONE, others / "GPT2")
+    found = ranks(2, by_its_own_forward, others / "GPT2", layout=RankLayout(sequence=2))[0]
+    for one, other in zip(found, alone, strict=True):
+        assert one == pytest.approx(other, abs=1e-5, rel=1e-5)
+
+
+def refused_forward(group: RankGroup, folder: Path) -> str:
+    with pytest.raises(UserError) as said:
+        by_its_own_forward(group, folder)
+    return str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("layout", "kind", "reason"),
+    [
+        (RankLayout(tensor=2), "GPT2", "cannot be divided by tensors"),
+        (RankLayout(sequence=2), "Bloom", "needs whole sequences"),
+    ],
+)
+def test_what_such_a_model_cannot_have_divided_is_refused(
+    ranks: Ranks, others: Path, layout: RankLayout, kind: str, reason: str
+) -> None:
+    assert all(reason in said for said in ranks(2, refused_forward, others / kind, layout=layout))

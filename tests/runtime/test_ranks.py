@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 import tiny
+import torch
+from safetensors.torch import load_file
 
 from tests.trainer.runs import as_lists, metrics, rollouts, token_values
 from toolwright.failures import UserError
@@ -157,6 +159,50 @@ def test_a_teacher_is_sharded_with_the_policy_that_it_grades(cluster: Any, tmp_p
     here = run(tmp_path, "here", *own)
     assert_same(run(tmp_path, "there", *ranks(2), *own), here)
     assert all(row["teacher/kl"] > 0.1 for row in metrics(here)[1:])
+
+
+LAYOUTS = {"sequence": "{sequence: 2}", "tensor": "{tensor: 2}", "both": "{data: 2, sequence: 2}"}
+
+
+@pytest.mark.slow  # without a cluster, learner/test_parallel.py has the same and more
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ranks_may_divide_tokens_and_matrices(cluster: Any, tmp_path: Path, layout: str) -> None:
+    """And a run of one process goes on from what they saved."""
+    here = run(tmp_path, "here", *GRPO)
+    own = [*PATIENT, f"runtime.placement.policy.ranks={LAYOUTS[layout]}"]
+    there = run(tmp_path, "there", *own, *GRPO)
+    assert_same(there, here)
+    assert "ranks, which divide" in (there / "log.txt").read_text()
+    assert_same(resumed(there, 3, "alone", "runtime.name=local", *GRPO), here)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["2", "{data: 2, tensor: 2}"])
+def test_an_adapter_is_learned_over_ranks(cluster: Any, tmp_path: Path, layout: str) -> None:
+    tokenizer = Tokenizer.characters(string.printable)
+    huggingface.save(tiny.decoder(vocab=tokenizer.size, context=32), tmp_path / "base")
+    tokenizer.save(tmp_path / "base")
+    own = [f"model.path={tmp_path}/base", "model.lora.rank=4", *GRPO]
+    here = run(tmp_path, "here", *own)
+    there = run(tmp_path, "there", *PATIENT, f"runtime.placement.policy.ranks={layout}", *own)
+    assert_same(there, here)
+    found, wanted = (load_file(path / "model" / "adapter_model.safetensors") for path in (there, here))
+    assert found.keys() == wanted.keys()
+    assert all(torch.allclose(found[name], wanted[name], atol=1e-5) for name in wanted)
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [
+        ("{tensor: 3}", r"ranks\.tensor=3 does not divide the model's heads"),
+        ("{sequence: 2, tensor: 2}", r"ranks\.sequence=2 does not go with heads=1"),
+    ],
+)
+def test_a_layout_that_does_not_go_with_the_model_is_refused_before_anything_starts(
+    tmp_path: Path, layout: str, reason: str
+) -> None:
+    with pytest.raises(UserError, match=reason):
+        run(tmp_path, "never", *PATIENT, f"runtime.placement.policy.ranks={layout}", *GRPO)
 
 
 def test_an_engine_cannot_stand_on_sharded_weights() -> None:

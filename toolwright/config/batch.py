@@ -1,7 +1,8 @@
-"""Lines that a run prints before it starts: batch sizes, checkpoints."""
+"""Lines that a run prints before it starts: batch sizes, ranks, checkpoints."""
 
 from __future__ import annotations
 
+from toolwright.config.places import Runtime
 from toolwright.config.schema import Checkpoint, Config
 
 
@@ -23,6 +24,16 @@ def batch_line(config: Config) -> str:
         f" → {_count(update.epochs * update.minibatches, 'update')} a step"
         + (f"; micro-batches of ≤ {update.micro_tokens:,} tokens" if update.micro_tokens else "")
     )
+
+
+def ranks_line(runtime: Runtime) -> str:
+    """How the processes of the policy divide its work; nothing of one alone."""
+    layout = runtime.placement.policy.layout
+    if runtime.name != "ray" or layout.size == 1:
+        return ""
+    shares = {"sequences": layout.data, "the tokens of a pass": layout.sequence, "matrices": layout.tensor}
+    told = [f"{what} among {count}" for what, count in shares.items() if count > 1]
+    return f"the policy over {layout.size} ranks, which divide {', '.join(told)}"
 
 
 def checkpoint_line(config: Checkpoint) -> str:

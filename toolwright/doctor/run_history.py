@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.config import rates, yaml_file
+from toolwright.config.places import RanksConfig
 from toolwright.failures import UserError
 from toolwright.observe import rollouts
 from toolwright.observe.metrics import Metrics, Row
@@ -213,7 +214,14 @@ class RunHistory:
             f", step {self.last_step} of {self.planned}" if self.planned and self.kind != "evaluation" else ""
         )
         state = "" if self.finished else ", running" if self.alive else ", not finished"
-        return f"{self.path}: {what}{where}{state}"
+        return f"{self.path}: {what}{where}{self._ranks()}{state}"
+
+    def _ranks(self) -> str:
+        """How the policy's processes divide its work, if there are several."""
+        asked = self.setting("runtime.placement.policy.ranks", 1)
+        layout = RanksConfig.model_validate({"ranks": asked}).layout
+        several = self.setting("runtime.name") == "ray" and layout.size > 1
+        return f", over {layout.size} ranks ({layout})" if several else ""
 
 
 def last(values: Sequence[float]) -> list[float]:

@@ -11,6 +11,8 @@ import torch
 from toolwright.batch import Batch
 from toolwright.failures import UserError
 from toolwright.learner import eight_bit
+from toolwright.learner.adamw import own_part
+from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import kernels
 from toolwright.models.decoder import ROWS_AT_ONCE, Decoder, Recompute, Shape, Stored
 
@@ -30,15 +32,16 @@ class TokenBudget:
     that was not all that they take."""
 
     def __init__(
-        self, asked: int | None, decoder: Decoder, *, alone: bool = True, packs: bool = False
+        self, asked: int | None, decoder: Decoder, *, ranks: Ranks = ALONE, packs: bool = False
     ) -> None:
-        """`alone`: no other rank must be at the same micro-batch at the same time. `packs`: the optimiser's
-        state is in eight bits."""
-        self.asked, self.decoder, self.alone, self.packs = asked, decoder, alone, packs
+        """`ranks` are at the same micro-batch at the same time. `packs`: the optimiser's state is in eight
+        bits."""
+        self.asked, self.decoder, self.ranks, self.packs = asked, decoder, ranks, packs
 
     @cached_property
     def tokens(self) -> int:
-        return token_budget(self.asked, self.decoder, packs=self.packs)
+        """The fewest of any rank, so that all divide a batch alike."""
+        return -int(self.ranks.highest(-token_budget(self.asked, self.decoder, packs=self.packs)))
 
     def fit(self, batch: Batch, work: Callable[[], T]) -> T:
         """Do the work; if memory runs out, do it again from the beginning in smaller parts."""
@@ -48,7 +51,7 @@ class TokenBudget:
             except RuntimeError as error:
                 if not _is_of_memory(error):
                     raise
-                if not self.alone or self.tokens <= max(batch.lengths):
+                if self.ranks.size > 1 or self.tokens <= max(batch.lengths):
                     raise UserError(self._full(max(batch.lengths))) from error
             self.tokens //= 2  # out there the error is forgotten, and with it what the pass had kept
             torch.cuda.empty_cache()
@@ -81,7 +84,7 @@ def token_budget(asked: int | None, decoder: Decoder, *, packs: bool = False) ->
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     parameters = [p for p in decoder.parameters() if p.requires_grad]
     kept = sum(
-        p.numel() * (p.element_size() + moment_bytes(packs=packs or p.dtype == torch.bfloat16))
+        own_part(p).numel() * (p.element_size() + moment_bytes(packs=packs or p.dtype == torch.bfloat16))
         for p in parameters
         if p.grad is None
     )

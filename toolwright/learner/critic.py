@@ -60,7 +60,7 @@ class Critic:
         self.optimizer = Optimizer(
             self.model, optimizer, total_updates=total_updates, packs=packs, ranks=ranks
         )
-        self.budget = TokenBudget(micro_tokens, self.model.body, alone=ranks.size == 1, packs=packs)
+        self.budget = TokenBudget(micro_tokens, self.model.body, ranks=ranks, packs=packs)
         self.clip, self.dtype = clip, dtype
         self.padded = padded(self.model.body, dtype)
 

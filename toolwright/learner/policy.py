@@ -42,7 +42,7 @@ class Frozen:
     ) -> None:
         self.decoder, self.ranks = decoder, ranks
         self.temperature, self.dtype = temperature, dtype
-        self.budget = TokenBudget(micro_tokens, decoder, alone=ranks.size == 1, packs=packs)
+        self.budget = TokenBudget(micro_tokens, decoder, ranks=ranks, packs=packs)
         self.padded = padded(decoder, dtype)
         ranks.shard(decoder, decoder, dtype=dtype)
 

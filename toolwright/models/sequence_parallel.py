@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from toolwright.failures import UserError
-from toolwright.models.decoder import Decoder
+from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.layer import Attend
 
 
@@ -43,19 +43,24 @@ class SequenceGroup:
 
     def divide(self, decoder: Decoder) -> None:
         """Make the decoder's passes those of this group."""
-        shape, tensor = decoder.shape, decoder.tensor
-        heads, kv_heads = (n // (tensor.size if tensor else 1) for n in (shape.heads, shape.kv_heads))
-        key = f"runtime.placement.policy.ranks.sequence={self.size}"
         if not decoder.fast and not decoder.exact:
             raise UserError(
-                f"{key}: this {shape.family} model computes attention by itself, and so needs whole sequences"
+                f"this {decoder.shape.family} model computes attention by itself and needs whole sequences: "
+                "leave sequence out of runtime.placement.policy.ranks"
             )
-        if heads % self.size or (kv_heads % self.size and self.size % kv_heads):
-            raise UserError(
-                f"{key} does not go with {heads} heads and {kv_heads} key-value heads on a rank: it must "
-                "divide the heads, and divide the key-value heads or be a multiple of them"
-            )
+        check(decoder.shape, self.size, tensor=1 if decoder.tensor is None else decoder.tensor.size)
         decoder.sequence = self
+
+
+def check(shape: Shape, size: int, *, tensor: int = 1) -> None:
+    """A UserError for a model whose heads cannot be divided among so many, each of them among `tensor`."""
+    heads, kv_heads = shape.heads // tensor, shape.kv_heads // tensor
+    if heads % size or (kv_heads % size and size % kv_heads):
+        raise UserError(
+            f"runtime.placement.policy.ranks.sequence={size} does not go with heads={heads} and "
+            f"kv_heads={kv_heads} on a rank: it must divide the heads, and divide the key-value heads or "
+            "be a multiple of them"
+        )
 
 
 class SplitAttention:

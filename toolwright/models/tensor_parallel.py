@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from toolwright.failures import UserError
 from toolwright.models import lora
-from toolwright.models.decoder import PIECES, Decoder, Layer
+from toolwright.models.decoder import PIECES, Decoder, Layer, Shape
 
 # Divided by rows, so that heads or the feed-forward's middle are apart; the others are divided by columns.
 BY_ROWS = ("qkv", "gate_up")
@@ -106,7 +106,12 @@ def cuts(module: nn.Module) -> dict[str, Cut]:
 
 def split(decoder: Decoder, group: TensorGroup) -> None:
     """Keep this rank's part of every matrix; `Decoder.shape` stays that of the whole."""
-    _check(decoder, group.size)
+    if not decoder.fast:
+        raise UserError(
+            f"a model with a forward of its own ({decoder.shape.family}) cannot be divided by tensors: leave "
+            "tensor out of runtime.placement.policy.ranks"
+        )
+    check(decoder.shape, group.size)
     vocabulary = Cut(0, group.places([decoder.shape.vocab]), decoder.shape.vocab)
     tables = ["embedding"] if decoder.shape.tied else ["embedding", "unembedding"]
     found = {f"{table}.weight": vocabulary for table in tables}
@@ -159,14 +164,10 @@ def _shrink(one: Layer, group: TensorGroup) -> None:
             ]
 
 
-def _check(decoder: Decoder, size: int) -> None:
-    if not decoder.fast:
-        raise UserError(
-            f"a model with a forward of its own ({decoder.shape.family}) cannot be divided by tensors: leave "
-            "tensor out of runtime.placement.policy.ranks"
-        )
+def check(shape: Shape, size: int) -> None:
+    """A UserError for a model that cannot be divided among so many."""
     for name in ("heads", "kv_heads", "ffn"):
-        count = getattr(decoder.shape, name)
+        count = getattr(shape, name)
         if count % size:
             raise UserError(
                 f"runtime.placement.policy.ranks.tensor={size} does not divide the model's {NAMES[name]}, of "

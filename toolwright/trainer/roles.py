@@ -57,8 +57,21 @@ def start_roles(role_config: RoleConfig, *, learns: bool = True) -> Roles:
     if config.runtime.name == "ray":
         from toolwright.runtime.cluster import RayRoles
 
+        if learns:
+            check_layout(config)
         return RayRoles(BUILDER, role_config, names)
     return Roles(BUILDER, replace(role_config, config=memory.fitted(config, learns=learns)), names)
+
+
+def check_layout(config: schema.Config) -> None:
+    """A UserError for ranks that cannot divide this model."""
+    layout = config.runtime.placement.policy.layout
+    if layout.sequence * layout.tensor > 1:
+        from toolwright.models import sequence_parallel, tensor_parallel
+
+        shape = memory.planned(config.model).shape
+        tensor_parallel.check(shape, layout.tensor)
+        sequence_parallel.check(shape, layout.sequence, tensor=layout.tensor)
 
 
 def required_roles(config: schema.Config) -> list[str]:
@@ -233,6 +246,8 @@ class PolicyRole:
             needed = required_roles(context.config)
             others = {name: role(name) for name in ("reference", "teacher", "critic") if name in needed}
         self.context = context
+        # Counted while this process has all of them.
+        self.parameters = sum(p.numel() for p in context.model[0].parameters())
         self.learner = Learner(
             context.config,
             context.model[0],
@@ -243,7 +258,7 @@ class PolicyRole:
         self._taken: Sequence[Trajectory] = []
 
     def describe(self) -> dict[str, Any]:
-        return {"parameters": sum(p.numel() for p in self.learner.policy.decoder.parameters())}
+        return {"parameters": self.parameters}
 
     def take(self, trajectories: Sequence[Trajectory]) -> None:
         """What the next step learns from: every rank has it before any of them begins."""

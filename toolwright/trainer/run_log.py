@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from toolwright.config.batch import batch_line, checkpoint_line
+from toolwright.config.batch import batch_line, checkpoint_line, ranks_line
 from toolwright.failures import UserError
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
@@ -74,7 +74,8 @@ class RunLog:
             f"model of {parameters:,} parameters, {len(trainer.train_tasks):,} training tasks, "
             f"{len(trainer.held_out_tasks):,} held out"
         )
-        self.say(batch_line(config))
+        for line in filter(None, (batch_line(config), ranks_line(config.runtime))):
+            self.say(line)
         samples = config.algorithm.preference is None
         if samples and (agreement := agreement_line(roles.rollouts.description["difference"])):
             self.say(agreement)
