@@ -101,6 +101,14 @@ def test_evaluations_have_intervals(page: ServedPage) -> None:
     assert {(row["run"], row["which"]) for row in every} == {(RUN, "last"), (RUN, "best")}
 
 
+def test_two_runs_are_compared_task_by_task(page: ServedPage) -> None:
+    told = page.get(f"/api/paired?a={quote(RUN)}&b={quote(RUN)}")
+    rows = {(row["source"], row["measure"]): row for row in told["rows"]}
+    assert rows["", "accuracy"]["difference"] == 0
+    assert rows["", "accuracy"]["p"] == 1
+    assert page.get(f"/api/paired?a={quote(RUN)}&b={quote(HOSTILE)}")["rows"] == []
+
+
 def test_load_is_told_by_stage(page: ServedPage) -> None:
     told = page.of_run(RUN, "/load")
     titles = {chart["title"]: chart for chart in told["charts"]}

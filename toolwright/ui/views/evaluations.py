@@ -1,12 +1,14 @@
-"""Held-out results, with how sure they are."""
+"""Held-out results, with how sure they are; and those of two runs task by task."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import MutableMapping
+from dataclasses import asdict, fields
 from typing import Any
 
-from toolwright.observe.estimates import wilson
+from toolwright.observe.estimates import PairedDifference, wilson
+from toolwright.observe.evaluation import FILE, EvaluationResult, differences, read_evaluations
 from toolwright.ui.metrics_table import MetricsTable
 from toolwright.ui.query import Query
 from toolwright.ui.run_library import OpenRun, RunLibrary
@@ -36,6 +38,26 @@ def all_evaluations(library: RunLibrary, query: Query) -> ViewAnswer:
             found.append({"run": run.name, "which": "last", "measure": measure, **rows[-1]})
             found.append({"run": run.name, "which": "best", "measure": measure, **best})
     return of_rows({"interval": INTERVAL, "rows": found}, ["run", "which", *_names(found)], found)
+
+
+@VIEWS.register("paired")
+def paired_runs(library: RunLibrary, query: Query) -> ViewAnswer:
+    """The last evaluations of runs `a` and `b`, task by task: `b` less `a`."""
+    a, b = (_last(library.get(query.text(name))) for name in ("a", "b"))
+    found = differences(a, b) if a and b else {}
+    rows = [
+        {"source": source, "measure": name, **asdict(one)}
+        for source, measures in found.items()
+        for name, one in measures.items()
+    ]
+    names = ["source", "measure", *(field.name for field in fields(PairedDifference))]
+    return of_rows({"a": query.text("a"), "b": query.text("b"), "rows": rows}, names, rows)
+
+
+def _last(run: OpenRun) -> EvaluationResult | None:
+    file = run.files.file(FILE)
+    found = read_evaluations(file.parent) if file is not None else {}
+    return found[max(found)] if found else None
 
 
 def evaluated(metrics: MetricsTable) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
-// Held-out results with their intervals: of this run by step, and of all runs beside each other.
+// Held-out results with their intervals: of this run by step, of all runs beside each other, of two task by task.
 import { path, runPath, useApi } from "../api.js";
-import { Choice, Empty, Waiting } from "../controls.js";
+import { Choice, Empty, Select, Waiting } from "../controls.js";
 import { html } from "../dom.js";
 import { compact, percent, whole } from "../numbers.js";
 import { change, link } from "../route.js";
@@ -9,16 +9,35 @@ import { visible } from "../text.js";
 const USUAL = ["run", "step", "accuracy", "low", "high", "measure", "which"];
 const NAMES = { tokens_mean: "tokens", truncated: "cut off" };
 
-function View({ route, run }) {
+function View({ route, run, chosen, live }) {
+  const other = route.get("with", chosen[1]?.name ?? "");
+  const options = [["", "no other run"], ...live.runs.filter((one) => one.name !== run.name).map((one) => [one.name, visible(one.name)])];
   const all = route.get("of") === "all";
   const url = all ? "/api/evaluations" : runPath(run.name, "evaluations");
   const { data, error } = useApi(url, { run: run.name, live: ["metrics"] });
   return html`<div class="bar"><h1>Evaluations <small>${data?.interval ? `interval ${data.interval}` : ""}</small></h1>
       <${Choice} label="of" value=${all ? "all" : ""} options=${[["", "this run"], ["all", "all runs"]]} onChange=${(of) => change({ of })} />
+      <${Select} label="compare with" value=${other} options=${options} onChange=${(name) => change({ with: name || null, ...(name ? {} : { run: [run.name] }) })} />
       <a class="action quiet" href=${path(url, { format: "csv" })} download>CSV</a></div>
+    ${other && html`<${Paired} a=${other} b=${run.name} />`}
     <${Waiting} error=${error} data=${data} />
     ${data && !data.rows.length && html`<${Empty}>Nothing was evaluated yet.<//>`}
     ${data?.rows.length > 0 && html`<${Results} rows=${data.rows} measure=${data.measure ?? "accuracy"} all=${all} />`}`;
+}
+
+/** This run less another one, over the held-out tasks that both attempted. */
+function Paired({ a, b }) {
+  const { data, error } = useApi(path("/api/paired", { a, b }));
+  if (!data) return html`<${Waiting} error=${error} data=${null} />`;
+  if (!data.rows.length) return html`<${Empty}>These runs kept no evaluation of the same tasks.<//>`;
+  const value = (row, number) => (row.measure === "reward" ? compact(number) : percent(number));
+  const points = (row, number) => `${number < 0 ? "−" : "+"}${row.measure === "reward" ? compact(Math.abs(number)) : (100 * Math.abs(number)).toFixed(1)}`;
+  return html`<div class="scroll card" tabindex="0" role="region" aria-label="task by task"><table>
+    <thead><tr><th class="left">task by task</th><th>tasks</th><th>${visible(a)}</th><th>${visible(b)}</th><th>difference</th><th class="left">95 %</th><th>p</th><th>worse</th><th>better</th></tr></thead>
+    <tbody>${data.rows.map((row, n) => html`<tr key=${n}>
+      <td class="left">${visible(`${row.source} ${row.measure.replace("_at_", "@")}`.trim())}</td><td>${whole(row.tasks)}</td><td>${value(row, row.first)}</td><td>${value(row, row.second)}</td>
+      <td><b>${points(row, row.difference)}</b></td><td class="left">${points(row, row.low)} to ${points(row, row.high)}</td><td title=${`${row.test} test`}>${row.p < 0.001 ? "<0.001" : row.p.toFixed(3)}</td><td>${whole(row.worse)}</td><td>${whole(row.better)}</td>
+    </tr>`)}</tbody></table></div>`;
 }
 
 function Results({ rows, measure, all }) {
