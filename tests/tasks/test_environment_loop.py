@@ -101,6 +101,15 @@ class TestWhatIsRecorded:
 
 
 class TestInvalidActions:
+    def test_cost_the_penalty_that_the_task_has(self) -> None:
+        everything = tiny.characters().backend.get_vocab()
+        refused = "".join(token for token in everything if len(token) == 1)
+        attempts = run("Counter", refuses=refused, invalid_penalty=0.25, count=8)
+        faults = [attempt.counts.get("format_faults", 0) for attempt in attempts]
+        assert sum(faults) > 0
+        told = [[step.reward for step in attempt.steps].count(-0.75) for attempt in attempts]
+        assert told == faults
+
     def test_are_told_counted_and_change_nothing(self) -> None:
         level = "#####\n#@.*#\n#####"
         for trajectory in run("gridworld", count=4, level=level, view="signs"):

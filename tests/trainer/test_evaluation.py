@@ -48,6 +48,37 @@ def test_with_a_name_it_keeps_its_attempts(capsys: pytest.CaptureFixture[str]) -
     assert "run folder runs/judged exists" in capsys.readouterr().err
 
 
+def test_evaluation_samples_by_settings_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["eval", *SMALL, "eval.samples=4", "eval.temperature=1", "rollout.temperature=1"]
+    assert main([*line, "run.name=likeliest", "eval.sampling.top_k=1"]) == 0
+    assert main([*line, "run.name=any"]) == 0
+    likeliest, drawn = (
+        load(Path("runs") / name / "rollouts/step_000000.parquet") for name in ("likeliest", "any")
+    )
+    assert len({tuple(t.tokens) for t in likeliest}) == 1, "one token to choose from"
+    assert len({tuple(t.tokens) for t in drawn}) > 1
+    assert main([*line, "eval.sampling.top_q=1"]) == 2
+    assert "top_q" in capsys.readouterr().err
+
+
+def test_a_run_may_begin_without_evaluation() -> None:
+    row = {"prompt": QUESTION, "data_source": "arithmetic", "reward_model": {"ground_truth": "2"}}
+    Path("learned.jsonl").write_text("".join(json.dumps(row) + "\n" for _ in range(2)))
+    sizes = ["rollout.prompts=2", "rollout.samples=2", "train.steps=1", "task.train=learned.jsonl"]
+    assert main(["train", *SMALL, *sizes, "run.name=late", "eval.at_start=false"]) == 0
+    assert [step["step"] for step in metrics(Path("runs/late"))] == [1]
+
+
+def test_long_prompts_are_cut_where_the_task_says_so() -> None:
+    row = {"prompt": "9" * 40 + QUESTION, "data_source": "arithmetic", "reward_model": {"ground_truth": "2"}}
+    Path("judged.jsonl").write_text(json.dumps(row) + "\n")
+    assert main(["eval", *SMALL, "task.max_prompt_tokens=12", "task.long_prompts=left", "run.name=cut"]) == 0
+    [attempt] = load(Path("runs/cut/rollouts/step_000000.parquet"))
+    prompt = attempt.segments[0]
+    assert len(prompt.tokens) == 12
+    assert QUESTION in prompt.text
+
+
 def test_training_needs_a_file_to_train_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *SMALL]) == 2
     assert "task 'file' has no training tasks; set task.train" in capsys.readouterr().err

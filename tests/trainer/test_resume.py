@@ -208,7 +208,7 @@ def test_resuming_a_finished_run_says_so_and_changes_nothing(
     [
         ("run.seed=1", "the checkpoint's task order has seed=0, this run has seed=1"),
         ("task.train_size=16", "the checkpoint's task order has size=32, this run has size=16"),
-        ("task.shuffle=false", "the checkpoint's task order has shuffle=True"),
+        ("task.order=as_listed", "the checkpoint's task order has shuffle=True"),
         (f"task.name={HERE}/letters.py:backwards", "the checkpoint is of other training tasks"),
         ("model.width=48", "the checkpoint is of another model or algorithm"),
         ("model.layers=2", "the checkpoint is of another model or algorithm"),

@@ -63,8 +63,9 @@ GAE = "algorithm.adv_estimator=gae"
         ([f"{ROLLOUT}val_kwargs.temperature=0.7"], {"eval.temperature": 0.0}),
         (
             [f"{ROLLOUT}val_kwargs.temperature=0.7", f"{ROLLOUT}val_kwargs.do_sample=True"],
-            {"eval.temperature": 0.7},
+            {"eval.temperature": 0.7, "eval.sampling.top_p": 1.0, "eval.sampling.top_k": 0},
         ),
+        (["trainer.val_before_train=False", "trainer.test_freq=5"], {"eval.at_start": False}),
         (
             ["data.max_prompt_length=100", "data.max_response_length=50"],
             {"task.max_prompt_tokens": 100, "rollout.max_tokens": 50, "model.context": 150},
@@ -81,7 +82,9 @@ GAE = "algorithm.adv_estimator=gae"
             {"trackers": {"wandb": {"project": "p", "name": "e"}, "tensorboard": {}}},
         ),
         # Data.
-        ([], {"task.long_prompts": "error"}),
+        ([], {"task.long_prompts": "error", "task.order": "shuffled"}),
+        (["data.truncation=left"], {"task.long_prompts": "left", "task.max_prompt_tokens": 512}),
+        (["data.shuffle=False"], {"task.order": "as_listed"}),
         (["data.filter_overlong_prompts=True", "data.truncation=left"], {"task.long_prompts": "skip"}),
         (["data.train_max_samples=8"], {"task.train_size": 8}),
         (["+data.apply_chat_template_kwargs.thinking=False"], {"rollout.template.thinking": False}),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from toolwright.agents.prompt_cut import PromptCut
 from toolwright.engines import Engine, Sampling
 from toolwright.failures import TaskFailure
 from toolwright.models.tokenizer import Tokenizer, Written
@@ -32,6 +33,7 @@ class Attempt:
         max_turns: int,
         max_total_tokens: int | None = None,
         template: Mapping[str, Any] | None = None,
+        cut: PromptCut | None = None,
     ) -> None:
         self.trajectory = trajectory
         self.max_turns = max_turns
@@ -39,7 +41,7 @@ class Attempt:
         self.waits_for = ""  # who is being waited for, for the message when that takes too long
         self._engine, self._tokenizer, self._sampling = engine, tokenizer, sampling
         self._most = min(filter(None, (max_total_tokens, engine.context)))
-        self._template = dict(template or {})
+        self._template, self._cut = dict(template or {}), cut
         self._tools: Sequence[Mapping[str, Any]] | None = None
 
     @property
@@ -67,8 +69,10 @@ class Attempt:
     ) -> None:
         """Open with these messages, as the model's chat template writes them; `tools` are schemas for it."""
         self._tools = tools
-        self._must_fit(messages)
-        self._extend("prompt", self._tokenizer.opening(messages, tools=tools, **self._template))
+        if self._cut is None:
+            self._must_fit(messages)
+        written = self._tokenizer.opening(messages, tools=tools, **self._template)
+        self._extend("prompt", written if self._cut is None else self._cut(written, self._tokenizer))
 
     def observe(
         self, text: str, *, source: Source = "environment", write: Callable[[str], str] = str

@@ -14,6 +14,8 @@ from toolwright.tasks import InvalidAction, Outcome
 from toolwright.tasks.environment_host import MOST_TEXT, EnvironmentHost, checked
 from toolwright.trajectory import Segment, Task
 
+OURS = ("action_tag", "invalid_penalty")  # settings of a task's environment that the loop reads itself
+
 
 @registry.register("environment")
 class EnvironmentLoop:
@@ -25,27 +27,28 @@ class EnvironmentLoop:
     def check(self, task: Task) -> None:
         """A UserError for a task without an environment, or with one that cannot be built as it is set."""
         settings = settings_of(task)
-        settings.pop("action_tag", None)
+        for name in OURS:
+            settings.pop(name, None)
         checked(settings)
 
     async def attempt(self, attempt: Attempt) -> None:
         settings = settings_of(attempt.task)
-        tag = settings.pop("action_tag", None)
+        tag, penalty = settings.pop("action_tag", None), float(settings.pop("invalid_penalty", 0.0))
         host = EnvironmentHost(settings, limit_s=self.config.environment_timeout_s)
         attempt.count("success", 0)
         try:
-            await self._play(attempt, host, tag)
+            await self._play(attempt, host, tag, penalty)
         finally:
             await host.close()
 
-    async def _play(self, attempt: Attempt, host: EnvironmentHost, tag: str | None) -> None:
+    async def _play(self, attempt: Attempt, host: EnvironmentHost, tag: str | None, penalty: float) -> None:
         with attempt.waiting(f"environment {host.name}"):
             seen = await host.reset(attempt.task)
         attempt.prompt([*attempt.task.prompt, {"role": "user", "content": seen.text}])
         anchor = seen.text if seen.anchor is None else seen.anchor
         while True:
             step = await attempt.act(anchor=anchor)
-            outcome = await self._step(attempt, host, tag, step)
+            outcome = await self._step(attempt, host, tag, penalty, step)
             step.reward = float(outcome.reward)
             if outcome.done or attempt.turns >= attempt.max_turns:
                 attempt.count("success", bool(outcome.done and outcome.info.get("success")))
@@ -58,15 +61,18 @@ class EnvironmentLoop:
                 raise
             anchor = outcome.text if outcome.anchor is None else outcome.anchor
 
-    async def _step(self, attempt: Attempt, host: EnvironmentHost, tag: str | None, step: Segment) -> Outcome:
-        """An action that cannot be read, or is none here, is told and counted; the state is what it was."""
+    async def _step(
+        self, attempt: Attempt, host: EnvironmentHost, tag: str | None, penalty: float, step: Segment
+    ) -> Outcome:
+        """An action that cannot be read, or is none here, is told and counted, and costs the `penalty`; the
+        state is what it was."""
         try:
             action = read_action(step.text, tag)
             with attempt.waiting(f"environment {host.name}"):
                 return await host.step(action)
         except InvalidAction as error:
             attempt.count("format_faults")
-            return Outcome(str(error)[:MOST_TEXT], error.reward, anchor=step.anchor)
+            return Outcome(str(error)[:MOST_TEXT], error.reward - penalty, anchor=step.anchor)
 
 
 def _last_words(attempt: Attempt, outcome: Outcome) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.attempt import Attempt, AttemptEnded
 from toolwright.agents.auto import choice
+from toolwright.agents.prompt_cut import PromptCut
 from toolwright.agents.tool_use import TOOLS
 from toolwright.config import schema
 from toolwright.engines import Engine, Sampling
@@ -33,10 +34,12 @@ class AttemptRequest:
     group: str
     index: int
     seed: int
+    sampling: tuple[tuple[str, float], ...] = ()  # fields of Sampling in place of the run's own
 
 
 class Rollout:
-    """`tools`: their settings, as `toolwright.tools.settings` gives them; opened in the loop that runs."""
+    """`tools`: their settings, as `toolwright.tools.settings` gives them; opened in the loop that runs.
+    `cut`: how a prompt that is too long is shortened; None: it is as it is."""
 
     def __init__(
         self,
@@ -45,8 +48,9 @@ class Rollout:
         tokenizer: Tokenizer,
         *,
         tools: Mapping[str, Mapping[str, Any]] | None = None,
+        cut: PromptCut | None = None,
     ) -> None:
-        self.config, self.engine, self.tokenizer = config, engine, tokenizer
+        self.config, self.engine, self.tokenizer, self.cut = config, engine, tokenizer, cut
         self.agent_set = AgentSet(config, tokenizer, tools=tools)
         self.agent = self.agent_set.agent(config.agent)
         self._under_way: set[Attempt] = set()
@@ -104,7 +108,8 @@ class Rollout:
 
     async def _try(self, request: AttemptRequest, sampling: Sampling) -> Trajectory:
         trajectory = Trajectory(request.task, request.group, index=request.index, seed=request.seed)
-        own = replace(sampling, seed=request.seed)
+        changed: dict[str, Any] = dict(request.sampling)
+        own = replace(sampling, seed=request.seed, **changed)
         attempt = Attempt(
             trajectory,
             self.engine,
@@ -113,6 +118,7 @@ class Rollout:
             max_turns=self.config.max_turns,
             max_total_tokens=self.config.max_total_tokens,
             template=self.config.template,
+            cut=self.cut,
         )
         started = time.perf_counter()
         self._under_way.add(attempt)

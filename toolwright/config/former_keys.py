@@ -11,12 +11,15 @@ from toolwright.failures import UserError
 NOW = {
     "algorithm.selection.resample_on_correct": "algorithm.selection.oversample=2 alone turns it on now",
     "update.offload": "update.optimizer_state=host is what update.offload=true was",
+    "task.shuffle": "it is task.order now: shuffled or as_listed",
+    "model.tied": "it is model.config.tie_word_embeddings now",
+    "model.qk_norm": "it is model.config.qk_norm now",
 }
 
 
 def translated(tree: dict[str, Any], path: Path) -> dict[str, Any]:
     """The configuration in the file `path` in the keys of today. The tree that is given stays as it is."""
-    return _one_tools_file(_optimizer_state(_oversampled(tree)), path)
+    return _one_tools_file(_fresh_model(_ordered(_optimizer_state(_oversampled(tree)))), path)
 
 
 def _oversampled(tree: dict[str, Any]) -> dict[str, Any]:
@@ -42,6 +45,29 @@ def _optimizer_state(tree: dict[str, Any]) -> dict[str, Any]:
     if update["offload"]:
         kept["optimizer_state"] = "host"
     return {**tree, "update": kept}
+
+
+def _ordered(tree: dict[str, Any]) -> dict[str, Any]:
+    """`task.shuffle` was a key beside `task.order`, whose default was called `epochs`."""
+    task = tree.get("task")
+    if not isinstance(task, dict) or ("shuffle" not in task and task.get("order") != "epochs"):
+        return tree
+    order = task.get("order", "epochs")
+    if order == "epochs":
+        order = "shuffled" if task.get("shuffle", True) else "as_listed"
+    kept = {key: value for key, value in task.items() if key != "shuffle"}
+    return {**tree, "task": {**kept, "order": order}}
+
+
+def _fresh_model(tree: dict[str, Any]) -> dict[str, Any]:
+    """`model.tied` and `model.qk_norm` said what `model.config` says of a fresh decoder."""
+    model = tree.get("model")
+    if not isinstance(model, dict) or not {"tied", "qk_norm"} & set(model):
+        return tree
+    names = {"tied": "tie_word_embeddings", "qk_norm": "qk_norm"}
+    said = {} if model.get("path") else {new: model[old] for old, new in names.items() if old in model}
+    kept = {key: value for key, value in model.items() if key not in names}
+    return {**tree, "model": {**kept, "config": {**said, **(model.get("config") or {})}}}
 
 
 def _one_tools_file(tree: dict[str, Any], path: Path) -> dict[str, Any]:

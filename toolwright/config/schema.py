@@ -44,16 +44,21 @@ class TaskConfig(Block):
         default=None, description="use this many training tasks; null: all"
     )
     held_out_size: PositiveInt = Field(default=128, description="use this many held-out tasks")
-    shuffle: bool = Field(default=True, description="a new order of tasks each epoch")
-    order: Literal["epochs", "difficulty"] = Field(
-        default="epochs",
-        description="difficulty: most often those that the policy solves now and then",
+    order: Literal["shuffled", "as_listed", "difficulty"] = Field(
+        default="shuffled",
+        description="shuffled: anew each epoch; difficulty: most often those that the policy solves now and "
+        "then",
     )
     max_prompt_tokens: PositiveInt | Auto = Field(
         default="auto",
         description="the longest prompt allowed, words about tools included; auto: leaves room to answer",
     )
-    long_prompts: Literal["skip", "error"] = Field(default="skip", description="what to do with a longer one")
+    long_prompts: Literal["skip", "error", "left", "right", "middle"] = Field(
+        default="skip", description="what to do with a longer one; left, right, middle: what is cut off"
+    )
+
+
+FRESH = ("tie_word_embeddings", "qk_norm")  # what model.config may say where there is no folder
 
 
 class LoRA(Block):
@@ -90,9 +95,10 @@ class Model(Block):
     heads: PositiveInt = 4
     kv_heads: PositiveInt = 4
     ffn: PositiveInt = 256
-    tied: bool = Field(default=True, description="share the embedding with the output layer")
-    qk_norm: bool = Field(
-        default=True, description="normalise queries and keys (as Qwen 3): calm at high learning rates"
+    config: dict[str, Any] = Field(
+        default={},
+        description="in place of what config.json says: config.max_position_embeddings=32768; of a fresh "
+        "decoder: tie_word_embeddings and qk_norm, both true unless set",
     )
     context: PositiveInt | Auto = Field(
         default="auto",
@@ -113,6 +119,12 @@ class Model(Block):
 
     @model_validator(mode="after")
     def _shape(self) -> Model:
+        strange = [] if self.path else [name for name in self.config if name not in FRESH]
+        if strange:
+            raise ValueError(
+                f"model.config.{strange[0]}: a fresh decoder has {' and '.join(FRESH)}; the rest is of a "
+                "folder, model.path"
+            )
         if self.path is None and self.width % (2 * self.heads):
             raise ValueError(f"model.width={self.width} must be a multiple of 2 × model.heads={self.heads}")
         if self.heads % self.kv_heads:
@@ -258,11 +270,13 @@ class Reward(Block):
 
 
 class Evaluation(Block):
-    every: int = Field(
-        default=10, ge=0, description="steps between evaluations; 0: only at the start and the end"
-    )
+    every: int = Field(default=10, ge=0, description="steps between evaluations; 0: only after the last")
+    at_start: bool = Field(default=True, description="evaluate before the first step as well")
     samples: PositiveInt = 1
     temperature: float = Field(default=0.0, ge=0)
+    sampling: dict[Literal["top_p", "top_k"], float] = Field(
+        default={}, description="top_p and top_k of evaluation, in place of rollout's"
+    )
 
 
 class Checkpoint(Block):

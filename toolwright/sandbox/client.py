@@ -81,6 +81,7 @@ class Client:
         request_interval: float = 0.0,
         timeout: float = 60.0,
         max_retries: int = 4,
+        retry_delay_s: float | None = None,
     ) -> None:
         self._servers = Servers(
             [urls] if isinstance(urls, str) else list(urls),
@@ -91,7 +92,7 @@ class Client:
         self._batch_size = max(1, batch_size)
         self._batch_timeout_s = batch_timeout_seconds
         self._timeout_s = timeout
-        self._max_retries = max_retries
+        self._max_retries, self._retry_delay_s = max_retries, retry_delay_s
         self._waiting: list[_Waiting] = []
         self._flush_at: asyncio.TimerHandle | None = None
         self._batches: set[asyncio.Task[None]] = set()
@@ -111,6 +112,10 @@ class Client:
         for call in self._waiting:
             call.answer.cancel()
         await self._servers.close()
+
+    def _pause_s(self, attempt: int) -> float:
+        """Seconds to wait before another try: those that were set, or more each time."""
+        return _backoff(attempt) if self._retry_delay_s is None else self._retry_delay_s
 
     async def run(self, code: str, *, timeout: float | None = None, **options: Any) -> ExecutionResult:
         """Runs code. `options` are the other fields of a run: stdin, timeout_s, files, language and so on.
@@ -152,7 +157,7 @@ class Client:
                 return result
             if attempt < self._max_retries:
                 body = _next_try(body, result.reason)
-                await asyncio.sleep(_backoff(attempt))
+                await asyncio.sleep(self._pause_s(attempt))
         raise InfrastructureFailure(f"the sandbox could not run it: {result.reason}")
 
     async def _judge(self, body: dict[str, Any], deadline: float) -> dict[str, Any]:
@@ -164,7 +169,7 @@ class Client:
                 return result
             if attempt < self._max_retries:
                 body = _next_try(body, unjudged)
-                await asyncio.sleep(_backoff(attempt))
+                await asyncio.sleep(self._pause_s(attempt))
         raise InfrastructureFailure(f"the sandbox could not judge it: {unjudged}")
 
     async def _run_once(self, body: dict[str, Any], deadline: float) -> ExecutionResult:
@@ -230,7 +235,7 @@ class Client:
             try:
                 answer, last = await self._servers.ask_with_hedge(last, path, body, deadline)
             except TryAgain as error:
-                wait = max(error.after_s, _backoff(attempt))
+                wait = max(error.after_s, self._pause_s(attempt))
                 if attempt == self._max_retries:
                     raise InfrastructureFailure(f"{last.url}{path}: {error}, {attempt + 1} times") from None
                 if time.monotonic() + wait >= deadline:

@@ -90,6 +90,8 @@ def _added(before: Counts | None, right: float, tried: int, memory: float) -> Co
     return memory * earlier[0] + right, memory * earlier[1] + tried
 
 
-def task_order(name: str, tasks: Sequence[Task], seed: int, *, shuffle: bool) -> TaskOrder:
+def task_order(name: str, tasks: Sequence[Task], seed: int) -> TaskOrder:
     """The order that `task.order` names."""
-    return Curriculum(tasks, seed) if name == Curriculum.order else TaskOrder(len(tasks), seed, shuffle)
+    if name == Curriculum.order:
+        return Curriculum(tasks, seed)
+    return TaskOrder(len(tasks), seed, shuffle=name == "shuffled")

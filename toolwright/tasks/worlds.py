@@ -18,6 +18,7 @@ from toolwright.trajectory import Task
 
 S = TypeVar("S", bound=Hashable)
 Settings = dict[str, Any]
+InvalidPenalty = Annotated[float, Field(ge=0)]  # what a turn costs whose action is none
 Noise = Annotated[float, Field(ge=0, le=1)]  # the share of random actions in a demonstration
 
 # Unlike counted spaces, levels are made one by one.
@@ -36,6 +37,7 @@ def task_set(
     action_tag: str | None,
     noise: float,
     alphabet: str,
+    invalid_penalty: float = 0.0,
     max_demonstration: int = 40,
 ) -> TaskSet:
     """Make a task set. `level` draws the settings of one environment, or None if the draw failed."""
@@ -45,6 +47,8 @@ def task_set(
 
     def task(settings: Settings) -> Task:
         environment = {"name": name, **settings, **({"action_tag": action_tag} if action_tag else {})}
+        if invalid_penalty:
+            environment["invalid_penalty"] = invalid_penalty
         return Task(
             id=f"{name}:{hashlib.blake2b(_key(settings).encode(), digest_size=6).hexdigest()}",
             prompt=[{"role": "system", "content": instructions + asks_for(action_tag)}],
@@ -76,6 +80,7 @@ def played(*, noise: float, most: int) -> Demonstrate:
     def demonstrate(task: Task, rng: random.Random) -> list[dict[str, Any]]:
         settings = dict(task.extra_info["environment"])
         tag = settings.pop("action_tag", None)
+        settings.pop("invalid_penalty", None)
         world: Any = ENVIRONMENTS.get(settings.pop("name")).target(**settings)
         seen, messages = world.reset(task).text, []
         for _ in range(most):

@@ -41,6 +41,7 @@ class SandboxTool:
         request_interval: NonNegativeFloat = 0.0,
         timeout: PositiveFloat | None = None,
         max_retries: NonNegativeInt = 8,
+        retry_delay_s: NonNegativeFloat | None = None,
         memory_mb: PositiveInt | None = None,
         timeout_s: PositiveFloat = 30.0,
     ) -> None:
@@ -57,6 +58,7 @@ class SandboxTool:
             request_interval=request_interval,
             timeout=timeout or timeout_s + _PATIENCE_S,
             max_retries=max_retries,
+            retry_delay_s=retry_delay_s,
         )
 
     def _client_class(self) -> type[Client]:

@@ -18,6 +18,7 @@ from toolwright.failures import UserError
 from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.known import KNOWN, place_of
+from toolwright.models.overridden import overridden
 from toolwright.models.precision import loosen
 from toolwright.models.tokenizer import Tokenizer
 
@@ -111,7 +112,7 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
         _check_vocabulary(tokenizer, decoder.shape.vocab, base)
         _adapt(decoder, config, seed=seed)
     else:
-        tokenizer = Tokenizer.characters(alphabet)
+        tokenizer, normed = Tokenizer.characters(alphabet), bool(config.config.get("qk_norm", True))
         shape = Shape(
             vocab=tokenizer.size,
             layers=config.layers,
@@ -121,9 +122,9 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
             ffn=config.ffn,
             context=require_number(config.context, "model.context"),
             head_dim=config.width // config.heads,
-            tied=config.tied,
-            qk_norm=config.qk_norm,
-            family="qwen3" if config.qk_norm else "llama",
+            tied=bool(config.config.get("tie_word_embeddings", True)),
+            qk_norm=normed,
+            family="qwen3" if normed else "llama",
             extra={"eos_token_id": tokenizer.end, "pad_token_id": 0, "bos_token_id": None},
         )
         decoder = Decoder(shape, stored=config.stored).initialise(seed_of(seed, "weights"))
@@ -189,6 +190,8 @@ def folders(config: schema.Model) -> tuple[Path, Path | None]:
     """Of the model, and of its adapter; `model.path` may name the adapter alone, which knows its base."""
     folder, adapter = _folder("model.path", config.path), config.lora.path
     alone = adapter_folder.is_adapter(folder)
+    if config.config and not alone:
+        folder = overridden(folder, config.config)
     if alone and adapter is not None:
         raise UserError(
             f"model.path={folder} is an adapter, and model.lora.path={adapter} another: set one of them"

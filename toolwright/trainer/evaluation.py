@@ -24,8 +24,15 @@ async def held_out(
     config: schema.Config, tasks: Sequence[Task], *, attempt: Attempting, score: Scoring
 ) -> tuple[EvaluationResult, list[Trajectory]]:
     """Attempts and scores the tasks; the same seeds every time, so that runs can be compared."""
+    sampling = tuple((key, int(v) if key == "top_k" else v) for key, v in config.eval.sampling.items())
     requests = [
-        AttemptRequest(task, f"held_out/{task.id}", i, seed_of(config.run.seed, "held_out", task.id, i))
+        AttemptRequest(
+            task,
+            f"held_out/{task.id}",
+            i,
+            seed_of(config.run.seed, "held_out", task.id, i),
+            sampling=sampling,
+        )
         for task in tasks
         for i in range(config.eval.samples)
     ]

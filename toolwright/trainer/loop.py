@@ -66,9 +66,7 @@ class TrainingLoop:
         self.step_done = 0
         self.train_tasks, self.skipped_prompts = prepared.train, prepared.skipped
         self.held_out_tasks, self.skipped_held_out = prepared.held_out, prepared.skipped_held_out
-        self.order = task_order(
-            config.task.order, self.train_tasks, config.run.seed, shuffle=config.task.shuffle
-        )
+        self.order = task_order(config.task.order, self.train_tasks, config.run.seed)
         self._first_order = self.order.state()
         self._running: asyncio.Task[Any] | None = None
         self.folder: RunFolder | None = None
@@ -119,7 +117,7 @@ class TrainingLoop:
                 try:
                     if lost is not None:
                         saver.go_back(lost)
-                    if self.step_done == 0 and self.held_out_tasks:
+                    if self.step_done == 0 and self.held_out_tasks and self.config.eval.at_start:
                         with interrupt.safe(self.cancel), log.stage("evaluate"):
                             metrics = self.evaluate()
                         log.record(0, metrics)

@@ -143,8 +143,8 @@ def fitting(
     limit: int,
     remedy: str,
 ) -> list[Task]:
-    """The tasks whose openings, `texts`, are not too long; `task.long_prompts` says whether a long one is an
-    error. `remedy`: what to do where every one is."""
+    """The tasks whose openings, `texts`, are not too long; `task.long_prompts` says whether a long one is
+    skipped, cut when it is attempted, or an error. `remedy`: what to do where every one is too long."""
     kept, least = [], 0
     lengths = [len(text.encode()) for text in texts]
     unsure = [index for index, length in enumerate(lengths) if length > limit]
@@ -157,8 +157,9 @@ def fitting(
                     f"task {task.id}: its prompt is longer than {limit} tokens, it has {length}, "
                     "tools included; raise task.max_prompt_tokens or set task.long_prompts=skip"
                 )
-            least = min(least or length, length)
-            continue
+            if config.long_prompts == "skip":
+                least = min(least or length, length)
+                continue
         kept.append(task)
     if found and not kept:
         raise UserError(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from toolwright.agents.prompt_cut import PromptCut
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.engines import Engine
@@ -131,7 +132,8 @@ class RoleContext:
     def rollout(self, stack: ExitStack) -> Rollout:
         """`stack` ends the servers that tools needed."""
         self.tools = stack.enter_context(served(self.role_config.tools, died=self.restarted.append))
-        return Rollout(self.config.rollout, self.engine, self.model[1], tools=self.tools)
+        cut = PromptCut.of(self.config.task)
+        return Rollout(self.config.rollout, self.engine, self.model[1], tools=self.tools, cut=cut)
 
 
 def build_roles(

@@ -18,6 +18,7 @@ from torch import Tensor
 from toolwright import tasks as task_sets
 from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.demonstration import demonstrator_like
+from toolwright.agents.prompt_cut import PromptCut
 from toolwright.agents.rollout import Rollout, most_turns
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
@@ -287,7 +288,8 @@ class HeldOutJudge:
     ) -> None:
         self.config, self.tasks = config, tasks
         self.engine = building.build_engine(config, decoder, tokenizer)
-        self.rollout = Rollout(config.rollout, self.engine, tokenizer, tools=tools)
+        cut = PromptCut.of(config.task)
+        self.rollout = Rollout(config.rollout, self.engine, tokenizer, tools=tools, cut=cut)
         self.loop = asyncio.Runner()
         self.scorer: Scorer | None = None
         self.missing = ""

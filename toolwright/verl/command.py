@@ -1,19 +1,21 @@
 """Train by reinforcement learning from a verl command line.
 
 usage: python -m toolwright.trainer.main_ppo [key=value …] [options]
+       toolwright verl MODULE [key=value …] [options]
 
 Examples:
   python -m toolwright.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet \\
       actor_rollout_ref.model.path=model actor_rollout_ref.rollout.n=8 trainer.n_gpus_per_node=1
   python -m toolwright.trainer.main_ppo … --show      what it becomes here
   python -m toolwright.trainer.main_ppo … --fit       scaled down to this machine
+  toolwright verl recipe.dapo.main_dapo … --fit       a module of verl's or of its recipes
 
 Options:
   --show                   print the translation and stop
   --fit                    scale the run down to this machine; prints what it changed
   --dry-run                print the resolved configuration and stop
-  --config-path DIR        with --config-name: a folder with a config of yours over verl's ppo_trainer
-  --config-name NAME       its name there
+  --config-path DIR        with --config-name: a folder with a config of yours
+  --config-name NAME       its name there, or a configuration of verl's: ppo_megatron_trainer
 
 Keys are verl's. Write a key of ours as toolwright.KEY=VALUE. docs/coming-from-verl.md lists all keys.
 """
@@ -55,9 +57,21 @@ class VerlParser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command. A mistake of the user is one message on stderr and exit status 2."""
-    line = sys.argv[1:] if argv is None else argv
+    return _guarded(sys.argv[1:] if argv is None else argv, typed=["python", "-m", PROGRAM])
+
+
+def main_module(argv: list[str] | None = None) -> int:
+    """`toolwright verl MODULE …`: the same for a module by its name, whose configuration has one too."""
+    words = sys.argv[2:] if argv is None else argv
+    if not words or words[0].startswith("-"):
+        print((__doc__ or "").rstrip())
+        return 0 if words and words[0] in ("-h", "--help") else 2
+    return _guarded(words[1:], module=words[0], typed=["toolwright", "verl", words[0]])
+
+
+def _guarded(line: list[str], *, typed: list[str], module: str | None = None) -> int:
     try:
-        return _run(line)
+        return _run(line, module, typed)
     except UserError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
@@ -66,15 +80,18 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _run(line: list[str]) -> int:
+def _run(line: list[str], module: str | None, typed: list[str]) -> int:
     args = VerlParser().parse_intermixed_args(line)
     if args.help:
         print((__doc__ or "").rstrip())
         return 0
     from toolwright.config.validate import format_problems
+    from toolwright.verl.named_configs import config_of_module
     from toolwright.verl.translate import translate
 
-    translation = translate(args.words, fit=args.fit, config=_config(args.config_path, args.config_name))
+    named = args.config_name or (None if module is None else config_of_module(module))
+    config = config_file(args.config_path, named)
+    translation = translate(args.words, fit=args.fit, config=config, files_may_miss=args.show)
     if args.show:
         print(describe(translation))
     if translation.problems:
@@ -83,9 +100,7 @@ def _run(line: list[str]) -> int:
         return 0
     for remark in remarks(translation):
         print(remark, file=sys.stderr)
-    return _launch(
-        translation.command, translation.words, dry_run=args.dry_run, typed=["python", "-m", PROGRAM, *line]
-    )
+    return _launch(translation.command, translation.words, dry_run=args.dry_run, typed=[*typed, *line])
 
 
 def _launch(command: str, words: list[str], *, dry_run: bool, typed: list[str]) -> int:
@@ -109,17 +124,19 @@ def _launch(command: str, words: list[str], *, dry_run: bool, typed: list[str]) 
 
 
 def describe(translation: Translation) -> str:
-    """The settings with their origins, changes, notes, and the same run as a command line of ours."""
-    command = shlex.join(["toolwright", translation.command, *translation.words])
-    return "\n".join(
-        [
-            *_settings(translation),
-            *remarks(translation),
-            "",
-            "The same run as a command of Toolwright:",
-            f"  {command}",
-        ]
-    )
+    """What became of every key, in four lists; the files it needs, and the same run as a command of ours."""
+    listed = {
+        "Translated:": list(_settings(translation)),
+        "Nearly as in verl (--fit):": translation.changes,
+        "Without meaning here:": translation.notes,
+        "Refused:": translation.problems,
+        "Files that are not here:": [path for path, here in translation.verl.files.items() if not here],
+        "The same run as a command of Toolwright:": [
+            shlex.join(["toolwright", translation.command, *translation.words])
+        ],
+    }
+    sections = [[heading, *(f"  {line}" for line in lines)] for heading, lines in listed.items() if lines]
+    return "\n\n".join("\n".join(section) for section in sections)
 
 
 def remarks(translation: Translation) -> list[str]:
@@ -137,21 +154,19 @@ def _settings(translation: Translation) -> Iterator[str]:
         yield f"{text:<{width}}{ARROW}{_origin(setting, translation)}"
     for word in translation.ours:
         yield f"{word:<{width}}{ARROW}toolwright.{word}"
-    yield ""
 
 
 def _origin(setting: TranslatedSetting, translation: Translation) -> str:
     verl = translation.verl
-    own = [key for key in setting.sources if verl.is_set(key)]
-    if own:
+    if own := translation.typed_sources(setting):
         return ", ".join(verl.as_typed(key) for key in own)
     return f"{', '.join(verl.as_typed(key) for key in setting.sources)} (verl's default)"
 
 
-def _config(folder: str | None, name: str | None) -> Path | None:
-    """The user's own config file, if one is named; `ppo_trainer` is verl's, and its defaults hold anyway."""
-    if name is None or name.removesuffix(".yaml") == "ppo_trainer":
+def config_file(folder: str | None, name: str | None) -> Path | str | None:
+    """The config file, or the name of a configuration of verl's that has no file here."""
+    if name is None:
         return None
-    if folder is None:
-        raise UserError(f"--config-name {name}: name its folder by --config-path DIR")
-    return Path(folder) / f"{name.removesuffix('.yaml')}.yaml"
+    short = name.removesuffix(".yaml")
+    file = Path(folder or ".").expanduser() / f"{short}.yaml"
+    return file if folder is not None and file.is_file() else short

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,15 +28,16 @@ class Machine:
 
     devices: int  # GPUs; without any, the CPU does the work of one
     engines: frozenset[str]
+    cluster: bool = False  # a Ray cluster is named, so that other machines have devices too
 
     @classmethod
     def here(cls) -> Machine:
-        return cls(_devices(), frozenset(name for name in engine_names() if missing_for(name) is None))
+        engines = frozenset(name for name in engine_names() if missing_for(name) is None)
+        return cls(_devices(), engines, cluster=bool(os.environ.get("RAY_ADDRESS")))
 
-    @property
-    def usable(self) -> int:
-        """How many devices a run uses here: one, since a translated run is not sharded."""
-        return 1
+    def used(self, requested: int) -> int:
+        """How many of the devices asked for a run takes; the CPU counts as one."""
+        return max(1, requested if self.cluster else min(requested, self.devices))
 
 
 def engine_names() -> frozenset[str]:
@@ -51,6 +53,26 @@ def missing_for(engine: str) -> str | None:
     if package and importlib.util.find_spec(package) is None:
         return f"the package {package} is not installed"
     return None
+
+
+def _defaults_of_fork(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults that a fork has in place of verl's, where a key of its own tells which one it is."""
+    if "env.env_name" in overrides:  # verl-agent
+        return {
+            "actor_rollout_ref.actor.entropy_coeff": 0.001,
+            "algorithm.filter_groups.max_num_gen_batches": 10,
+        }
+    if {"retriever.url", "max_turns", "do_search"} & set(overrides):  # Search-R1, on a verl of early 2025
+        in_loss = bool(overrides.get("actor_rollout_ref.actor.use_kl_loss"))
+        return {
+            "actor_rollout_ref.actor.entropy_coeff": 0.001,
+            "algorithm.use_kl_in_reward": not in_loss,
+            "retriever.url": "http://127.0.0.1:8000/retrieve",
+            "max_turns": 10,
+            "data.max_start_length": 256,
+            "data.max_obs_length": 512,
+        }
+    return {}
 
 
 def _devices() -> int:
@@ -69,10 +91,14 @@ class VerlConfig:
     overrides: Mapping[str, Any]
     machine: Machine
     fit: bool = False
+    files_may_miss: bool = False  # only a translation is asked for, and no run
+    files: dict[str, bool] = field(default_factory=dict)  # that the command line names: whether it is here
     _tree: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         tree = keys.default_tree()
+        for key, value in _defaults_of_fork(self.overrides).items():
+            keys.put(tree, key, value)
         for key, value in self.overrides.items():
             keys.put(tree, key, value)
         try:
@@ -105,10 +131,16 @@ class VerlConfig:
         """`key=value`"""
         return f"{key}={format_value(self[key])}"
 
-    def files(self, key: str) -> list[str]:
+    def paths(self, key: str) -> list[str]:
         value = self[key]
         return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
-    def rows_of(self, key: str) -> int:
-        """How many tasks the files have."""
-        return sum(rows.count(Path(path)) for path in self.files(key))
+    def lacks(self, path: str) -> bool:
+        """Note that this file is needed. True if it is not here and may be missing."""
+        self.files[path] = Path(path).expanduser().exists()
+        return self.files_may_miss and not self.files[path]
+
+    def rows_of(self, key: str) -> int | None:
+        """How many tasks the files have; None if one of them may be missing and is."""
+        missing = [path for path in self.paths(key) if self.lacks(path)]
+        return None if missing else sum(rows.count(Path(path)) for path in self.paths(key))

@@ -14,12 +14,13 @@ from toolwright.verl.row import KeyRow
 from toolwright.verl.table import SECTIONS, row_of
 from toolwright.verl.table.tools import AGENT, SEARCHER
 
-SUPPORT = {"always": "nothing to set", "unused": "not used", "refused": "**no equivalent**"}
+SUPPORT = {"always": "nothing to set", "unused": "not used", "near": "near", "refused": "**no equivalent**"}
 NOT_YET = "Not there yet, and an error that says so where a command line needs it: {keys}."
 LEGEND = """\
 The {main} keys of verl 0.9's main configuration and {more} of older releases and of forks.
-*Not used*: no result depends on it; the run notes it if it is set. *No equivalent*: an error
-unless it has verl's default. `.*` stands for every key beneath that has no line of its own."""
+*Not used*: no result depends on it; the run notes it if it is set. *Near*: done nearly so with `--fit`,
+an error without. *No equivalent*: an error unless it has verl's default. `.*` stands for every key
+beneath that has no line of its own."""
 
 
 def tables(say: Callable[[str], str]) -> str:
@@ -50,7 +51,7 @@ def _agents() -> frozenset[str]:
 def _line(row: KeyRow, say: Callable[[str], str]) -> str:
     unset = say(SUPPORT[row.support]) if row.support in SUPPORT else "–"
     becomes = ", ".join(f"`{ours}`" for ours in row.ours) or unset
-    default = "" if row.block else f"`{format_value(keys.leaves()[row.key])}`"
+    default = f"`{format_value(keys.leaves()[row.key])}`" if row.key in keys.leaves() else ""
     return f"| `{row.key}`{_count(row)} | {default} | {becomes} | {say(row.how)} |".replace("|  |", "| |")
 
 

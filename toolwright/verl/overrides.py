@@ -12,11 +12,10 @@ from hydra.errors import HydraException
 
 from toolwright.config.keys import flatten
 from toolwright.config.yaml_file import read_yaml
-from toolwright.failures import UserError
-from toolwright.verl import keys
+from toolwright.failures import UserError, nearest
+from toolwright.verl import keys, named_configs
 
 OURS = "toolwright."
-BASE = "ppo_trainer"
 
 
 @dataclass
@@ -35,11 +34,13 @@ class VerlOverrides:
             self.values[path] = leaf
 
 
-def parse(words: Sequence[str], *, config: Path | None = None) -> VerlOverrides:
-    """Parse overrides, over the user's own config file if there is one."""
+def parse(words: Sequence[str], *, config: Path | str | None = None) -> VerlOverrides:
+    """Parse overrides, over a config file of the user's or a configuration of verl's by name."""
     parsed = VerlOverrides()
-    if config is not None:
+    if isinstance(config, Path):
         _read_file(config, parsed)
+    elif config is not None:
+        _read_named(config, parsed)
     for word in words:
         _read_word(word, parsed)
     return parsed
@@ -63,13 +64,12 @@ def _read_word(word: str, parsed: VerlOverrides) -> None:
         return
     key = override.key_or_group
     if override.is_delete():
-        parsed.problems.append(f"{word}: a key cannot be deleted here; set it to null or to verl's default")
+        parsed.values.pop(key, None)
+        parsed.notes.append(f"{word}: {key} is as if it were not set")
     elif key == "hydra" or key.startswith(("hydra.", "hydra/")):
         parsed.notes.append(f"{word}: not used: a run writes into its own folder and nowhere else")
     elif "/" in key or override.package:
-        parsed.problems.append(
-            f"{word}: verl's config groups choose its own trainers and engines, which are not here"
-        )
+        parsed.notes.append(f"{word}: not used: it chooses which of verl's engines shards the model")
     elif override.is_sweep_override():
         parsed.problems.append(f"{word}: several values; write a list as {name}=[{text}]")
     else:
@@ -77,15 +77,35 @@ def _read_word(word: str, parsed: VerlOverrides) -> None:
 
 
 def _read_file(path: Path, parsed: VerlOverrides) -> None:
-    """Read a config of the user's. It may build on verl's `ppo_trainer` and on nothing else."""
+    """Read a config of the user's. It may build on configurations of verl's and on files beside it."""
     tree = read_yaml(path)
-    listed = tree.pop("defaults", [])
-    others = [item for item in listed if item not in (BASE, "_self_")]
-    if others:
-        shown = ", ".join(map(str, others))
-        raise UserError(
-            f"{path}: its defaults list names {shown}; only a file that builds on {BASE} alone can be read"
-        )
+    for item in tree.pop("defaults", []):
+        if item == "_self_":
+            continue
+        beside = path.with_name(f"{item}.yaml")
+        if isinstance(item, str) and beside.is_file() and beside != path:
+            _read_file(beside, parsed)
+        elif isinstance(item, str) and item in named_configs.names():
+            _read_named(item, parsed)
+        else:
+            raise UserError(
+                f"{path}: its defaults list names {item}, which is neither a file beside it nor one of "
+                f"verl's configurations: {', '.join(named_configs.names())}"
+            )
     tree.pop("hydra", None)
+    _set_all(tree, parsed)
+
+
+def _read_named(name: str, parsed: VerlOverrides) -> None:
+    values = named_configs.values_of(name)
+    if values is None:
+        raise UserError(
+            f"--config-name {name}: no such file, nor a configuration of verl's; "
+            f"{nearest(name, named_configs.names())}"
+        )
+    _set_all(values, parsed)
+
+
+def _set_all(tree: Mapping[str, Any], parsed: VerlOverrides) -> None:
     for key, value in flatten(tree):
         parsed.set(key, value)

@@ -1,3 +1,6 @@
 """What reading verl's command lines adds to Toolwright."""
 
-ADDS = {"toolwright.trainer.main_ppo": {"main": "toolwright.verl.command:main"}}
+ADDS = {
+    "toolwright.trainer.main_ppo": {"main": "toolwright.verl.command:main"},
+    "toolwright.cli": {"verl": "toolwright.verl.command:main_module"},
+}

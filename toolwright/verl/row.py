@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from toolwright.verl.config import VerlConfig
 
-Support = Literal["translated", "always", "unused", "refused"]
+Support = Literal["translated", "always", "unused", "near", "refused"]
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,20 @@ class FitChange:
 
 
 @dataclass(frozen=True)
+class Near:
+    """Something done nearly as verl does it: a change with `--fit`, a problem without."""
+
+    text: str
+
+
+@dataclass(frozen=True)
 class TranslationProblem:
     """A reason why the command line cannot be translated."""
 
     text: str
 
 
-Outcome = TranslatedSetting | Note | FitChange | TranslationProblem
+Outcome = TranslatedSetting | Note | FitChange | Near | TranslationProblem
 Rule = Callable[["VerlConfig"], Iterator[Outcome]]
 
 

@@ -16,16 +16,21 @@ from toolwright.config.schema import Config
 from toolwright.failures import UserError
 from toolwright.verl import keys, overrides
 from toolwright.verl.config import Machine, VerlConfig
-from toolwright.verl.row import FitChange, KeyRow, Note, Rule, TranslatedSetting, TranslationProblem
+from toolwright.verl.row import FitChange, KeyRow, Near, Note, Rule, TranslatedSetting, TranslationProblem
 from toolwright.verl.table import ROWS, row_of
 
 PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
 WORDS = ("null", "true", "false", "nan", "inf")
+TASK = "task.name"
 
 
 @dataclass
 class Translation:
-    """A translated command line, in the order of the table. `problems` stop the run, `notes` do not."""
+    """A translated command line, in the order of the table.
+
+    A key of verl's is in one of four lists: a source of `settings`, in `changes` (done nearly so), in `notes`
+    (without meaning here) or in `problems`, which stop the run.
+    """
 
     verl: VerlConfig
     settings: list[TranslatedSetting] = field(default_factory=list)
@@ -42,28 +47,59 @@ class Translation:
     def words(self) -> list[str]:
         """The overrides of our own command line; `toolwright.KEY=VALUE` wins over a translated key."""
         own = {word.partition("=")[0] for word in self.ours}
-        words = [f"{s.ours}={quote(s.value)}" for s in self.settings if s.ours not in own]
-        return ["task=file", *words, *self.ours]
+        words = [f"{s.ours}={quote(s.value)}" for s in self.settings if s.ours not in own and s.ours != TASK]
+        return [f"task={self.task}", *words, *self.ours]
+
+    @property
+    def task(self) -> str:
+        return next((str(setting.value) for setting in self.settings if setting.ours == TASK), "file")
 
     def value(self, ours: str) -> Any:
         """The value of one of our keys."""
         return next(setting.value for setting in self.settings if setting.ours == ours)
 
+    def typed_sources(self, setting: TranslatedSetting) -> list[str]:
+        """Keys on the command line that a setting comes from, by a `${reference}` in verl's defaults too."""
+        read = [str(keys.leaves().get(other, "")) for other in setting.sources]
+        return [
+            key
+            for key in self.verl.overrides
+            if key in setting.sources or any(f"{{{key}}}" in text for text in read)
+        ]
+
+    def says(self, key: str) -> bool:
+        """Whether a list names this key."""
+        if any(key in self.typed_sources(setting) for setting in self.settings):
+            return True
+        named = re.compile(rf"(?<![\w.]){re.escape(key)}(?!\w|\.\w)")
+        return any(named.search(text) for text in (*self.changes, *self.notes, *self.problems))
+
 
 def translate(
-    line: Sequence[str], *, machine: Machine | None = None, fit: bool = False, config: Path | None = None
+    line: Sequence[str],
+    *,
+    machine: Machine | None = None,
+    fit: bool = False,
+    config: Path | str | None = None,
+    files_may_miss: bool = False,
 ) -> Translation:
-    """Translate every override and collect all mistakes, so that they are reported together."""
+    """Translate every override and collect all mistakes, so that they are reported together.
+
+    `config`: a file of the user's, or the name of a configuration of verl's. With `files_may_miss`, files
+    that the line names need not be here.
+    """
     parsed = overrides.parse(line, config=config)
     known = {key: value for key, value in parsed.values.items() if row_of(key)}
-    verl = VerlConfig(known, machine or Machine.here(), fit)
+    verl = VerlConfig(known, machine or Machine.here(), fit, files_may_miss)
     result = Translation(verl, ours=parsed.ours, notes=parsed.notes, problems=parsed.problems)
     result.problems += [_unknown(key, value) for key, value in parsed.values.items() if key not in known]
     _apply_rules(result)
     for key in known:
-        _account_for(key, result)
+        if not result.says(key):
+            _account_for(key, result)
     result.problems += [problem for setting in result.settings if (problem := _missing_here(setting, verl))]
     result.problems = list(dict.fromkeys(result.problems))
+    result.changes = list(dict.fromkeys(result.changes))
     return result
 
 
@@ -88,6 +124,8 @@ def _apply_rules(translation: Translation) -> None:
                         translation.notes.append(text)
                     case FitChange(text):
                         translation.changes.append(text)
+                    case Near(text):
+                        _come_near(text, translation)
                     case TranslationProblem(text):
                         translation.problems.append(text)
         except UserError as error:
@@ -96,27 +134,31 @@ def _apply_rules(translation: Translation) -> None:
             translation.problems.append(_wrong_type(rule, translation.verl, error))
 
 
+def _come_near(text: str, translation: Translation) -> None:
+    if translation.verl.fit:
+        translation.changes.append(text)
+    else:
+        translation.problems.append(f"{text}; --fit accepts that")
+
+
 def _account_for(key: str, translation: Translation) -> None:
     """Note or refuse a key that the user set and that nothing here uses, with the reason."""
     row = row_of(key)
     if row is None:
         return
     verl, word = translation.verl, translation.verl.as_typed(key)
-    if row.support == "refused":
-        if not _harmless(row, key, verl[key]):
-            translation.problems.append(f"{word}: has no equivalent: {row.how}")
+    if row.support in ("refused", "near") and _harmless(row, key, verl[key]):
+        translation.notes.append(f"{word}: as it is here")
+    elif row.support == "refused":
+        translation.problems.append(f"{word}: has no equivalent: {row.how}")
+    elif row.support == "near":
+        _come_near(f"{word}: {row.how}", translation)
     elif row.support == "always":
         translation.notes.append(f"{word}: nothing to set: {row.how}")
     elif row.support == "unused":
         translation.notes.append(f"{word}: not used: {row.how}")
-    elif row.rule is not None and row.ours and not _is_used(key, translation):
+    else:
         translation.notes.append(f"{word}: without effect here ({row.how or 'another key decides'})")
-
-
-def _is_used(key: str, translation: Translation) -> bool:
-    """Whether a setting comes from this key, directly or by a `${reference}` in verl's defaults."""
-    used = {other for setting in translation.settings for other in setting.sources}
-    return key in used or any(key in str(keys.leaves().get(other, "")) for other in used)
 
 
 def _harmless(row: KeyRow, key: str, value: Any) -> bool:

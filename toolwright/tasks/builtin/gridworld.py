@@ -14,7 +14,7 @@ from pydantic import Field
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import Noise, shortest, task_set
+from toolwright.tasks.worlds import InvalidPenalty, Noise, shortest, task_set
 from toolwright.trajectory import Task
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -151,6 +151,7 @@ def gridworld(
     key_reward: Annotated[float, Field(ge=0, le=0.25)] = 0.0,
     instructions: str = INSTRUCTIONS,
     action_tag: str | None = None,
+    invalid_penalty: InvalidPenalty = 0.0,
     noise: Noise = 0.0,
 ) -> TaskSet:
     """`width` and `height` are those of the floor; `min_steps` to `max_steps` those of the shortest way.
@@ -173,6 +174,7 @@ def gridworld(
         held_out_size=held_out_size,
         instructions=instructions,
         action_tag=action_tag,
+        invalid_penalty=invalid_penalty,
         noise=noise,
         alphabet=SHOWN,
         max_demonstration=3 * min(max_steps, width * height * (doors + 1)),

@@ -13,7 +13,7 @@ from typing import Any
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import task_set
+from toolwright.tasks.worlds import InvalidPenalty, task_set
 from toolwright.trajectory import Task
 
 # Toy text marks where one is by a colour; without colours, by brackets.
@@ -128,6 +128,7 @@ def gymnasium(
     success_reward: float | None = None,
     instructions: str = "",
     action_tag: str | None = None,
+    invalid_penalty: InvalidPenalty = 0.0,
 ) -> TaskSet:
     """`id` and `kwargs` as `gymnasium.make` takes them; the rest is told by the environment of this name."""
     settings = {
@@ -150,6 +151,7 @@ def gymnasium(
         held_out_size=held_out_size,
         instructions=instructions,
         action_tag=action_tag,
+        invalid_penalty=invalid_penalty,
         noise=0.0,
         alphabet=string.printable,
     )

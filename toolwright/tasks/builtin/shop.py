@@ -19,7 +19,7 @@ from pydantic import Field
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.catalogue import Product, ShoppingGoal, catalogue, found, wish_of
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import Noise, task_set
+from toolwright.tasks.worlds import InvalidPenalty, Noise, task_set
 from toolwright.trajectory import Task
 
 ACTION = re.compile(r"(search|click)\[(.*)\]", re.DOTALL | re.IGNORECASE)
@@ -168,6 +168,7 @@ def shop(
     attributes: Annotated[int, Field(ge=0, le=3)] = 2,
     instructions: str = INSTRUCTIONS,
     action_tag: str | None = None,
+    invalid_penalty: InvalidPenalty = 0.0,
     noise: Noise = 0.0,
 ) -> TaskSet:
     """Harder with more `products`, fewer `results` a page and more `attributes` to match."""
@@ -184,6 +185,7 @@ def shop(
         held_out_size=held_out_size,
         instructions=instructions,
         action_tag=action_tag,
+        invalid_penalty=invalid_penalty,
         noise=noise,
         alphabet=string.ascii_letters + string.digits + " [](),.:;'$\n",
     )

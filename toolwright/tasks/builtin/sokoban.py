@@ -14,7 +14,7 @@ from pydantic import Field
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import Noise, shortest, task_set
+from toolwright.tasks.worlds import InvalidPenalty, Noise, shortest, task_set
 from toolwright.trajectory import Task
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -120,6 +120,7 @@ def sokoban(
     max_steps: Annotated[int, Field(ge=1)] = 30,
     instructions: str = INSTRUCTIONS,
     action_tag: str | None = None,
+    invalid_penalty: InvalidPenalty = 0.0,
     noise: Noise = 0.0,
 ) -> TaskSet:
     """`size` × `size` of floor; `min_steps` to `max_steps` of the shortest solution."""
@@ -139,6 +140,7 @@ def sokoban(
         held_out_size=held_out_size,
         instructions=instructions,
         action_tag=action_tag,
+        invalid_penalty=invalid_penalty,
         noise=noise,
         alphabet="#-@$.*+\nup down left right",
         max_demonstration=2 * max_steps,

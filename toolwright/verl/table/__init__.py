@@ -6,13 +6,25 @@ the others.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 
 from toolwright.verl.row import KeyRow
-from toolwright.verl.table import actor, algorithm, critic, data, model, reward, rollout, tools, trainer
+from toolwright.verl.table import (
+    actor,
+    algorithm,
+    critic,
+    data,
+    environment,
+    model,
+    reward,
+    rollout,
+    tools,
+    trainer,
+)
 
 UNTRANSLATED = yaml.safe_load(
     Path(__file__).parents[1].joinpath("untranslated.yaml").read_text(encoding="utf-8")
@@ -32,7 +44,7 @@ SECTIONS: dict[str, list[KeyRow]] = {
     "Algorithm": algorithm.ROWS,
     "Actor and reference": actor.ROWS,
     "Rollout": rollout.ROWS,
-    "Tools and search": tools.ROWS,
+    "Tools and search": [*tools.ROWS, *environment.ROWS],
     "Critic": critic.ROWS,
     "Rewards": reward.ROWS,
     "Trainer": trainer.ROWS,
@@ -42,7 +54,13 @@ SECTIONS = {section: [*rows, *_untranslated(section)] for section, rows in SECTI
 ROWS: list[KeyRow] = [row for rows in SECTIONS.values() for row in rows]
 
 
+@functools.cache
+def _by_key() -> dict[str, KeyRow]:
+    return {row.key: row for row in ROWS}
+
+
 def row_of(key: str) -> KeyRow | None:
     """The row of this key: its own, or else the narrowest row for many keys that covers it."""
-    covering = [row for row in ROWS if row.covers(key)]
-    return max(covering, key=lambda row: (not row.block, len(row.key)), default=None)
+    names = key.split(".")
+    above = [f"{'.'.join(names[:depth])}.*" for depth in range(len(names), 0, -1)]
+    return next((_by_key()[name] for name in (key, *above) if name in _by_key()), None)

@@ -43,7 +43,12 @@ def loss(verl: VerlConfig) -> Iterator[Outcome]:
         return
     yield TranslatedSetting("algorithm.loss", name, (key,))
     for key, argument in ARGUMENTS.get(name, {}).items():
-        yield TranslatedSetting(f"algorithm.params.{name}.{argument}", verl[key], (key,))
+        newer = key.replace(ACTOR, f"{ACTOR}policy_loss.")
+        own = newer if name == "sapo" and verl.is_set(newer) else key
+        yield TranslatedSetting(f"algorithm.params.{name}.{argument}", verl[own], (own,))
+    if name == "sppo":
+        eta = verl.first("algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
+        yield TranslatedSetting("algorithm.params.sppo.eta", float(verl[eta]), (eta,))
     aggregate = verl[AGGREGATE]
     if name == "gspo" and aggregate != "seq-mean-token-mean":
         yield Note(
@@ -116,6 +121,14 @@ ROWS: list[KeyRow] = [
         part(key, f"algorithm.params.{name}.{argument}", f"with `loss_mode={name}`", loss)
         for name, arguments in ARGUMENTS.items()
         for key, argument in arguments.items()
+    ),
+    *(
+        part(f"{ACTOR}policy_loss.{name}", f"algorithm.params.sapo.{name}", "the same, newer", loss)
+        for name in ("tau_pos", "tau_neg")
+    ),
+    *(
+        part(key, "algorithm.params.sppo.eta", "of `recipe.sppo.main_sppo`", loss)
+        for key in ("algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
     ),
     part(AGGREGATE, "algorithm.aggregate", "the same names; with `gspo` always `seq-mean-token-mean`", loss),
     part(

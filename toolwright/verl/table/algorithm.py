@@ -8,6 +8,7 @@ from toolwright.config.names import Registered
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
@@ -18,19 +19,83 @@ from toolwright.verl.row import (
 
 ESTIMATOR = "algorithm.adv_estimator"
 ESTIMATORS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+GIGPO = "algorithm.gigpo."
+SIMILAR = f"{GIGPO}similarity_thresh"
+TEACHER = "distillation."
+TEACHERS = f"{TEACHER}teacher_models"
 IN_LOSS, IN_REWARD = "actor_rollout_ref.actor.use_kl_loss", "algorithm.use_kl_in_reward"
 KL_NAMES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 CORRECTION = "algorithm.rollout_correction."
 FILTER = "algorithm.filter_groups."
 CAP = "actor_rollout_ref.actor.tis_imp_ratio_cap"
 UNLIMITED_ROUNDS = 1_000
+REJECT = f"{CORRECTION}rollout_rs"
+REJECTIONS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}
 
 
 def has_critic(verl: VerlConfig) -> bool:
     return bool(verl[ESTIMATOR] == "gae")
 
 
+def distils(verl: VerlConfig) -> bool:
+    return bool(verl[f"{TEACHER}enabled"])
+
+
+def distillation(verl: VerlConfig) -> Iterator[Outcome]:
+    """verl's teacher by policy gradient (k1), without the task's reward, is our `distill`."""
+    if not distils(verl):
+        return
+    loss = f"{TEACHER}distillation_loss."
+    paths = {
+        f"{TEACHERS}.{name}.model_path": own["model_path"]
+        for name, own in verl[TEACHERS].items()
+        if isinstance(own, dict) and own.get("model_path")
+    }
+    if len(paths) != 1:
+        yield TranslationProblem(f"{TEACHERS}: one teacher grades, and {len(paths)} are named")
+        return
+    if verl[f"{loss}loss_mode"] != "k1" or not verl[f"{loss}use_policy_gradient"]:
+        yield TranslationProblem(
+            f"{verl.as_typed(f'{loss}loss_mode')}, {verl.as_typed(f'{loss}use_policy_gradient')}: a teacher "
+            "grades sampled tokens by the reverse KL, as a reward; that is loss_mode=k1 with "
+            "use_policy_gradient=True"
+        )
+    for name in ("loss_max_clamp", "log_prob_min_clamp"):
+        if verl[f"{loss}{name}"] is not None:
+            yield Near(f"{verl.as_typed(f'{loss}{name}')}: the teacher's grades are not clamped")
+    (key, path) = next(iter(paths.items()))
+    yield TranslatedSetting("algorithm.params.distill.teacher", str(path), (key,))
+    weight = 1.0 if verl[f"{loss}use_task_rewards"] else 0.0
+    yield TranslatedSetting("algorithm.params.distill.reward_weight", weight, (f"{loss}use_task_rewards",))
+    yield TranslatedSetting(
+        "algorithm.params.distill.coef",
+        float(verl[f"{loss}distillation_loss_coef"]),
+        (f"{loss}distillation_loss_coef",),
+    )
+    yield TranslatedSetting("algorithm.gamma", 0.0, (f"{TEACHER}enabled",))
+
+
+def discount(verl: VerlConfig) -> Iterator[Outcome]:
+    if not distils(verl):
+        yield TranslatedSetting("algorithm.gamma", verl["algorithm.gamma"], ("algorithm.gamma",))
+
+
+def gigpo(verl: VerlConfig) -> Iterator[Outcome]:
+    if verl[ESTIMATOR] != "gigpo":
+        return
+    for name, ours in (("mode", "mode"), ("step_advantage_w", "step_weight")):
+        yield TranslatedSetting(f"algorithm.params.gigpo.{ours}", verl[f"{GIGPO}{name}"], (f"{GIGPO}{name}",))
+    if verl[f"{GIGPO}enable_similarity"]:
+        sources = (f"{GIGPO}enable_similarity", SIMILAR)
+        yield TranslatedSetting("algorithm.params.gigpo.similarity", float(verl[SIMILAR]), sources)
+
+
 def estimator(verl: VerlConfig) -> Iterator[Outcome]:
+    if distils(verl):
+        sources = (f"{TEACHER}enabled", ESTIMATOR)
+        yield TranslatedSetting("algorithm.name", "distill", sources)
+        yield TranslatedSetting("algorithm.adv_estimator", "distill", sources)
+        return
     source = verl[ESTIMATOR]
     name = ESTIMATORS.get(source, source)
     known = Registered("advantage estimator", "toolwright.algorithms.advantages").names()
@@ -114,6 +179,9 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
         low = verl[f"{flat}_threshold_lower"] or 1 / high
     elif verl[CAP] and verl[CAP] > 0:
         mode, high, source = "truncate", verl[CAP], CAP
+    if verl[REJECT] is not None:
+        yield from _rejection(verl, mode)
+        return
     if level not in ("token", "sequence") or mode not in ("none", "truncate", "mask"):
         yield TranslationProblem(
             f"{verl.as_typed(source)}: weights are of a token or a sequence, and truncated or masked"
@@ -126,6 +194,32 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
     yield TranslatedSetting("algorithm.correction.high", high, (source,))
     if mode == "mask":
         yield TranslatedSetting("algorithm.correction.low", low, (source,))
+
+
+def _rejection(verl: VerlConfig, mode: str) -> Iterator[Outcome]:
+    """Drop sequences, or tokens, whose ratio leaves a band; verl's `k1` bands are ratios."""
+    level = REJECTIONS.get(str(verl[REJECT]))
+    if level is None or mode != "none":
+        yield TranslationProblem(
+            f"{verl.as_typed(REJECT)}: one kind of rejection, without importance weights: "
+            f"{', '.join(REJECTIONS)}"
+        )
+        return
+    low, high = _band(verl)
+    sources = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
+    yield TranslatedSetting("algorithm.correction.mode", "mask" if level == "token" else "reject", sources)
+    yield TranslatedSetting("algorithm.correction.level", level, (REJECT,))
+    yield TranslatedSetting("algorithm.correction.high", high, sources)
+    yield TranslatedSetting("algorithm.correction.low", low, sources)
+
+
+def _band(verl: VerlConfig) -> tuple[float, float]:
+    """`0.5_2.0`, or an upper bound alone, whose inverse is the lower one."""
+    text = str(verl[f"{REJECT}_threshold"] or 2.0)
+    if "_" in text:
+        low, _, high = text.partition("_")
+        return float(low), float(high)
+    return float(verl[f"{REJECT}_threshold_lower"] or 1 / float(text)), float(text)
 
 
 def bypass(verl: VerlConfig) -> Iterator[Outcome]:
@@ -149,7 +243,28 @@ ROWS: list[KeyRow] = [
         "the same names; `grpo_vectorized` → `grpo`, `rloo_vectorized` → `rloo`. `gae` brings a critic",
         estimator,
     ),
-    same("algorithm.gamma", "algorithm.gamma"),
+    part("algorithm.gamma", "algorithm.gamma", "a teacher's grades have none", discount),
+    part(f"{GIGPO}mode", "algorithm.params.gigpo.mode", "with `gigpo`", gigpo),
+    part(f"{GIGPO}step_advantage_w", "algorithm.params.gigpo.step_weight", "with `gigpo`", gigpo),
+    part(f"{GIGPO}enable_similarity", "algorithm.params.gigpo.similarity", "with `gigpo`", gigpo),
+    part(SIMILAR, "algorithm.params.gigpo.similarity", "with `enable_similarity`", gigpo),
+    part(
+        f"{TEACHER}enabled", "algorithm.adv_estimator", "`distill`: a teacher grades each token", distillation
+    ),
+    *(
+        part(f"{TEACHER}distillation_loss.{name}", ours, how, distillation)
+        for name, ours, how in (
+            ("loss_mode", (), "only `k1`"),
+            ("use_policy_gradient", (), "only true"),
+            ("use_task_rewards", "algorithm.params.distill.reward_weight", "true → 1"),
+            ("distillation_loss_coef", "algorithm.params.distill.coef", ""),
+            ("loss_max_clamp", (), "with `--fit`: grades are not clamped"),
+            ("log_prob_min_clamp", (), "with `--fit`: grades are not clamped"),
+        )
+    ),
+    part(
+        f"{TEACHERS}.*", "algorithm.params.distill.teacher", "`model_path` of the one teacher", distillation
+    ),
     same("algorithm.lam", "algorithm.lam"),
     same("algorithm.norm_adv_by_std_in_grpo", "algorithm.normalize_by_std"),
     part(IN_LOSS, "algorithm.kl.where", "`loss`", reference),
@@ -185,6 +300,14 @@ ROWS: list[KeyRow] = [
         correction,
     ),
     part(f"{CORRECTION}rollout_is_threshold", "algorithm.correction.high", "", correction),
+    part(
+        REJECT,
+        ("algorithm.correction.mode", "algorithm.correction.level"),
+        "`token_k1` → `mask`; `seq_sum_k1` → `reject` by sequence, `seq_mean_k1` by its geometric mean",
+        correction,
+    ),
+    part(f"{REJECT}_threshold", "algorithm.correction.high", "`low_high`, or the upper bound", correction),
+    part(f"{REJECT}_threshold_lower", "algorithm.correction.low", "", correction),
     part("algorithm.rollout_is", "algorithm.correction.mode", "0.6: as `rollout_is_mode` says", correction),
     *(
         part(f"algorithm.rollout_is_{name}", f"algorithm.correction.{ours}", "0.6", correction)

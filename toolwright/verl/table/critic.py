@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
-    TranslationProblem,
     part,
 )
 from toolwright.verl.table import optimizer
@@ -34,9 +34,7 @@ def clip_value(verl: VerlConfig) -> Iterator[Outcome]:
 def alike(verl: VerlConfig) -> Iterator[Outcome]:
     for mine, actors in ALIKE.items():
         if has_critic(verl) and verl.is_set(mine) and verl[mine] != verl[actors]:
-            yield TranslationProblem(
-                f"{verl.as_typed(mine)}: the critic has the actor's, {verl.as_typed(actors)}"
-            )
+            yield Near(f"{verl.as_typed(mine)}: the critic has the actor's, {verl.as_typed(actors)}")
 
 
 def presence(verl: VerlConfig) -> Iterator[Outcome]:
@@ -50,7 +48,7 @@ def value_mean(verl: VerlConfig) -> Iterator[Outcome]:
     key = "critic.loss_agg_mode"
     if has_critic(verl) and verl[key] != "token-mean":
         text = f"{verl.as_typed(key)}: the critic's loss is a mean over tokens"
-        yield TranslationProblem(text) if verl.is_set(key) else Note(text)
+        yield Near(text) if verl.is_set(key) else Note(text)
 
 
 MEMORY = "one device and one budget for now; a matter of memory and speed"
@@ -59,12 +57,12 @@ ROWS: list[KeyRow] = [
     part("critic.enable", (), "there is a critic where the estimator is `gae`", presence),
     *optimizer.rows("critic.", "update.critic", enabled=has_critic),
     part("critic.cliprange_value", "algorithm.clip_value", "", clip_value),
-    part("critic.ppo_mini_batch_size", "update.minibatches", "the actor's, or an error", alike),
-    part("critic.ppo_epochs", "update.epochs", "the actor's, or an error", alike),
+    part("critic.ppo_mini_batch_size", "update.minibatches", "the actor's; another one with `--fit`", alike),
+    part("critic.ppo_epochs", "update.epochs", "the actor's; another one with `--fit`", alike),
     part(
         "critic.model.path",
         "model.path",
-        "the critic begins as the policy: the actor's path, or an error",
+        "the critic begins as the policy: the actor's path, or another one with `--fit`",
         alike,
     ),
     part("critic.loss_agg_mode", (), "the critic's loss is a mean over tokens", value_mean),

@@ -10,6 +10,7 @@ from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     FitChange,
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
@@ -24,38 +25,105 @@ GPUS, NODES = "trainer.n_gpus_per_node", "trainer.nnodes"
 TEMPLATE = "data.apply_chat_template_kwargs."
 MOST, EVAL_EVERY = "data.train_max_samples", "trainer.test_freq"
 STEPS, EPOCHS = "trainer.total_training_steps", "trainer.total_epochs"
+ROUND, FILTER = "data.gen_batch_size", "algorithm.filter_groups.enable"
+SAMPLED, AHEAD = "rollout.total_rollout_steps", "async_training.require_batches"
+SAMPLERS, SAMPLER_NODES = "rollout.n_gpus_per_node", "rollout.nnodes"
+COUNTED, JUDGED = "data.train_data_num", "data.val_data_num"  # Search-R1's names
+WORLD = "env.env_name"
+CUT, SKIP, START = "data.truncation", "data.filter_overlong_prompts", "data.max_start_length"
+CUTS = ("left", "right", "middle")
 
 
-def training_tasks(verl: VerlConfig) -> int:
-    found, most = verl.rows_of(TRAIN), verl[MOST]
-    return min(found, most) if isinstance(most, int) and most > 0 else found
+def training_tasks(verl: VerlConfig) -> int | None:
+    """Rows to train on. None where files are missing, or an environment makes its own tasks."""
+    found = None if makes_tasks(verl) else verl.rows_of(TRAIN)
+    limits = [verl[key] for key in (MOST, COUNTED) if isinstance(verl[key], int) and verl[key] > 0]
+    return None if found is None else min([found, *limits])
+
+
+def makes_tasks(verl: VerlConfig) -> bool:
+    """Whether an environment of verl-agent's makes the tasks; its search reads questions from the files."""
+    return verl[WORLD] not in (None, "search")
+
+
+def batch_key(verl: VerlConfig) -> str:
+    """Which key says how many prompts a step has: verl samples `gen_batch_size` of them if it is set. With
+    groups filtered, those are drawn until there are `train_batch_size`."""
+    if verl[ROUND] is not None and not verl[FILTER] and not fully_async(verl):
+        return ROUND
+    return BATCH
+
+
+def requested(verl: VerlConfig) -> int:
+    """Prompts a step, as asked for. A fully asynchronous run counts minibatches."""
+    if fully_async(verl):
+        return verl.number(MINI_BATCH) * verl.number(AHEAD)
+    return verl.number(batch_key(verl))
+
+
+def fully_async(verl: VerlConfig) -> bool:
+    return bool(verl[SAMPLED] is not None or verl[BATCH] == 0)
 
 
 def prompts(verl: VerlConfig) -> int:
-    """Prompts a step. With `--fit`, as many as one device takes and the files have."""
-    batch = verl.number(BATCH)
+    """Prompts a step. With `--fit`, as many as the devices take and the files have."""
+    batch = requested(verl)
     if not verl.fit:
         return batch
-    share = -(-batch * verl.machine.usable // max(devices(verl), verl.machine.usable))
-    return min(share, training_tasks(verl))
+    asked = devices(verl)
+    share = -(-batch * verl.machine.used(asked) // max(asked, 1))
+    return min(share, training_tasks(verl) or share)
 
 
 def devices(verl: VerlConfig) -> int:
-    return int(verl[GPUS]) * int(verl[NODES])
+    """GPUs asked for, those of samplers included."""
+    learners = _count(verl, GPUS) * _count(verl, NODES)
+    return learners + (_count(verl, SAMPLERS) * _count(verl, SAMPLER_NODES) if verl[SAMPLER_NODES] else 0)
+
+
+def _count(verl: VerlConfig, key: str) -> int:
+    """A number of devices. A script's empty variable leaves it to the machine."""
+    return 1 if verl[key] == "" else int(verl[key])
 
 
 def minibatches(verl: VerlConfig) -> int:
     """Optimiser updates in one pass over a step; `--fit` makes them smaller, not fewer."""
-    whole = verl.number(BATCH)
+    whole = requested(verl)
+    if verl[WORLD] is not None:  # verl-agent counts turns, each a sequence of its own
+        whole *= attempts(verl) * verl.number("env.max_steps")
+        return min(-(-whole // verl.number(MINI_BATCH)), prompts(verl) * attempts(verl))
     count = -(-whole // min(verl.number(MINI_BATCH), whole))
     return min(count, prompts(verl))
 
 
-def steps(verl: VerlConfig) -> int:
-    """As set, or the whole batches of an epoch × epochs. verl drops what is left over at an epoch's end."""
+def attempts(verl: VerlConfig) -> int:
+    """Attempts at each prompt, under the names that verl and its forks have for it."""
+    key = samples_key(verl)
+    return 1 if verl[key] == -1 else verl.number(key)
+
+
+def samples_key(verl: VerlConfig) -> str:
+    if verl[WORLD] is not None:
+        return "env.rollout.n"
+    return "actor_rollout_ref.rollout.n" if verl["actor_rollout_ref.rollout.n_agent"] is None else SEARCH_R1_N
+
+
+SEARCH_R1_N = "actor_rollout_ref.rollout.n_agent"
+
+
+def steps(verl: VerlConfig) -> int | None:
+    """As set, or the whole batches of an epoch × epochs. verl drops what is left over at an epoch's end.
+
+    None where that takes rows of a file that may be missing and is.
+    """
     if verl[STEPS] is not None:
         return verl.number(STEPS)
-    return max(1, training_tasks(verl) // prompts(verl)) * verl.number(EPOCHS)
+    if verl[SAMPLED] is not None:
+        return max(1, verl.number(SAMPLED) // requested(verl))
+    if makes_tasks(verl):  # verl-agent's files hold one batch, and nothing of it is read
+        return verl.number(EPOCHS)
+    found = training_tasks(verl)
+    return None if found is None else max(1, found // prompts(verl)) * verl.number(EPOCHS)
 
 
 def updates(verl: VerlConfig) -> int:
@@ -64,61 +132,107 @@ def updates(verl: VerlConfig) -> int:
 
 
 def batch(verl: VerlConfig) -> Iterator[Outcome]:
-    size, found = prompts(verl), training_tasks(verl)
-    requested = verl.number(BATCH)
-    if size < requested:
+    size, found, key, asked = prompts(verl), training_tasks(verl), batch_key(verl), requested(verl)
+    if size < asked:
+        used = verl.machine.used(devices(verl))
         yield FitChange(
-            f"{BATCH} {requested:,} → {size:,}: {devices(verl)} devices "
-            f"{'asked for' if verl.is_set(GPUS) else 'by default'}, {verl.machine.usable} used; "
-            f"{found:,} training tasks"
+            f"{key} {asked:,} → {size:,}: {devices(verl)} devices "
+            f"{'asked for' if verl.is_set(GPUS) else 'by default'}, {used} used"
+            + ("" if found is None else f"; {found:,} training tasks")
         )
-    if found < size:
+    if found is not None and found < size:
         yield TranslationProblem(
-            f"{verl.as_typed(BATCH)} is more than the {found:,} rows of {', '.join(verl.files(TRAIN))}, so "
+            f"{verl.as_typed(key)} is more than the {found:,} rows of {', '.join(verl.paths(TRAIN))}, so "
             "not one step could be taken; lower it, or let --fit do so"
         )
-    yield TranslatedSetting("rollout.prompts", size, (BATCH,))
-    if verl.number(MINI_BATCH) > requested:
-        text = f"{verl.as_typed(MINI_BATCH)} is more than {verl.as_typed(BATCH)}"
-        if verl.is_set(MINI_BATCH):
-            yield TranslationProblem(f"{text}: a minibatch is a part of a step's prompts")
-        else:
-            yield Note(f"{text}: one update a step")
-    elif requested % verl.number(MINI_BATCH):
+    sources = (MINI_BATCH, AHEAD, BATCH) if fully_async(verl) else (key,)
+    yield TranslatedSetting("rollout.prompts", size, sources)
+    if verl[ROUND] is not None and verl[FILTER]:
         yield Note(
-            f"{verl.as_typed(MINI_BATCH)} does not divide {verl.as_typed(BATCH)}: minibatches differ by one"
+            f"{verl.as_typed(ROUND)}: a round of dynamic sampling draws {BATCH} prompts, and what is learned "
+            "from are the first groups that can teach, as in verl; fewer are sampled and thrown away"
         )
-    yield TranslatedSetting("update.minibatches", minibatches(verl), (BATCH, MINI_BATCH))
+    yield from _parts(verl, asked, key)
+    yield TranslatedSetting("update.minibatches", minibatches(verl), (*sources, MINI_BATCH))
+
+
+def _parts(verl: VerlConfig, asked: int, key: str) -> Iterator[Outcome]:
+    """What there is to say about how a step divides into minibatches."""
+    part = verl.number(MINI_BATCH)
+    if verl[WORLD] is not None:
+        yield Near(
+            f"{verl.as_typed(MINI_BATCH)} counts turns in verl-agent, and whole attempts make a minibatch "
+            f"here: as many minibatches as if every attempt took {verl.as_typed('env.max_steps')} turns"
+        )
+    elif part > asked:
+        text = f"{verl.as_typed(MINI_BATCH)} is more than {verl.as_typed(key)}: one update a step"
+        own = verl.is_set(MINI_BATCH) and not verl["actor_rollout_ref.actor.use_dynamic_bsz"]
+        yield Near(f"{text}, where verl refuses it") if own else Note(text)
+    elif asked % part:
+        yield Note(
+            f"{verl.as_typed(MINI_BATCH)} does not divide {verl.as_typed(key)}: minibatches differ by one"
+        )
 
 
 def train_files(verl: VerlConfig) -> Iterator[Outcome]:
-    yield TranslatedSetting("task.train", _one_or_many(verl.files(TRAIN)), (TRAIN,))
-    yield TranslatedSetting("task.train_size", training_tasks(verl) if verl[MOST] > 0 else None, (MOST,))
+    if makes_tasks(verl):
+        for key in (TRAIN, HELD_OUT):
+            if verl.is_set(key):
+                yield Note(f"{verl.as_typed(key)}: not used: the environment makes its own tasks")
+        return
+    yield TranslatedSetting("task.train", _one_or_many(verl.paths(TRAIN)), (TRAIN,))
+    for path in verl.paths(TRAIN):
+        verl.lacks(path)
+    limit = COUNTED if verl[COUNTED] is not None else MOST
+    some = isinstance(verl[limit], int) and verl[limit] > 0
+    size = (training_tasks(verl) or verl[limit]) if some else None
+    yield TranslatedSetting("task.train_size", size, (limit,))
 
 
 def val_files(verl: VerlConfig) -> Iterator[Outcome]:
-    there = all(Path(path).expanduser().is_file() for path in verl.files(HELD_OUT))
+    if makes_tasks(verl):
+        return
+    there = all(Path(path).expanduser().is_file() for path in verl.paths(HELD_OUT))
     never = not verl["trainer.val_before_train"] and verl[EVAL_EVERY] <= 0
     if never or (not there and not verl.is_set(HELD_OUT)):
         if not never:
             yield Note(f"{HELD_OUT} is not set: nothing is evaluated")
         yield TranslatedSetting("task.held_out", [], (HELD_OUT,))
         return
-    most = verl["data.val_max_samples"]
     found = verl.rows_of(HELD_OUT)
-    yield TranslatedSetting("task.held_out", _one_or_many(verl.files(HELD_OUT)), (HELD_OUT,))
-    size = min(found, most) if most > 0 else found
-    yield TranslatedSetting("task.held_out_size", size, ("data.val_max_samples",))
+    yield TranslatedSetting("task.held_out", _one_or_many(verl.paths(HELD_OUT)), (HELD_OUT,))
+    limit = JUDGED if verl[JUDGED] is not None else "data.val_max_samples"
+    most = verl[limit] if isinstance(verl[limit], int) and verl[limit] > 0 else None
+    size = min(filter(None, (found, most)), default=None)
+    if size is not None:
+        yield TranslatedSetting("task.held_out_size", size, (limit,))
 
 
 def long_prompts(verl: VerlConfig) -> Iterator[Outcome]:
-    cut, skip = "data.truncation", "data.filter_overlong_prompts"
-    if not verl[skip] and verl[cut] != "error":
-        yield TranslationProblem(
-            f"{verl.as_typed(cut)}: prompts are never cut here; leave long ones out by {skip}=True, or raise "
-            "data.max_prompt_length"
-        )
-    yield TranslatedSetting("task.long_prompts", "skip" if verl[skip] else "error", (skip, cut))
+    """Search-R1 cuts what an attempt begins with from the left, to a limit of its own."""
+    own_limit = verl[START] is not None
+    limit = START if own_limit else "data.max_prompt_length"
+    yield TranslatedSetting("task.max_prompt_tokens", verl.number(limit), (limit,))
+    cut = "left" if own_limit else str(verl[CUT])
+    if cut not in (*CUTS, "error"):
+        yield TranslationProblem(f"{verl.as_typed(CUT)}: expected error, {', '.join(CUTS)}")
+        return
+    yield TranslatedSetting("task.long_prompts", "skip" if verl[SKIP] else cut, (SKIP, CUT))
+
+
+def images(verl: VerlConfig) -> Iterator[Outcome]:
+    """Refuse a line that names a column of images: a run on the text alone would learn something else."""
+    for key in ("data.image_key", "data.video_key", "data.audio_key"):
+        if verl.is_set(key) and verl[key]:
+            yield TranslationProblem(
+                f"{verl.as_typed(key)}: models here read text only; leave the key out for a file without "
+                "that column"
+            )
+
+
+def order(verl: VerlConfig) -> Iterator[Outcome]:
+    key = verl.first("data.shuffle_train_dataloader", "data.shuffle")
+    yield TranslatedSetting("task.order", "shuffled" if verl[key] else "as_listed", (key,))
 
 
 def template(verl: VerlConfig) -> Iterator[Outcome]:
@@ -150,16 +264,30 @@ ROWS: list[KeyRow] = [
     part(
         BATCH, "rollout.prompts", "prompts a step. Where an epoch ends within a step, the next begins", batch
     ),
-    same("data.max_prompt_length", "task.max_prompt_tokens"),
-    part("data.filter_overlong_prompts", "task.long_prompts", "`skip` if true, else `error`", long_prompts),
-    part("data.truncation", "task.long_prompts", "only `error`: prompts are never cut", long_prompts),
+    part(
+        ROUND,
+        "rollout.prompts",
+        "prompts a step, if groups are not filtered; if they are, a round draws `train_batch_size`",
+        batch,
+    ),
+    part("data.max_prompt_length", "task.max_prompt_tokens", "", long_prompts),
+    part(SKIP, "task.long_prompts", "`skip` if true, else as `truncation` says", long_prompts),
+    part(CUT, "task.long_prompts", "`error`, or cut as in verl: `left`, `right`, `middle`", long_prompts),
+    part(START, "task.max_prompt_tokens", "Search-R1: longer ones are cut from the left", long_prompts),
+    *(
+        part(key, (), "models here read text only: an error if it is set", images)
+        for key in ("data.image_key", "data.video_key", "data.audio_key")
+    ),
     part(
         "data.max_response_length",
         ("rollout.max_tokens", "model.context"),
         "see `actor_rollout_ref.rollout.response_length`",
         lambda verl: iter(()),
     ),
-    same("data.shuffle", "task.shuffle"),
+    part("data.shuffle", "task.order", "`shuffled` or `as_listed`", order),
+    part("data.shuffle_train_dataloader", "task.order", "Search-R1's name of it", order),
+    part(COUNTED, "task.train_size", "Search-R1: null: all", train_files),
+    part(JUDGED, "task.held_out_size", "Search-R1: null: all", val_files),
     same("data.seed", "run.seed", "where it is set; every random choice follows from it", unset="ours"),
     part(f"{TEMPLATE}*", "rollout.template", "arguments of the chat template by name", template),
 ]

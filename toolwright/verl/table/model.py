@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     FitChange,
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
@@ -22,18 +26,80 @@ RANK, ALPHA = f"{MODEL}lora_rank", f"{MODEL}lora_alpha"
 TARGETS, ADAPTER = f"{MODEL}target_modules", f"{MODEL}lora_adapter_path"
 DTYPES = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
 TRAINED, SAMPLED = "actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.rollout.dtype"
+MEGATRON = "actor_rollout_ref.actor.megatron.dtype"
+OVERRIDES = f"{MODEL}override_config"
+DROPOUTS = ("attention_dropout", "embd_pdrop", "resid_pdrop", "hidden_dropout", "attn_pdrop")
+IMAGES = re.compile(r"(?<![a-z])(vl|vlm|vision|omni|llava|internvl|vla)(?![a-z])", re.IGNORECASE)
+LORA = f"{MODEL}lora."
+# Megatron's names of what the hub calls q_proj and so on; its four together are all matrices.
+MATRICES = {
+    "linear_qkv": ("q_proj", "k_proj", "v_proj"),
+    "linear_proj": ("o_proj",),
+    "linear_fc1": ("gate_proj", "up_proj"),
+    "linear_fc2": ("down_proj",),
+}
 
 
 def path(verl: VerlConfig) -> Iterator[Outcome]:
     if not verl.is_set(PATH) or verl[PATH] is None:
         yield TranslationProblem(f"{PATH} is not set: name a Hugging Face folder")
         return
-    yield TranslatedSetting("model.path", str(verl[PATH]), (PATH,))
+    name = str(verl[PATH])
+    if IMAGES.search(name.rstrip("/").rpartition("/")[2].replace("_", "-")):
+        yield TranslationProblem(
+            f"{verl.as_typed(PATH)}: a model that reads images, and models here read text only; take the "
+            "text model of that family"
+        )
+    if looks_local(name):
+        verl.lacks(name)
+    yield TranslatedSetting("model.path", name, (PATH,))
+
+
+def looks_local(name: str) -> bool:
+    """Whether this is a folder rather than `owner/name` of the hub."""
+    return name.startswith(("/", "~", ".")) or name.count("/") != 1 or Path(name).exists()
+
+
+def overrides(verl: VerlConfig) -> Iterator[Outcome]:
+    """Settings of config.json, by their own names; Megatron has them a block deeper."""
+    given = verl[OVERRIDES] or {}
+    nested = {
+        name: given[name] for name in ("model_config", "moe_config") if isinstance(given.get(name), Mapping)
+    }
+    for name, block in {"": {k: v for k, v in given.items() if k not in nested}, **nested}.items():
+        prefix = f"{OVERRIDES}.{name}." if name else f"{OVERRIDES}."
+        for setting, value in block.items():
+            yield from _override(verl, verl.first(f"{prefix}{setting}", OVERRIDES), setting, value)
+
+
+def _override(verl: VerlConfig, key: str, setting: str, value: Any) -> Iterator[Outcome]:
+    if setting in DROPOUTS or setting == "freeze_moe_router":
+        if value:
+            yield TranslationProblem(
+                f"{verl.as_typed(key)}: nothing is dropped or frozen while a policy learns"
+            )
+        else:
+            yield Note(f"{verl.as_typed(key)}: as it is here")
+    elif setting != "moe_config":
+        yield TranslatedSetting(f"model.config.{setting}", value, (key,))
+
+
+def heads(verl: VerlConfig) -> Iterator[Outcome]:
+    """Heads for several tokens: detached, they learn beside the policy and change nothing of it."""
+    key = f"{MODEL}mtp.enable"
+    if verl[key] and verl[f"{MODEL}mtp.enable_train"]:
+        if not verl[f"{MODEL}mtp.detach_encoder"]:
+            yield TranslationProblem(
+                f"{verl.as_typed(key)}: heads that predict several tokens would teach the policy as well, "
+                f"which none does here; set {MODEL}mtp.detach_encoder=True"
+            )
+        else:
+            yield Near(f"{verl.as_typed(key)}: the heads are not trained; the policy learns the same")
 
 
 def precision(verl: VerlConfig) -> Iterator[Outcome]:
     """Weights are kept in float32 in both; what is chosen is the precision of matrix products."""
-    key = verl.first(TRAINED, SAMPLED)
+    key = verl.first(TRAINED, MEGATRON, SAMPLED)
     if not verl.is_set(key) and verl.machine.devices == 0:
         yield Note("matrix products in float32, as bfloat16 is slower on a CPU; verl's default is bfloat16")
         yield TranslatedSetting("model.dtype", "float32", (key,))
@@ -57,7 +123,17 @@ def recomputing(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def adapter(verl: VerlConfig) -> Iterator[Outcome]:
-    """verl turns LoRA on by its rank, or by an adapter to go on from."""
+    """verl turns LoRA on by its rank, or by an adapter to go on from. Megatron's has a block of its own."""
+    if int(verl[f"{LORA}rank"] or 0) > 0 and int(verl[RANK] or 0) == 0:
+        yield TranslatedSetting("model.lora.rank", int(verl[f"{LORA}rank"]), (f"{LORA}rank",))
+        yield TranslatedSetting("model.lora.alpha", float(verl[f"{LORA}alpha"]), (f"{LORA}alpha",))
+        named = verl[f"{LORA}target_modules"]
+        known = [matrix for name in named for matrix in MATRICES.get(name, (name,))]
+        whole = set(named) == set(MATRICES)
+        yield TranslatedSetting(
+            "model.lora.targets", "all-linear" if whole else known, (f"{LORA}target_modules",)
+        )
+        return
     if verl[ADAPTER] is not None:
         yield TranslatedSetting("model.lora.path", str(verl[ADAPTER]), (ADAPTER,))
     if int(verl[RANK] or 0) > 0:
@@ -67,14 +143,32 @@ def adapter(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 ROWS: list[KeyRow] = [
-    part(PATH, "model.path", "a Hugging Face folder on this machine", path),
+    part(PATH, "model.path", "a Hugging Face folder, or `owner/name` of the hub", path),
     part(
         TRAINED,
         "model.dtype",
         "precision of matrix products; weights stay in float32. Unset on a CPU: `float32`",
         precision,
     ),
+    part(MEGATRON, "model.dtype", "the same, of Megatron", precision),
     part(SAMPLED, "model.dtype", "the engine has the learner's precision", precision),
+    part(
+        f"{OVERRIDES}.*",
+        "model.config",
+        "settings of config.json by name; dropout only 0",
+        overrides,
+    ),
+    part(
+        f"{MODEL}mtp.enable", (), "with `--fit`, where heads are detached: the policy learns the same", heads
+    ),
+    part(f"{LORA}rank", "model.lora.rank", "Megatron's adapter, above 0", adapter),
+    part(f"{LORA}alpha", "model.lora.alpha", "where Megatron's adapter is learned", adapter),
+    part(
+        f"{LORA}target_modules",
+        "model.lora.targets",
+        "`linear_qkv` → `q_proj`, `k_proj`, `v_proj`; its four → `all-linear`",
+        adapter,
+    ),
     part(
         RECOMPUTED,
         "model.gradient_checkpointing",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
+    Note,
     Outcome,
     Rule,
     TranslatedSetting,
@@ -38,7 +39,7 @@ def rows(role: str, ours: str, *, enabled: Callable[[VerlConfig], bool] = lambda
 
     @if_enabled
     def decay(verl: VerlConfig) -> Iterator[Outcome]:
-        key = verl.first(f"{optim}lr_scheduler_type", f"{optim}warmup_style")
+        key = verl.first(f"{optim}lr_scheduler_type", f"{optim}warmup_style", f"{optim}lr_decay_style")
         name = verl[key]
         if name not in DECAYS:
             yield TranslationProblem(f"{verl.as_typed(key)}: a learning rate is {', '.join(DECAYS)}")
@@ -49,19 +50,41 @@ def rows(role: str, ours: str, *, enabled: Callable[[VerlConfig], bool] = lambda
         yield TranslatedSetting(f"{ours}.decay", name, (key,))
 
     @if_enabled
+    def end(verl: VerlConfig) -> Iterator[Outcome]:
+        """Megatron says where a schedule ends as a rate, FSDP as a part of the first one."""
+        ratio, least = verl.first(f"{optim}min_lr_ratio", f"{optim}min_lr_factor"), f"{optim}min_lr"
+        if verl[least] is not None:
+            part_of = min(1.0, float(verl[least]) / float(verl[f"{optim}lr"]))
+            yield TranslatedSetting(f"{ours}.min_lr_ratio", part_of, (least,))
+        else:
+            yield TranslatedSetting(f"{ours}.min_lr_ratio", verl[ratio] or 0.0, (ratio,))
+
+    @if_enabled
+    def first(verl: VerlConfig) -> Iterator[Outcome]:
+        if verl[f"{optim}lr_warmup_init"]:
+            yield TranslationProblem(f"{verl.as_typed(f'{optim}lr_warmup_init')}: a rate rises from 0")
+
+    @if_enabled
     def warmup(verl: VerlConfig) -> Iterator[Outcome]:
         """verl counts steps, we count updates."""
         steps, ratio = f"{optim}lr_warmup_steps", f"{optim}lr_warmup_steps_ratio"
         by_steps = verl[steps] is not None and verl[steps] > 0
-        count = verl[steps] if by_steps else int(verl[ratio] * data.steps(verl))
-        key = steps if by_steps else ratio
+        key, whole = (steps if by_steps else ratio), data.steps(verl)
+        if not by_steps and whole is None and verl[ratio]:
+            yield Note(f"{verl.as_typed(ratio)}: {ours}.warmup_steps, by the rows of {data.TRAIN}")
+            return
+        count = verl[steps] if by_steps else int((verl[ratio] or 0) * (whole or 0))
         yield TranslatedSetting(f"{ours}.warmup_steps", count * data.updates(verl), (key,))
 
     return [
         same(f"{optim}lr", "lr"),
         same(f"{optim}weight_decay", "weight_decay", "not on norms and biases, which verl shrinks as well"),
         same(f"{optim}betas", "betas"),
-        same(f"{optim}min_lr_ratio", "min_lr_ratio", "where a cosine ends"),
+        part(f"{optim}min_lr_ratio", f"{ours}.min_lr_ratio", "where a cosine ends", end),
+        part(f"{optim}min_lr_factor", f"{ours}.min_lr_ratio", "torchtitan's name of it", end),
+        part(f"{optim}min_lr", f"{ours}.min_lr_ratio", "Megatron: ÷ `lr`", end),
+        part(f"{optim}lr_warmup_init", f"{ours}.warmup_steps", "Megatron: only 0", first),
+        part(f"{optim}lr_decay_style", f"{ours}.decay", "Megatron: `constant`, `linear` or `cosine`", decay),
         part(
             f"{optim}lr_warmup_steps",
             f"{ours}.warmup_steps",

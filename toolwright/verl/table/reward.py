@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
@@ -22,6 +23,7 @@ OVERLONG = (
     "reward.reward_kwargs.overlong_buffer_cfg",
 )
 RESPONSE = "actor_rollout_ref.rollout.response_length"
+MANAGED = ("naive", "batch", "prime", "dapo", "episode", "rate_limited")
 
 
 def function(verl: VerlConfig) -> Iterator[Outcome]:
@@ -31,32 +33,36 @@ def function(verl: VerlConfig) -> Iterator[Outcome]:
         return
     name = verl[f"{block}.name"] or "compute_score"
     path = str(verl[f"{block}.path"]).removeprefix("file://").removeprefix("pkg://")
+    if path.endswith(".py"):
+        verl.lacks(path)
     yield TranslatedSetting("reward.function", f"{path}:{name}", (f"{block}.path", f"{block}.name"))
+    for argument, value in (verl[f"{block}.reward_kwargs"] or {}).items():
+        key = verl.first(f"{block}.reward_kwargs.{argument}", f"{block}.reward_kwargs")
+        yield TranslatedSetting(f"reward.params.{name}.{argument}", value, (key,))
 
 
 def manager(verl: VerlConfig) -> Iterator[Outcome]:
     key = next((key for key in MANAGERS if verl.is_set(key) and verl[key] is not None), MANAGERS[0])
-    if verl[key] == "batch":
+    if verl[key] not in MANAGED:
         yield TranslationProblem(
-            f"{verl.as_typed(key)}: a function of a whole batch is f(completions, **columns) here; give it "
-            "this form and leave the key out"
+            f"{verl.as_typed(key)}: reward managers are {', '.join(MANAGED)}; write a function and name it"
         )
-    elif verl[key] not in ("naive", "prime", "dapo"):
-        yield TranslationProblem(
-            f"{verl.as_typed(key)}: there are no reward managers; write a function and name it"
-        )
+    elif verl.is_set(key):
+        yield Note(f"{verl.as_typed(key)}: nothing to set: a function, and the overlong penalty, say it")
 
 
 def overlong(verl: VerlConfig) -> Iterator[Outcome]:
     block = next((name for name in OVERLONG if verl[f"{name}.enable"]), None)
     if block is None:
-        yield TranslatedSetting("reward.overlong_buffer", 0.0, (f"{OVERLONG[0]}.enable",))
+        named = next((name for name in OVERLONG if verl.is_set(f"{name}.enable")), OVERLONG[0])
+        yield TranslatedSetting("reward.overlong_buffer", 0.0, (f"{named}.enable",))
         return
     length, limit = verl.number(f"{block}.len"), verl.number(RESPONSE)
     if length >= limit:
-        yield TranslationProblem(f"{verl.as_typed(f'{block}.len')} must be below {verl.as_typed(RESPONSE)}")
-        return
-    yield TranslatedSetting("reward.overlong_buffer", length / limit, (f"{block}.len", RESPONSE))
+        yield Near(f"{verl.as_typed(f'{block}.len')} → {limit - 1}: below {verl.as_typed(RESPONSE)}")
+        length = limit - 1
+    sources = (f"{block}.enable", f"{block}.len", RESPONSE)
+    yield TranslatedSetting("reward.overlong_buffer", length / limit, sources)
     yield TranslatedSetting(
         "reward.overlong_penalty", verl[f"{block}.penalty_factor"], (f"{block}.penalty_factor",)
     )
@@ -88,10 +94,14 @@ ROWS: list[KeyRow] = [
     ),
     *(part(f"{block}.name", "reward.function", "unset: `compute_score`", function) for block in FUNCTIONS),
     *(
+        part(f"{block}.reward_kwargs.*", "reward.params", "arguments of the function by name", function)
+        for block in FUNCTIONS
+    ),
+    *(
         part(
             key,
             (),
-            "`naive`, `prime` and `dapo` need none: a function and the overlong penalty say it",
+            "`naive`, `batch`, `prime`, `dapo` and `episode` need none: a function says it",
             manager,
         )
         for key in MANAGERS

@@ -15,6 +15,7 @@ from toolwright.verl.row import (
     part,
     same,
 )
+from toolwright.verl.table.data import SEARCH_R1_N, attempts, makes_tasks, samples_key
 
 ROLLOUT = "actor_rollout_ref.rollout."
 NAME, TOP_K, GREEDY = f"{ROLLOUT}name", f"{ROLLOUT}top_k", f"{ROLLOUT}do_sample"
@@ -33,8 +34,9 @@ def engine(verl: VerlConfig) -> Iterator[Outcome]:
     name = ENGINES.get(verl_name, verl_name)
     missing = None if name in verl.machine.engines else missing_for(name) or "it is not on this machine"
     if missing and verl.fit:
-        yield FitChange(f"{NAME} {verl_name} → native: {missing}")
-        name = "native"
+        instead = "vllm" if "vllm" in verl.machine.engines else "native"
+        yield FitChange(f"{NAME} {verl_name} → {instead}: {missing}")
+        name = instead
     elif missing:
         yield TranslationProblem(
             f"{verl.as_typed(NAME)}: {missing}; leave it out for the native engine, or let --fit choose that"
@@ -70,6 +72,8 @@ def sampling(verl: VerlConfig) -> Iterator[Outcome]:
 def lengths(verl: VerlConfig) -> Iterator[Outcome]:
     prompt, response = verl.number(PROMPT), verl.number(RESPONSE)
     yield TranslatedSetting("rollout.max_tokens", response, (RESPONSE,))
+    if makes_tasks(verl):
+        return  # the lengths are of one turn, and all turns of an attempt are one sequence here
     longest = verl[LONGEST]
     whole = prompt + response
     yield TranslatedSetting(
@@ -84,10 +88,13 @@ def evaluation(verl: VerlConfig) -> Iterator[Outcome]:
         "eval.temperature", float(temperature), (f"{JUDGED}temperature", f"{JUDGED}do_sample")
     )
     yield TranslatedSetting("eval.samples", verl[f"{JUDGED}n"], (f"{JUDGED}n",))
-    for name in ("top_p", "top_k"):
-        key = f"{JUDGED}{name}"
-        if temperature and verl[key] != verl[f"{ROLLOUT}{name}"]:
-            yield Note(f"{verl.as_typed(key)}: evaluation has the {name} of training")
+    if temperature:
+        yield TranslatedSetting("eval.sampling.top_p", float(verl[f"{JUDGED}top_p"]), (f"{JUDGED}top_p",))
+        yield TranslatedSetting("eval.sampling.top_k", _limit(verl[f"{JUDGED}top_k"]), (f"{JUDGED}top_k",))
+
+
+def samples(verl: VerlConfig) -> Iterator[Outcome]:
+    yield TranslatedSetting("rollout.samples", attempts(verl), (samples_key(verl),))
 
 
 def _limit(top_k: int) -> int:
@@ -102,7 +109,8 @@ ROWS: list[KeyRow] = [
         "`--fit`; `hf` and unset → `native`",
         engine,
     ),
-    same(f"{ROLLOUT}n", "rollout.samples", "attempts at each prompt"),
+    part(f"{ROLLOUT}n", "rollout.samples", "attempts at each prompt", samples),
+    part(SEARCH_R1_N, "rollout.samples", "Search-R1's name of it", samples),
     part(f"{ROLLOUT}temperature", "rollout.temperature", "", sampling),
     part(GREEDY, "rollout.temperature", "false → 0, from which nothing can be learned: an error", sampling),
     part(TOP_K, "rollout.top_k", "−1 → 0: no limit", sampling),
@@ -118,8 +126,8 @@ ROWS: list[KeyRow] = [
     part(f"{JUDGED}temperature", "eval.temperature", "", evaluation),
     part(f"{JUDGED}do_sample", "eval.temperature", "false → 0", evaluation),
     part(f"{JUDGED}n", "eval.samples", "", evaluation),
-    part(f"{JUDGED}top_p", "rollout.top_p", "evaluation has that of training", evaluation),
-    part(f"{JUDGED}top_k", "rollout.top_k", "evaluation has that of training", evaluation),
+    part(f"{JUDGED}top_p", "eval.sampling", "`top_p`, where `do_sample`", evaluation),
+    part(f"{JUDGED}top_k", "eval.sampling", "`top_k`, where `do_sample`; −1 → 0", evaluation),
     same(f"{ROLLOUT}max_num_seqs", "engine.slots", "where it is set", unset="ours"),
     part(MEMORY, "engine.params", "`vllm`; the native engine takes what its slots need", of_vllm),
     part(SPLIT, "engine.tensor_parallel_size", "`vllm`; the native engine has one device", of_vllm),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from toolwright.tools.settings import settings_of
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
@@ -16,6 +17,7 @@ from toolwright.verl.row import (
     TranslationProblem,
     part,
 )
+from toolwright.verl.table.data import WORLD, makes_tasks
 
 ROLLOUT = "actor_rollout_ref.rollout."
 SEARCH, SEARCH_URL, SEARCH_TOPK = f"{ROLLOUT}enable_search", f"{ROLLOUT}search_url", f"{ROLLOUT}search_topk"
@@ -25,6 +27,9 @@ MULTI = f"{ROLLOUT}multi_turn."
 LOOP = f"{ROLLOUT}agent.default_agent_loop"
 TOOLS_FILE = (f"{MULTI}tool_config_path", "data.tool_config_path")
 MOST_TURNS = (f"{MULTI}max_assistant_turns", f"{MULTI}max_turns")
+ANSWERED = f"{MULTI}max_user_turns"
+URL, TOPK, SEARCHES = "retriever.url", "retriever.topk", "max_turns"  # Search-R1's
+LOOKED_UP = "env.search.search_url"  # verl-agent's
 
 AGENT, SEARCHER = "tool_use", "search"
 # What `<tool>code</tool>` in the answer calls, and how its server is reached: verl's key, and ours.
@@ -34,12 +39,18 @@ PYTHON = {
     "timeout": "tools.python.timeout_s",
     "max_workers": "tools.python.concurrency",
     "request_interval": "tools.python.request_interval",
+    "retry_delay": "tools.python.retry_delay_s",
 }
-FORMATS = {"hermes": "hermes", "qwen3_coder": "qwen3_coder", "llama3_json": "llama3"}
+FORMATS = {"hermes": "hermes", "qwen": "hermes", "qwen25": "hermes", "qwen3_coder": "qwen3_coder"}
+FORMATS |= {"llama3_json": "llama3", "llama3": "llama3"}
 
 
 def searches(verl: VerlConfig) -> bool:
-    return bool(verl[SEARCH])
+    return bool(verl[SEARCH]) or of_search_r1(verl) or verl[WORLD] == "search"
+
+
+def of_search_r1(verl: VerlConfig) -> bool:
+    return verl.is_set(URL, TOPK, SEARCHES, "do_search") and bool(verl["do_search"])
 
 
 def calls_code(verl: VerlConfig) -> bool:
@@ -61,7 +72,11 @@ def agent(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslationProblem(
             f"{verl.as_typed(LOOP)}: write a loop of your own as `rollout.agent=path.py:name`"
         )
-    sources = next((key for key in (SEARCH, f"{TOOL}enabled", f"{MULTI}enable") if verl[key]), LOOP)
+    if makes_tasks(verl):
+        return
+    switches = (SEARCH, f"{TOOL}enabled", f"{MULTI}enable")
+    sources = next((key for key in switches if verl[key]), URL if of_search_r1(verl) else LOOP)
+    sources = WORLD if verl[WORLD] == "search" else sources
     chosen = SEARCHER if searches(verl) else AGENT if several_turns(verl) else "single_turn"
     yield TranslatedSetting("rollout.agent", chosen, (sources,))
     if searches(verl) and verl[f"{TOOL}enabled"]:
@@ -71,6 +86,9 @@ def agent(verl: VerlConfig) -> Iterator[Outcome]:
 def search(verl: VerlConfig) -> Iterator[Outcome]:
     if not searches(verl):
         return
+    if not verl[SEARCH]:
+        yield from _of_a_fork(verl)
+        return
     if verl[SEARCH_URL] is None:
         yield TranslationProblem(f"{SEARCH}=true needs {SEARCH_URL}, the retrieval server")
     yield TranslatedSetting("tools.search.url", verl[SEARCH_URL], (SEARCH_URL,))
@@ -79,6 +97,21 @@ def search(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslatedSetting("rollout.max_turns", verl.number(TURNS), (TURNS,))
     if verl[SEEN] is not None:
         yield TranslatedSetting("rollout.tool_tokens", verl.number(SEEN), (SEEN,))
+
+
+def _of_a_fork(verl: VerlConfig) -> Iterator[Outcome]:
+    """Search-R1 answers `max_turns` searches, and one more turn may answer the question."""
+    url, topk, turns, more = (
+        (URL, TOPK, SEARCHES, 1) if of_search_r1(verl) else (LOOKED_UP, "env.search.topk", "env.max_steps", 0)
+    )
+    if verl[url] is None:
+        yield TranslationProblem(f"{url} is not set: name the retrieval server")
+    yield TranslatedSetting("tools.search.url", verl[url], (url,))
+    yield TranslatedSetting("tools.search.topk", int(verl[topk]), (topk,))
+    yield TranslatedSetting("rollout.max_turns", (verl[turns] or 10) + more, (turns,))
+    shown = "data.max_obs_length"
+    if verl[shown] is not None:
+        yield TranslatedSetting("rollout.tool_tokens", verl.number(shown), (shown,))
 
 
 def code(verl: VerlConfig) -> Iterator[Outcome]:
@@ -99,11 +132,14 @@ def from_file(verl: VerlConfig) -> Iterator[Outcome]:
         return
     key = verl.first(*TOOLS_FILE)
     if verl[key] is None:
-        yield TranslationProblem(f"{MULTI}enable=true needs {TOOLS_FILE[0]}, the file with the tools")
-    yield TranslatedSetting("tool_config_path", verl[key], (key,))
-    turns = verl.first(*MOST_TURNS)
-    if verl[turns] is not None:
-        yield TranslatedSetting("rollout.max_turns", verl.number(turns), (turns,))
+        yield Note(f"{MULTI}enable: no file names tools ({TOOLS_FILE[0]}), so an attempt has one turn")
+    else:
+        yield from _file(verl, key)
+    limits = [(verl.number(name), name) for name in MOST_TURNS if verl[name] is not None]
+    # A user's turn is an answer of the tools, and one more turn of the policy comes after the last.
+    limits += [(verl.number(ANSWERED) + 1, ANSWERED)] if verl[ANSWERED] is not None else []
+    if limits:
+        yield TranslatedSetting("rollout.max_turns", min(limits)[0], tuple(name for _, name in limits))
     shown = f"{MULTI}max_tool_response_length"
     yield TranslatedSetting("rollout.tool_tokens", verl.number(shown), (shown,))
     most = f"{MULTI}max_parallel_calls"
@@ -115,6 +151,14 @@ def from_file(verl: VerlConfig) -> Iterator[Outcome]:
     yield TranslatedSetting("rollout.call_format", FORMATS[form], (f"{MULTI}format",))
 
 
+def _file(verl: VerlConfig, key: str) -> Iterator[Outcome]:
+    """The tools' file. One that is here is read, so that a mistake in it is heard of now."""
+    path = str(verl[key])
+    if not verl.lacks(path):
+        settings_of({"tool_config_path": path})
+    yield TranslatedSetting("tool_config_path", path, (key,))
+
+
 WITH_TOOLS = "where `tool_config.enabled` and no search"
 WITH_FILE = "where `multi_turn.enable`"
 
@@ -122,6 +166,13 @@ ROWS: list[KeyRow] = [
     part(SEARCH, "rollout.agent", f"`{SEARCHER}`, with the search tool; goes before tools", agent),
     part(SEARCH_URL, "tools.search.url", "where `enable_search`", search),
     part(SEARCH_TOPK, "tools.search.topk", "where `enable_search`", search),
+    part(URL, "tools.search.url", "Search-R1", search),
+    part(TOPK, "tools.search.topk", "Search-R1", search),
+    part(SEARCHES, "rollout.max_turns", "Search-R1: + 1, for the turn that answers", search),
+    part("do_search", "rollout.agent", "Search-R1: false → a single turn", agent),
+    part("data.max_obs_length", "rollout.tool_tokens", "Search-R1", search),
+    part(LOOKED_UP, "tools.search.url", "with `env_name=search`", search),
+    part("env.search.topk", "tools.search.topk", "with `env_name=search`", search),
     part(TURNS, "rollout.max_turns", "where `enable_search`", search),
     part(SEEN, "rollout.tool_tokens", "where `enable_search`", search),
     part(f"{TOOL}enabled", ("rollout.agent", "rollout.call_format"), f"`{AGENT}` and `tags`", agent),
@@ -133,6 +184,9 @@ ROWS: list[KeyRow] = [
     part("data.tool_config_path", "tool_config_path", WITH_FILE, from_file),
     part(f"{MULTI}max_assistant_turns", "rollout.max_turns", WITH_FILE, from_file),
     part(f"{MULTI}max_turns", "rollout.max_turns", f"its older name; {WITH_FILE}", from_file),
+    part(
+        ANSWERED, "rollout.max_turns", f"+ 1: a user's turn is an answer of the tools; {WITH_FILE}", from_file
+    ),
     part(
         f"{MULTI}max_tool_response_length",
         "rollout.tool_tokens",

@@ -11,6 +11,7 @@ from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     FitChange,
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
@@ -19,42 +20,103 @@ from toolwright.verl.row import (
     same,
 )
 from toolwright.verl.table import data
-from toolwright.verl.table.data import EVAL_EVERY, GPUS, NODES, devices
+from toolwright.verl.table.data import (
+    AHEAD,
+    EVAL_EVERY,
+    GPUS,
+    NODES,
+    SAMPLED,
+    SAMPLER_NODES,
+    SAMPLERS,
+    devices,
+)
 
 DEVICE = "trainer.device"
 LOGGER, PROJECT, EXPERIMENT = "trainer.logger", "trainer.project_name", "trainer.experiment_name"
 PROJECTS = {"wandb": "project", "swanlab": "project", "trackio": "project", "mlflow": "experiment"}
 FOLDER, RESUME, RESUME_FROM = "trainer.default_local_dir", "trainer.resume_mode", "trainer.resume_from_path"
 SAVE_EVERY, KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
+FIRST, ROUNDS = "trainer.val_before_train", "rollout.test_freq"
 
 
 def machine(verl: VerlConfig) -> Iterator[Outcome]:
     requested, available = devices(verl), verl.machine.devices
-    on_cpu = verl[DEVICE] == "cpu" or available == 0
-    if verl[DEVICE] not in ("cuda", "cpu"):
+    on_cpu = verl[DEVICE] == "cpu" or (available == 0 and not verl.machine.cluster)
+    if verl[DEVICE] not in ("cuda", "cpu", "npu"):
         yield TranslationProblem(f"{verl.as_typed(DEVICE)}: a run is on cuda or cpu")
         return
-    needs_gpu = verl.is_set(GPUS, NODES, DEVICE) and verl[DEVICE] == "cuda" and requested > 0
-    if needs_gpu and requested > available and not verl.fit:
+    if verl[DEVICE] == "npu":
+        yield Near(f"{DEVICE} npu → {'the CPU' if on_cpu else 'cuda'}: there is no NPU here")
+    needs_gpu = verl.is_set(GPUS, NODES, DEVICE) and verl[DEVICE] != "cpu" and requested > 0
+    if verl.machine.cluster:
+        pass  # how many devices a cluster has is known once it is joined
+    elif needs_gpu and requested > available and not verl.fit:
         found = f"there are {available}" if available else "there is none, only the CPU"
         yield TranslationProblem(
             f"{verl.as_typed(GPUS)} × {verl.as_typed(NODES)} asks for {requested} devices, but {found}; "
             "ask for what there is, or let --fit scale the run down"
         )
     elif requested > available and verl.fit:
-        yield FitChange(f"{requested} devices → {'the CPU' if on_cpu else '1'}")
+        found = "the CPU" if on_cpu else f"{available}"
+        asked = " × ".join(
+            verl.as_typed(key) for key in (GPUS, NODES, SAMPLERS, SAMPLER_NODES) if verl.is_set(key)
+        )
+        yield FitChange(f"{requested} devices → {found}" + (f" ({asked})" if asked else ""))
     elif not verl.is_set(GPUS, NODES):
         taken = "the CPU" if on_cpu else "one GPU"
         yield Note(f"devices are not set: the run takes {taken}; verl's default is 8 GPUs")
-    elif requested > verl.machine.usable and not on_cpu:
-        yield Note(f"{requested} devices asked for: one is used, as a learner is not spread over several yet")
     yield TranslatedSetting("model.device", "cpu" if on_cpu else "auto", (DEVICE, GPUS, NODES))
+    if not on_cpu:
+        yield from _places(verl, verl.machine.used(requested))
+
+
+def _places(verl: VerlConfig, used: int) -> Iterator[Outcome]:
+    """Several devices: ranks of the learner, and an engine on each of the others.
+
+    verl keeps engine and learner on the same devices unless samplers have their own; here half of them learn.
+    """
+    if used < 2:
+        return
+    apart = bool(verl[SAMPLER_NODES])
+    asked = int(verl[SAMPLERS]) * int(verl[SAMPLER_NODES]) if apart else used // 2
+    samplers = max(1, min(asked * used // devices(verl) if apart else asked, used - 1))
+    sources = (GPUS, NODES, *((SAMPLERS, SAMPLER_NODES) if apart else ()))
+    yield TranslatedSetting("runtime.name", "ray", sources)
+    if verl.machine.cluster:
+        yield TranslatedSetting("runtime.address", "auto", (NODES,))
+    yield TranslatedSetting("runtime.placement.colocate", "no", sources)
+    yield TranslatedSetting("runtime.placement.policy.ranks", used - samplers, sources)
+    yield TranslatedSetting("runtime.placement.rollout.workers", samplers, sources)
+    if not apart:
+        yield Note(
+            f"{used} devices: {used - samplers} learn and {samplers} sample, where verl's do both in turn "
+            f"({verl.as_typed(GPUS)})"
+        )
+
+
+def apart(verl: VerlConfig) -> Iterator[Outcome]:
+    """verl's samplers on devices of their own run ahead of the learner."""
+    if verl[SAMPLER_NODES]:
+        words = ", ".join(verl.as_typed(key) for key in (SAMPLERS, SAMPLER_NODES) if verl.is_set(key))
+        yield Near(
+            f"{words or SAMPLER_NODES}: sampling and updating take turns, so each step learns from the "
+            "newest policy's attempts, where verl samples ahead"
+        )
 
 
 def length(verl: VerlConfig) -> Iterator[Outcome]:
-    by_steps = verl[data.STEPS] is not None
-    sources = (data.STEPS,) if by_steps else (data.EPOCHS, "data.train_batch_size")
-    yield TranslatedSetting("train.steps", data.steps(verl), sources)
+    by_steps, by_rollouts = verl[data.STEPS] is not None, verl[SAMPLED] is not None
+    sources: tuple[str, ...] = (data.STEPS,) if by_steps else (data.EPOCHS, data.batch_key(verl))
+    if by_rollouts and not by_steps:
+        sources = (SAMPLED, data.MINI_BATCH, AHEAD)
+    count = data.steps(verl)
+    if count is None:
+        yield Note(
+            f"{verl.as_typed(data.EPOCHS)}: train.steps, by the rows of {', '.join(verl.paths(data.TRAIN))}, "
+            "which is not here"
+        )
+        return
+    yield TranslatedSetting("train.steps", count, sources)
 
 
 def folder(verl: VerlConfig) -> Iterator[Outcome]:
@@ -90,15 +152,20 @@ def saving(verl: VerlConfig) -> Iterator[Outcome]:
     every = max(int(verl[SAVE_EVERY] or 0), 0)
     yield TranslatedSetting("checkpoint.every", every, (SAVE_EVERY,))
     yield TranslatedSetting("checkpoint.minutes", 0, (SAVE_EVERY,))
-    all_of_them = data.steps(verl) // every + 2 if every else 2
+    all_of_them = (data.steps(verl) or 1_000_000) // every + 2 if every else 2
     yield TranslatedSetting("checkpoint.keep", verl[KEEP] or all_of_them, (KEEP,))
 
 
 def judging(verl: VerlConfig) -> Iterator[Outcome]:
-    every = max(int(verl[EVAL_EVERY] or 0), 0)
-    yield TranslatedSetting("eval.every", every, (EVAL_EVERY,))
-    if every and not verl["trainer.val_before_train"]:
-        yield Note("trainer.val_before_train=false: a run is always evaluated before its first step")
+    key = EVAL_EVERY if verl[ROUNDS] is None else ROUNDS
+    yield TranslatedSetting("eval.every", max(int(verl[key] or 0), 0), (key,))
+    yield TranslatedSetting("eval.at_start", bool(verl[FIRST]), (FIRST,))
+
+
+def evaluated_only(verl: VerlConfig) -> Iterator[Outcome]:
+    if verl.is_set("trainer.val_only"):
+        ours = "toolwright eval, and nothing is learned" if verl["trainer.val_only"] else "toolwright train"
+        yield Note(f"{verl.as_typed('trainer.val_only')}: {ours}")
 
 
 def loggers(verl: VerlConfig) -> Iterator[Outcome]:
@@ -129,7 +196,19 @@ ROWS: list[KeyRow] = [
         machine,
     ),
     part(NODES, "model.device", "see `n_gpus_per_node`", machine),
-    part(DEVICE, "model.device", "`cuda` or `cpu`", machine),
+    part(DEVICE, "model.device", "`cuda` or `cpu`; `npu` with `--fit`: the device that is here", machine),
+    part(
+        SAMPLERS,
+        "runtime.placement.rollout.workers",
+        "× `rollout.nnodes`: engines of one-step-off and fully asynchronous runs",
+        apart,
+    ),
+    part(SAMPLER_NODES, "runtime.placement.rollout.workers", "see `rollout.n_gpus_per_node`", apart),
+    part(SAMPLED, "train.steps", "÷ prompts a step", length),
+    part(AHEAD, "rollout.prompts", "× `ppo_mini_batch_size`, in fully asynchronous runs", data.batch),
+    part("rollout.total_epochs", "train.steps", "`total_rollout_steps` decides", length),
+    part("rollout.n", "rollout.samples", "`actor_rollout_ref.rollout.n` decides", length),
+    part(ROUNDS, "eval.every", "of fully asynchronous runs", judging),
     part(FOLDER, ("run.dir", "run.name"), "its folder and its last part", folder),
     part(PROJECT, "run.dir", "by way of `default_local_dir`", folder),
     part(EXPERIMENT, "run.name", "by way of `default_local_dir`", folder),
@@ -147,14 +226,9 @@ ROWS: list[KeyRow] = [
         saving,
     ),
     part(KEEP, "checkpoint.keep", "unset: all", saving),
-    part(EVAL_EVERY, "eval.every", "−1 → 0: before the first step and after the last", judging),
-    part(
-        "trainer.val_before_train",
-        "task.held_out",
-        "false with `test_freq=-1`: no evaluation at all",
-        judging,
-    ),
-    part("trainer.val_only", (), "true: `toolwright eval` instead of `train`", lambda verl: iter(())),
+    part(EVAL_EVERY, "eval.every", "−1 → 0: after the last step, and before the first", judging),
+    part(FIRST, "eval.at_start", "false with `test_freq=-1`: no evaluation at all", judging),
+    part("trainer.val_only", (), "true: `toolwright eval` instead of `train`", evaluated_only),
     same("trainer.critic_warmup", "update.critic_warmup"),
     part(
         LOGGER,

@@ -1,0 +1,81 @@
+"""Command lines of every family: none crashes, and each key is in one of the four lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.verl.conftest import BARE
+from toolwright.verl import overrides
+from toolwright.verl.command import VerlParser, config_file, describe, main, main_module
+from toolwright.verl.named_configs import config_of_module
+from toolwright.verl.translate import Translation, translate
+
+LINES: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("command_lines.yaml").read_text(encoding="utf-8")
+)
+
+
+def translated(name: str, *more: str, fit: bool = True) -> Translation:
+    line = LINES[name]
+    args = VerlParser().parse_intermixed_args([*line["words"].split(), *more])
+    config = config_file(args.config_path, args.config_name or config_of_module(line["module"]))
+    return translate(args.words, machine=BARE, fit=fit, config=config, files_may_miss=True)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_is_accepted_with_fit(name: str) -> None:
+    translation = translated(name)
+    assert translation.problems == []
+    found = {setting.ours: setting.value for setting in translation.settings}
+    assert {key: found.get(key) for key in LINES[name]["becomes"]} == LINES[name]["becomes"]
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_every_key_is_in_one_of_the_four_lists(name: str) -> None:
+    shown = describe(translated(name))
+    typed = [word for word in LINES[name]["words"].split() if not word.startswith("-")]
+    assert [key for key in overrides.parse(typed).values if key not in shown] == []
+
+
+@pytest.mark.parametrize("word", ["actor_rollout_ref.model.exclude_modules=[lm_head]", "nobodys.key=1"])
+def test_a_refused_key_is_in_its_list(word: str) -> None:
+    refused = describe(translated("DAPO", word)).partition("Refused:\n")[2]
+    assert refused.startswith(f"  {word.partition('=')[0]}")
+
+
+def test_what_is_only_near_is_an_error_without_fit() -> None:
+    problems = translated("verl-agent, a shop", fit=False).problems
+    assert any("a shop of its own" in text and "--fit accepts that" in text for text in problems)
+
+
+def test_show_needs_no_files_and_names_those_that_are_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data.train_files=gone.parquet", "actor_rollout_ref.model.path=./gone-model"]
+    assert main([*words, "--show", "--fit"]) == 0
+    shown = capsys.readouterr().out
+    assert "gone.parquet" in shown.partition("Files that are not here:")[2]
+    assert main([*words, "--fit"]) == 2
+
+
+def test_a_tools_file_that_is_here_is_read_by_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "tools.yaml"
+    file.write_text("tools:\n  - class_name: somebodys.Tool\n")
+    multi = "actor_rollout_ref.rollout.multi_turn"
+    words = ["data.train_files=x.parquet", "actor_rollout_ref.model.path=m", f"{multi}.enable=True"]
+    assert main([*words, f"{multi}.tool_config_path={file}", "--show", "--fit"]) == 2
+    assert "somebodys.Tool" in capsys.readouterr().err
+
+
+def test_a_module_is_known_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    line = LINES["SPPO"]
+    assert main_module([line["module"], *line["words"].split(), "--show", "--fit"]) == 0
+    assert "algorithm.loss=sppo" in capsys.readouterr().out
+    assert main_module(["recipe.prime.main_prime", "--show"]) == 2
+    assert "reward model of its own" in capsys.readouterr().err
+    assert main_module(["verl.trainer.main_pppo"]) == 2
+    assert "did you mean" in capsys.readouterr().err
