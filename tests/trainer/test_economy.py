@@ -12,7 +12,8 @@ from toolwright.config import schema
 from toolwright.engines import PlannedModel
 from toolwright.models.known import SIZES
 from toolwright.trainer import economy, forecast, memory
-from toolwright.trainer.forecast import GPUS, Workload, model_of
+from toolwright.trainer.forecast import Workload, model_of
+from toolwright.trainer.gpus import GPUS
 
 GIB = 1 << 30
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError, nearest
+from toolwright.trainer.gpus import GPUS
 
 if TYPE_CHECKING:
     from toolwright.trainer.forecast import Forecast
@@ -45,13 +46,13 @@ def main(argv: list[str]) -> int:
         print(_help())
         return 0
     given = _read(argv)
-    from toolwright.trainer.forecast import GPUS, Workload, forecasts, model_of
-
     if given["gpu"] not in GPUS:
         raise UserError(f"gpu={given['gpu']} is not known; {nearest(str(given['gpu']), GPUS)}")
     gpu = GPUS[str(given["gpu"])]
     if given["memory"]:
         gpu = replace(gpu, memory=float(given["memory"]) * 0.993)
+    from toolwright.trainer.forecast import Workload, forecasts, model_of
+
     numbers = {name: int(given[name]) for name in Workload.__dataclass_fields__}
     if numbers["prompt"] + numbers["answer"] > numbers["context"]:
         raise UserError(
@@ -121,8 +122,6 @@ def _read(argv: list[str]) -> dict[str, str | int | float]:
 
 
 def _help() -> str:
-    from toolwright.trainer.forecast import GPUS
-
     keys = "\n".join(
         f"  {key:<8} {MEANING[key].format(gpus=', '.join(GPUS))}" + (f" ({default})" if default else "")
         for key, default in DEFAULTS.items()

@@ -19,30 +19,11 @@ from toolwright.models.decoder import Recompute, Shape
 from toolwright.models.known import SIZES
 from toolwright.trainer import memory
 from toolwright.trainer.economy import Economy, chosen_economy, economies
+from toolwright.trainer.gpus import GPU
 
 GIB = 1 << 30
 RESERVED = 1.5 * GIB  # the driver's, and libraries'
 
-
-@dataclass(frozen=True)
-class GPU:
-    """By the datasheet: dense products in bfloat16 and bytes of memory, a second; gibibytes."""
-
-    flops: float
-    bandwidth: float
-    memory: float
-
-
-GPUS = {
-    "h200": GPU(989e12, 4.8e12, 140),
-    "h100": GPU(989e12, 3.35e12, 79.6),
-    "b200": GPU(2250e12, 8.0e12, 179),
-    "h20": GPU(148e12, 4.0e12, 95.6),
-    "a100": GPU(312e12, 2.04e12, 79.3),
-    "a100-40": GPU(312e12, 1.56e12, 39.6),
-    "l40s": GPU(362e12, 0.86e12, 44.7),
-    "rtx4090": GPU(165e12, 1.01e12, 23.5),
-}
 # Measured on an H200 with 1.5B's shape: the part of the peak that an update reaches, by tokens a sequence.
 LEARNING = ((512, 0.52), (8_192, 0.435), (32_768, 0.37))
 # Measured there with 0.1B to 7B: of bandwidth or peak, and the rest of a step of decoding, for each layer.
