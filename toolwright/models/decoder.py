@@ -170,7 +170,17 @@ class Layer(nn.Module):
     def _learned(self, x: Tensor, turn: Tensor, attend: PackedAttention) -> Tensor:
         from toolwright.models.kernels import layer as fused
 
-        s, matrix = self.shape, self._matrix
+        s = self.shape
+        added: list[fused.AddedRows] = []
+
+        def matrix(name: str) -> Tensor:
+            if name not in self.adapters:
+                return self._matrix(name)
+            low: Any = self.adapters[name]
+            added.extend(fused.AddedRows(name, *piece) for piece in low.added_rows())
+            with torch.no_grad():
+                return self._matrix(name)
+
         parameters = fused.Parameters(
             attention_norm=self.attention_norm,
             qkv=matrix("qkv"),
@@ -184,7 +194,9 @@ class Layer(nn.Module):
         )
         counts = (s.heads, s.kv_heads)
         rows = ROWS_AT_ONCE if self.recompute == "ffn" else None
-        return fused.layer(x, turn, attend.packed, parameters, counts=counts, eps=s.norm_eps, rows=rows)
+        return fused.layer(
+            x, turn, attend.packed, parameters, counts=counts, eps=s.norm_eps, rows=rows, added=added
+        )
 
     def weights(self, arrange: Callable[[Tensor], Tensor | PackedMatrix]) -> LayerWeights:
         s = self.shape

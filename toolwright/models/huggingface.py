@@ -74,7 +74,7 @@ def load(
     shape = _fast_shape(folder, context)
     decoder = Decoder(shape, blank=True, stored=stored, device=device)
     # One after the other: a large model is never there twice.
-    for name, weight in _translated(read_weights(folder), shape, folder):
+    for name, weight in _translated(read_weights(folder), shape, folder, device):
         _place(decoder, name, weight, folder)
     return decoder
 
@@ -335,8 +335,10 @@ def from_hub(weights: dict[str, Tensor], shape: Shape, folder: Path) -> dict[str
     return state
 
 
-def _translated(weights: dict[str, Tensor], shape: Shape, folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Our names, each with its tensor in float32."""
+def _translated(
+    weights: dict[str, Tensor], shape: Shape, folder: Path, device: torch.device | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """Our names, each with its tensor in float32, made on the device."""
     renaming = _renaming(shape)
     known = {name for hub in renaming.values() for name in hub} | {"lm_head.weight"}
     strange = sorted(n for n in weights if n not in known and not n.endswith("rotary_emb.inv_freq"))
@@ -346,7 +348,7 @@ def _translated(weights: dict[str, Tensor], shape: Shape, folder: Path) -> Itera
         missing = [name for name in hub if name not in weights]
         if missing:
             raise UserError(f"{folder} is incomplete: it has no tensor {missing[0]}")
-        pieces = [weights[name].float() for name in hub]
+        pieces = [weights[name].to(device).float() for name in hub]
         check_finite(folder, zip(hub, pieces, strict=True))
         rows = [paired(p, shape) if _turns(n) else p for n, p in zip(hub, pieces, strict=True)]
         yield ours, rows[0] if len(rows) == 1 else torch.cat(rows)

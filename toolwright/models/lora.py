@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from toolwright.models import kernels
-from toolwright.models.kernels import wide
 from toolwright.models.loose import first_place, loosen_
 from toolwright.models.quantised import QuantisedMatrix
 
@@ -109,18 +108,24 @@ class LowRank(nn.Module):
         whole = sums[0] if len(sums) == 1 else torch.cat(sums)
         return whole.t() if self.transposed else whole
 
+    def added_rows(self) -> Iterator[tuple[int, int, float, Tensor, Tensor]]:
+        """Of each piece that is adapted, while the adapter is on: its first row, how many it has, and what is
+        added to them: scale, A and B."""
+        adapted = [piece for piece in self.pieces if piece.adapted and self.adapter.on]
+        for piece, a, b in zip(adapted, self.a, self.b, strict=False):
+            yield piece.start, piece.rows, self.adapter.scale, *self._copied(a, b)
+
     def added(self, base: nn.Module) -> Tensor:
-        """The sum with a base that may be stored in less than float32; on a GPU in one pass over it."""
+        """The sum with a base that may be stored in less than float32; on a GPU in one pass over it, where no
+        way back goes through it."""
         scales = base.scales if isinstance(base, QuantisedMatrix) else None
         stored = base.codes if isinstance(base, QuantisedMatrix) else base.weight
         assert isinstance(stored, Tensor)
-        if self.adapter.on and stored.dtype != torch.float32 and stored.is_cuda and kernels.available():
-            copied = (self._copied(a, b) for a, b in zip(self.a, self.b, strict=True))
-            pairs = [tensor for pair in copied for tensor in pair]
-            out: Tensor = _Sum.apply(self, stored, scales, *pairs)
-            return out
-        whole: Tensor = self(base.weight)
-        return whole
+        plain = not self.adapter.on or stored.dtype == torch.float32 or torch.is_grad_enabled()
+        if plain or not stored.is_cuda or not kernels.available():
+            whole: Tensor = self(base.weight)
+            return whole
+        return self._merged(stored, scales)
 
     def _copied(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """The one that all ranks have goes into what is a rank's own."""
@@ -128,37 +133,23 @@ class LowRank(nn.Module):
             return a, b
         return (self.tensor.copied(a), b) if self.by_rows else (a, self.tensor.copied(b))
 
-
-class _Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, low: LowRank, base: Tensor, scales: Tensor | None, *pairs: Tensor) -> Tensor:
+    def _merged(self, stored: Tensor, scales: Tensor | None) -> Tensor:
         from toolwright.models.kernels.merge import merge
 
-        out = torch.empty(base.shape, dtype=torch.bfloat16, device=base.device)
-        found, ctx.low = iter(zip(pairs[::2], pairs[1::2], strict=True)), low
-        ctx.save_for_backward(*pairs)
-        for piece in low.pieces:
+        out = torch.empty(stored.shape, dtype=torch.bfloat16, device=stored.device)
+        low = zip(self.a, self.b, strict=True)
+        for piece in self.pieces:
             rows = slice(piece.start, piece.start + piece.rows)
             merge(
-                base[rows],
+                stored[rows],
                 None if scales is None else scales[rows],
-                next(found) if piece.adapted else None,
+                next(low) if piece.adapted else None,
                 out[rows],
-                alpha=low.adapter.scale,
-                place=first_place(low.number),
-                before=piece.start * base.shape[1],
+                alpha=self.adapter.scale,
+                place=first_place(self.number),
+                before=piece.start * stored.shape[1],
             )
         return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        pairs, low, whole = ctx.saved_tensors, ctx.low, gradients[0]
-        found: list[Tensor | None] = []
-        for piece, a, b in zip([p for p in low.pieces if p.adapted], pairs[::2], pairs[1::2], strict=True):
-            part = whole[piece.start : piece.start + piece.rows]
-            found.append(wide(b.to(part.dtype).t(), part).mul_(low.adapter.scale))
-            found.append(wide(part, a.to(part.dtype).t()).mul_(low.adapter.scale))
-        return None, None, None, *found
 
 
 class Adapted(nn.Module):

@@ -228,3 +228,50 @@ def test_likelihood(
         every = (hidden.double() @ weight.to(dtype).double().t() / temperature).softmax(-1)
         alike(squares, every.square().sum(-1), close)
     compare(ours, plainly, [hidden, weight], close)
+
+
+@PRECISIONS
+@pytest.mark.parametrize("rows", [None, 16], ids=["kept", "in parts"])
+def test_what_was_added_to_a_layers_matrices(
+    rows: int | None, dtype: torch.dtype, close: float, device: Any
+) -> None:
+    """Gradients of A and B are those that go through the sum, without the gradient of the whole matrix."""
+    if device.type == "cpu" and dtype == torch.bfloat16:
+        pytest.skip("products in bfloat16, which not every CPU has")
+    tokens, width, size, ffn, rank, count = 37, 48, 16, 80, 3, 3
+    sizes = {"qkv": (3 * count * size, width), "out": (width, count * size)}
+    sizes |= {"gate_up": (2 * ffn, width), "down": (width, ffn)}
+    base = {
+        name: numbers(*shape, device=device, dtype=torch.float32, seed=seed).detach() * shape[1] ** -0.5
+        for seed, (name, shape) in enumerate(sizes.items())
+    }
+    places = [("qkv", 0, 48), ("qkv", 96, 48), ("out", 0, width), ("gate_up", 80, 80), ("down", 0, width)]
+    pairs = [
+        (
+            numbers(rank, sizes[name][1], device=device, dtype=torch.float32, seed=20 + i),
+            numbers(height, rank, device=device, dtype=torch.float32, seed=40 + i),
+        )
+        for i, (name, _, height) in enumerate(places)
+    ]
+    x, turn = numbers(tokens, width, device=device, dtype=dtype, seed=99), turns(tokens, size, device)
+    pull = numbers(tokens, width, device=device, dtype=dtype, seed=7).detach()
+
+    def gradients(*, through_sums: bool) -> list[Tensor]:
+        made = {name: matrix.clone() for name, matrix in base.items()}
+        for (name, start, height), (a, b) in zip(places, pairs, strict=True):
+            wide = torch.zeros_like(made[name])
+            wide[start : start + height] = 0.1 * (b @ a)
+            made[name] = made[name] + (wide if through_sums else wide.detach())
+        ones = torch.ones(width, device=device)
+        parameters = fused.Parameters(
+            ones, made["qkv"], None, None, None, made["out"], ones, made["gate_up"], made["down"]
+        )
+        added = [fused.AddedRows(*place, 0.1, a, b) for place, (a, b) in zip(places, pairs, strict=True)]
+        out = fused.layer(
+            x, turn.to(torch.complex64), Plain(), parameters, counts=(count, count), eps=1e-6, rows=rows,
+            added=() if through_sums else added,
+        )  # fmt: skip
+        return list(torch.autograd.grad(out, [x, *(tensor for pair in pairs for tensor in pair)], pull))
+
+    for found, wanted in zip(gradients(through_sums=False), gradients(through_sums=True), strict=True):
+        alike(found, wanted.double(), 2 * close)

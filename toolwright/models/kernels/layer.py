@@ -28,6 +28,17 @@ class Parameters(NamedTuple):
     down: Tensor
 
 
+class AddedRows(NamedTuple):
+    """Rows of a matrix that scale · B A was added to: what is learned are A and B, not the matrix."""
+
+    matrix: str
+    start: int
+    rows: int
+    scale: float
+    a: Tensor  # [rank, in]
+    b: Tensor  # [rows, rank]
+
+
 class Attention(Protocol):
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]: ...
 
@@ -72,6 +83,13 @@ def _fed_back(
     return inputs[0] if len(inputs) == 1 else torch.cat(inputs), *sums
 
 
+def _of_added(one: AddedRows, given: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of A and B from those of y = x · (W + scale · B A)ᵀ, without that of the whole matrix."""
+    part, a, b = given[:, one.start : one.start + one.rows], one.a.to(left.dtype), one.b.to(left.dtype)
+    of_a = wide(torch.mm(part, b).t(), left).mul_(one.scale)
+    return of_a, wide(part.t(), torch.mm(left, a.t())).mul_(one.scale)
+
+
 def _added(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     return None if one is None or other is None else one.add_(other)
 
@@ -86,9 +104,11 @@ class _Layer(torch.autograd.Function):
         counts: tuple[int, int],
         eps: float,
         rows: int | None,
+        added: Sequence[AddedRows],
         *given: Any,
     ) -> Tensor:
-        p = Parameters(*given)
+        p = Parameters(*given[: len(Parameters._fields)])
+        ctx.added = added
         qkv, out, gate_up, down = (matrix.to(x.dtype) for matrix in (p.qkv, p.out, p.gate_up, p.down))
         qk_norm = None
         if p.q_norm is not None and p.k_norm is not None:
@@ -119,10 +139,15 @@ class _Layer(torch.autograd.Function):
         x, scale, h, flat, attended, middle, *states = states
         kept = states[:KEPT] if ctx.rows is None else None
         saved = states[KEPT:] if ctx.rows is None else states
-        needed = dict(zip(Parameters._fields, ctx.needs_input_grad[6:], strict=True))
+        needed = dict(zip(Parameters._fields, ctx.needs_input_grad[7:], strict=False))
+        of_added: list[Tensor | None] = [None] * (2 * len(ctx.added))
         given = gradients[0].contiguous()
 
         def of_matrix(name: str, given: Tensor, left: Tensor) -> Tensor | None:
+            for number, one in enumerate(ctx.added):
+                if one.matrix == name:
+                    for place, found in enumerate(_of_added(one, given, left), 2 * number):
+                        of_added[place] = found if of_added[place] is None else _added(of_added[place], found)
             product = ctx.product if len(given) == len(x) else wide  # of some tokens: others are added
             return product(given.t(), left) if needed[name] else None
 
@@ -145,7 +170,8 @@ class _Layer(torch.autograd.Function):
         of_bias = of_flat.sum(0, dtype=torch.float32) if needed["qkv_bias"] else None
         of_x, of_attention_norm = norm.back(torch.mm(of_flat, qkv), x, attention_norm, scale, of_middle)
         of_first = of_attention_norm, of_qkv, of_bias, of_q_norm, of_k_norm
-        return of_x, None, None, None, None, None, *of_first, of_out, of_ffn_norm, of_gate_up, of_down
+        of_second = of_out, of_ffn_norm, of_gate_up, of_down
+        return of_x, None, None, None, None, None, None, *of_first, *of_second, *of_added
 
 
 def layer(
@@ -157,8 +183,12 @@ def layer(
     counts: tuple[int, int],
     eps: float,
     rows: int | None = None,
+    added: Sequence[AddedRows] = (),
 ) -> Tensor:
     """[tokens, width] -> [tokens, width]; `counts` of heads and of key-value heads. `rows`: the feed-forward
-    half is done for so many tokens at a time, and done again on the way back rather than kept."""
-    made: Tensor = _Layer.apply(x, turn, attention, counts, eps, rows, *parameters)
+    half is done for so many tokens at a time, and done again on the way back rather than kept.
+    `added`: what matrices have in them already that is to be learned."""
+    pairs = [tensor for one in added for tensor in (one.a, one.b)]
+    plain = [one._replace(a=one.a.detach(), b=one.b.detach()) for one in added]
+    made: Tensor = _Layer.apply(x, turn, attention, counts, eps, rows, plain, *parameters, *pairs)
     return made
