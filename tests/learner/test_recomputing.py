@@ -30,7 +30,7 @@ def gradients(decoder: Decoder, what: Any, *, length: int = 40) -> tuple[dict[st
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        hidden = states(decoder, tiny.batch(6, longest=length))
+        hidden = states(decoder, tiny.batch(6, longest=length)).hidden
         total = sum(kept.values())
         (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0))).sum().backward()
     return {name: p.grad.clone() for name, p in decoder.named_parameters() if p.grad is not None}, total
