@@ -57,25 +57,34 @@ class AgentSet:
         return choice(task, self.tool_settings) if name == "auto" else name
 
     async def openings(self) -> Callable[[Task], str]:
-        """Return a function that renders a task's opening as the policy will read it, tools included.
+        """Return a function that renders a task's opening as the policy will read it, tools included."""
+        prompt_of = await self.prompts()
+
+        def opening(task: Task) -> str:
+            prompt = prompt_of(task)
+            return self.tokenizer.render(prompt.messages, tools=prompt.tools, **self.config.template)
+
+        return opening
+
+    async def prompts(self) -> Callable[[Task], ToolPrompt]:
+        """Return a function that gives a task's messages and the tools that the chat template describes.
 
         Tool servers are asked for their lists here. What an environment shows first is not known yet; only
         that it exists is checked. The function raises a UserError for a task that cannot be attempted.
         """
         schemas = await self.tools.schemas()
 
-        def opening(task: Task) -> str:
-            prompt = ToolPrompt(task.prompt, None)
+        def prompt(task: Task) -> ToolPrompt:
             if ":" in self._name_for(task):  # a user's own is built where it runs, and says what it says
-                return self.tokenizer.render(prompt.messages, **self.config.template)
+                return ToolPrompt(task.prompt, None)
             agent = self.agent_for(task)
             try:
                 if isinstance(agent, ToolUse):
-                    prompt = agent.prompt(task, schemas)
-                elif isinstance(agent, EnvironmentLoop):
+                    return agent.prompt(task, schemas)
+                if isinstance(agent, EnvironmentLoop):
                     agent.check(task)
             except TaskFailure as error:
                 raise UserError(str(error)) from None
-            return self.tokenizer.render(prompt.messages, tools=prompt.tools, **self.config.template)
+            return ToolPrompt(task.prompt, None)
 
-        return opening
+        return prompt

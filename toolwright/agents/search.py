@@ -34,9 +34,7 @@ class SearchAgent(ToolUse):
     def ordered(self, schemas: Schemas) -> Schemas:
         return sorted(schemas, key=lambda schema: schema["function"]["name"] not in self.engines)
 
-    def _format(self) -> CallFormat:
+    def _format(self, params: Mapping[str, Any]) -> CallFormat:
         if self.config.call_format != "auto":
-            return super()._format()
-        return Tags(
-            **{"call": "search", "result": "information", "around": "\n\n", **self.config.call_params}
-        )
+            return super()._format(params)
+        return Tags(**{"call": "search", "result": "information", "around": "\n\n", **params})

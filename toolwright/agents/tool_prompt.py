@@ -10,6 +10,7 @@ from toolwright.agents.formats import CallFormat, Schemas
 from toolwright.models.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
+LISTED = "{tools}"  # in the words about tools: what the template or the format says of them
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,17 @@ def with_tools(
     tokenizer: Tokenizer,
     instructions: str | None,
 ) -> ToolPrompt:
-    """Add the tools to a prompt. `instructions` replace the format's own; "" adds nothing."""
+    """Add the tools to a prompt. `instructions` replace the format's own, or stand around them where they
+    have `{tools}`; "" adds nothing."""
     messages = list(prompt)
     if not schemas:
         return ToolPrompt(messages, None)
+    words = LISTED if instructions is None else instructions
     # A template teaches its own way to write calls, which an inline format is not.
-    if instructions is None and not call_format.inline and tokenizer.chat.takes_tools:
-        return ToolPrompt(messages, schemas)
-    words = call_format.instructions(schemas) if instructions is None else instructions
+    if LISTED in words and not call_format.inline and tokenizer.chat.takes_tools:
+        words = words.replace(LISTED, "").strip()
+        return ToolPrompt(_with_words(messages, words, tokenizer) if words else messages, schemas)
+    words = words.replace(LISTED, call_format.instructions(schemas))
     return ToolPrompt(_with_words(messages, words, tokenizer) if words else messages, None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,16 @@ from toolwright.agents.attempt import Attempt
 from toolwright.agents.formats import CallFormat, Offered, Schemas
 from toolwright.agents.formats.arguments import to_json
 from toolwright.agents.formats.thinking import spoken
+from toolwright.agents.near_misses import NAME_SHOWN, NearMisses
 from toolwright.agents.tool_prompt import ToolPrompt, with_tools
 from toolwright.config import schema
-from toolwright.failures import TaskFailure, nearest
+from toolwright.failures import TaskFailure
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tools.call import Malformed, ToolRequest, ToolResult
 from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task
 
 TOOLS = "the tools "  # an attempt that waits for these is the policy's own doing
-NAME_SHOWN = 80
 ARGUMENTS_SHOWN = 500  # characters of a call's arguments in its record; the turn itself holds them all
 
 
@@ -40,10 +40,13 @@ class CompletedCall:
 class ToolUse:
     def __init__(self, config: schema.RolloutConfig, tools: Toolbox, tokenizer: Tokenizer) -> None:
         self.config, self.tools, self.tokenizer = config, tools, tokenizer
-        self.format = self._format()
+        params = dict(config.call_params)
+        mode = params.pop("near_misses", "explain")
+        self.format = self._format(params)
+        self.near_misses = NearMisses(self.format, mode)
 
-    def _format(self) -> CallFormat:
-        return formats.build(self.config.call_format, self.config.call_params, self.tokenizer)
+    def _format(self, params: Mapping[str, Any]) -> CallFormat:
+        return formats.build(self.config.call_format, params, self.tokenizer)
 
     async def attempt(self, attempt: Attempt) -> None:
         schemas = await self.tools.schemas()
@@ -55,7 +58,7 @@ class ToolUse:
         while True:
             step = await attempt.act(stop=stop)
             said, thinking = spoken(step.text, thinking=thinking)
-            calls = self.format.read(said, offered) if offered else []
+            calls = self.near_misses.read(said, offered) if offered else []
             if not self._goes_on(attempt, calls):
                 return
             if attempt.turns >= attempt.max_turns:
@@ -108,13 +111,14 @@ class ToolUse:
         if isinstance(one, Malformed):
             attempt.count("format_faults")
             return CompletedCall("", self._fit(one.reason), {"name": "", "trouble": "malformed"})
+        one = self.near_misses.meant(one, offered)
         name = one.name[:NAME_SHOWN]
         attempt.count("tool_calls")
         attempt.count(f"tool_calls/{name if one.name in offered else 'unknown'}")
         if one.name in offered:
             answer = await self.tools.call(one, attempt=attempt.id, task=attempt.task)
         else:  # known to the toolbox perhaps, but not for this task
-            answer = ToolResult(f"there is no tool {name!r}; {nearest(name, offered)}", "unknown_tool")
+            answer = ToolResult(self.near_misses.unknown(name, offered), "unknown_tool")
         attempt.count("tool_errors", bool(answer.trouble))
         attempt.count("tool_timeouts", answer.trouble == "timeout")
         record = {

@@ -1,0 +1,122 @@
+"""Near misses: a call in another format than the one in use, or of a tool by a name that nobody offers.
+
+Answered in words that help; or, where `rollout.call_params.near_misses=map` says so and only one thing can
+be meant, taken for the call that it stands for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+from toolwright.agents.formats import CallFormat, Offered
+from toolwright.agents.formats.arguments import Unreadable, call_of, from_body, read_json
+from toolwright.agents.formats.fenced import FENCE, PYTHON
+from toolwright.agents.formats.qwen3_coder import Qwen3Coder
+from toolwright.failures import UserError, nearest
+from toolwright.tools.call import Malformed, ToolRequest
+
+NearMissMode = Literal["explain", "map", "ignore"]
+Calls = list[ToolRequest | Malformed]
+
+_OBJECT = re.compile(r'\{\s*"name"\s*:')
+_MOST = 8  # candidates of one turn that are looked at: a policy may write thousands
+NAME_SHOWN = 80  # characters of a name that the policy made up
+
+
+class NearMisses:
+    """Reads a turn by its format, and what the format does not know by the others."""
+
+    def __init__(self, call_format: CallFormat, mode: NearMissMode) -> None:
+        if mode not in get_args(NearMissMode):
+            known = ", ".join(get_args(NearMissMode))
+            raise UserError(f"rollout.call_params.near_misses={mode!r}: expected one of {known}")
+        self.format, self.mode = call_format, mode
+
+    def read(self, said: str, offered: Offered) -> Calls:
+        """Every call of the turn. One in a neighbouring format becomes what it stands for, or a reason."""
+        calls = self.format.read(said, offered)
+        if self.mode == "ignore" or any(isinstance(one, ToolRequest) for one in calls):
+            return calls
+        others = _in_other_formats(said, offered, code=self.mode == "map")
+        if self.mode == "map" and others:
+            return list(others)
+        if others and not calls:
+            name = others[0].name[:NAME_SHOWN]
+            wrong = f"this reads as a call of {name!r}, in a form that nobody runs"
+            return [Malformed(f"{wrong}. {self._example(offered, name)}")]
+        return calls
+
+    def meant(self, call: ToolRequest, offered: Offered) -> ToolRequest:
+        """The call that only one tool and one argument can be meant by; else the call as it is."""
+        if self.mode != "map" or (call.name not in offered and len(offered) != 1):
+            return call
+        name = call.name if call.name in offered else next(iter(offered))
+        arguments = _renamed(call.arguments, offered[name])
+        return call if arguments is None else ToolRequest(name, arguments, id=call.id)
+
+    def unknown(self, name: str, offered: Offered) -> str:
+        """The answer to a call of a tool that is not offered."""
+        name = name[:NAME_SHOWN]
+        known = f"the only tool is {next(iter(offered))!r}" if len(offered) == 1 else nearest(name, offered)
+        return f"there is no tool {name!r}; {known}. {self._example(offered, name)}"
+
+    def _example(self, offered: Offered, name: str) -> str:
+        """A call of the tool whose name is nearest, or of the first one, as the format has it."""
+        name = next(iter(difflib.get_close_matches(name, offered, n=1) or offered))
+        required = offered[name].get("required") or []
+        example = ToolRequest(name, dict.fromkeys(required, "…"))
+        return f"Write it so:\n{self.format.write(example, offered)}"
+
+
+def _in_other_formats(said: str, offered: Offered, *, code: bool) -> Sequence[ToolRequest]:
+    """Calls as JSON with a name and arguments, in whatever tags or fences, and as `<function=…>`; with
+    `code`, also a block of Python that ends the turn, where the one tool that is offered runs code."""
+    found = [one for one in Qwen3Coder().read(said, offered) if isinstance(one, ToolRequest)]
+    place = 0
+    for _ in range(_MOST):
+        opening = _OBJECT.search(said, place)
+        if opening is None:
+            break
+        place = opening.end()
+        try:
+            value, place = read_json(said, opening.start())
+        except Unreadable:
+            continue
+        one = call_of(value)
+        if isinstance(one, ToolRequest) and ("arguments" in value or "parameters" in value):
+            found.append(one)
+    return found or (_block(said, offered) if code else [])
+
+
+def _block(said: str, offered: Offered) -> list[ToolRequest]:
+    fences = list(FENCE.finditer(said))
+    if (
+        len(offered) != 1
+        or len(fences) < 2
+        or fences[-2][1] not in PYTHON
+        or said[fences[-1].end() :].strip()
+    ):
+        return []
+    [(name, schema)] = offered.items()
+    if schema.get("required") != ["code"]:
+        return []
+    one = from_body(name, said[fences[-2].end() + 1 : fences[-1].start()].removesuffix("\n"), schema)
+    return [one] if isinstance(one, ToolRequest) else []
+
+
+def _renamed(arguments: dict[str, Any], schema: Any) -> dict[str, Any] | None:
+    """The arguments by the names that the tool has, if it is plain which is which."""
+    properties = schema.get("properties") or {}
+    unknown = [name for name in arguments if name not in properties]
+    missing = [name for name in schema.get("required") or [] if name not in arguments]
+    if not unknown:
+        return arguments
+    if len(unknown) != 1 or len(missing) != 1:
+        return None
+    value = arguments[unknown[0]]
+    if properties[missing[0]].get("type") == "string" and not isinstance(value, str):
+        return None
+    return {missing[0]: value, **{name: own for name, own in arguments.items() if name != unknown[0]}}
