@@ -72,13 +72,20 @@ class Scorer:
         if failed:
             lost = [verdict for verdict in failed if verdict.kind == "infrastructure"]
             return (lost or failed)[0]
-        total, parts, right = 0.0, {}, None
+        right = next(
+            (
+                verdict.parts.get("acc", verdict.score)
+                for verdict, part in zip(verdicts, self._parts, strict=True)
+                if not part.only_if_right and (part.reads_truth or "acc" in verdict.parts)
+            ),
+            None,
+        )
+        total, parts = 0.0, {}
         for (name, weight), verdict, part in zip(self._weights.items(), verdicts, self._parts, strict=True):
-            total += weight * (verdict.score or 0.0)
-            parts[name] = verdict.score or 0.0
+            counts = not part.only_if_right or (right or 0.0) >= 1.0 - 1e-6
+            parts[name] = (verdict.score or 0.0) if counts else 0.0
+            total += weight * parts[name]
             parts |= {f"{name}/{key}": value for key, value in verdict.parts.items() if key != "acc"}
-            if right is None and (part.reads_truth or "acc" in verdict.parts):
-                right = verdict.parts.get("acc", verdict.score)
         by_part = [
             [weight * reward for reward in verdict.step_rewards]
             for weight, verdict in zip(self._weights.values(), verdicts, strict=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # either form, a RemoteScorer class, or a RewardPart class. A function may need
 #   process: a process that can be killed, because it may hang;
 #   final:   only the policy's last turn as `solution_str`, without earlier turns and answers of tools;
+#   right:   to be a part of a sum, and to count only where another part says that the answer is right;
 # any other word is a module that its process imports before the first score is timed.
 SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "toolwright.rewards.builtin")
 
@@ -87,11 +88,16 @@ class ScorerBuilder:
             )
             part = OverNetwork(canonical, target(**run_settings, **checked))
         elif "process" in entry.needs:
-            imports = sorted(entry.needs - {"process", "final"})
+            imports = sorted(entry.needs - {"process", "final", "right"})
             part = InProcesses(self._pool(target, canonical, settings, imports), is_users=False)
         else:
             part = DirectCall(ScoringFunction(canonical, target, settings))
-        part.last_turn_only = "final" in entry.needs
+        part.last_turn_only, part.only_if_right = "final" in entry.needs, "right" in entry.needs
+        if part.only_if_right and not self.config.parts:
+            raise UserError(
+                f"scorer {canonical!r} adds to one that says right or wrong: set reward.parts={{task: 1, "
+                f"{canonical}: 0.1}} in place of reward.function"
+            )
         return part
 
     def refuse_unused(self) -> None:

@@ -11,10 +11,11 @@ Item = dict[str, Any]
 # Arguments of the first form. A function with **kwargs gets exactly these.
 FIRST_FORM = ("data_source", "solution_str", "ground_truth", "extra_info")
 # Arguments that it gets if it names them: the prompt's messages; the policy's text, turn by turn; counts such
-# as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn.
-ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards")
+# as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn; what tools
+# answered, each with the number of the turn that it follows and whether all calls of that turn succeeded.
+ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards", "tool_results")
 # A function that takes none of these does not score an attempt.
-OF_THE_ATTEMPT = ("solution_str", "turns", "counts", "tokens", "step_rewards")
+OF_THE_ATTEMPT = ("solution_str", "turns", "counts", "tokens", "step_rewards", "tool_results")
 
 
 def of_attempt(trajectory: Trajectory) -> Item:
@@ -27,7 +28,18 @@ def of_attempt(trajectory: Trajectory) -> Item:
         "stop": trajectory.stop,
         "tokens": trajectory.sampled_tokens,
         "step_rewards": [step.reward for step in steps],
+        "tool_results": _tool_results(trajectory),
     }
+
+
+def _tool_results(trajectory: Trajectory) -> list[dict[str, Any]]:
+    found, turn = [], 0
+    for segment in trajectory.segments:
+        turn += segment.source == "policy"
+        if segment.source == "tool":
+            succeeded = bool(segment.calls) and not any(call.get("trouble") for call in segment.calls)
+            found.append({"turn": turn, "text": segment.text, "succeeded": succeeded})
+    return found
 
 
 def of_task(task: Task) -> Item:
@@ -44,6 +56,7 @@ def of_task(task: Task) -> Item:
         "stop": "",
         "tokens": 0,
         "step_rewards": [],
+        "tool_results": [],
     }
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class RewardPart(ABC):
     reads_truth: bool  # whether its score says right or wrong, as `acc` does
     last_turn_only = False  # what a tool printed is not the policy's answer
+    only_if_right = False  # earns nothing where the other parts of a sum say that the answer is wrong
 
     async def score(self, items: Sequence[Item]) -> list[Verdict]:
         """Verdicts in the order of the items, each with the turns that this part may see."""
