@@ -60,11 +60,12 @@ def test_a_kl_that_blows_up_is_told_where_there_is_something_to_stay_close_to(tm
     [
         (lambda done: 2.0 if done < 0.3 else 0.0, 0.3, ["tool calls vanish"]),
         (lambda done: 2.0 if done < 0.3 else 0.0, lambda done: done, []),
+        (lambda done: 0.155 if done < 0.5 else 0.0, lambda done: 0.18 + 0.16 * done, ["tool calls vanish"]),
         (2.0, 0.3, []),
         (0.0, 0.3, ["no tool calls"]),
     ],
 )
-def test_tool_calls_that_vanish_are_told_unless_the_reward_rises(
+def test_tool_calls_that_vanish_are_told_unless_the_task_is_solved(
     calls: Any, reward: Any, names: list[str], tmp_path: Path
 ) -> None:
     rows = steps(40, attempts__tool_calls=calls, reward__mean=reward, reward__min=0, reward__max=1)
@@ -226,3 +227,14 @@ class TestOtherKinds:
         (only,) = found(tmp_path)
         assert only.name == "runs of workflows fail"
         assert "gsm8k: 15 of 20 runs failed (75.0 %), 15 with: 401: no such key" in only.evidence
+
+
+def test_calls_of_tools_that_do_not_exist_are_told_with_those_that_vanish(tmp_path: Path) -> None:
+    calls, unknown = (lambda done, top=top: top if done < 0.5 else 0.0 for top in (0.15, 0.1))
+    counts = {"attempts__tool_calls": calls, "attempts__tool_calls/unknown": unknown}
+    rows = steps(20, **counts, reward__mean=lambda done: 0.2 + 0.1 * done, reward__min=0, reward__max=1)
+    (only,) = found(written(tmp_path, rows, tools={"python": {}}))
+    assert (only.status, only.name) == ("warning", "tool calls vanish")
+    assert "0.15 an attempt at the start, 66.7 % of them of tools that do not exist" in only.evidence
+    assert "and the reward rose without them" in only.evidence
+    assert "toolwright sft demonstrations=sampled" in only.remedy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwright.trainer.run_warnings import OutOfTokens, SameRewards
+from toolwright.trainer.run_warnings import EntropyCollapse, NoToolCalls, OutOfTokens, SameRewards
 from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Failure, Segment, Task, Trajectory
 
@@ -86,6 +86,68 @@ def test_attempts_without_tokens_are_told_once_though_they_earn_differently() ->
         "1 of 2 attempts had no tokens left: prompt and answers fill model.context=32"
     )
     assert warning.check(SampledStep(attempts=some[:2])) is None, "once is enough"
+
+
+def calling(calls: float, *, unknown: float = 0.0) -> SampledStep:
+    counts = {"tool_calls": calls, "tool_calls/unknown": unknown} if calls else {}
+    return SampledStep(attempts=[attempt(counts=counts), attempt()])
+
+
+class TestToolCalls:
+    def told(
+        self, *steps: SampledStep, tools: tuple[str, ...] = ("+tools.calculator={}",)
+    ) -> list[str | None]:
+        warning = NoToolCalls(runs.configured(*tools))
+        return [warning.check(step) for step in steps]
+
+    def test_are_missed_after_five_steps_without_one_then_after_twice_as_many(self) -> None:
+        told = self.told(calling(1), *[calling(0)] * 11)
+        assert [number for number, text in enumerate(told) if text] == [5, 10]
+        text = told[5] or ""
+        assert text.startswith(
+            "no attempt has called a tool for 5 steps (0.083 calls an attempt in all); a cold"
+        )
+        assert "toolwright sft demonstrations=sampled" in text
+
+    def test_of_tools_that_do_not_exist_are_told(self) -> None:
+        told = self.told(calling(3, unknown=2), *[calling(0)] * 5)[-1] or ""
+        assert "67% of those of tools that do not exist" in told
+
+    def test_that_come_back_are_not_missed(self) -> None:
+        steps = [*[calling(0)] * 4, calling(1)] * 3
+        assert self.told(*steps) == [None] * 15
+
+    def test_that_never_were_are_missed_too(self) -> None:
+        assert "for 5 steps, nor any before" in (self.told(*[calling(0)] * 5)[-1] or "")
+
+    def test_are_not_missed_where_there_is_no_tool(self) -> None:
+        assert self.told(*[calling(0)] * 9, tools=()) == [None] * 9
+
+
+class TestEntropy:
+    def told(self, *rows: tuple[float, float]) -> list[str | None]:
+        warning = EntropyCollapse()
+        return [
+            warning.check({"policy/entropy": entropy, "reward/mean": reward, "reward/max": 1.0})
+            for entropy, reward in rows
+        ]
+
+    def test_that_is_gone_for_five_steps_is_told_once(self) -> None:
+        told = self.told(*[(0.5, 0.3)] * 4, *[(0.01, 0.3)] * 9)
+        assert [number for number, text in enumerate(told) if text] == [8]
+        assert (told[8] or "").startswith(
+            "entropy has fallen from 0.5 to 0.01 nats a token, with a reward of 0.3"
+        )
+        assert "update.policy.lr" in (told[8] or "")
+
+    def test_of_a_policy_that_is_right_is_not_told(self) -> None:
+        assert self.told(*[(0.5, 0.3)] * 4, *[(0.01, 0.97)] * 9) == [None] * 13
+
+    def test_that_was_low_from_the_start_is_not_told(self) -> None:
+        assert self.told(*[(0.015, 0.3)] * 20) == [None] * 20
+
+    def test_is_not_asked_for_where_nothing_was_learned(self) -> None:
+        assert EntropyCollapse().check({"held_out/accuracy": 0.5}) is None
 
 
 def test_a_run_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from toolwright.runtime.roles import Incident
 from toolwright.runtime.timeline import use
 from toolwright.trainer.gap import GapAlarm
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trainer.run_warnings import OutOfTokens, SameRewards
+from toolwright.trainer.run_warnings import EntropyCollapse, NoToolCalls, OutOfTokens, SameRewards
 from toolwright.trainer.sampling import SampledStep
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class RunLog:
         self.progress.stream.gone = lambda: folder.log(UNREAD)
         self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
         rewarded = config.algorithm.preference is None and config.algorithm.teacher is None
-        self.warnings = (SameRewards(config), OutOfTokens(config)) if rewarded else ()
+        self.warnings = (SameRewards(config), OutOfTokens(config), NoToolCalls(config)) if rewarded else ()
+        self.entropy = EntropyCollapse()
         self.uncounted: list[Incident] = []  # of steps that a lost learner cut short
         self.tracking: Tracking | None = None
 
@@ -131,6 +132,8 @@ class RunLog:
         row = {**metrics, **timings, **(times or {})}
         self.folder.metrics.append(step, row)
         self.progress.step(step, row)
+        if warning := self.entropy.check(row):
+            self.say(f"step {step}: {warning}")
         if self.tracking is not None:
             self.tracking.step(step, row)
         return row

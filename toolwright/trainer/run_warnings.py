@@ -1,9 +1,11 @@
-"""Warnings that a run cannot learn: its attempts all earn the same, or run out of tokens in all."""
+"""Warnings of a run that does not learn what it is for: its attempts all earn the same, run out of tokens, no
+longer call a tool, or are all alike."""
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from toolwright.config import schema
 from toolwright.config.block import require_number
@@ -11,6 +13,13 @@ from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Trajectory
 
 FIRST = 3  # steps before it is given; then after twice as many, and so on
+QUIET = 5  # steps in a row that something has gone missing
+SURE_OF_ALL = 0.02  # nats a token
+COLD_START = (
+    "a cold start teaches it, from attempts that the model itself solves with the tool: toolwright sft "
+    "demonstrations=sampled with this run's model, task, tools and rollout settings, then "
+    "model.path=runs/NAME/model; see that rollout.call_format is how the model writes calls"
+)
 LUCK = (
     "; from random weights a right answer is luck, and more of it with a warm start: toolwright sft, then "
     "model.path=runs/NAME/model"
@@ -84,6 +93,73 @@ class OutOfTokens:
         self.warned = True
         limit = limit_of(self.config, "tokens")
         return f"{out:,} of {len(ended):,} attempts had no tokens left: prompt and answers fill {limit}"
+
+
+class NoToolCalls:
+    """Looks at every step's attempts for calls of the tools that are offered."""
+
+    def __init__(self, config: schema.Config) -> None:
+        self.offered = bool(config.tools or config.tool_config_path)
+        self.calls = self.unknown = self.attempts = 0.0  # of all steps
+        self.without = 0  # steps in a row
+        self.due = QUIET
+
+    def check(self, sampled: SampledStep) -> str | None:
+        """The warning, if there is one to give: after five steps, then after twice as many, and so on."""
+        found = [t.counts for t in sampled.attempts if t.failure is None]
+        calls = sum(counts.get("tool_calls", 0) for counts in found)
+        if not self.offered or not found:
+            return None
+        self.calls += calls
+        self.unknown += sum(counts.get("tool_calls/unknown", 0) for counts in found)
+        self.attempts += len(found)
+        if calls:
+            self.without, self.due = 0, QUIET
+            return None
+        self.without += 1
+        if self.without < self.due:
+            return None
+        self.due *= 2
+        return f"no attempt has called a tool for {self.without} steps{self._before()}; {COLD_START}"
+
+    def _before(self) -> str:
+        if not self.calls:
+            return ", nor any before"
+        unknown = self.unknown / self.calls
+        of_none = f", {unknown:.0%} of those of tools that do not exist" if unknown >= 0.05 else ""
+        return f" ({self.calls / self.attempts:.2g} calls an attempt in all{of_none})"
+
+
+class EntropyCollapse:
+    """Looks at every step's metrics, until the policy is sure of every token and yet not always right."""
+
+    def __init__(self) -> None:
+        self.first: list[float] = []
+        self.low = 0  # steps in a row
+        self.best = 0.0
+        self.warned = False
+
+    def check(self, metrics: Mapping[str, float]) -> str | None:
+        """The warning, if there is one to give."""
+        entropy, reward = metrics.get("policy/entropy"), metrics.get("reward/mean")
+        if entropy is None or reward is None:
+            return None
+        self.best = max(self.best, metrics.get("reward/max", reward))
+        if len(self.first) < FIRST:
+            self.first.append(entropy)
+            return None
+        start = statistics.fmean(self.first)
+        sure = entropy < SURE_OF_ALL and entropy < 0.1 * start and reward < 0.9 * self.best
+        self.low = self.low + 1 if sure else 0
+        if self.warned or self.low < QUIET:
+            return None
+        self.warned = True
+        return (
+            f"entropy has fallen from {start:.2g} to {entropy:.2g} nats a token, with a reward of "
+            f"{reward:.2g}: attempts no longer differ, and nothing more is learned; a lower "
+            "update.policy.lr, algorithm.clip_high=0.28, algorithm.entropy_target or rollout.temperature=1 "
+            "keep them apart"
+        )
 
 
 def limit_of(config: schema.Config, stop: str) -> str:

@@ -22,6 +22,7 @@ from toolwright.observe.numbers import compact, percent
 
 OFTEN, MOSTLY = 0.25, 0.5
 CUT = ("length", "tokens")
+COLD_START = "toolwright sft demonstrations=sampled as this run is set, then model.path=runs/NAME/model"
 
 
 @SYMPTOMS.register("truncated answers")
@@ -129,27 +130,33 @@ def tools_unused(history: RunHistory) -> Diagnosis | None:
     offered = (
         _tools(history) or history.setting("tool_config_path") or history.setting("rollout.tool_config_path")
     )
-    if not history.judged or not offered or near_best(history) or has_risen(history):
+    if not history.judged or not offered or near_best(history):
         return None
-    before, after = mean(first(calls)) or 0.0, mean(last(calls)) or 0.0
+    risen = has_risen(history)
     if max(calls, default=0.0) == 0:
         return Diagnosis(
-            "problem",
+            "warning" if risen else "problem",
             "no tool calls",
             f"tools are offered, and not one attempt of {len(history.steps)} steps has called one",
-            "toolwright sft first, then model.path=runs/NAME/model; or an example in the prompt and "
-            "rollout.tool_prompt, and rollout.call_format as the model knows it",
+            f"{COLD_START}; or an example in rollout.tool_prompt; rollout.call_format as the model knows it",
             cause=0.7,
         )
-    if before < 0.2 or after > 0.1 * before:
+    before, after = mean(first(calls)) or 0.0, mean(last(calls)) or 0.0
+    silent = max(calls[-ENOUGH_STEPS:]) == 0
+    if not silent and (before < 0.2 or after > 0.1 * before):
         return None
+    unknown = mean(first(history.values("attempts/tool_calls/unknown"))) or 0.0
+    made_up = (
+        f", {percent(unknown / before)} of them of tools that do not exist" if unknown and before else ""
+    )
+    how = "rose without them" if risen else "did not rise"
     return Diagnosis(
         "warning",
         "tool calls vanish",
-        f"from {before:.2g} an attempt at the start to {after:.2g} in the last steps, and the reward did not "
-        "rise",
-        "update.policy.lr a third of what it is, algorithm.kl.where=loss, or a reward that needs the tool's "
-        "answer",
+        f"from {before:.2g} an attempt at the start{made_up} to {after:.2g} in the last steps, and the "
+        f"reward {how}",
+        f"{COLD_START}; reward.parts={{task: 1, tool_helped: 0.1}} pays for a call that found the answer; "
+        "rollout.call_params.near_misses=map runs calls by other names",
         cause=0.6,
     )
 
