@@ -379,6 +379,30 @@ class Config(CommandConfig):
         return self
 
 
+class SolvedAttempts(Block):
+    """Which attempts are demonstrations, where those are a run's or the model's own."""
+
+    bar: float = Field(
+        default=1.0, description="how right one has to be: by the scorer's `acc`, else by its score"
+    )
+    per_task: PositiveInt = Field(
+        default=4, description="so many at each task at the most: easy tasks would crowd out the others"
+    )
+    calls: Literal["auto", "clean", "any"] = Field(
+        default="auto",
+        description="clean: at least one call of a tool, none that failed; auto: so where there are tools",
+    )
+    prompt: Literal["recorded", "own"] = Field(
+        default="recorded",
+        description="of a run's attempts: as it was, or as rollout.tool_prompt has it here",
+    )
+    tool_prompt: str | None = Field(
+        default=None,
+        description="`sampled`: words about tools to sample with, examples say; what is learned has "
+        "rollout.tool_prompt in their place; null: that as well",
+    )
+
+
 class SupervisedConfig(CommandConfig):
     """The whole configuration of `sft`."""
 
@@ -394,11 +418,16 @@ class SupervisedConfig(CommandConfig):
         lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01
     )
     demonstrations: str | None = Field(
-        default=None, description="Parquet or JSON lines with `messages`; null: the task's own demonstrations"
+        default=None,
+        description="Parquet or JSON lines with `messages`; a run folder: what it solved; `sampled`: what "
+        "the model itself solves of the training tasks; null: the task's own",
     )
+    attempts: SolvedAttempts = SolvedAttempts()
     rollout: RolloutConfig = Field(
-        default=RolloutConfig(), description="how calls are written, and how held-out tasks are tried"
+        default=RolloutConfig(), description="how calls are written, and how tasks are tried"
     )
+    engine: EngineConfig = Field(default=EngineConfig(), description="what tries tasks; the native one alone")
+    reward: Reward = Field(default=Reward(), description="as in `train`: who says what is solved")
     tools: dict[str, Any] = Field(default={}, description="as in `train`: what demonstrations call")
     tool_config_path: str | None = Field(default=None, description="a YAML file with such a `tools` block")
     trackers: Trackers = Field(default={}, description="as in `train`")

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ from torch import Tensor
 from toolwright import tasks as task_sets
 from toolwright.agents.agent_set import AgentSet
 from toolwright.agents.demonstration import demonstrator_like
-from toolwright.agents.prompt_cut import PromptCut
-from toolwright.agents.rollout import Rollout, most_turns
+from toolwright.agents.rollout import most_turns
 from toolwright.algorithms.aggregate import Totals
 from toolwright.batch import Batch
 from toolwright.config import schema
@@ -36,16 +35,16 @@ from toolwright.observe.report import write_report
 from toolwright.observe.summary import closing_table
 from toolwright.observe.tracker_config import read_trackers
 from toolwright.observe.tracking import Tracking
-from toolwright.rewards import Scorer
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks import TaskSet, rows
 from toolwright.tasks.order import TaskOrder
-from toolwright.tools.settings import Settings, sandbox_in, served, settings_of
-from toolwright.trainer import building, defaults, memory, preparation
+from toolwright.tools.settings import Settings, served, settings_of
+from toolwright.trainer import building, defaults, memory, preparation, solved_attempts
 from toolwright.trainer.defaults import Decided
-from toolwright.trainer.evaluation import held_out
+from toolwright.trainer.held_out_judge import HeldOutJudge
 from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
+from toolwright.trainer.solved_attempts import SAMPLED
 from toolwright.trajectory import Task, Trajectory
 
 Messages = Sequence[dict[str, Any]]
@@ -58,6 +57,8 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
             "sft keeps no checkpoints to resume from: start anew under another run.name, or go on from its "
             f"weights with model.path={Path(config.run.dir) / str(config.run.name) / 'model'}"
         )
+    if config.engine.name != "native":
+        raise UserError(f"engine.name={config.engine.name}: sft tries tasks with the native engine alone")
     read_trackers(config.trackers)
     folder = RunFolder.claim(config.run, made_of=("sft", config.task.name))
     with reap_children(), served(settings_of(config.model_dump())) as tools:
@@ -69,19 +70,30 @@ def train(config: schema.SupervisedConfig, *, command: Sequence[str]) -> Path:
 class PreparedSft:
     tasks: TaskSet
     alphabet: str
-    examples: list[Trajectory]  # demonstrations, those that are too long among them
+    examples: list[Trajectory]  # demonstrations, those that are too long among them; none if to be sampled
     openings: list[str]  # of the held-out tasks
+    train_openings: list[str]  # of the training tasks, if those are to be sampled
     decided: Decided
+    lines: tuple[str, ...] = ()  # about where the demonstrations come from
 
 
 def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
     """Demonstrations as the model will read them, and by them what the configuration leaves open."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=config.demonstrations is None)
-    conversations = _conversations(config, tasks)
+    conversations = [] if _from_attempts(config) else _conversations(config, tasks)
     alphabet = preparation.alphabet(tasks, tools) + "".join(sorted(_characters(conversations)))
     within = building.context_of(config.model)  # first of all it must be a model's folder
     tokenizer = building.build_tokenizer(config.model, alphabet)
     examples, openings = asyncio.run(_written(config, tokenizer, tools, conversations, tasks.held_out))
+    train_openings: list[str] = []
+    lines: tuple[str, ...] = ()
+    if config.demonstrations == SAMPLED:
+        words = solved_attempts.sampling(config.rollout, config.attempts)
+        asking = config.model_copy(update={"rollout": words})
+        _, train_openings = asyncio.run(_written(asking, tokenizer, tools, [], tasks.train))
+    elif _from_attempts(config):
+        selection = _of_run(config, tokenizer, tools, tasks.held_out)
+        examples, lines = selection.kept, (selection.line,)
     rollout = config.rollout
     if rollout.max_tokens != "auto" and within is not None:  # what is shown may be shorter than attempts
         rollout = rollout.model_copy(update={"max_tokens": min(rollout.max_tokens, max(1, within - 1))})
@@ -91,13 +103,15 @@ def prepare(config: schema.SupervisedConfig, tools: Settings) -> PreparedSft:
             task=config.task,
             model=config.model,
             rollout=rollout,
+            engine=config.engine,
+            reward=config.reward,
             update=schema.Update(micro_tokens=config.micro_tokens, policy=config.optimizer),
         ),
-        prompt=preparation.longest(openings, tokenizer),
-        turns=most_turns(config.rollout, tools, tasks.held_out),
+        prompt=preparation.longest([*openings, *train_openings], tokenizer),
+        turns=most_turns(config.rollout, tools, tasks.held_out or tasks.train),
         demonstration=max((len(example.tokens) for example in examples), default=0),
     )
-    return PreparedSft(tasks, alphabet, examples, openings, decided)
+    return PreparedSft(tasks, alphabet, examples, openings, train_openings, decided, lines)
 
 
 def _train(
@@ -109,23 +123,30 @@ def _train(
     building.use_processor(config.run, decoder)
     examples, context = prepared.examples, decoder.shape.context
     fitting = [e for e in examples if len(e.tokens) <= context]
-    if not fitting:
+    if not fitting and config.demonstrations != SAMPLED:
         raise UserError(f"no demonstration fits into model.context={context} tokens")
-    tried = preparation.fitting(
-        prepared.tasks.held_out,
-        prepared.openings,
-        fitted.task,
-        tokenizer,
-        limit=require_number(fitted.task.max_prompt_tokens, "task.max_prompt_tokens"),
-        remedy=prepared.decided.remedy,
+    tried, sampled = (
+        preparation.fitting(
+            found,
+            openings,
+            fitted.task,
+            tokenizer,
+            limit=require_number(fitted.task.max_prompt_tokens, "task.max_prompt_tokens"),
+            remedy=prepared.decided.remedy,
+        )
+        for found, openings in (
+            (prepared.tasks.held_out, prepared.openings),
+            (prepared.tasks.train if prepared.train_openings else (), prepared.train_openings),
+        )
     )
     with closing(HeldOutJudge(fitted, decoder, tokenizer, tried, prepared.tasks.scorer, tools)) as judge:
         own: dict[str, Any] = {name: getattr(fitted, name) for name in ("model", "rollout", "task")}
         own |= {"micro_tokens": fitted.update.micro_tokens, "optimizer": fitted.update.policy}
         config = config.model_copy(update=own)
-        long = len(examples) - len(fitting)
-        lines = [f"{len(fitting):,} demonstrations, {long:,} too long", *prepared.decided.lines]
-        _steps(config, folder, decoder, tokenizer, judge, fitting, lines, command=command)
+        lines = [*prepared.lines, *prepared.decided.lines]
+        if config.demonstrations != SAMPLED:
+            lines.insert(0, f"{len(fitting):,} demonstrations, {len(examples) - len(fitting):,} too long")
+        _steps(config, folder, decoder, tokenizer, judge, fitting, sampled, lines, command=command)
 
 
 async def _written(
@@ -155,13 +176,14 @@ def _steps(
     tokenizer: Tokenizer,
     judge: HeldOutJudge,
     fitting: list[Trajectory],
+    sampled: list[Task],
     lines: Sequence[str],
     *,
     command: Sequence[str],
 ) -> None:
-    folder.begin(config, command=command)
+    """Learn from `fitting`, or from what the model solves of the tasks `sampled`."""
+    folder.begin(config, command=command, tokenizer=tokenizer)
     student = Student(decoder, config, packs=judge.config.update.optimizer_state == "int8")
-    order = TaskOrder(len(fitting), config.run.seed)
     progress = Progress(config.steps, title=f"sft on {config.task.name}")
     room = folder.explaining_write_errors(then="start again")
 
@@ -186,6 +208,15 @@ def _steps(
         folder.metrics.append(0, before)
         progress.step(0, before)
         tracking.step(0, before)
+        if sampled:
+            with progress.stage("sample"):
+                attempts = judge.sample(sampled, config.attempts, stopped=lambda: bool(interrupt.signal))
+            if not interrupt.signal:
+                folder.save_rollouts(0, attempts)
+                fitting, line = judge.solved(attempts, config.attempts)
+                progress.line(line)
+                folder.log(line)
+        order = TaskOrder(max(1, len(fitting)), config.run.seed)
         for step in range(1, config.steps + 1):
             if interrupt.signal:
                 save()
@@ -238,6 +269,23 @@ class Student:
         return {"policy/loss": loss_sum, **{f"policy/{name}": value for name, value in moved.items()}}
 
 
+def _from_attempts(config: schema.SupervisedConfig) -> bool:
+    """True if demonstrations are attempts: the model's own, or those of a run."""
+    said = config.demonstrations
+    return said is not None and (said == SAMPLED or Path(said).is_dir())
+
+
+def _of_run(
+    config: schema.SupervisedConfig, tokenizer: Tokenizer, tools: Settings, held_out: Sequence[Task]
+) -> solved_attempts.Selection:
+    found = solved_attempts.read_run(Path(str(config.demonstrations)), tokenizer, held_out)
+    selection = solved_attempts.select(found, config.attempts, seed=config.run.seed, tools=bool(tools))
+    if config.attempts.prompt == "recorded":
+        return selection
+    asked = solved_attempts.with_own_prompts(selection.kept, config.rollout, tokenizer, tools)
+    return replace(selection, kept=asyncio.run(asked))
+
+
 def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Messages]:
     if config.demonstrations is not None:
         return _read(Path(config.demonstrations))
@@ -272,46 +320,3 @@ def _characters(conversations: Sequence[Messages]) -> set[str]:
         if message.get("tool_calls")
     ]
     return {character for text in (*contents, *calls) if isinstance(text, str) for character in text}
-
-
-class HeldOutJudge:
-    """Held-out tasks, tried before and after; or why not: sft can do without a scorer for its tasks."""
-
-    def __init__(
-        self,
-        config: schema.Config,
-        decoder: Decoder,
-        tokenizer: Tokenizer,
-        tasks: list[Task],
-        scorer: str,
-        tools: Settings,
-    ) -> None:
-        self.config, self.tasks = config, tasks
-        self.engine = building.build_engine(config, decoder, tokenizer)
-        cut = PromptCut.of(config.task)
-        self.rollout = Rollout(config.rollout, self.engine, tokenizer, tools=tools, cut=cut)
-        self.loop = asyncio.Runner()
-        self.scorer: Scorer | None = None
-        self.missing = ""
-        try:
-            url = sandbox_in(tools)
-            self.scorer = Scorer(self.config.reward, default=scorer, sandbox_url=url)
-            self.scorer.check(self.tasks)
-        except UserError as error:
-            self.missing = str(error)
-
-    def held_out(self, folder: RunFolder, step: int) -> dict[str, float]:
-        """Try the held-out tasks, and keep how each went in the folder."""
-        if not self.tasks or self.missing or self.scorer is None:
-            return {}
-        self.engine.publish(self.engine.weights_version + 1)  # what was learned since the last time
-        attempt, score = self.rollout.run, self.scorer.score
-        result, _ = self.loop.run(held_out(self.config, self.tasks, attempt=attempt, score=score))
-        folder.save_evaluation(step, result)
-        return result.metrics()
-
-    def close(self) -> None:
-        if self.scorer is not None:
-            self.scorer.close()
-        self.loop.run(self.rollout.close())
-        self.loop.close()
