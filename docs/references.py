@@ -98,7 +98,11 @@ def configuration(say: Say) -> str:
 
 def sft_configuration(say: Say) -> str:
     """What `sft` has besides: its own keys, those of the shared blocks left out."""
-    own = [key for key in every_key(SupervisedConfig) if "." not in key.path and not key.block]
+    own = [
+        key
+        for key in every_key(SupervisedConfig)
+        if not key.block and ("." not in key.path or key.path.startswith("attempts."))
+    ]
     return _table(own, SupervisedConfig(), say)
 
 

@@ -197,10 +197,14 @@ class RolloutConfig(Block):
         default="auto", description="how calls are written; auto: as the chat template has it, else tags"
     )
     call_params: dict[str, Any] = Field(
-        default={}, description="settings of that format: call_params.call=search for <search>"
+        default={},
+        description="settings of that format: call_params.call=search for <search>; near_misses=explain, map "
+        "or ignore: what is done with calls by other names and in other formats",
     )
     tool_prompt: str | None = Field(
-        default=None, description="what the system's message says about tools; null: what the format needs"
+        default=None,
+        description="what the system's message says about tools, {tools} in it: what the format needs; null: "
+        "that alone",
     )
     max_calls: PositiveInt = Field(default=8, description="calls of one turn, run at the same time")
     tool_tokens: PositiveInt = Field(
