@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from toolwright.agents.formats import CallFormat, Offered
 from toolwright.agents.formats.arguments import Unreadable, call_of, from_body, read_json
@@ -26,13 +26,19 @@ _MOST = 8  # candidates of one turn that are looked at: a policy may write thous
 NAME_SHOWN = 80  # characters of a name that the policy made up
 
 
+def checked_mode(value: Any) -> NearMissMode:
+    """What `rollout.call_params.near_misses` says, if that is one of the three."""
+    for mode in get_args(NearMissMode):
+        if value == mode:
+            return cast(NearMissMode, mode)
+    known = ", ".join(get_args(NearMissMode))
+    raise UserError(f"rollout.call_params.near_misses={value!r}: expected one of {known}")
+
+
 class NearMisses:
     """Reads a turn by its format, and what the format does not know by the others."""
 
     def __init__(self, call_format: CallFormat, mode: NearMissMode) -> None:
-        if mode not in get_args(NearMissMode):
-            known = ", ".join(get_args(NearMissMode))
-            raise UserError(f"rollout.call_params.near_misses={mode!r}: expected one of {known}")
         self.format, self.mode = call_format, mode
 
     def read(self, said: str, offered: Offered) -> Calls:

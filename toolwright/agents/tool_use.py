@@ -13,7 +13,7 @@ from toolwright.agents.attempt import Attempt
 from toolwright.agents.formats import CallFormat, Offered, Schemas
 from toolwright.agents.formats.arguments import to_json
 from toolwright.agents.formats.thinking import spoken
-from toolwright.agents.near_misses import NAME_SHOWN, NearMisses
+from toolwright.agents.near_misses import NAME_SHOWN, NearMisses, checked_mode
 from toolwright.agents.tool_prompt import ToolPrompt, with_tools
 from toolwright.config import schema
 from toolwright.failures import TaskFailure
@@ -41,12 +41,15 @@ class ToolUse:
     def __init__(self, config: schema.RolloutConfig, tools: Toolbox, tokenizer: Tokenizer) -> None:
         self.config, self.tools, self.tokenizer = config, tools, tokenizer
         params = dict(config.call_params)
-        mode = params.pop("near_misses", "explain")
+        self.near_miss_mode = checked_mode(params.pop("near_misses", "explain"))
         self.format = self._format(params)
-        self.near_misses = NearMisses(self.format, mode)
 
     def _format(self, params: Mapping[str, Any]) -> CallFormat:
         return formats.build(self.config.call_format, params, self.tokenizer)
+
+    @property
+    def near_misses(self) -> NearMisses:
+        return NearMisses(self.format, self.near_miss_mode)
 
     async def attempt(self, attempt: Attempt) -> None:
         schemas = await self.tools.schemas()

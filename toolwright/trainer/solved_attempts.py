@@ -24,7 +24,7 @@ REMEDY = "raise rollout.samples, show an example in attempts.tool_prompt, or tak
 
 
 @dataclass(frozen=True)
-class Selection:
+class SolvedSelection:
     """The attempts that are kept, and what became of the others."""
 
     kept: list[Trajectory]
@@ -45,7 +45,7 @@ class Selection:
 
 def select(
     attempts: Sequence[Trajectory], config: schema.SolvedAttempts, *, seed: int, tools: bool
-) -> Selection:
+) -> SolvedSelection:
     """Those that are right, and clean where tools are wanted; no two alike, and few of any one task."""
     with_tool = config.calls == "clean" or (config.calls == "auto" and tools)
     right = [
@@ -61,7 +61,7 @@ def select(
         found = list(different.values())
         random.Random(seed_of(seed, "solved", key)).shuffle(found)
         kept += found[: config.per_task]
-    selection = Selection(kept, len(attempts), len(right), len(clean), with_tool)
+    selection = SolvedSelection(kept, len(attempts), len(right), len(clean), with_tool)
     if not kept:
         raise UserError(f"there is nothing to learn from: {selection.line}; {REMEDY}")
     return selection

@@ -277,7 +277,7 @@ def _from_attempts(config: schema.SupervisedConfig) -> bool:
 
 def _of_run(
     config: schema.SupervisedConfig, tokenizer: Tokenizer, tools: Settings, held_out: Sequence[Task]
-) -> solved_attempts.Selection:
+) -> solved_attempts.SolvedSelection:
     found = solved_attempts.read_run(Path(str(config.demonstrations)), tokenizer, held_out)
     selection = solved_attempts.select(found, config.attempts, seed=config.run.seed, tools=bool(tools))
     if config.attempts.prompt == "recorded":
