@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +29,13 @@ def file(
     held_out: str | list[str] | None,
     train_size: int | None,
     held_out_size: int,
+    prompt: str | None = None,
 ) -> TaskSet:
     """Without `held_out`, held-out tasks are taken from the training file. Without `train`, a model can be
-    evaluated but not trained."""
+    evaluated but not trained. `prompt`: what the user asks in place of the file's words, with `{question}`,
+    or whatever text `extra_info` has, in it."""
     learned, judged = splits(
-        _task,
+        _task if prompt is None else _asking(prompt),
         task="file",
         seed=seed,
         train=train,
@@ -139,6 +143,24 @@ def _task(row: Row, *, id: str, where: str) -> Task:
         data_source="" if source is None else str(source),
         extra_info=extra or {},
     )
+
+
+def _asking(words: str) -> TaskReader:
+    """Tasks whose last message of the user are these words, names in braces replaced by what a row has."""
+
+    def read(row: Row, *, id: str, where: str) -> Task:
+        task = _task(row, id=id, where=where)
+        known = {name: value for name, value in task.extra_info.items() if isinstance(value, str)}
+        for name in dict.fromkeys(re.findall(r"\{(\w+)\}", words)):
+            if name not in known:
+                raise UserError(
+                    f"{where}: task.params.prompt has {{{name}}}, which is no text of the row's extra_info; "
+                    f"it has {', '.join(known) or 'none'}"
+                )
+        text = re.sub(r"\{(\w+)\}", lambda match: known[match[1]], words)
+        return replace(task, prompt=[*task.prompt[:-1], {"role": "user", "content": text}])
+
+    return read
 
 
 def _ground_truth(row: Row, where: str) -> Any:
