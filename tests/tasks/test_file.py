@@ -273,5 +273,5 @@ def test_other_words_may_ask_the_files_questions(tmp_path: Path) -> None:
     found = [row(n, extra_info={"question": f"{n} {{and}} 1?"}) for n in range(4)]
     asked = from_file(lines(tmp_path / "tasks.jsonl", found), params={"prompt": "{question} Compute."}).train
     assert asked[0].prompt == [{"role": "user", "content": "0 {and} 1? Compute."}], "braces of a row stay"
-    with pytest.raises(UserError, match="which is no text of the row.s extra_info"):
+    with pytest.raises(UserError, match="which is no text of the row"):
         from_file(str(tmp_path / "tasks.jsonl"), params={"prompt": "{query}"})
