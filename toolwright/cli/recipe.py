@@ -51,6 +51,7 @@ def recipes() -> list[str]:
 
 def _run(name: str, settings: Sequence[str], *, dry: bool) -> int:
     from toolwright.config.compose import Source, resolve
+    from toolwright.config.schema import SupervisedConfig
 
     start, train = Source("sft", None, f"{name}{START}"), Source("train", None, name)
     for_start, for_train = _shared(settings, start, train)
@@ -61,6 +62,7 @@ def _run(name: str, settings: Sequence[str], *, dry: bool) -> int:
         f"run.name={called}{START}",
     ]
     begun = resolve(start, for_start).config
+    assert isinstance(begun, SupervisedConfig)
     model = Path(begun.run.dir) / f"{called}{START}" / "model"
     for_train = [
         *(w for w in own if not w.startswith("model.path=")),
