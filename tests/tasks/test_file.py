@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import gzip
 import json
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -272,6 +273,6 @@ def test_a_file_of_several_sources_is_scored_by_each_ones_scorer(tmp_path: Path)
 def test_other_words_may_ask_the_files_questions(tmp_path: Path) -> None:
     found = [row(n, extra_info={"question": f"{n} {{and}} 1?"}) for n in range(4)]
     asked = from_file(lines(tmp_path / "tasks.jsonl", found), params={"prompt": "{question} Compute."}).train
-    assert asked[0].prompt == [{"role": "user", "content": "0 {and} 1? Compute."}], "braces of a row stay"
+    assert all(re.fullmatch(r"\d {and} 1\? Compute\.", t.prompt[0]["content"]) for t in asked), "braces stay"
     with pytest.raises(UserError, match="which is no text of the row"):
         from_file(str(tmp_path / "tasks.jsonl"), params={"prompt": "{query}"})
