@@ -41,7 +41,7 @@ function Paired({ a, b }) {
 }
 
 function Results({ rows, measure, all }) {
-  const others = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => !USUAL.includes(name) && rows.some((row) => typeof row[name] === "number"));
+  const others = [...new Set(rows.flatMap((row) => Object.keys(row)))].filter((name) => !USUAL.includes(name) && !/_(low|high)$/.test(name) && rows.some((row) => typeof row[name] === "number"));
   const value = (row) => row[row.measure ?? measure] ?? null;
   const words = (row) => ((row.measure ?? measure) === "accuracy" ? percent : compact)(value(row));
   const values = rows.map((row) => value(row) ?? -Infinity);
