@@ -23,6 +23,7 @@ from toolwright.learner.ranks import ALONE
 from toolwright.learner.sharded_checkpoints import Saver
 from toolwright.learner.sharding import RankGroup
 from toolwright.models import adapter_folder, huggingface, lora, own_forward
+from toolwright.models.decoder import Decoder
 from toolwright.trainer.learning import Learner
 from toolwright.trajectory import Trajectory
 
@@ -185,6 +186,33 @@ def test_so_they_are_whatever_the_algorithm_asks_of_a_pass(ranks: Ranks, layout:
 def test_an_adapter_over_ranks_of_data_alone_is_that_of_one_process(ranks: Ranks) -> None:
     assert_as_alone(ranks, RankLayout(data=2), "grpo", NORMED, rank=3, used=True)
     assert_as_alone(ranks, RankLayout(data=3), "ppo", UNTIED, rank=2)
+
+
+def on_a_short_base(ranks: Any) -> dict[str, Any]:
+    decoder = Decoder(tiny.shape(**NORMED), stored="bfloat16")
+    decoder.load_state_dict(tiny.decoder(**NORMED).state_dict())
+    lora.attach(decoder, lora.Adapter(3, 4.0, 2.0), lora.matched(decoder, "all-linear"), seed=1)
+    learner = Learner(config_of("grpo"), decoder, max_turns=3, ranks=ranks)
+    return {"metrics": learn(learner, range(1, STEPS + 1)), "weights": learner.policy.weights()}
+
+
+@pytest.mark.parametrize("layout", [RankLayout(data=2), RankLayout(sequence=2)], ids=str)
+def test_the_base_of_an_adapter_may_be_kept_in_bfloat16(ranks: Ranks, layout: RankLayout) -> None:
+    alone, found = on_a_short_base(ALONE), ranks(2, on_a_short_base, layout=layout)[0]
+    assert found["metrics"][-1] == pytest.approx(alone["metrics"][-1], abs=1e-5, rel=1e-5)
+    assert_near(found["weights"], alone["weights"])
+
+
+def refused_base(group: RankGroup) -> str:
+    with pytest.raises(UserError) as said:
+        on_a_short_base(group)
+    return str(said.value)
+
+
+def test_such_a_base_is_not_divided_by_tensors(ranks: Ranks) -> None:
+    assert all(
+        "weights kept in bfloat16" in said for said in ranks(2, refused_base, layout=RankLayout(tensor=2))
+    )
 
 
 @pytest.mark.slow

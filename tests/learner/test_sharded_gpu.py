@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+import torch.distributed as dist
 
 from tests.ports import free_port
 from toolwright.config import schema
@@ -16,6 +17,8 @@ from toolwright.learner import sharded_checkpoints
 from toolwright.learner.ranks import ALONE
 from toolwright.learner.sharded_checkpoints import Saver
 from toolwright.learner.sharding import RankGroup
+from toolwright.models.sequence_parallel import SequenceGroup
+from toolwright.models.tensor_parallel import TensorGroup
 from toolwright.trainer.learning import Learner
 
 pytestmark = [
@@ -81,3 +84,21 @@ def test_a_checkpoint_goes_on(group: RankGroup, tmp_path: Path) -> None:
     for found, row in zip(learn(second, range(2, 4)), wanted, strict=True):
         assert found == pytest.approx(row, abs=1e-3, rel=1e-3)
     assert all(tensor.device.type == "cpu" for tensor in first.policy.weights().values())
+
+
+@pytest.mark.parametrize("divided", ["sequence", "tensor", "both"])
+@pytest.mark.parametrize(("dtype", "near"), [("float32", 1e-3), ("bfloat16", 0.1)])
+def test_what_divides_passes_and_matrices_runs_over_nccl(
+    group: RankGroup, divided: str, dtype: str, near: float
+) -> None:
+    """Among one rank: every exchange and sum is made, and changes nothing."""
+    whole = dist.group.WORLD
+    assert whole is not None
+    if divided != "tensor":
+        group.sequence = SequenceGroup(whole)
+    if divided != "sequence":
+        group.tensor = TensorGroup(whole)
+    found, alone = (learn(learner_of(ranks, dtype), range(1, 4)) for ranks in (group, ALONE))
+    for one, other in zip(found, alone, strict=True):
+        for name in ("policy/loss", "critic/loss", "policy/entropy", "policy/grad_norm"):
+            assert one[name] == pytest.approx(other[name], abs=near, rel=near), name

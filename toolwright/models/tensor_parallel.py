@@ -111,6 +111,11 @@ def split(decoder: Decoder, group: TensorGroup) -> None:
             f"a model with a forward of its own ({decoder.shape.family}) cannot be divided by tensors: leave "
             "tensor out of runtime.placement.policy.ranks"
         )
+    if decoder.stored != "float32":
+        raise UserError(
+            f"weights kept in {decoder.stored} cannot be divided by tensors: set model.dtype=bfloat16, "
+            "or leave tensor out of runtime.placement.policy.ranks"
+        )
     check(decoder.shape, group.size)
     vocabulary = Cut(0, group.places([decoder.shape.vocab]), decoder.shape.vocab)
     tables = ["embedding"] if decoder.shape.tied else ["embedding", "unembedding"]

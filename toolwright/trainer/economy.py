@@ -49,7 +49,7 @@ def economised(config: schema.Config, *, learns: bool = True) -> tuple[schema.Co
     if device.type != "cuda" or config.runtime.name != "local":
         state, again = config.update.optimizer_state, config.model.recomputes
         plain = Economy(dtype, "float32" if state == "auto" else state, again)
-        if config.model.stored == "bfloat16" and state == "auto":
+        if config.model.stored == "bfloat16" and state == "auto" and not building.adapts(config.model):
             plain = replace(plain, optimizer_state="int8")
         return plain.applied(config), []
     model = planned(config.model)

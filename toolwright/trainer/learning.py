@@ -112,12 +112,14 @@ class Learner:
             raise UserError(
                 "update.optimizer_state=host is of a learner over ranks, and this one is a single process"
             )
-        if ranks is not ALONE and (update.optimizer_state == "int8" or decoder.stored != "float32"):
-            key = "model.dtype" if decoder.stored != "float32" else "update.optimizer_state"
-            value = config.model.dtype if decoder.stored != "float32" else update.optimizer_state
+        based = decoder.stored == "bfloat16" and decoder.adapter is not None  # nothing of it is learned
+        whole = decoder.stored == "float32" or based
+        if ranks is not ALONE and (update.optimizer_state == "int8" or not whole):
+            key = "update.optimizer_state" if whole else "model.dtype"
+            value = update.optimizer_state if whole else config.model.dtype
             raise UserError(
-                f"{key}={value} is of a learner in one process: over ranks weights and moments are float32, "
-                "and each rank has a part of them"
+                f"{key}={value} is of a learner in one process: over ranks what is learned and its moments "
+                "are float32, an adapter's base bfloat16 at the least, and each rank has a part of them"
             )
         self.skips = 0
         # First the copies: once the policy is sharded there is no whole to be copied.
