@@ -87,7 +87,7 @@ def test_the_two_places_of_tools_add_up_and_must_agree(tmp_path: Path) -> None:
         ("tools: [", "is not YAML"),
         ("other: 1", "expected a block `tools:`"),
         ("tools: 3", "expected tools by name"),
-        ("tools: [{class_name: verl.tools.gsm8k_tool.Gsm8kTool}]", "without an equivalent here"),
+        ("tools: [{class_name: verl.tools.geo3k_tool.Geo3kTool}]", "without an equivalent here"),
         (
             "tools: [{class_name: a.SearchTool, config: {topp: 1}}]",
             "config.topp: not a setting of SearchTool",

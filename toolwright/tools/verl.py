@@ -46,6 +46,7 @@ _JUDGE = {
 _CLASSES: dict[str, tuple[str, dict[str, str | None], dict[str, Any]]] = {
     "SandboxFusionTool": ("python", _SANDBOX, {}),
     "SearchTool": ("search", _SEARCH, {}),
+    "Gsm8kTool": ("gsm8k_answer", {"type": None}, {}),
     "CodeJudgeTool": ("code_judge", _JUDGE, {}),
     "PythonTool": ("code_judge", _JUDGE, {}),
     "SimJupyterTool": ("code_judge", _JUDGE, {"enable_jupyter": True}),
@@ -79,6 +80,9 @@ def _by_class(entry: Mapping[str, Any], place: str) -> Settings:
             f"(understood are {', '.join(sorted(_CLASSES))}, and MCP servers)"
         )
     path, keys, fixed = _CLASSES[name]
+    function = (entry.get("tool_schema") or {}).get("function") or {}
+    if path == "search" and "query_list" in (function.get("parameters") or {}).get("properties", {}):
+        path = "search_queries"
     own: dict[str, Any] = {"path": path, **fixed}
     for key, value in (entry.get("config") or {}).items():
         if key not in keys:
@@ -89,7 +93,6 @@ def _by_class(entry: Mapping[str, Any], place: str) -> Settings:
             own[str(keys[key])] = value
     if path == "python" and "url" in own:
         own["url"] = str(own["url"]).rstrip("/").removesuffix("/run_code")
-    function = (entry.get("tool_schema") or {}).get("function") or {}
     if function.get("description"):
         own["description"] = function["description"]
     return {str(function.get("name") or path): own}
