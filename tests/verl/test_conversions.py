@@ -207,6 +207,24 @@ def test_an_adapter_is_learned_where_verl_learns_one(line: Line) -> None:
     assert translation.value("model.lora.targets") == ["q_proj", "v_proj"]
 
 
+@pytest.mark.parametrize(
+    ("words", "learn", "sample"),
+    [
+        (["trainer.n_gpus_per_node=4"], 2, 2),
+        (["trainer.n_gpus_per_node=8"], 2, 2),
+        (["trainer.n_gpus_per_node=3", "rollout.nnodes=1", "rollout.n_gpus_per_node=1"], 3, 1),
+        (["trainer.n_gpus_per_node=4", "actor_rollout_ref.model.lora_rank=8"], 1, 3),
+    ],
+)
+def test_several_gpus_become_ranks_and_workers(line: Line, words: list[str], learn: int, sample: int) -> None:
+    four = Machine(devices=4, engines=frozenset({"native"}))
+    translation = line(*words, machine=four)
+    assert translation.problems == []
+    assert translation.value("runtime.name") == "ray"
+    assert translation.value("runtime.placement.policy.ranks") == learn
+    assert translation.value("runtime.placement.rollout.workers") == sample
+
+
 def test_a_gpu_keeps_verls_precision(line: Line) -> None:
     one = Machine(devices=1, engines=frozenset({"native"}))
     assert line("trainer.n_gpus_per_node=1", machine=one).value("model.dtype") == "bfloat16"

@@ -30,6 +30,7 @@ from toolwright.verl.table.data import (
     SAMPLERS,
     devices,
 )
+from toolwright.verl.table.model import ADAPTER, RANK
 
 DEVICE = "trainer.device"
 LOGGER, PROJECT, EXPERIMENT = "trainer.logger", "trainer.project_name", "trainer.experiment_name"
@@ -80,6 +81,8 @@ def _places(verl: VerlConfig, used: int) -> Iterator[Outcome]:
     apart = bool(verl[SAMPLER_NODES])
     asked = int(verl[SAMPLERS]) * int(verl[SAMPLER_NODES]) if apart else used // 2
     samplers = max(1, min(asked * used // devices(verl) if apart else asked, used - 1))
+    if int(verl[RANK] or 0) > 0 or verl[ADAPTER] is not None:
+        samplers = used - 1  # an adapter is learned by one process
     sources = (GPUS, NODES, *((SAMPLERS, SAMPLER_NODES) if apart else ()))
     yield TranslatedSetting("runtime.name", "ray", sources)
     if verl.machine.cluster:
