@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests import tiny
 from tests.verl.conftest import tasks
+from toolwright.models import huggingface
 from toolwright.record import load
 from toolwright.verl.command import main_module
 
@@ -56,6 +58,15 @@ LINES: dict[str, tuple[str, list[str]]] = {
         [*SOKOBAN, "env.env_name=Webshop", "algorithm.adv_estimator=grpo"],
     ),
 }
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """One whose context holds the words about tools and several turns."""
+    folder = tmp_path / "tiny-model"
+    huggingface.save(tiny.decoder(context=2048), folder)
+    tiny.characters().save(folder)
+    return folder
 
 
 def run(module: str, words: list[str], *, train: Path, model: Path, out: Path) -> list[dict[str, Any]]:
