@@ -44,6 +44,12 @@ def test_a_call_settles_at_what_it_took() -> None:
     assert budget.spent == Amount(dollars=0.005 + 0.035, tokens=12, calls=1)
 
 
+def test_negative_usage_does_not_refill_a_budget() -> None:
+    budget, inner = SpendingBudget(dollars=10), Simulated(lambda n: ChatReply("a", (), -5000, -7000))
+    asyncio.run(Budgeted(inner, budget, price=DEAR).complete(said("x"), **ASK))
+    assert budget.spent == Amount(calls=1)
+
+
 def test_what_could_pass_a_limit_is_not_asked() -> None:
     inner = Simulated()
     for budget in (SpendingBudget(dollars=0.05), SpendingBudget(tokens=20), SpendingBudget(calls=0)):

@@ -153,6 +153,29 @@ def test_what_is_no_answer_is_tried_again_and_named(provider: str, body: Any, ki
     assert f"m at {server.url} sent what" in str(error)
 
 
+@PROVIDERS
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        {"prompt_tokens": -9000, "completion_tokens": -9000, "input_tokens": -9000, "output_tokens": -9000},
+    ],
+)
+def test_a_reply_without_usage_is_kept_and_counted_by_its_length(provider: str, usage: Any) -> None:
+    budget = SpendingBudget()
+    answer = {**GOOD[provider], "usage": usage}
+    reply, server = asked(provider, (200, answer, {}), retries=3, kept={"budget": budget})
+    assert isinstance(reply, ChatReply), reply
+    assert reply.text == "hm"
+    assert len(server.bodies) == 1
+    assert 5 < reply.prompt_tokens < 60
+    assert 0 < reply.completion_tokens <= 20
+    assert reply.cost is not None
+    assert reply.cost > 0
+    assert budget.spent == Amount(pytest.approx(reply.cost), reply.prompt_tokens + reply.completion_tokens, 1)
+
+
 def unreadable(provider: str) -> tuple[int, Any, dict[str, str]]:
     """Written, and paid for: all but what was said."""
     return 200, {**GOOD[provider], "choices": [], "content": None}, {}

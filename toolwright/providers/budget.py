@@ -222,4 +222,4 @@ class Budgeted(ChatWrapper):
 
     def _amount(self, prompt: int, completion: int) -> Amount:
         cost = cost_of(self.price, prompt_tokens=prompt, completion_tokens=completion)
-        return Amount(cost, prompt + completion, 1)
+        return Amount(cost, max(0, prompt) + max(0, completion), 1)

@@ -47,7 +47,7 @@ def known(provider: str, model: str) -> tuple[float, float] | None:
 
 
 def cost_of(price: Price, *, prompt_tokens: int, completion_tokens: int) -> float:
-    return (prompt_tokens * price.input + completion_tokens * price.output) / 1e6
+    return (max(0, prompt_tokens) * price.input + max(0, completion_tokens) * price.output) / 1e6
 
 
 class Priced(ChatWrapper):

@@ -10,10 +10,11 @@ from types import ModuleType
 from typing import Any, ClassVar, Unpack
 
 from toolwright.failures import TaskFailure, UserError
-from toolwright.providers.chat import ChatReply, CompletionOptions, TransientError
+from toolwright.providers.chat import ChatReply, CompletionOptions, TransientError, max_prompt_tokens
 from toolwright.providers.settings import ChatSettings
 
 TRANSIENT_STATUSES = (408, 409, 425, 429)  # and every 5xx
+BYTES_A_TOKEN = 3  # of a text whose tokens the server does not report: rather too many than too few
 REQUEST_STATUSES = (400, 413, 422)  # this request is at fault, and would fail again
 
 
@@ -53,11 +54,14 @@ class SdkChat:
             raise TransientError(f"{self._endpoint} sent what cannot be read: {error}") from error
         try:
             reply = self._reply(response)
+            usage = self._usage_of(response, messages, options, reply)
         except (AttributeError, IndexError, TypeError, ValueError) as error:
             # The SDK returns whatever came, be it an HTML page or an object without its fields.
             message = f"{self._endpoint} sent what is no answer of {self.brand}'s: {str(response)[:100]!r}"
             raise TransientError(message, usage=self._reported_usage(response)) from error
-        return replace(reply, seconds=time.monotonic() - started)
+        return replace(
+            reply, prompt_tokens=usage[0], completion_tokens=usage[1], seconds=time.monotonic() - started
+        )
 
     async def close(self) -> None:
         await self._client.close()
@@ -71,19 +75,37 @@ class SdkChat:
         raise NotImplementedError
 
     def _reply(self, response: Any) -> ChatReply:
-        """Read a response. May raise whatever a missing field raises."""
+        """Read a response, without its usage. May raise whatever a missing field raises."""
         raise NotImplementedError
 
     def _usage(self, response: Any) -> tuple[int, int]:
         """Tokens of the prompt and of the completion. May raise as `_reply` does."""
         raise NotImplementedError
 
-    def _reported_usage(self, response: Any) -> ChatReply:
-        """The usage of a response that cannot be read otherwise."""
+    def _known_usage(self, response: Any) -> tuple[int, int] | None:
+        """The reported usage; None if there is none, or one that cannot be."""
         try:
             prompt, completion = self._usage(response)
         except (AttributeError, TypeError, ValueError):
-            prompt, completion = 0, 0
+            return None
+        return None if min(prompt, completion) < 0 else (prompt, completion)
+
+    def _usage_of(
+        self, response: Any, messages: list[dict[str, Any]], options: CompletionOptions, reply: ChatReply
+    ) -> tuple[int, int]:
+        """The usage of a reply: as reported, or else an estimate by its length."""
+        known = self._known_usage(response)
+        if known is not None:
+            return known
+        if not reply.text and not reply.calls:
+            raise ValueError("a reply without text, calls and usage")
+        said = len(f"{reply.text}{''.join(map(str, reply.calls))}".encode("utf-8", "replace"))
+        prompt = max_prompt_tokens(messages, options.get("tools")) // BYTES_A_TOKEN
+        return prompt, min(said // BYTES_A_TOKEN + 1, options["max_tokens"])
+
+    def _reported_usage(self, response: Any) -> ChatReply:
+        """The usage of a response that cannot be read otherwise."""
+        prompt, completion = self._known_usage(response) or (0, 0)
         return ChatReply("", prompt_tokens=prompt, completion_tokens=completion)
 
     def _body(self, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,6 @@ class AnthropicChat(SdkChat):
         return {"max_tokens": options["max_tokens"], "messages": turns, "extra_body": body}
 
     def _reply(self, response: Any) -> ChatReply:
-        prompt, completion = self._usage(response)
         return ChatReply(
             text="".join(block.text for block in response.content if block.type == "text"),
             calls=tuple(
@@ -52,8 +51,6 @@ class AnthropicChat(SdkChat):
                 for block in response.content
                 if block.type == "tool_use"
             ),
-            prompt_tokens=prompt,
-            completion_tokens=completion,
             finish=FINISH.get(response.stop_reason or "end_turn", "stop"),
         )
 

@@ -43,13 +43,11 @@ class OpenAIChat(SdkChat):
         return {"messages": messages, "extra_body": body}
 
     def _reply(self, response: Any) -> ChatReply:
-        choice, (prompt, completion) = response.choices[0], self._usage(response)
+        choice = response.choices[0]
         finish = FINISH.get(choice.finish_reason or "stop", "stop")
         return ChatReply(
             text=choice.message.content or choice.message.refusal or "",
             calls=tuple(_call(call) for call in choice.message.tool_calls or ()),
-            prompt_tokens=prompt,
-            completion_tokens=completion,
             finish="refused" if choice.message.refusal else finish,
             log_prob=_log_prob(choice),
         )
