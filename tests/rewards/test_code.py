@@ -39,6 +39,15 @@ def fenced(code: str) -> str:
     return f"I would write\n```python\n{code}\n```\nand that is all."
 
 
+def test_a_function_followed_by_a_block_that_uses_it_passes(code: Callable[..., Scorer]) -> None:
+    double, add = fenced("def double(x):\n    return 2 * x"), fenced("def add(a, b):\n    return a + b")
+    made = [
+        attempt(f"{double}\n{fenced('print(double(4))')}", CHECK),
+        attempt(f"{add}\n{fenced('add(1, 2)')}", ADD),
+    ]
+    assert score(code(), *made) == [1.0, 1.0], [one.failure for one in made]
+
+
 @pytest.mark.parametrize(
     ("answer", "truth", "right"),
     [

@@ -31,6 +31,8 @@ EQUAL = [
     ("\\boxed{70}", "we find \\boxed{70}"),
     ("At first I thought \\boxed{1}.\n\nBut it is \\boxed{2}.", "2"),
     ("\\boxed{1} and \\boxed{2}", "1,2"),
+    ("\\boxed{1} and \\boxed{2}", "2"),
+    ("First \\boxed{3}, \\boxed{4}, then \\boxed{5}.", "5"),
     ("long ago " * 5000 + "\\boxed{7}" + " as I said" * 5000, "7"),
 ]
 DIFFERENT = [

@@ -217,3 +217,19 @@ def test_a_prepared_file_is_trained_on(tmp_path: Path) -> None:
     ]
     assert toolwright(["train", *words, f"run.dir={tmp_path}", "run.name=tiny"]) == 0
     assert Metrics.read(tmp_path / "tiny/metrics.jsonl")[-1]["step"] == 1
+
+
+def test_aflows_file_of_math_is_read_by_the_box_of_its_solutions(tmp_path: Path) -> None:
+    row = {
+        "problem": "What is $1+1$?",
+        "level": "Level 1",
+        "type": "Algebra",
+        "solution": "It is $\\boxed{2}$.",
+    }
+    file = tmp_path / "math_validate.jsonl"
+    file.write_text(json.dumps(row))
+    assert main(["prepare", "math500", "--from", str(file), "--out", str(tmp_path)]) == 0
+    (task,) = tasks_in(tmp_path / "math500_math_validate.parquet")
+    assert task.ground_truth == row["solution"]
+    with pytest.raises(UserError, match="no answer"):
+        task_rows("math500", [{**row, "solution": "two"}], split="validate")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import TaskFailure
 from toolwright.rewards.item import Item
-from toolwright.tasks.public_tests import completed
+from toolwright.tasks.public_tests import called, completed
 
 FORMS = (
     "{'test': code, 'entry_point': name}, {'tests': [assertion, …], 'setup': code}, "
@@ -30,7 +31,7 @@ class Tests:
 
     def request(self, item: Item) -> dict[str, Any]:
         """The body of `/judge` for this attempt."""
-        code = code_of(item["solution_str"])
+        code = code_of(item["solution_str"], defining=self.entry_point or called(list(self.checks)))
         if not self.checks:
             tests = [{"stdin": stdin, "expected_output": expected} for stdin, expected in self.cases]
             return {"code": code, "tests": tests}
@@ -64,12 +65,16 @@ def tests_of(ground_truth: Any) -> Tests:
     return tests
 
 
-def code_of(text: str) -> str:
-    """The last fenced block, preferably one marked as Python; without a fence, the whole text."""
+def code_of(text: str, *, defining: str = "") -> str:
+    """The last fenced block, preferably one marked as Python; without a fence, the whole text.
+
+    A block with the function `defining` comes before later ones without it, which show how it is used."""
     blocks = _fenced(text)
     marked = [code for language, code in blocks if language in ("python", "py", "python3")]
     if blocks:
-        text = marked[-1] if marked else blocks[-1][1]
+        found = marked or [code for _, code in blocks]
+        named = re.compile(rf"^\s*(async\s+)?def\s+{re.escape(defining)}\b", re.MULTILINE)
+        text = next((code for code in reversed(found) if defining and named.search(code)), found[-1])
     return text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
 
 

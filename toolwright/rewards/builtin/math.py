@@ -40,17 +40,23 @@ def math(
     strict: bool = False,
 ) -> float:
     """`strict`: nothing counts outside of `\\boxed{}`."""
-    import math_verify
-
     truth = _truth(ground_truth if isinstance(ground_truth, str) else _text(ground_truth))
     box = boxed(solution_str)
     if strict and box is None:
         return 0.0
+    # The last box counts; math-verify would join several that stand close together into one set.
+    if box is not None and _equal(truth, _parsed(f"\\boxed{{{box}}}")):
+        return 1.0
     start = max(0, len(solution_str) - TAIL)
     if "\\boxed" in solution_str:
         start = min(start, solution_str.rfind("\\boxed"))
-    answer = _parsed(solution_str[start:])
-    return float(math_verify.verify(truth, answer, timeout_seconds=None, raise_on_error=True))
+    return float(_equal(truth, _parsed(solution_str[start:])))
+
+
+def _equal(truth: list[Any], answer: list[Any]) -> bool:
+    import math_verify
+
+    return bool(math_verify.verify(truth, answer, timeout_seconds=None, raise_on_error=True))
 
 
 def _text(ground_truth: Any) -> str:
