@@ -57,7 +57,7 @@ COST = 'self.llm.get_usage_summary()["total_cost"]'
 
 def graph(body: str, *, imports: str = "", init: str = "") -> str:
     """A graph.py around the body of `__call__`."""
-    kinds = ("Custom", "Review", "Revise", "ScEnsemble", "Test", "Programmer")
+    kinds = ("Custom", "Review", "Revise", "ScEnsemble", "MdEnsemble", "Test", "Programmer")
     made = "\n".join(f"        self.{snake(kind)} = operator.{kind}(self.llm)" for kind in kinds)
     return (
         f"import workspace.X.workflows.template.operator as operator\n{imports}\nclass Workflow:\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -10,13 +11,13 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given, settings
 
-from tests.workflow.programs import walks
+from tests.workflow.programs import built, walks
 from tests.workflow.test_aflow import COST, PUBLISHED, graph, published
 from tests.workflow.test_program import walked
 from toolwright.providers import ChatReply
 from toolwright.trajectory import Task
 from toolwright.workflow.aflow.read import prompts_of, read
-from toolwright.workflow.aflow.write import write
+from toolwright.workflow.aflow.write import TEMPLATES, write
 from toolwright.workflow.interpreter import CodeRun, WorkflowInterpreter, seed_of
 from toolwright.workflow.operators import operator
 from toolwright.workflow.program import Workflow
@@ -30,7 +31,7 @@ def answer(prompt: str) -> str:
     number = seed_of(prompt)
     letter = "A"
     if "<solution_letter>" in prompt:  # by what the solutions say, not by where they stand
-        shown = prompt.partition("\n\nA:\n")[2].rpartition("\n\nWhich solution")[0]
+        shown = re.split(r"\n\n(?:Which solution|Put the letter)", prompt.partition("\n\nA:\n")[2])[0]
         solutions = re.split(r"\n\n[B-P]:\n", shown)
         letter = chr(ord("A") + solutions.index(min(solutions)))
     return (
@@ -62,23 +63,28 @@ class Chat:
 def aflow_operator(kind: str) -> Any:
     """An operator as AFlow's Python calls it."""
 
-    async def call(instruction: str = "", **inputs: Any) -> dict[str, Any]:
+    async def call(
+        *given: Any, votes: int = 5, instruction: str = "", mode: str = "", **inputs: Any
+    ) -> dict[str, Any]:
         async def ask(prompt: str) -> str:
             return answer(prompt)
 
         own = operator(kind)
+        inputs = dict(zip(own.ports, given, strict=False)) | inputs
         settings = {"rounds": inputs.pop("test_loop")} if "test_loop" in inputs else {}
         settings |= {name: inputs.pop(name) for name in own.settings if name in inputs}
+        settings |= {"votes": votes} if "votes" in own.settings else {}
         step = SimpleNamespace(
             ask=ask,
             run_code=Runner().run,
             task=TASK,
+            sample=0,
             note=lambda text: None,
             instructed=lambda text: instruction + ("\n" if instruction[-1:].strip() else "") + text,
         )
         return await own(step, {port: inputs.get(port, "") for port in own.ports}, settings)  # type: ignore[arg-type]
 
-    return lambda llm: call
+    return lambda llm, vote_count=5: functools.partial(call, votes=vote_count)
 
 
 class Operators:
@@ -86,11 +92,49 @@ class Operators:
         return aflow_operator(kind)
 
 
-def run_as_python(written: str, prompts: dict[str, str], problem: str = "What?") -> str:
-    source = "\n".join(line for line in written.splitlines() if not line.startswith(("import ", "from ")))
+class Template:
+    """The operators of a data set's template, and no others."""
+
+    def __init__(self, data_set: str) -> None:
+        for kind in TEMPLATES[data_set]:
+            setattr(self, kind, aflow_operator(kind))
+
+
+class Shared(Operators):
+    """AFlow's scripts/operators.py: a review's verdict is text, and Format needs its mode."""
+
+    def __getattr__(self, kind: str) -> Any:
+        def made(llm: Any, **settings: Any) -> Any:
+            inner = aflow_operator(kind)(llm, **settings)
+
+            async def call(**inputs: Any) -> dict[str, Any]:
+                found = await inner(**inputs)
+                if kind == "Format" and inputs.get("mode") != "xml_fill":
+                    return {"response": "all that was said"}
+                return {
+                    key: str(value).lower() if isinstance(value, bool) else value
+                    for key, value in found.items()
+                }
+
+            return call
+
+        return made
+
+
+def run_as_python(
+    written: str,
+    prompts: dict[str, str],
+    problem: str = "What?",
+    *,
+    template: Any = None,
+    shared: Any = None,
+) -> str:
+    imports = ("import ", "from ")
+    source = "\n".join(line for line in written.splitlines() if not line.strip().startswith(imports))
     llm = SimpleNamespace(get_usage_summary=lambda: {"total_cost": 0.0})
     names: dict[str, Any] = {
-        "operator": Operators(),
+        "operator": template or Operators(),
+        "operators": shared or Operators(),
         "prompt_custom": SimpleNamespace(**prompts),
         "create_llm_instance": lambda config: llm,
         "DatasetType": str,
@@ -128,7 +172,53 @@ def test_the_published_ones(name: str) -> None:
     assert run_as_python(source, prompts_of(prompts)) == run_here(published(name))
 
 
+EXPORTED = {
+    "GSM8K": ["add Revise after solve", "add Format after revise"],
+    "MATH": ["add MdEnsemble after solve x 3", "set md_ensemble votes 4", "add Format after md_ensemble"],
+    "HotpotQA": ["add ScEnsemble after solve x 3", "add Format after sc_ensemble"],
+    "DROP": ["add ScEnsemble after solve x 2", "add AnswerGenerate into sc_ensemble"],
+    "MBPP": ["add Revise after solve"],
+}
+
+
+@pytest.mark.parametrize("data_set", EXPORTED)
+@pytest.mark.parametrize("problem", ["What?", "Why?", "When?", "Where?"])
+def test_an_export_runs_with_the_operators_of_aflows_template(data_set: str, problem: str) -> None:
+    flow = built(*EXPORTED[data_set])
+    written, prompts = write(flow, data_set=data_set)
+    assert read(written, prompts).fingerprint == flow.fingerprint
+    ran = run_as_python(written, prompts_of(prompts), problem, template=Template(data_set), shared=Shared())
+    assert ran == run_here(flow, problem)
+
+
 BODIES = {
+    "without a problem": """
+        solutions = []
+        for _ in range(3):
+            s = await self.custom(input=problem, instruction="Answer.")
+            solutions.append(s["response"])
+        best = await self.sc_ensemble(solutions)
+        return best["response"], COST
+    """,
+    "without a problem, by name": """
+        a = await self.custom(input=problem, instruction="A")
+        b = await self.custom(input=problem, instruction="B")
+        best = await self.sc_ensemble(solutions=[a["response"], b["response"]])
+        last = await self.custom(input=f"{problem} {best['response']}", instruction="Short.")
+        return last["response"], COST
+    """,
+    "votes": """
+        answers = [(await self.custom(input=problem, instruction=""))["response"] for _ in range(3)]
+        best = await self.md_ensemble(solutions=answers, problem=problem, mode="xml_fill")
+        return best["solution"], COST
+    """,
+    "verdict as text": """
+        s = await self.custom(input=problem, instruction="A")
+        r = await self.review(problem=problem, solution=s["response"])
+        if str(r["review_result"]).strip().lower() == "false":
+            return r["feedback"], COST
+        return s["response"], COST
+    """,
     "tries": """
         solutions = []
         for attempt in range(3):

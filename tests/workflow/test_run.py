@@ -93,6 +93,24 @@ def test_an_unreadable_choice_is_counted_by_hand_and_noted() -> None:
     assert "no letter could be read" in trace.notes[0]
 
 
+def test_votes_over_shuffled_solutions_do_not_follow_the_order() -> None:
+    """The model takes whatever says 42, wherever it stands; a model that always says A has no favourite."""
+    flow = built("add MdEnsemble after solve x 3", "set md_ensemble votes 4")
+    answers = iter(["40", "41", "42"])
+
+    def vote(prompt: str) -> str:
+        if "<solution_letter>" not in prompt:
+            return next(answers)
+        place = prompt.index("\n42") - 2
+        return f"<solution_letter>{prompt[place]}</solution_letter>"
+
+    chat = Says(vote)
+    trace = ran(flow, chat)
+    assert trace.answer == "42"
+    assert [call.node for call in trace.calls].count("md_ensemble") == 4
+    assert len({prompt for prompt, _ in chat.asked if "<solution_letter>" in prompt}) > 1
+
+
 @pytest.mark.parametrize(
     ("limits", "said", "calls"),
     [

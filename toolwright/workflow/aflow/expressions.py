@@ -25,12 +25,12 @@ from toolwright.workflow.aflow.values import (
 )
 from toolwright.workflow.canonical import snake
 from toolwright.workflow.graph import Node, Pieces, Ref, joined
-from toolwright.workflow.operators import CHOOSE, CONTAINS, JOIN, Operator, operator
+from toolwright.workflow.operators import CHOOSE, CONTAINS, JOIN, TASK, TASK_FIELDS, Operator, operator
 from toolwright.workflow.program import Workflow
 
 MOST_NODES = 64
 IGNORED_ARGUMENTS = ("mode", "benchmark", "dataset", "question_id")
-_RENAMED = {"test_loop": "rounds"}
+RENAMED = {"test_loop": "rounds", "vote_count": "votes"}
 
 # What the variables of `__call__` stand for at some place in it.
 Environment = dict[str, Value]
@@ -47,6 +47,7 @@ class GraphExpressions:
         self.where, self.prompts = where, dict(prompts)
         self.nodes: list[Node] = []
         self.attributes: dict[str, str] = {}  # of self: the operators
+        self.settings: dict[str, dict[str, int]] = {}  # that __init__ gives them
 
     def refused(self, node: ast.AST, reason: str) -> NotExpressible:
         return NotExpressible(f"{self.where}, line {getattr(node, 'lineno', '?')}: {reason}")
@@ -154,11 +155,11 @@ class GraphExpressions:
         given = dict(zip(order, call.args, strict=False))
         given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
         inputs: dict[str, Pieces] = {}
-        settings: dict[str, int] = {}
+        settings = dict(self.settings.get(call.func.attr, {})) if isinstance(call.func, ast.Attribute) else {}
         prompt = ""
         before: Pieces = ()
         for name, argument in given.items():
-            name = _RENAMED.get(name, name)
+            name = RENAMED.get(name, name)
             if name in IGNORED_ARGUMENTS:
                 continue
             value = self.value_of(argument, environment)
@@ -174,6 +175,9 @@ class GraphExpressions:
                 inputs[name] = self._texts(call, value)
             else:
                 inputs[name] = self.text_of(call, value)
+        for port, declared in kind.ports.items():  # DROP's and HotpotQA's ScEnsemble takes no problem
+            if declared.required and declared.source in TASK_FIELDS:
+                inputs.setdefault(port, (Ref(TASK, declared.source),))
         if before:  # instruction + input is what the model reads, so what follows the prompt opens the input
             inputs[ports[0]] = joined((*before, *inputs.get(ports[0], ())))
         return StepResult(self.new_node(call, kind_name, inputs, prompt, settings).name)
@@ -290,6 +294,14 @@ class GraphExpressions:
                 raise self.refused(test, "one condition at a time: write two ifs")
             case ast.Compare(left=left, ops=[ast.In() | ast.NotIn() as op], comparators=[right]):
                 return self._contained(test, left, op, right, environment, known)
+            case ast.Compare(
+                left=left, ops=[ast.Eq()], comparators=[ast.Constant(value="true" | "false" as word)]
+            ) if (inner := _without_methods(left)) is not left:
+                found = self.condition(inner, environment, known)
+                wanted = word == "true"
+                if isinstance(found, bool):
+                    return found is wanted
+                return found if wanted else replace(found, negated=not found.negated)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 sides = self.value_of(left, environment), self.value_of(right, environment)
                 return self._compared(test, op, *sides, known)
@@ -418,6 +430,18 @@ def _is_text(value: Value) -> bool:
     """Whether text is all it is: a yes or no would be lost in one."""
     literal = isinstance(value, Constant) and isinstance(value.value, str)
     return literal or isinstance(value, Text | PromptName)
+
+
+def _without_methods(node: ast.expr) -> ast.expr:
+    """`x` of `str(x).strip().lower()`: a review's yes or no, which AFlow's own parser leaves as text."""
+    while True:
+        match node:
+            case ast.Call(func=ast.Attribute(value=inner, attr="strip" | "lower"), args=[], keywords=[]):
+                node = inner
+            case ast.Call(func=ast.Name(id="str"), args=[inner], keywords=[]):
+                node = inner
+            case _:
+                return node
 
 
 def root(node: ast.AST) -> str:

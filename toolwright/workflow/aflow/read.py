@@ -11,6 +11,7 @@ from toolwright.failures import UserError, nearest
 from toolwright.workflow.aflow.expressions import (
     IGNORED_ARGUMENTS,
     MOST_NODES,
+    RENAMED,
     Environment,
     GraphExpressions,
     NotExpressible,
@@ -149,7 +150,9 @@ class _Reader(GraphExpressions):
         match statement:
             case ast.Assign(
                 targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)],
-                value=ast.Call(func=ast.Attribute(value=ast.Name(id="operator"), attr=kind)),
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="operator" | "operators"), attr=kind), keywords=given
+                ),
             ):
                 kind = f"tool.{kind.removeprefix('tool_')}" if kind.startswith("tool_") else kind
                 if not is_known(kind):
@@ -158,6 +161,13 @@ class _Reader(GraphExpressions):
                     except UserError as error:
                         raise self.refused(statement, str(error)) from None
                 self.attributes[name] = kind
+                for keyword in given:
+                    setting = RENAMED.get(keyword.arg or "", keyword.arg)
+                    match keyword.value:
+                        case ast.Constant(value=int() as number) if setting in operator(kind).settings:
+                            self.settings.setdefault(name, {})[str(setting)] = number
+            case ast.Import() | ast.ImportFrom():
+                _check_import(statement, self.where)
             case ast.Assign(targets=[ast.Attribute() | ast.Name() as target], value=value) if (
                 isinstance(target, ast.Name) or root(target) == "self"
             ):

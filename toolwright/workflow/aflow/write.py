@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 
 from toolwright.failures import UserError
 from toolwright.workflow.canonical import snake
@@ -15,6 +15,18 @@ from toolwright.workflow.program import Workflow
 
 _COST = 'self.llm.get_usage_summary()["total_cost"]'
 _RESERVED = {"self", "problem", "entry_point", "operator", "prompt_custom", "sample", "str", "range", TASK}
+# What the template of each of AFlow's data sets defines, called as here. The other operators are in AFlow's
+# scripts/operators.py: DROP's and HotpotQA's own ScEnsemble, for one, takes no problem.
+_MATH, _CODE = {"Custom", "Programmer", "ScEnsemble"}, {"Custom", "CustomCodeGenerate", "ScEnsemble", "Test"}
+TEMPLATES: Mapping[str, Set[str]] = {
+    "GSM8K": _MATH,
+    "MATH": _MATH,
+    "HumanEval": _CODE,
+    "MBPP": _CODE,
+    "HotpotQA": {"Custom", "AnswerGenerate"},
+    "DROP": {"Custom", "AnswerGenerate"},
+}
+_SHARED = _MATH | _CODE | {"AnswerGenerate", "Review", "Revise", "Format", "MdEnsemble"}
 _HEAD = """\
 from typing import Literal
 import {package}.template.operator as operator
@@ -42,7 +54,14 @@ def write(workflow: Workflow, *, data_set: str = "GSM8K", round: int = 1) -> tup
     workflow = workflow.trimmed()
     lines = [_HEAD.format(package=f"workspace.{data_set}.workflows", round=round).rstrip("\n")]
     kinds = dict.fromkeys(node.operator for node in workflow.live if node.operator not in FREE)
-    lines += [f"        self.{_attribute(kind)} = operator.{_class(kind)}(self.llm)" for kind in kinds]
+    others = [kind for kind in kinds if kind in _SHARED - TEMPLATES.get(data_set, _SHARED)]
+    if others:  # within the class, which is all of the file that AFlow carries into later rounds
+        lines += ["        from scripts import operators", ""]
+    called = {_attribute(node): node for node in workflow.live if node.operator not in FREE}
+    for attribute, node in called.items():
+        source = "operators" if node.operator in others else "operator"
+        votes = f", vote_count={node.settings['votes']}" if "votes" in node.settings else ""
+        lines.append(f"        self.{attribute} = {source}.{_class(node.operator)}(self.llm{votes})")
     named = any(ref == ENTRY_POINT for node in workflow.live for ref in node.refs)
     lines += ["", f"    async def __call__(self, problem: str{', entry_point: str' if named else ''}):"]
     lines += [f"        {line}" for line in _Writer(workflow).body()]
@@ -91,7 +110,7 @@ class _Writer:
     def _choice(self, node: Node, scope: Scope, *, returns: bool) -> Iterator[str]:
         (on,) = node.inputs["on"]
         assert isinstance(on, Ref)
-        for word, port in ((f"if {_ref(self.workflow, on)}:", "then"), ("else:", "otherwise")):
+        for word, port in ((f"if {_condition(self.workflow, on)}:", "then"), ("else:", "otherwise")):
             yield word
             yield from (f"    {line}" for line in self._scope((*scope, (node.name, port))))
             said = self._text(node.inputs.get(port, ()))
@@ -115,8 +134,11 @@ class _Writer:
                 arguments.append(f"{port}={said}")
         if node.kind.prompted:
             arguments.append("instruction=" + (f"prompt_custom.{node.prompt}" if node.prompt else '""'))
-        arguments += [f"{_SETTINGS.get(name, name)}={value}" for name, value in node.settings.items()]
-        return f"await self.{_attribute(node.operator)}({', '.join(arguments)})"
+        if node.operator == "Format":
+            arguments.append('mode="xml_fill"')  # or AFlow's returns the whole text, without its key
+        settings = {name: value for name, value in node.settings.items() if name != "votes"}
+        arguments += [f"{_SETTINGS.get(name, name)}={value}" for name, value in settings.items()]
+        return f"await self.{_attribute(node)}({', '.join(arguments)})"
 
     def _contains(self, node: Node) -> str:
         text = self._text(node.inputs["text"])
@@ -160,6 +182,13 @@ def _ref(workflow: Workflow, ref: Ref, *, as_text: bool = False) -> str:
     return f"str({said})" if as_text and node.kind.fields[ref.field] == "flag" else said
 
 
+def _condition(workflow: Workflow, ref: Ref) -> str:
+    """A yes or no as Python tests it. AFlow leaves a review's as text, and "false" would hold."""
+    said = _ref(workflow, ref)
+    node = workflow.by_name.get(ref.node)
+    return f'str({said}).lower() == "true"' if node is not None and node.operator == "Review" else said
+
+
 def _variable(name: str) -> str:
     return f"{name}_result" if name in _RESERVED or keyword.iskeyword(name) else name
 
@@ -168,8 +197,9 @@ def _list(node: str, field: str) -> str:
     return f"{node}_{field}s"
 
 
-def _attribute(kind: str) -> str:
-    return snake(_class(kind))
+def _attribute(node: Node) -> str:
+    """The name of the operator in `self`. AFlow counts the votes of an ensemble where it is made."""
+    return snake(_class(node.operator)) + (f"_{node.settings['votes']}" if "votes" in node.settings else "")
 
 
 def _class(kind: str) -> str:

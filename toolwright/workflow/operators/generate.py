@@ -34,6 +34,8 @@ answer between <answer> and </answer>: the answer alone, as short as it can be, 
 
 @OPERATORS.register("AnswerGenerate")
 class AnswerGenerate(Operator):
+    """Thinks step by step, and returns the final answer apart from the reasoning."""
+
     name = "AnswerGenerate"
     ports = {"input": Port(source="both")}
     fields = {"answer": "text", "thought": "text"}
@@ -63,4 +65,4 @@ class CustomCodeGenerate(Operator):
 
     async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
         ask = step.instructed(inputs["problem"]) + CODE_PROMPT.format(entry_point=inputs["entry_point"])
-        return {"response": code_of(await step.ask(ask))}
+        return {"response": code_of(await step.ask(ask), defining=inputs["entry_point"])}

@@ -27,7 +27,7 @@ _RUN = "\n\n_answer = solve()\nprint(_answer)\n"
 
 @OPERATORS.register("Programmer")
 class Programmer(Operator):
-    """`output` is what the program returned; where no attempt ran, it is empty."""
+    """Writes a program and runs it: `output` is what it returned; where no attempt ran, it is empty."""
 
     name = "Programmer"
     ports = {"problem": Port(source="problem"), "analysis": Port(required=False)}
@@ -46,7 +46,7 @@ class Programmer(Operator):
         code = trouble = ""
         for _ in range(self.setting(settings, "attempts")):
             reply = await step.ask(ask + trouble)
-            code = code_of(reply)
+            code = code_of(reply, defining="solve")
             result = await step.run_code(code + _RUN)
             if result.ok:
                 return {"output": result.stdout.strip(), "code": code}
@@ -73,7 +73,7 @@ What happened:
 
 @OPERATORS.register("Test")
 class Test(Operator):
-    """`result`: whether all public tests pass; `solution`: the last version of it."""
+    """Runs public tests and mends the solution: `result`: whether all pass; `solution`: the last one."""
 
     name = "Test"
     ports = {
@@ -96,14 +96,15 @@ class Test(Operator):
             return {"solution": solution, "result": True}
         declaration = str(step.task.extra_info.get("declaration", ""))
         for turn in range(self.setting(settings, "rounds") + 1):
-            program = trial(code_of(solution), tests, entry, declaration=declaration)
+            program = trial(code_of(solution, defining=entry), tests, entry, declaration=declaration)
             result = await step.run_code(program)
             if result.ok:
                 return {"solution": solution, "result": True}
             if turn == self.setting(settings, "rounds"):
                 break
             asked = {"problem": inputs["problem"], "solution": solution, "entry_point": entry}
-            solution = code_of(await step.ask(TEST_PROMPT.format(**asked, trouble=result.trouble)))
+            reply = await step.ask(TEST_PROMPT.format(**asked, trouble=result.trouble))
+            solution = code_of(reply, defining=entry)
         return {"solution": solution, "result": False}
 
 

@@ -27,6 +27,8 @@ put what is wrong with it between <feedback> and </feedback>.
 
 @OPERATORS.register("Review")
 class Review(Operator):
+    """Judges a solution: whether it is right, and what is wrong with it."""
+
     name = "Review"
     ports = {"problem": Port(source="problem"), "solution": Port()}
     fields = {"feedback": "text", "review_result": "flag"}
@@ -59,6 +61,8 @@ Put the whole revised solution between <solution> and </solution>.
 
 @OPERATORS.register("Revise")
 class Revise(Operator):
+    """Rewrites a solution by the remarks of a review."""
+
     name = "Revise"
     ports = {"problem": Port(source="problem"), "solution": Port(), "feedback": Port(source="feedback")}
     fields = {"solution": "text"}
@@ -83,6 +87,8 @@ Solution:
 
 @OPERATORS.register("Format")
 class Format(Operator):
+    """Cuts a solution down to its final answer, in the form that the problem asks for."""
+
     name = "Format"
     ports = {"problem": Port(source="problem"), "solution": Port()}
     fields = {"solution": "text"}
