@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,6 +36,44 @@ def grown(scores: list[float], start: float = 0.5) -> Tree:
     for score in scores:
         scored(tree.take_up(tree.start, tree.fresh(tree.start)[0]), score)
     return tree
+
+
+def test_the_best_has_finished_its_first_runs() -> None:
+    order = schedule([f"t{n}" for n in range(10)], 1)
+    for selection in (AflowSelection(Aflow(), order), GuidedSelection(Guided(first=8), order, 10, None)):
+        tree = grown([0.6, 0.7])
+        scored(tree.take_up(tree.start, tree.fresh(tree.start)[0]), 1.0, runs=2)
+        selection.look(tree)
+        assert selection.best(tree).number == 2
+
+
+def test_the_race_of_the_best_goes_on_until_the_leader_has_seen_every_task() -> None:
+    selection = GuidedSelection(Guided(first=4), schedule([f"t{n}" for n in range(10)], 1), 10, None)
+    tree = grown([])
+    scored(tree.take_up(tree.start, tree.fresh(tree.start)[0]), 1.0, runs=5)
+    tree.start.runs = {run: replace(paid, score=0.0) for run, paid in tree.start.runs.items()}
+    selection.look(tree)
+    jobs, more = selection.races(tree, left=10, total=100)
+    assert ([job.candidate for job in jobs], more) == ([1], False)
+    scored(tree[1], 1.0)
+    selection.look(tree)
+    assert selection.races(tree, left=5, total=100) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("scores", "converged"),
+    [
+        ([0.9, 0.8, 0.7, 0.1, 0.2, 0.3, 0.4, 0.1], True),
+        ([0.9, 0.8, 0.7, 0.1, 0.2, 0.3, 0.4], False),  # four rounds
+        ([0.9, 0.8, 0.7, 0.1, 0.2, 0.3, 0.4, 0.8], False),  # the third best is better
+        ([0.5], False),
+    ],
+)
+def test_aflow_converges_when_its_three_best_stay_for_five_rounds(
+    scores: list[float], converged: bool
+) -> None:
+    selection = AflowSelection(Aflow(), schedule([f"t{n}" for n in range(10)], 1))
+    assert selection.converged(grown(scores)) is converged
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=8))

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,15 @@ from toolwright.failures import UserError
 from toolwright.workflow.config import Aflow, Guided
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of
 from toolwright.workflow.value import Belief, Columns, Measurement, Prior, features, measure
+
+AFLOW_TOP, AFLOW_STEADY = 3, 5  # of AFlow's test for convergence: the best, and rounds
+
+
+def well_run(tree: Tree, least: int) -> list[Candidate]:
+    """The candidates that ran so often or, if none has, as often as any: a lucky few runs are no best."""
+    ran = [c for c in tree if c.runs and not c.failure]
+    least = min(least, max(len(c.runs) for c in ran))
+    return [c for c in ran if len(c.runs) >= least]
 
 
 def mixed(scores: Sequence[float], *, alpha: float, mix: float) -> np.ndarray:
@@ -91,11 +101,17 @@ class AflowSelection:
         return next_runs(candidate, self.order, len(self.order))
 
     def best(self, tree: Tree) -> Candidate:
-        ran = [c for c in tree if c.runs and not c.failure]
-        return max(ran, key=lambda c: (c.mean, -c.number))
+        enough = well_run(tree, len({task for task, _ in self.order}))
+        return max(enough, key=lambda c: (c.mean, -c.number))
 
     def converged(self, tree: Tree) -> bool:
-        return False
+        """AFlow's own test, as its code runs it (z = 0): the mean of the three best has not changed in five
+        rounds."""
+        means = [c.mean for c in tree if c.runs and not c.failure]
+        if len(means) <= AFLOW_STEADY:
+            return False
+        tops = [fmean(sorted(means[:end])[-AFLOW_TOP:]) for end in range(1, len(means) + 1)]
+        return len(set(tops[-AFLOW_STEADY - 1 :])) == 1
 
     def score(self, candidate: Candidate) -> tuple[float, float]:
         count = max(1, len(candidate.runs))
@@ -241,8 +257,9 @@ class GuidedSelection:
         if finals:
             alive.sort(key=lambda c: (c is not leader, -reach[c.number], c.number))
             jobs = [Job(c.number, self._more(c)) for c in alive[: self.width]]
-            # If only the leader is left, the rest of the budget goes into new candidates.
-            return ([], True) if all(c is leader for c in alive) else (jobs, False)
+            # If only the leader is left and has seen every task, the rest goes into new candidates.
+            sure = all(c is leader and len(c.runs) >= self.tasks for c in alive)
+            return ([], True) if sure else (jobs, False)
         alive.sort(key=lambda c: (-reach[c.number], c.number))
         return [Job(c.number, self._more(c)) for c in alive[: self.width // 2] if c.number], True
 
@@ -255,9 +272,10 @@ class GuidedSelection:
         return next_runs(candidate, self.order, target)
 
     def best(self, tree: Tree) -> Candidate:
-        """The highest mean; of equals the one that costs less, then the older."""
-        ran = [c for c in tree if c.runs and not c.failure]
-        return max(ran, key=lambda c: (self.seen[c.number].mean, -c.cost, -c.number))
+        """The highest mean of those that finished their first runs; of equals the one that costs less, then
+        the older."""
+        enough = well_run(tree, self.settings.first)
+        return max(enough, key=lambda c: (self.seen[c.number].mean, -c.cost, -c.number))
 
     def converged(self, tree: Tree) -> bool:
         """No candidate of the last `patience` is the best, nor can any of them be better by more than the
