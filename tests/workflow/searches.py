@@ -30,6 +30,7 @@ def searched(
     proposer: Proposer | None = None,
     runner: Runner | None = None,
     parallel: int = 16,
+    cost: float | None = None,
 ) -> SearchResult:
     executor = SimulatedExecutor(seed=seed, count=12, latency_s=latency_s, parallel=parallel)
     tasks = [task.id for task in executor.tasks()]
@@ -50,7 +51,7 @@ def searched(
             proposer=proposer or UniformProposer(Editor(OPERATORS)),
             runner=runner or LocalRunner(executor, pool),
             pool=pool,
-            budget=SearchBudget(runs),
+            budget=SearchBudget(runs, cost),
             seed=seed,
         )
         return await search.go()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from toolwright.cli import main
 from toolwright.models import huggingface
 from toolwright.models.attention import PackedAttention
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.trajectory import Task
 from toolwright.workflow import datasets
 from toolwright.workflow.executors import MATH
 from toolwright.workflow.policy_training import fresh
@@ -29,18 +30,19 @@ EDIT = "add ScEnsemble after solve x 3"
 SUMS = {f"{a}+{b}?": a + b + (1 if (a + b) % 3 == 0 else 0) for a in range(1, 6) for b in range(1, 5)}
 
 
-def lessons() -> list[tuple[str, str]]:
+def lessons(tasks: Sequence[Task]) -> list[tuple[str, str]]:
     """Problems with their answers, and what the proposer asks of the start, with an edit."""
-    asking = ChatProposer(None, Editor(MATH, PROMPTS), None, search="s")  # type: ignore[arg-type]
-    start = WorkflowState("s", "math", single_call(), 0.5, 0.5, (), 0.6)
+    asking = ChatProposer(None, Editor(MATH, PROMPTS), None, search="s", tasks=tasks)  # type: ignore[arg-type]
+    wrong = sorted(t.id for t in tasks if str(SUMS[t.prompt[0]["content"]]) != t.ground_truth)
+    start = WorkflowState("s", "math", single_call(), 0.5, 0.5, (), 0.6, tuple((one, "") for one in wrong))
     return [(asking.prompt(start), f"<edit>{EDIT}</edit>"), *((one, str(SUMS[one])) for one in SUMS)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, sums: Path) -> Path:
     """A model that has learned these by heart, word by word."""
     place = tmp_path_factory.mktemp("models") / "pupil"
-    said = lessons()
+    said = lessons(datasets.load(str(sums), validation_size=4).validation)
     fresh(
         place,
         seed=0,

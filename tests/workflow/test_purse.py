@@ -20,7 +20,7 @@ from toolwright.workflow.record import records
 from toolwright.workflow.runners import LocalRunner
 from toolwright.workflow.tree import Proposal, schedule
 
-from .searches import OPERATORS, searched
+from .searches import OPERATORS, searched, told
 
 SEARCH = ["workflow", "search", "--config", "quick", "search.tasks=12", "search.held_out=4"]
 SMALL = ["search.guided.first=6", "proposer.name=uniform", "executor.latency_s=0.001"]
@@ -71,6 +71,13 @@ def test_a_cost_that_pays_for_nothing_is_said(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="pays for no run of the start"):
         searched(None, runner=LocalRunner(executor, None))
     assert SpendingBudget(file=tmp_path / "cost.db").spent.calls == 0
+
+
+def test_what_was_paid_before_does_not_count_for_the_cost(tmp_path: Path) -> None:
+    pool = ExperiencePool(tmp_path / "pool.db")
+    before = searched(pool, runs=60)
+    again = searched(pool, runs=60, cost=1e-6)
+    assert told(again) == told(before)
 
 
 class Dear(UniformProposer):

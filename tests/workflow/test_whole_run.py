@@ -174,6 +174,7 @@ def test_the_policy_is_served_asked_over_http_and_learns_while_it_searches(tmp_p
         (["data=[gsm8k]", "executor.name=chat", "executor.chat.model=m"], "data prepare gsm8k"),
         (["data=[simulated-x]"], "simulated-N"),
         (["search.start=nowhere.json"], "nowhere.json"),
+        (["search.operators=[Custom,ScEnsembel]"], "did you mean 'ScEnsemble'?"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_written(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from toolwright.failures import UserError
+from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 
 if TYPE_CHECKING:
     from toolwright.workflow.config import WorkflowConfig
@@ -40,7 +40,10 @@ def main(argv: list[str]) -> int:
 def start(config: WorkflowConfig, command: list[str]) -> None:
     from toolwright.workflow.launch import run
 
-    run(config, command=command)
+    try:
+        run(config, command=command)
+    except (InfrastructureFailure, TaskFailure) as error:
+        raise UserError(str(error)) from error
 
 
 def policy(argv: list[str]) -> int:

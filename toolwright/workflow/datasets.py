@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from toolwright.failures import UserError, nearest
@@ -28,6 +30,7 @@ class DataSet:
     validation: Sequence[Task]
     test: Sequence[Task]
     scorer: str  # registered under the data source's name
+    digest: str = ""  # of all tasks, before they were cut to size: their texts, answers and extras
 
     @property
     def offers(self) -> frozenset[str]:
@@ -62,13 +65,22 @@ def load(
     extra = _public_tests(known, folder)
     validation, test = _splits(files, seed=seed)
     validation, test = ([adapted(task, extra) for task in tasks] for tasks in (validation, test))
-    sources = {task.data_source for task in (*validation, *test)}
+    every = (*validation, *test)
+    sources = {task.data_source for task in every}
     return DataSet(
         label,
         _sized(validation, validation_size, f"{label}: validation_size"),
         _sized(test, test_size, f"{label}: test_size"),
         sources.pop() if len(sources) == 1 else "data_source",
+        _digest(every),
     )
+
+
+def _digest(tasks: Iterable[Task]) -> str:
+    """The same for the same tasks, in whatever order a seed has put them."""
+    texts = (json.dumps(asdict(task), sort_keys=True, default=str) for task in tasks)
+    whole = "\n".join(sorted(texts)).encode("utf-8", "replace")
+    return hashlib.blake2b(whole, digest_size=16).hexdigest()
 
 
 def adapted(task: Task, public: Mapping[str, list[str]] | None = None) -> Task:
@@ -90,7 +102,12 @@ def adapted(task: Task, public: Mapping[str, list[str]] | None = None) -> Task:
 def _files(name: str, folder: Path) -> dict[str, Path]:
     """Split to file, of those that are there."""
     paths = sorted(folder.expanduser().glob(f"{name}*.parquet"))
-    found = {path.stem.removeprefix(name).strip("_"): path for path in paths}
+    found = {}
+    for path in paths:
+        split = path.stem.removeprefix(name).strip("_")
+        for alias in (alias for alias, known in ALIASES.items() if known == name):
+            split = split.removeprefix(f"{alias}_")  # math500_math_validate, of AFlow's file
+        found[split] = path
     if not found:
         raise UserError(
             f"the data set {name!r} is not in {folder.resolve()}: run `toolwright data prepare {name} "

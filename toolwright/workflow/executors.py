@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
@@ -110,7 +112,7 @@ class Executor(Protocol):
 
     @property
     def setting(self) -> str:
-        """The name of what a score depends on: data set, split and model."""
+        """The name of all that a score depends on: data set and content, split, model, server, sampling."""
         ...
 
     @property
@@ -196,6 +198,7 @@ def build_executor(
         scorer=found.scorer,
         found=found.offers | {"sandbox"},
         split="test" if held_out else "validation",
+        data=found.digest,
         chat=chat.model_dump_json(),
         temperature=executor.temperature,
         max_tokens=executor.max_tokens,
@@ -280,13 +283,15 @@ QUESTIONS = ("Custom", "AnswerGenerate", "ScEnsemble", "Revise", "Format")
 
 @dataclass(frozen=True)
 class ChatExecutor:
-    """A chat model on a data set. `chat` is the model's settings as JSON, `cache` the reply file."""
+    """A chat model on a data set. `chat` is the model's settings as JSON, `cache` the reply file, `data` a
+    digest of the data set's content."""
 
     name: str
     chosen: tuple[Task, ...]
     scorer: str
     found: frozenset[str]
     split: str
+    data: str
     chat: str
     temperature: float
     max_tokens: int
@@ -298,7 +303,14 @@ class ChatExecutor:
     @property
     def setting(self) -> str:
         model = ChatSettings.model_validate_json(self.chat)
-        return f"{self.name}/{self.split} with {model.provider}:{model.model} at {self.temperature:g}"
+        rest = {**model.identity(), "max_tokens": self.max_tokens, "data": self.data, "scorer": self.scorer}
+        told = json.dumps(rest, sort_keys=True, default=str).encode()
+        digest = hashlib.blake2b(told, digest_size=6).hexdigest()
+        server = f" at {model.base_url}" if model.base_url else ""
+        return (
+            f"{self.name}/{self.split} with {model.provider}:{model.model}{server}, "
+            f"temperature {self.temperature:g}, {digest}"
+        )
 
     @property
     def kind(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import random
@@ -27,6 +28,7 @@ from toolwright.workflow.aflow.read import read
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.executors import CostLimit, Executor, build_executor, chat_settings
+from toolwright.workflow.operators import operator
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
@@ -164,7 +166,9 @@ class SearchRun:
             budget = None if cost_limit is None else cost_limit.open()
             chat = providers.open_chat(settings, budget=budget, cache=Path(self.cache))
             opened.push_async_callback(providers.close, chat)
-            return ChatProposer(chat, editor, self.pool, search=search, proposals=own.proposals)
+            return ChatProposer(
+                chat, editor, self.pool, search=search, proposals=own.proposals, tasks=executor.tasks()
+            )
         policy = self._policy(editor)
         if not own.served:
             return policy
@@ -263,15 +267,18 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     for name in config.data:
         build_executor(config, name)  # a missing file, key or price is reported before anything is written
     begun(config.search)
+    for name in config.search.operators:
+        operator(name)
     if config.proposer.name == "chat":
         chat_settings("proposer.chat", config.proposer.chat)
-    folder.begin(config, command=command)
-    (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a resumed search is replayed from its pool
-    hunt = SearchRun(config, folder)
-    hunt.make_policy()
-    with _cluster(config):
-        records = asyncio.run(hunt.go())
-    write_report(folder.path)
+    with _locked(folder.path):
+        folder.begin(config, command=command)
+        (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a resumed search is replayed from its pool
+        hunt = SearchRun(config, folder)
+        hunt.make_policy()
+        with _cluster(config):
+            records = asyncio.run(hunt.go())
+        write_report(folder.path)
     from toolwright.workflow.record import summary
 
     for name, record in records.items():
@@ -295,6 +302,20 @@ def begun(search: schema.SearchConfig) -> SearchStart:
         return SearchStart(Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked())
     except (OSError, ValueError) as error:
         raise UserError(f"search.start={path} cannot be read: {error}") from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from searching in this folder. The lock ends with this process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "search.lock").open("w") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"the search in {folder} is still running: wait for it, or end it first"
+            ) from None
+        yield
 
 
 @contextmanager

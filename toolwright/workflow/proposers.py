@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from toolwright.failures import UserError
 from toolwright.providers import ChatModel
+from toolwright.trajectory import Task
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
 from toolwright.workflow.edits import Accept, parse
 from toolwright.workflow.graph import WorkflowLimits
+from toolwright.workflow.interpreter import problem_of
+from toolwright.workflow.operators import operator
 from toolwright.workflow.pool import Contrast, Experience, ExperiencePool
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.tree import Proposal
@@ -41,6 +44,7 @@ class WorkflowState:
     start: float | None = None  # the score that the search began with
     tried: Sequence[TriedEdit] = ()
     left: float = 1.0  # part of the budget
+    wrong: Sequence[tuple[str, str]] = ()  # tasks that it got wrong by id, each with why it failed or ""
 
     @property
     def anchor(self) -> str:
@@ -106,9 +110,11 @@ A workflow answers problems by asking a language model in several steps. Improve
 
 {state}
 
-Operators: {operators}
-Prompts that are known: {prompts}
-{experience}
+Operators:
+{operators}
+Prompts that are known:
+{prompts}
+{failures}{experience}
 A change is one line of this language:
   add OPERATOR after NODE [with PROMPT] [x N]
   add OPERATOR into NODE [with PROMPT]
@@ -122,7 +128,8 @@ the node before it (x N). Do not repeat what was tried.
 Think about what goes wrong now, then put the change between <edit> and </edit>. If no line can say it, write
 the whole workflow as AFlow's Python between <graph> and </graph>, its prompts between <prompt> and </prompt>.
 """
-CONTRASTS = 3
+CONTRASTS, SHOWN_WRONG = 3, 3
+LONGEST = 1200  # characters of a problem or an answer that is shown
 TEMPERATURE, MOST_TOKENS = 1.0, 2048
 
 
@@ -130,9 +137,18 @@ class ChatProposer:
     """A chat model as proposer, as in AFlow. The pool keeps replies: a resumed search does not pay again."""
 
     def __init__(
-        self, chat: ChatModel, editor: Editor, pool: ExperiencePool | None, *, search: str, proposals: int = 3
+        self,
+        chat: ChatModel,
+        editor: Editor,
+        pool: ExperiencePool | None,
+        *,
+        search: str,
+        proposals: int = 3,
+        tasks: Iterable[Task] = (),
     ) -> None:
+        """`tasks`: of the search; the model is shown some that went wrong."""
         self.chat, self.editor, self.pool = chat, editor, pool
+        self.tasks = {task.id: task for task in tasks}
         self.search, self.proposals = search, proposals
 
     async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
@@ -150,10 +166,21 @@ class ChatProposer:
         pairs = self.pool.contrasts(CONTRASTS, setting=state.setting) if self.pool is not None else []
         return ASK.format(
             state=state.report,
-            operators=", ".join(self.editor.operators),
-            prompts=", ".join(self.editor.prompts) or "none",
+            operators="\n".join(f"  {name}: {_described(name)}" for name in self.editor.operators),
+            prompts="\n".join(f"  {name} = {text!r}" for name, text in self.editor.prompts.items())
+            or "  none",
+            failures="".join(map(self._failed, state.wrong[:SHOWN_WRONG])),
             experience="".join(map(_told, pairs)),
         )
+
+    def _failed(self, wrong: tuple[str, str]) -> str:
+        """A task that went wrong, cut to what a prompt can hold."""
+        id, why = wrong
+        if id not in self.tasks:
+            return ""
+        problem, truth = problem_of(self.tasks[id])[:LONGEST], str(self.tasks[id].ground_truth)[:LONGEST]
+        reason = f"\nIt failed: {why[:LONGEST]}" if why else ""
+        return f"It went wrong on this problem:\n{problem}\nThe right answer: {truth}{reason}\n\n"
 
     async def _asked(self, state: WorkflowState, prompt: str, number: int) -> str:
         key = f"{state.workflow.fingerprint}/{number}"
@@ -186,6 +213,13 @@ class ChatProposer:
             # A stand-in with a fingerprint of its own, which never runs: the failure says why.
             stand_in = Workflow((), (named,))
             return Proposal(named, stand_in, failure=str(error))
+
+
+def _described(name: str) -> str:
+    """What an operator does: the first paragraph of its docstring, its inputs and its fields."""
+    kind = operator(name)
+    said = " ".join((type(kind).__doc__ or "").split("\n\n")[0].split())
+    return f"{said} Reads {', '.join(kind.ports)}; returns {', '.join(kind.fields)}."
 
 
 def _told(pair: Contrast) -> str:

@@ -48,7 +48,8 @@ class LocalRunner:
             if found.counts:
                 own = (found.score, found.cost, found.calls, found.failure)
                 payment = Payment(self.setting, workflow.fingerprint, task, repeat, *own)
-                self._pay(payment)
+                if found.calls or not found.failure:  # one that failed before any answer cost nothing
+                    self._pay(payment)
                 return payment
             await asyncio.sleep(PAUSE_S * 2**again)
         raise InfrastructureFailure(
@@ -106,6 +107,8 @@ class RayRunner:
         return {(one.task, one.repeat): one for part in parts for one in part}
 
     async def _chunk(self, program: dict[str, Any], runs: Sequence[Run]) -> list[Payment]:
+        from ray.exceptions import RayError, RayTaskError
+
         assert self.idle is not None
         actor = await self.idle.get()
         try:
@@ -114,6 +117,10 @@ class RayRunner:
             raise InfrastructureFailure(
                 f"a worker did not finish {len(runs)} runs within {self.timeout_s:g} s"
             ) from None
+        except RayTaskError as error:
+            raise error.cause from None  # without the worker's traceback in its text
+        except RayError as error:
+            raise InfrastructureFailure(f"a worker was lost: {str(error).splitlines()[0]}") from None
         finally:
             self.idle.put_nowait(actor)
 

@@ -22,6 +22,8 @@ from toolwright.workflow.proposers import TriedEdit, WorkflowState
 from toolwright.workflow.selection import Selection
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree
 
+WRONG = 0.5  # a score below it is a wrong answer
+
 
 class Proposer(Protocol):
     """Proposes edits of a state, as a function of that state and of what it has learned."""
@@ -178,6 +180,8 @@ class WorkflowSearch:
                 f"search.cost={self.budget.cost} pays for no run of the start: give more, or a smaller "
                 "executor.max_tokens, by which the most that a call can cost is reckoned"
             )
+        if not self.rounds:
+            self._check_start()
         self.selection.look(self.tree)
         experiences = [self._experience(self.tree[job.candidate]) for job in jobs]
         if self.pool is not None:
@@ -190,6 +194,13 @@ class WorkflowSearch:
         if self.watch is not None:
             self.watch(self, self.rounds[-1])
 
+    def _check_start(self) -> None:
+        """Refuse to go on if no run of the start came to an answer: the model or the start is at fault."""
+        failures = self.tree.start.failures
+        if sum(failures.values()) == len(self.tree.start.runs):
+            often = max(failures, key=lambda failure: failures[failure])
+            raise UserError(f"all {len(self.tree.start.runs)} runs of the start failed: {often}")
+
     def _affordable(self, jobs: Sequence[Job]) -> list[Job]:
         """The jobs that fit the budget, the last one cut to what is left. Refused candidates cost nothing."""
         left, kept = self._left(), []
@@ -200,10 +211,8 @@ class WorkflowSearch:
         return kept
 
     def _left(self) -> int:
-        """Runs left in the budget."""
-        runs, cost = self.tree.spent()
-        spent = self.budget.cost is not None and cost >= self.budget.cost
-        return 0 if spent else self.budget.runs - runs
+        """Runs left in the budget. The runner keeps the cost limit, which cached calls do not count for."""
+        return self.budget.runs - self.tree.spent()[0]
 
     def state(self, candidate: Candidate) -> WorkflowState:
         score = self.selection.score(candidate)[0] if candidate.runs else None
@@ -213,7 +222,17 @@ class WorkflowSearch:
         ]
         start = self.selection.score(self.tree.start)[0] if self.tree.start.runs else None
         left = 1 - self.tree.spent()[0] / self.budget.runs
-        return WorkflowState(self.setting, self.kind, candidate.workflow, score, start, tried, max(0.0, left))
+        wrong = {task: run.failure for (task, _), run in sorted(candidate.runs.items()) if run.score < WRONG}
+        return WorkflowState(
+            self.setting,
+            self.kind,
+            candidate.workflow,
+            score,
+            start,
+            tried,
+            max(0.0, left),
+            tuple(wrong.items()),
+        )
 
     def _experience(self, candidate: Candidate) -> Experience:
         parent = self.tree[candidate.parent] if candidate.parent is not None else candidate

@@ -20,7 +20,7 @@ from toolwright.workflow.aflow.read import NotExpressible, prompts_of, read
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.interpreter import problem_of
 from toolwright.workflow.program import Workflow
-from toolwright.workflow.search_loop import WorkflowSearch
+from toolwright.workflow.search_loop import WRONG, WorkflowSearch
 from toolwright.workflow.tree import Candidate, Proposal
 
 # As AFlow calls the data sets, in its folders and imports.
@@ -217,7 +217,6 @@ def _put(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
-WRONG = 0.5  # a score below it is an answer for the log
 MOST_LOGGED = 50
 
 
