@@ -31,7 +31,8 @@ from toolwright.learner.shares import plan
 from toolwright.models import tensor_parallel
 from toolwright.models.decoder import Decoder
 from toolwright.models.sequence_parallel import SequenceGroup
-from toolwright.models.tensor_parallel import Cut, TensorGroup, cuts
+from toolwright.models.tensor_group import TensorGroup
+from toolwright.models.tensor_parallel import Cut, cuts
 
 
 class RankGroup(Ranks):

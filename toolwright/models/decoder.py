@@ -31,7 +31,8 @@ from toolwright.models.rope import turns
 
 if TYPE_CHECKING:
     from toolwright.models.sequence_parallel import SequenceGroup
-    from toolwright.models.tensor_parallel import Cut, TensorGroup
+    from toolwright.models.tensor_group import TensorGroup
+    from toolwright.models.tensor_parallel import Cut
 
 # Our fused matrices, and what the hub calls the pieces of each.
 PIECES = {

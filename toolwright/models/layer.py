@@ -15,7 +15,7 @@ from toolwright.models.products import PackedMatrix, linear
 from toolwright.models.rotary import rotated
 
 if TYPE_CHECKING:
-    from toolwright.models.tensor_parallel import TensorGroup
+    from toolwright.models.tensor_group import TensorGroup
 
 # (layer, q [tokens, heads, dim], k [tokens, kv_heads, dim], v) -> [tokens, heads, dim]
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]

@@ -25,7 +25,7 @@ from toolwright.models.quantised import QuantisedMatrix
 
 if TYPE_CHECKING:
     from toolwright.models.decoder import Decoder
-    from toolwright.models.tensor_parallel import TensorGroup
+    from toolwright.models.tensor_group import TensorGroup
 
 
 @dataclass

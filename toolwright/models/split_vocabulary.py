@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from toolwright.models.tensor_parallel import TensorGroup
+from toolwright.models.tensor_group import TensorGroup
 
 
 def embedded(table: Tensor, tokens: Tensor, first: int, group: TensorGroup) -> Tensor:

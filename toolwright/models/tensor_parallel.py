@@ -7,72 +7,20 @@ Embedding and output layer are divided by their rows, the vocabulary (`split_voc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from toolwright.failures import UserError
 from toolwright.models import lora
 from toolwright.models.decoder import PIECES, Decoder, Layer, Shape
+from toolwright.models.tensor_group import TensorGroup
 
 # Divided by rows, so that heads or the feed-forward's middle are apart; the others are divided by columns.
 BY_ROWS = ("qkv", "gate_up")
 NAMES = {"heads": "heads", "kv_heads": "key-value heads", "ffn": "feed-forward's middle"}
-
-
-class TensorGroup:
-    """The ranks that hold one copy of the model together. All of them compute the same tokens."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
-
-    def copied(self, x: Tensor) -> Tensor:
-        """What all ranks have, as it goes into what is a rank's own: its gradient is the sum of theirs."""
-        out: Tensor = _Copied.apply(x, self.group)
-        return out
-
-    def summed(self, x: Tensor) -> Tensor:
-        """The sum of what the ranks have, on all of them."""
-        out: Tensor = _Summed.apply(x, self.group)
-        return out
-
-    def places(self, sizes: Sequence[int]) -> Tensor:
-        """This rank's share of each of several stretches of these sizes, laid end to end."""
-        found, start = [], 0
-        for size in sizes:
-            first, last = (start + size * rank // self.size for rank in (self.rank, self.rank + 1))
-            found.append(torch.arange(first, last))
-            start += size
-        return torch.cat(found)
-
-
-class _Copied(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        whole = gradients[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(whole, group=ctx.group)
-        return whole, None
-
-
-class _Summed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
-        whole = x.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(whole, group=group)
-        return whole
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return gradients[0], None
 
 
 @dataclass(frozen=True)
