@@ -12,6 +12,7 @@ from torch import Tensor
 from toolwright.batch import Batch
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.experts import ExpertShape
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Segment, Source, Task, Trajectory
 
@@ -24,6 +25,12 @@ SHAPES: dict[str, dict[str, Any]] = {
     "one_key_head": {"kv_heads": 1, "head_dim": 16, "layers": 1},
     "biased": {"kv_heads": 2, "qkv_bias": True, "family": "qwen2"},
     "normed": {"qk_norm": True, "layers": 3, "family": "qwen3"},
+    "experts": {
+        "qk_norm": True,
+        "layers": 3,
+        "family": "qwen3_moe",
+        "experts": ExpertShape(count=6, used=2, ffn=20, normalised=True, dense=(1,)),
+    },
 }
 
 

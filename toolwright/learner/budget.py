@@ -88,7 +88,7 @@ def token_budget(asked: int | None, decoder: Decoder, *, packs: bool = False) ->
         for p in parameters
         if p.grad is None
     )
-    matrices = decoder.shape.layers * layer_numbers(decoder.shape)
+    matrices = decoder.shape.layers * layer_numbers(decoder.shape) + decoder.shape.idle_parameters
     adapted = decoder.adapter is not None
     kept += pass_overhead(
         decoder.shape, matrices, decoder.stored, adapted=adapted, recompute=decoder.recompute
@@ -115,13 +115,15 @@ def padded(decoder: Decoder, dtype: torch.dtype) -> bool:
 
 def token_bytes(shape: Shape, recompute: Recompute = False) -> int:
     """What a token leaves behind for the way back, in two bytes a number: before and after each norm, its
-    heads before and after their turn, what it attended to, gate and up and their product."""
+    heads before and after their turn, what it attended to, gate and up and their product; and what
+    goes to experts and comes back."""
     heads = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
-    of_layer = 5 * shape.width + 2 * heads + shape.heads * shape.head_dim + 3 * shape.ffn
+    of_ffn = 3 * shape.token_ffn + (0 if shape.experts is None else 3 * shape.experts.used * shape.width)
+    of_layer = 5 * shape.width + 2 * heads + shape.heads * shape.head_dim + of_ffn
     if recompute is True:  # a layer's input, and all of the layer that the way back is at
         return 2 * (shape.layers * shape.width + of_layer + 4 * shape.width)
     if recompute == "ffn":
-        of_layer -= 3 * shape.ffn + shape.width
+        of_layer -= of_ffn + shape.width
     return 2 * (shape.layers * of_layer + 4 * shape.width)
 
 
@@ -131,12 +133,12 @@ def pass_overhead(shape: Shape, matrices: int, stored: Stored, *, adapted: bool,
     made = adapted or stored != "bfloat16"
     casts = 2 * made * (matrices if recompute is not True else 2 * matrices // shape.layers)
     of_matrices = 4 * matrices // shape.layers  # of one layer, before they are added to the others
-    again = 12 * shape.ffn * ROWS_AT_ONCE if recompute == "ffn" else 0
+    again = 12 * shape.token_ffn * ROWS_AT_ONCE if recompute == "ffn" else 0
     head = 0 if adapted else 8 * shape.vocab * shape.width
     return LOGITS + SLACK + casts + of_matrices + again + head
 
 
 def layer_numbers(shape: Shape) -> int:
-    """Numbers of a layer's matrices."""
+    """Numbers of a layer's matrices, of experts those that a token uses."""
     q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    return shape.width * (2 * q + 2 * kv + 3 * shape.ffn)
+    return shape.width * (2 * q + 2 * kv + 3 * shape.token_ffn)

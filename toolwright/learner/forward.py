@@ -15,6 +15,7 @@ from toolwright.batch import Batch, sent
 from toolwright.models import kernels
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
+from toolwright.models.experts import RouterLog, likeliest
 from toolwright.models.layer import Attend
 from toolwright.models.precision import autocast
 
@@ -49,8 +50,9 @@ class ActionStates(NamedTuple):
         return values if self.whole is None else self.whole(values)
 
 
-def states(decoder: Decoder, batch: Batch) -> ActionStates:
-    """The batch is one in main memory: what is to be computed is found there, and a GPU not waited for."""
+def states(decoder: Decoder, batch: Batch, log: RouterLog | None = None) -> ActionStates:
+    """The batch is one in main memory: what is to be computed is found there, and a GPU not waited for. `log`
+    is of a model with experts, and notes how they are used."""
     device, sequence = decoder.device, decoder.sequence
     packed = PackedAttention(batch.lengths, device, batch.shared_prompts(), batch.chosen_from())
     attend: Attend = packed
@@ -62,8 +64,12 @@ def states(decoder: Decoder, batch: Batch) -> ActionStates:
         mine = ((place >= own.start) & (place < own.stop)).nonzero()[:, 0]
         place, said = place[mine] - own.start, said[mine]
         whole = partial(sequence.joined, places=sent(mine, device), count=len(batch.actions))
-    hidden = decoder(sent(tokens, device), positions, attend).index_select(0, sent(place, device))
-    return ActionStates(hidden, sent(said, device), whole)
+    hidden = decoder(sent(tokens, device), positions, attend, log or likeliest)
+    return ActionStates(hidden.index_select(0, sent(place, device)), sent(said, device), whole)
+
+
+def _router_log(decoder: Decoder) -> RouterLog | None:
+    return None if decoder.shape.experts is None else RouterLog(decoder.shape.experts)
 
 
 class _Chosen(torch.autograd.Function):
@@ -134,12 +140,16 @@ def learn(
     dtype: torch.dtype,
     entropy_gradient: bool = False,
     at_once: bool = False,
-) -> None:
+    share: float = 1.0,
+) -> dict[str, Tensor]:
     """Forward and back, adding to gradients. Losses are of some sequences after the other, and add up: there
-    are logits of a chunk at a time, and none of them are computed twice. `at_once`: of all sequences."""
-    here = batch.to(decoder.device)
+    are logits of a chunk at a time, and none of them are computed twice. `at_once`: of all sequences.
+
+    Returns how evenly experts were used, if the model has any. `share`: of the update's actions that this
+    pass has; the loss that spreads tokens over experts is weighed by it."""
+    here, log = batch.to(decoder.device), _router_log(decoder)
     with precision(decoder, dtype):
-        found = states(decoder, batch)
+        found = states(decoder, batch, log)
     hidden = found.hidden
     rows = len(batch.actions) if at_once else _rows(decoder, hidden)
     gradients, done = [], 0
@@ -152,7 +162,11 @@ def learn(
         assert chosen.grad is not None
         gradients.append(chosen.grad)
         done += len(chosen)
-    _Pulled.apply(hidden, torch.cat(gradients)).backward()
+    pulled = _Pulled.apply(hidden, torch.cat(gradients))
+    if log is not None and log.shape.balance:
+        pulled = pulled + share * log.shape.balance * log.imbalance()
+    pulled.backward()
+    return {} if log is None else log.metrics()
 
 
 def _pieces(batch: Batch, rows: int) -> Iterator[Batch]:

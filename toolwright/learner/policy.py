@@ -137,6 +137,7 @@ class Policy(Frozen):
             batch = objective.learned(batch)
         totals = Totals.of(batch.mask)
         measured: list[tuple[float, dict[str, Tensor]]] = []
+        routed: list[tuple[float, dict[str, Tensor]]] = []
         for part, weight in self.ranks.parts(batch, self.budget.tokens, padded=self.padded):
 
             def loss_of(piece: Batch, now: Statistics, weight: float = weight) -> Tensor:
@@ -151,7 +152,8 @@ class Policy(Frozen):
                     note(piece, now)
                 return loss * weight
 
-            learn(
+            share = weight * len(part.actions) / len(batch.actions)
+            used = learn(
                 self.decoder,
                 part,
                 loss_of,
@@ -159,7 +161,9 @@ class Policy(Frozen):
                 dtype=self.dtype,
                 entropy_gradient=bool(objective.entropy_coef),
                 at_once=self.ranks.size > 1,  # what is gathered for a pass is gone with its way back
+                share=share,
             )
+            routed.append((share, used))
         moved = self.optimizer.step()
         sums: dict[str, float] = {}
         highest = 0.0
@@ -170,6 +174,9 @@ class Policy(Frozen):
             highest = max(highest, values.pop("gap/abs_max", 0.0))
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + weight * value
+        for share, used in routed:
+            for name, found in used.items():
+                sums[name] = sums.get(name, 0.0) + share * float(found)
         if "sampled_log_prob" not in batch.columns:
             return {**self.ranks.sums(sums), **moved}
         return {**self.ranks.sums(sums), "gap/abs_max": self.ranks.highest(highest), **moved}

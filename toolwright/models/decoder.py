@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from toolwright.models import kernels, lora
 from toolwright.models.attention import PackedAttention
+from toolwright.models.experts import Route, arranged, likeliest
 from toolwright.models.layer import (
     Attend,
     LayerWeights,
@@ -28,6 +29,7 @@ from toolwright.models.norm import rms_norm
 from toolwright.models.products import PackedMatrix, linear
 from toolwright.models.quantised import QuantisedMatrix
 from toolwright.models.rope import turns
+from toolwright.models.shape import Shape as Shape
 
 if TYPE_CHECKING:
     from toolwright.models.sequence_parallel import SequenceGroup
@@ -49,36 +51,6 @@ ROWS_AT_ONCE = 8_192  # tokens of a feed-forward half that is computed again
 # How matrices are kept. In bfloat16 updates are rounded at random; eight bits are for an adapter's base.
 Stored = Literal["float32", "bfloat16", "int8"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.bfloat16}  # of embeddings
-
-
-@dataclass(frozen=True)
-class Shape:
-    """All that distinguishes one member of the family from another."""
-
-    vocab: int
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    ffn: int
-    context: int
-    head_dim: int
-    tied: bool = True
-    norm_eps: float = 1e-6
-    rope_theta: float = 10_000.0
-    rope_scaling: dict[str, Any] | None = None
-    qkv_bias: bool = False
-    qk_norm: bool = False
-    family: str = "llama"
-    # Keys of the original configuration to keep on saving.
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def parameters(self) -> int:
-        """The parameters of a fresh model. A model on torch's `meta` device would import its compiler."""
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        a_layer = self.width * (2 * q + 2 * kv + 3 * self.ffn + 2)  # its matrices, and two norms
-        return self.width * (self.vocab + 1) + self.layers * a_layer
 
 
 @dataclass(frozen=True)
@@ -139,33 +111,37 @@ class Layer(nn.Module):
         self.qkv = matrix(shape.width, q + 2 * kv, bias=shape.qkv_bias)
         self.out = matrix(q, shape.width, bias=False)
         self.ffn_norm = nn.Parameter(torch.ones(shape.width))
-        self.gate_up = matrix(shape.width, 2 * shape.ffn, bias=False)
-        self.down = matrix(shape.ffn, shape.width, bias=False)
+        self.experts = shape.experts if shape.has_experts(index) else None
+        count, ffn = (1, shape.ffn) if self.experts is None else (self.experts.count, self.experts.ffn)
+        if self.experts is not None:
+            self.router = matrix(shape.width, count, bias=False)
+        self.gate_up = matrix(shape.width, count * 2 * ffn, bias=False)  # experts one below the other
+        self.down = matrix(ffn, count * shape.width, bias=False)
         if shape.qk_norm:
             self.q_norm = nn.Parameter(torch.ones(shape.head_dim))
             self.k_norm = nn.Parameter(torch.ones(shape.head_dim))
         self.adapters = nn.ModuleDict()  # by the matrix that each is of
 
-    def forward(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
+    def forward(self, x: Tensor, turn: Tensor, attend: Attend, route: Route = likeliest) -> Tensor:
         if self.recompute is True and torch.is_grad_enabled():
             out: Tensor = checkpoint(
-                self._pass, x, turn, attend, use_reentrant=False, preserve_rng_state=False
+                self._pass, x, turn, attend, route, use_reentrant=False, preserve_rng_state=False
             )
             return out
-        return self._pass(x, turn, attend)
+        return self._pass(x, turn, attend, route)
 
-    def _pass(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
-        learns = torch.is_grad_enabled() and self.tensor is None
+    def _pass(self, x: Tensor, turn: Tensor, attend: Attend, route: Route) -> Tensor:
+        learns = torch.is_grad_enabled() and self.tensor is None and self.experts is None
         if learns and kernels.usable(x) and isinstance(attend, PackedAttention):
             return self._learned(x, turn, attend)
         weights = self.weights(torch.t)
         if self.recompute != "ffn" or not torch.is_grad_enabled():
-            return layer(self.index, x, weights, turn, attend)
+            return layer(self.index, x, weights, turn, attend, route=route)
         x = attention(self.index, x, weights, turn, attend)
-        done = [
-            checkpoint(feed_forward, rows, weights, use_reentrant=False, preserve_rng_state=False)
-            for rows in x.split(ROWS_AT_ONCE)
-        ]
+        again = partial(checkpoint, feed_forward, use_reentrant=False, preserve_rng_state=False)
+        # A route is that of the whole pass.
+        parts = x.split(ROWS_AT_ONCE) if self.experts is None else (x,)
+        done = [again(rows, weights, self.index, route) for rows in parts]
         return done[0] if len(done) == 1 else torch.cat(done)
 
     def _learned(self, x: Tensor, turn: Tensor, attend: PackedAttention) -> Tensor:
@@ -208,6 +184,7 @@ class Layer(nn.Module):
                 for norm in (self.q_norm, self.k_norm)
             )
             qk_norm = torch.cat((q_norm.expand(s.heads, -1), k_norm.expand(s.kv_heads, -1)))
+        gate_up, down = (self._ffn(name, arrange) for name in ("gate_up", "down"))
         return LayerWeights(
             attention_norm=self.attention_norm,
             qkv=arrange(self._matrix("qkv")),
@@ -215,13 +192,19 @@ class Layer(nn.Module):
             qk_norm=qk_norm,
             out=arrange(self._matrix("out")),
             ffn_norm=self.ffn_norm,
-            gate_up=arrange(self._matrix("gate_up")),
-            down=arrange(self._matrix("down")),
+            gate_up=gate_up,
+            down=down,
             heads=s.heads,
             kv_heads=s.kv_heads,
             norm_eps=s.norm_eps,
             tensor=self.tensor,
+            router=None if self.experts is None else arrange(self.router.weight),
+            experts=self.experts,
         )
+
+    def _ffn(self, name: str, arrange: Callable[[Tensor], Tensor | PackedMatrix]) -> Any:
+        weight = self._matrix(name)
+        return arrange(weight) if self.experts is None else arranged(weight, self.experts.count, arrange)
 
     def _matrix(self, name: str) -> Tensor:
         module = getattr(self, name)
@@ -233,8 +216,10 @@ class Layer(nn.Module):
         return weight
 
     def pieces(self, name: str) -> list[tuple[str, int]]:
-        """Of one of our matrices: what the hub calls each, and its rows."""
+        """Of one of our matrices: what the hub calls each that can be adapted, and its rows."""
         s = self.shape
+        if self.experts is not None and name in ("gate_up", "down"):
+            return []
         q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
         rows = {"qkv": (q, kv, kv), "out": (s.width,), "gate_up": (s.ffn, s.ffn), "down": (s.width,)}[name]
         names = [f"model.layers.{self.index}.{piece}" for piece in PIECES[name]]
@@ -317,14 +302,14 @@ class Decoder(nn.Module):
         layers = [one.weights(arrange) for one in self._layers]
         return DecoderWeights(self.embedding.weight, layers, self.norm, arrange(self.unembedding.weight))
 
-    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend, route: Route = likeliest) -> Tensor:
         """The learner's pass: layer by layer as modules, so that whoever holds their parameters elsewhere
         (`learner/sharding.py`) has a place to bring them."""
         x, turn = self.entered(tokens, positions, self.embedding.weight)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         for module in self.layers:
-            x = module(x, turn, attend)
+            x = module(x, turn, attend, route)
         return rms_norm(x, self.norm, self.shape.norm_eps)
 
     def hidden(
@@ -335,12 +320,13 @@ class Decoder(nn.Module):
         *,
         weights: DecoderWeights | None = None,
         split: Split = split_heads,
+        route: Route = likeliest,
     ) -> Tensor:
         """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`: the engine's pass."""
         weights = weights or self.weights()
         x, turn = self.entered(tokens, positions, weights.embedding)
         for index, of_layer in enumerate(weights.layers):
-            x = layer(index, x, of_layer, turn, attend, split)
+            x = layer(index, x, of_layer, turn, attend, split, route)
         return rms_norm(x, weights.norm, self.shape.norm_eps)
 
     def entered(self, tokens: Tensor, positions: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from toolwright.failures import UserError
 from toolwright.models import lora
 from toolwright.models.decoder import Decoder, Shape, Stored
+from toolwright.models.experts import ExpertShape, apart
 from toolwright.models.folder import read_json
 from toolwright.models.quantised import QuantisedMatrix
 from toolwright.models.rope import KNOWN as rope_kinds
@@ -28,12 +29,14 @@ FAMILIES = {
     "mistral": (False, False),
     "qwen2": (True, False),
     "qwen3": (False, True),
+    "qwen3_moe": (False, True),
 }
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 # Keys that must be whole numbers above 0, and of those the ones that may be left out or null.
 SIZES = (
@@ -45,6 +48,11 @@ SIZES = (
     "intermediate_size",
     "head_dim",
     "max_position_embeddings",
+    "num_experts",
+    "num_local_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "decoder_sparse_step",
 )
 MAY_BE_NULL = ("num_key_value_heads", "head_dim")
 # Keys of an original configuration that are not true any more of what is written; all others are kept.
@@ -234,12 +242,12 @@ def _check_sizes(config: dict[str, Any], path: Path) -> None:
 def _fast_shape(folder: Path, context: int | None) -> Shape:
     config = read_config(folder)
     try:
-        return _shape_of(config, config["model_type"], context)
+        return _shape_of(config, config["model_type"], context, folder)
     except KeyError as error:
         raise UserError(f"{folder / 'config.json'} does not say {error.args[0]}") from None
 
 
-def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape:
+def _shape_of(config: dict[str, Any], family: str, context: int | None, folder: Path) -> Shape:
     qkv_bias, qk_norm = FAMILIES[family]
     rope = _rope(config)
     scaling = {
@@ -265,6 +273,7 @@ def _shape_of(config: dict[str, Any], family: str, context: int | None) -> Shape
         qkv_bias=qkv_bias,
         qk_norm=qk_norm,
         family=family,
+        experts=ExpertShape.of(config, folder) if family == "qwen3_moe" else None,
         extra={key: config[key] for key in config if key not in NOT_KEPT}
         | {"max_position_embeddings": limit},
     )
@@ -274,6 +283,7 @@ def to_config(shape: Shape) -> dict[str, Any]:
     rope = {"rope_type": "default", **(shape.rope_scaling or {}), "rope_theta": shape.rope_theta}
     return {
         **shape.extra,
+        **({} if shape.experts is None else shape.experts.config()),
         "architectures": [ARCHITECTURES[shape.family]],
         "model_type": shape.family,
         "vocab_size": shape.vocab,
@@ -319,7 +329,10 @@ def _renaming(shape: Shape) -> dict[str, tuple[str, ...]]:
     if not shape.tied:
         names["unembedding.weight"] = ("lm_head.weight",)
     for layer in range(shape.layers):
-        for ours, hub in _names(layer).items():
+        named = _names(layer)
+        if shape.experts is not None and shape.has_experts(layer):
+            named |= shape.experts.names(f"model.layers.{layer}.mlp.")
+        for ours, hub in named.items():
             if ours == "qkv.bias" and not shape.qkv_bias:
                 continue
             if ours in ("q_norm", "k_norm") and not shape.qk_norm:
@@ -339,7 +352,7 @@ def _translated(
     weights: dict[str, Tensor], shape: Shape, folder: Path, device: torch.device | None = None
 ) -> Iterator[tuple[str, Tensor]]:
     """Our names, each with its tensor in float32, made on the device."""
-    renaming = _renaming(shape)
+    renaming, weights = _renaming(shape), apart(weights)
     known = {name for hub in renaming.values() for name in hub} | {"lm_head.weight"}
     strange = sorted(n for n in weights if n not in known and not n.endswith("rotary_emb.inv_freq"))
     if strange:
@@ -356,11 +369,10 @@ def _translated(
 
 def to_hub(shape: Shape, state: dict[str, Tensor]) -> dict[str, Tensor]:
     q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    parts = {"qkv": (q, kv, kv), "gate_up": (shape.ffn, shape.ffn)}
     weights = {}
     for ours, hub in _renaming(shape).items():
-        sizes = next((sizes for key, sizes in parts.items() if f".{key}." in ours), None)
-        pieces = state[ours].split(sizes) if sizes else (state[ours],)
+        rows = (q, kv, kv) if ".qkv." in ours else len(state[ours]) // len(hub)
+        pieces = state[ours].split(rows)
         for name, piece in zip(hub, pieces, strict=True):
             weights[name] = halved(piece, shape) if _turns(name) else piece
     return weights

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from toolwright.models import kernels
+from toolwright.models.experts import ExpertShape, Route, likeliest, mixture
 from toolwright.models.gated import swiglu
 from toolwright.models.norm import rms_norm
 from toolwright.models.products import PackedMatrix, linear
@@ -30,12 +31,14 @@ class LayerWeights(NamedTuple):
     qk_norm: Tensor | None  # [heads + kv_heads, head_dim]: applied to queries and keys in one go
     out: Tensor | PackedMatrix
     ffn_norm: Tensor
-    gate_up: Tensor | PackedMatrix
-    down: Tensor | PackedMatrix
+    gate_up: Tensor | PackedMatrix | Sequence[PackedMatrix]  # of experts: [experts, in, out], or of each
+    down: Tensor | PackedMatrix | Sequence[PackedMatrix]
     heads: int
     kv_heads: int
     norm_eps: float
     tensor: TensorGroup | None = None  # the ranks whose parts of the matrices make them up
+    router: Tensor | PackedMatrix | None = None
+    experts: ExpertShape | None = None
 
 
 # (layer, queries, keys and values as one product gives them, weights, turn) -> what `Attend` is given
@@ -58,10 +61,16 @@ def split_heads(index: int, flat: Tensor, w: LayerWeights, turn: Tensor) -> tupl
 
 
 def layer(
-    index: int, x: Tensor, w: LayerWeights, turn: Tensor, attend: Attend, split: Split = split_heads
+    index: int,
+    x: Tensor,
+    w: LayerWeights,
+    turn: Tensor,
+    attend: Attend,
+    split: Split = split_heads,
+    route: Route = likeliest,
 ) -> Tensor:
     """[tokens, width] -> [tokens, width]; `turn` is [tokens, 1, head_dim / 2], see `rotated`."""
-    return feed_forward(attention(index, x, w, turn, attend, split), w)
+    return feed_forward(attention(index, x, w, turn, attend, split), w, index, route)
 
 
 def attention(
@@ -74,10 +83,23 @@ def attention(
     return _added(x, attend(index, q, k, v).flatten(1), w.out, w.tensor)
 
 
-def feed_forward(x: Tensor, w: LayerWeights) -> Tensor:
+def feed_forward(x: Tensor, w: LayerWeights, index: int = 0, route: Route = likeliest) -> Tensor:
     """The second half of a layer, for each token by itself."""
     h = _normed(x, w.ffn_norm, w)
+    if w.router is not None:
+        return x + experts_of(h, w, index, route)
+    assert isinstance(w.gate_up, Tensor | PackedMatrix)
+    assert isinstance(w.down, Tensor | PackedMatrix)
     return _added(x, swiglu(linear(h, w.gate_up)), w.down, w.tensor)
+
+
+def experts_of(h: Tensor, w: LayerWeights, index: int, route: Route = likeliest) -> Tensor:
+    """What a layer's experts make of normalised states."""
+    assert w.router is not None
+    assert w.experts is not None
+    assert not isinstance(w.gate_up, PackedMatrix)
+    assert not isinstance(w.down, PackedMatrix)
+    return mixture(h, w.router, w.gate_up, w.down, w.experts, layer=index, route=route)
 
 
 def _normed(x: Tensor, norm: Tensor, w: LayerWeights) -> Tensor:

@@ -25,6 +25,7 @@ from toolwright.failures import UserError
 from toolwright.models import lora, weight_files
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, DecoderWeights, Recompute, Shape
+from toolwright.models.experts import Route, likeliest
 from toolwright.models.folder import read_json
 from toolwright.models.layer import Attend, Split, split_heads
 from toolwright.models.products import PackedMatrix, fixed, linear
@@ -125,7 +126,7 @@ class OwnForward(Decoder):
         nothing = torch.empty(0)
         return DecoderWeights(nothing, [], nothing, nothing)
 
-    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend, route: Route = likeliest) -> Tensor:
         if self.handed is None:
             return self._whole(tokens, attend)
         self.handed.attend = attend
@@ -141,6 +142,7 @@ class OwnForward(Decoder):
         *,
         weights: DecoderWeights | None = None,
         split: Split = split_heads,
+        route: Route = likeliest,
     ) -> Tensor:
         return self(tokens, positions, attend)
 

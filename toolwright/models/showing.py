@@ -25,6 +25,10 @@ def describe(folder: Path, *, context: int | None = None) -> list[tuple[str, str
     if reason is None:
         heads = f"{shape.heads} heads of {shape.head_dim}, {shape.kv_heads} for keys and values"
         rows.append(("shape", f"{shape.layers} layers, {shape.width} wide, {heads}"))
+        if shape.experts is not None:
+            of_token = f"{shape.experts.used} of {shape.experts.count} for a token, {shape.experts.ffn} wide"
+            active = count - shape.idle_parameters
+            rows.append(("experts", f"{of_token}: {active:,} parameters are active"))
     chat = "with" if tokenizer.config.get("chat_template") else "without"
     return [
         *rows,

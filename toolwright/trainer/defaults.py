@@ -62,8 +62,11 @@ def decide(
 
 def with_rates(config: schema.Config, *, supervised: bool = False) -> tuple[schema.Config, list[str]]:
     """Learning rates by size, and what is to be said about them."""
-    count, adapted = memory.planned(config.model).parameters, building.adapts(config.model)
-    size = f"{count / 1e6:,.3g}M parameters" if count < 1e9 else f"{count / 1e9:,.3g}B parameters"
+    model, adapted = memory.planned(config.model), building.adapts(config.model)
+    idle = model.shape.idle_parameters  # experts that a token does not use
+    count = model.parameters - idle
+    size = f"{count / 1e6:,.3g}M" if count < 1e9 else f"{count / 1e9:,.3g}B"
+    size += " active parameters" if idle else " parameters"
     lines: list[str | None] = []
     for role, key, learned, of_whom in (
         ("policy", "optimizer.lr", "sft", "") if supervised else ("policy", "update.policy.lr", "policy", ""),

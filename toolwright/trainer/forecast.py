@@ -16,6 +16,7 @@ from toolwright.failures import UserError, nearest
 from toolwright.learner.budget import SHARE, layer_numbers, tokens_in
 from toolwright.models import huggingface, weight_files
 from toolwright.models.decoder import Recompute, Shape
+from toolwright.models.experts import ExpertShape
 from toolwright.models.known import SIZES
 from toolwright.trainer import memory
 from toolwright.trainer.economy import Economy, chosen_economy, economies
@@ -84,7 +85,7 @@ def model_of(name: str, *, context: int) -> PlannedModel:
     """A named size, or a folder, as one GPU would hold it."""
     if name in SIZES:
         shape, count = _named(SIZES[name], context)
-        fast, half = "num_experts" not in SIZES[name], True
+        fast, half = True, True
     elif Path(name).is_dir():
         shape = huggingface.read_shape(Path(name), context=context)
         count, half = weight_files.parameters(Path(name)), weight_files.in_bfloat16(Path(name))
@@ -96,7 +97,6 @@ def model_of(name: str, *, context: int) -> PlannedModel:
 
 
 def _named(config: dict[str, Any], context: int) -> tuple[Shape, int]:
-    """Of a mixture of experts, the feed-forward half that a token passes through."""
     heads, width = config["num_attention_heads"], config["hidden_size"]
     shape = Shape(
         vocab=config["vocab_size"],
@@ -108,12 +108,11 @@ def _named(config: dict[str, Any], context: int) -> tuple[Shape, int]:
         context=min(context, config["max_position_embeddings"]),
         head_dim=config.get("head_dim") or width // heads,
         tied=config["tie_word_embeddings"],
+        experts=ExpertShape.of(config, "this size"),
     )
-    matrices = layer_numbers(shape)
-    if "num_experts" in config:
-        idle = config["num_experts"] * config["moe_intermediate_size"] - shape.ffn
-        matrices += 3 * width * idle + width * config["num_experts"]
-    return shape, shape.layers * (matrices + 2 * width) + memory.table_numbers(shape) + width
+    matrices = layer_numbers(shape) + width * config.get("num_experts", 0)  # a router has a row for each
+    count = shape.layers * (matrices + 2 * width) + shape.idle_parameters
+    return shape, count + memory.table_numbers(shape) + width
 
 
 def forecasts(
@@ -225,7 +224,7 @@ def update_flops(shape: Shape, tokens: int, length: int, recompute: Recompute = 
     attention = 4 * shape.layers * inner * length / 2
     again = 0.0
     if recompute == "ffn":
-        again = 4.0 * shape.layers * shape.width * shape.ffn
+        again = 4.0 * shape.layers * shape.width * shape.token_ffn
     elif recompute is True:
         again = 2 * layers + attention
     return tokens * (6 * (layers + shape.vocab * shape.width) + 3 * attention + again)

@@ -250,9 +250,11 @@ def _adapter_parameters(model: schema.Model, shape: Shape) -> int:
 
 
 def adapter_parameters(shape: Shape, rank: int) -> int:
-    """Of a new adapter on every matrix of a layer, for each as many as it has rows and columns."""
-    q, kv, width, ffn = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.width, shape.ffn
-    return rank * shape.layers * (2 * (width + q) + 2 * (width + kv) + 3 * (width + ffn))
+    """Of a new adapter on every matrix but experts', for each as many as it has rows and columns."""
+    q, kv, width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.width
+    dense = shape.layers if shape.experts is None else len(shape.experts.dense)
+    attention = 2 * (width + q) + 2 * (width + kv)
+    return rank * (shape.layers * attention + dense * 3 * (width + shape.ffn))
 
 
 def _rows(config: schema.Config, learns: bool) -> int:

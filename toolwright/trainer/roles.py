@@ -71,6 +71,11 @@ def check_layout(config: schema.Config) -> None:
         from toolwright.models import sequence_parallel, tensor_parallel
 
         shape = memory.planned(config.model).shape
+        if shape.experts is not None:
+            raise UserError(
+                f"runtime.placement.policy.ranks={layout}: a mixture of experts can be sharded, but its "
+                "sequences and matrices cannot be split; leave out sequence and tensor"
+            )
         tensor_parallel.check(shape, layout.tensor)
         sequence_parallel.check(shape, layout.sequence, tensor=layout.tensor)
 

@@ -263,7 +263,8 @@ class Student:
             return loss
 
         for part in batch.split(self.budget.tokens, padded=padded(self.decoder, self.dtype)):
-            learn(self.decoder, part, loss_of, temperature=1.0, dtype=self.dtype)
+            share = len(part.actions) / len(batch.actions)
+            learn(self.decoder, part, loss_of, temperature=1.0, dtype=self.dtype, share=share)
         moved = self.optimizer.step()
         loss_sum = float(torch.stack(losses).double().sum())
         return {"policy/loss": loss_sum, **{f"policy/{name}": value for name, value in moved.items()}}

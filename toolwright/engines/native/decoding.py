@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from toolwright.models.decoder import Decoder, DecoderWeights, Shape
-from toolwright.models.layer import Attend, LayerWeights
+from toolwright.models.layer import Attend, LayerWeights, experts_of
 from toolwright.models.norm import floor, gain
 from toolwright.models.products import PackedMatrix, PreparedProduct, linear
 
@@ -44,10 +44,16 @@ def kept(shape: Shape, *, panel: int | None, adapted: bool) -> int:
     """Numbers of a model's matrices that an engine holds beside the model: all of them where they are laid
     out in panels of so many columns; else, of a model with an adapter, the sum of each with what is added."""
     q, kv, width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.width
-    of_a_layer = [(q + 2 * kv, width), (width, q), (2 * shape.ffn, width), (width, shape.ffn)]
+    attention, plain = [(q + 2 * kv, width), (width, q)], [(2 * shape.ffn, width), (width, shape.ffn)]
+    dense, mixed = shape.layers, []
+    if shape.experts is not None:  # which no adapter is of
+        dense, ffn = len(shape.experts.dense), shape.experts.ffn
+        each = shape.experts.count * [(2 * ffn, width), (width, ffn)]
+        mixed = (shape.layers - dense) * [(shape.experts.count, width), *each]
+    adaptable = shape.layers * attention + dense * plain
     if panel is None:
-        return adapted * shape.layers * sum(columns * inner for columns, inner in of_a_layer)
-    every = [*shape.layers * of_a_layer, (shape.vocab, width)]
+        return adapted * sum(columns * inner for columns, inner in adaptable)
+    every = [*adaptable, *mixed, (shape.vocab, width)]
     return sum(-(-columns // panel) * panel * inner for columns, inner in every)
 
 
@@ -82,20 +88,26 @@ class Workspace:
 
 
 class LayerProducts(NamedTuple):
-    """The four products of a layer between the buffers of a workspace."""
+    """The products of a layer between the buffers of a workspace; experts have theirs apart."""
 
     qkv: PreparedProduct
     out: PreparedProduct
-    gate_up: PreparedProduct
-    down: PreparedProduct
+    gate_up: PreparedProduct | None = None
+    down: PreparedProduct | None = None
 
     @classmethod
     def between(cls, space: Workspace, w: LayerWeights) -> LayerProducts:
         matrices = (w.qkv, w.out, w.gate_up, w.down)
-        qkv, out, gate_up, down = (one for one in matrices if isinstance(one, PackedMatrix))
-        return cls(
+        qkv, out, *plain = (one for one in matrices if isinstance(one, PackedMatrix))
+        first = cls(
             PreparedProduct(space.normed, qkv, space.qkv, add=w.qkv_bias is not None),
             PreparedProduct(space.attended, out, space.x, add=True),
+        )
+        if not plain:
+            return first
+        gate_up, down = plain
+        return cls(
+            *first[:2],
             PreparedProduct(space.normed, gate_up, space.gate_up),
             PreparedProduct(space.active, down, space.x, add=True),
         )
@@ -144,6 +156,9 @@ class InPlace:
             space.turning.mul_(turn)
             of_layer.out.of(attend(index, space.q, space.k, space.v).view(rows, -1))
             space.norm(gains.ffn)
+            if of_layer.gate_up is None or of_layer.down is None:
+                space.x.add_(experts_of(space.normed, w, index))
+                continue
             of_layer.gate_up()
             silu(space.gate, out=space.active)
             space.active.mul_(space.up)
