@@ -121,8 +121,8 @@ def test_the_loss_that_spreads_tokens_is_that_of_transformers(tmp_path: Path) ->
     expected = model(input_ids=tokens[None], output_router_logits=True, labels=tokens[None]).aux_loss
     torch.testing.assert_close(log.imbalance(), expected, rtol=1e-5, atol=1e-5)
     found = log.metrics()
-    assert 0 < found["experts/entropy"] <= 1
-    assert 1 / 6 <= found["experts/max_share"] <= 0.5
+    assert 0 < found["expert_entropy"] <= 1
+    assert 1 / 6 <= found["expert_max_share"] <= 0.5
 
 
 def test_the_spreading_loss_moves_only_what_it_can(tmp_path: Path) -> None:

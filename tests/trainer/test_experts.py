@@ -47,7 +47,7 @@ def test_it_learns_and_a_resumed_run_is_the_whole_one(folder: Path, tmp_path: Pa
     first, last = ([row["reward/mean"] for row in part] for part in (rows[1:6], rows[-5:]))
     assert sum(last) / 5 > sum(first) / 5 + 0.2
     assert all(row["gap/abs_max"] == 0 for row in rows[1:])
-    assert all(0 < row["experts/entropy"] <= 1 for row in rows[1:])
+    assert all(0 < row["policy/expert_entropy"] <= 1 for row in rows[1:])
     trained(tmp_path, *own, "run.name=cut", "train.steps=10")
     cut = trained(tmp_path, *own, "run.name=cut", "train.steps=15", "run.resume=true")
     assert [changed(row) for row in metrics(cut)[1:15]] == [changed(row) for row in rows[1:15]]

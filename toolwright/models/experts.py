@@ -223,4 +223,4 @@ class RouterLog:
         counts = torch.stack([*self.counts.values()]).float()
         shares = counts / counts.sum(1, keepdim=True)
         entropy = torch.special.entr(shares).sum(1).mean() / math.log(max(2, self.shape.count))
-        return {"experts/entropy": entropy, "experts/max_share": shares.amax()}
+        return {"expert_entropy": entropy, "expert_max_share": shares.amax()}

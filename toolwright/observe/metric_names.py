@@ -106,11 +106,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("gap/kl", "the same as a divergence"),
     Metric("gap/alarm", "1 if the step was warned of"),
     Metric(
-        "experts/entropy",
+        "policy/expert_entropy",
         "mixture of experts: how evenly tokens are spread over them, 1 if all have as many",
         "a steady fall: a few do all the work",
     ),
-    Metric("experts/max_share", "the part of a layer's routes that lead to its busiest expert"),
+    Metric("policy/expert_max_share", "the part of a layer's routes that lead to its busiest expert"),
     Metric(
         "correction/effective_sample_size",
         "how much of the batch counts after weighing",
