@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def changed(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in row.items() if not k.startswith(("time/", "throughput/", "use/"))}
+    return {k: v for k, v in row.items() if not k.startswith(("time/", "throughput/", "use/", "held_out/"))}
 
 
 def test_it_learns_and_a_resumed_run_is_the_whole_one(folder: Path, tmp_path: Path) -> None:
