@@ -29,7 +29,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "qk_norm": True,
         "layers": 3,
         "family": "qwen3_moe",
-        "experts": ExpertShape(count=6, used=2, ffn=20, normalised=True, dense=(1,)),
+        "experts": ExpertShape(count=6, used=2, ffn=24, normalised=True, dense=(1,)),
     },
 }
 

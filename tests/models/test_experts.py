@@ -176,6 +176,6 @@ def test_a_folder_is_described_with_its_experts(tmp_path: Path) -> None:
 
 def test_idle_parameters_are_those_of_unused_experts() -> None:
     shape = tiny.shape(**tiny.SHAPES["experts"])
-    assert shape.experts == ExpertShape(count=6, used=2, ffn=20, normalised=True, dense=(1,))
-    assert shape.idle_parameters == 2 * 4 * 3 * 20 * 32
+    assert shape.experts == ExpertShape(count=6, used=2, ffn=24, normalised=True, dense=(1,))
+    assert shape.idle_parameters == 2 * 4 * 3 * 24 * 32
     assert tiny.shape().idle_parameters == 0

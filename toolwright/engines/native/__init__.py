@@ -69,4 +69,6 @@ def by_graphs(shape: Shape, *, fast: bool, dtype: torch.dtype, device: torch.dev
     taken to have what it needs."""
     low = device.type == "cuda" and dtype != torch.float32
     there = kernels.available() or not torch.cuda.is_available()
-    return low and fast and shape.head_dim % 8 == 0 and there
+    # Products of other sizes ask the host how many tokens each expert has, which a graph cannot.
+    grouped = shape.experts is None or (shape.width % 8 == 0 and shape.experts.ffn % 8 == 0)
+    return low and fast and shape.head_dim % 8 == 0 and grouped and there
