@@ -47,6 +47,7 @@ def executor(tmp_path: Path) -> ChatExecutor:
         scorer="numeric",
         found=frozenset(),
         split="test",
+        data="digest",
         chat=ChatSettings(provider=f"{tmp_path}/own.py:Chat", model="m", price=0).model_dump_json(),  # type: ignore[arg-type]
         temperature=0.0,
         max_tokens=8,
