@@ -34,6 +34,7 @@ def test_everything_is_there(run: Path) -> None:
         "config.yaml",
         "command.txt",
         "metrics.jsonl",
+        "evaluations.jsonl",
         "log.txt",
         "report.html",
         "timeline.json",
