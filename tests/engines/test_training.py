@@ -17,7 +17,15 @@ from .conftest import make
 from .served import Server
 from .stub_server import StubServer
 
-SHAPE = {"layers": 2, "width": 576, "heads": 9, "kv_heads": 3, "ffn": 1536, "qk_norm": "false", "context": 64}
+SHAPE = {
+    "layers": 2,
+    "width": 576,
+    "heads": 9,
+    "kv_heads": 3,
+    "ffn": 1536,
+    "config.qk_norm": "false",
+    "context": 64,
+}
 STEPS = 10
 WORDS = [
     *(f"model.{name}={value}" for name, value in SHAPE.items()),

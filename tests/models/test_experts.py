@@ -19,7 +19,7 @@ from toolwright.learner.forward import learn
 from toolwright.models import huggingface, lora, showing
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
-from toolwright.models.experts import ExpertShape, Groups, RouterLog, apart
+from toolwright.models.experts import ExpertGroups, ExpertShape, RouterLog, apart
 from toolwright.models.tokenizer import Tokenizer
 
 CPU = torch.device("cpu")
@@ -101,7 +101,7 @@ def test_grouped_products_in_bfloat16_are_those_of_each_expert() -> None:
     x = torch.randn(9, 16, dtype=torch.bfloat16)
     matrices = torch.randn(4, 24, 16, dtype=torch.bfloat16).transpose(1, 2)
     chosen = torch.tensor([[0], [0], [1], [1], [1], [3], [3], [3], [3]])
-    groups = Groups.of(chosen, 4)
+    groups = ExpertGroups.of(chosen, 4)
     assert groups.counts.tolist() == [2, 3, 0, 4]
     expected = torch.stack([row @ matrices[expert] for row, expert in zip(x, chosen[:, 0], strict=True)])
     torch.testing.assert_close(groups.product(x, matrices), expected, rtol=1e-2, atol=1e-2)

@@ -214,9 +214,11 @@ def test_positions_that_depend_on_the_longest_neighbour_end_before_they_do(tmp_p
 
 
 def test_sizes_that_do_not_go_together_are_told(tmp_path: Path) -> None:
-    sizes = {"hidden_size": 32, "moe_intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
-    config = transformers.Qwen3MoeConfig(**sizes, vocab_size=40, num_experts=2, num_experts_per_tok=3)
-    transformers.Qwen3MoeForCausalLM(config).save_pretrained(tmp_path)
+    sizes = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = transformers.MixtralConfig(
+        **sizes, num_key_value_heads=4, vocab_size=40, num_local_experts=2, num_experts_per_tok=3
+    )
+    transformers.MixtralForCausalLM(config).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="its own forward fails: selected index k out of range"):
         huggingface.load(tmp_path)
 

@@ -125,7 +125,7 @@ def mixture(
     if shape.normalised:
         share = share / share.sum(-1, keepdim=True)
     order = chosen.flatten().argsort(stable=True)
-    groups = Groups.of(chosen, shape.count)
+    groups = ExpertGroups.of(chosen, shape.count)
     rows = h.index_select(0, order // shape.used)
     done = groups.product(swiglu(groups.product(rows, gate_up)), down)
     places = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
@@ -135,13 +135,13 @@ def mixture(
 
 
 @dataclass(frozen=True)
-class Groups:
+class ExpertGroups:
     """Rows that are sorted by expert: how many each has."""
 
     counts: Tensor  # [experts]
 
     @classmethod
-    def of(cls, chosen: Tensor, experts: int) -> Groups:
+    def of(cls, chosen: Tensor, experts: int) -> ExpertGroups:
         """Without asking the device how many there are, so that a graph can record it."""
         flat = chosen.flatten()
         return cls(flat.new_zeros(experts).scatter_add_(0, flat, torch.ones_like(flat)))
@@ -206,7 +206,7 @@ class RouterLog:
     def __call__(self, layer: int, probabilities: Tensor, used: int) -> Tensor:
         chosen = likeliest(layer, probabilities.detach(), used)
         if layer not in self.counts:  # a layer that is computed again on the way back counts once
-            self.counts[layer] = Groups.of(chosen, self.shape.count).counts
+            self.counts[layer] = ExpertGroups.of(chosen, self.shape.count).counts
             self.means[layer] = probabilities.mean(0)
         return chosen
 
