@@ -23,7 +23,7 @@ SEEDS = (0, 1, 2)
 TASK_OF = {"gigpo": "rooms", "grpo_roc": "riddles"}
 # A baseline of a single greedy attempt teaches slowly at first; a reward for each room, at once. A fifth of
 # the tokens, 3 of 16 in a minibatch, teaches more slowly than all of them: 0.19 after 12 steps beside 0.23.
-# Without a clip, gradients that another processor rounds differently lead to 0.4 or 1.0 after 20 steps.
+# Of `cispo` one run on another processor reached 0.375 after 20 steps, where this one reached 0.98.
 STEPS = {"remax": 40, "gigpo": 15, "top_entropy": 25, "cispo": 35}
 
 
