@@ -30,6 +30,7 @@ def wait_until(condition: Any, what: str, limit_s: float = 240) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_a_node_that_joins_is_used_and_one_that_goes_is_survived(
     build: Build, cluster: Any, tmp_path: Path
 ) -> None:

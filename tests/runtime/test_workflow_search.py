@@ -158,6 +158,7 @@ def record(run: Path) -> dict[str, Any]:
     return dict(json.loads((run / "searches/simulated.json").read_text()))
 
 
+@pytest.mark.slow
 def test_the_command_over_ray_finds_what_it_finds_in_one_process(cluster: Any, tmp_path: Path) -> None:
     for name, runtime in (("alone", []), ("workers", RAY)):
         assert main([*SEARCH, *QUICK, *runtime, f"run.dir={tmp_path}", f"run.name={name}"]) == 0

@@ -60,6 +60,7 @@ def test_the_preset_raises_held_out_reward(preset: str, tmp_path: Path) -> None:
     assert max(row.get("policy/skipped", 0) for row in metrics(run)) == 0
 
 
+@pytest.mark.slow
 def test_grpo_roc_unlearns_clumsy_calls_that_reward_alone_would_keep(tmp_path: Path) -> None:
     """Both ways to call the tool earn the same; only the choice of the cleanest tells them apart."""
 

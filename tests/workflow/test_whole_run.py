@@ -142,6 +142,7 @@ def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
     assert set(records(tmp_path / "two")) == {"simulated-1", "simulated-2"}
 
 
+@pytest.mark.slow
 def test_the_policy_is_served_asked_over_http_and_learns_while_it_searches(tmp_path: Path) -> None:
     words = [
         *QUICK,
