@@ -180,7 +180,7 @@ def test_more_runs_go_to_those_who_may_be_best() -> None:
 
 def test_in_the_finals_nobody_new_is_taken_up() -> None:
     tree = grown([0.8, 0.7, 0.8])
-    selection = GuidedSelection(Guided(first=10, finals=0.3), ordered(20, 2))
+    selection = GuidedSelection(Guided(first=10, finals=0.3, width=4), ordered(20, 2))
     selection.look(tree)
     jobs, more = selection.races(tree, left=200, total=1000, rng=random.Random(0))
     assert not more
@@ -215,8 +215,8 @@ def test_greedy_edits_the_best() -> None:
 
 
 @pytest.mark.parametrize("name", [*PLAIN, "guided", "aflow"])
-def test_the_opening_leaves_half_of_the_budget(name: str) -> None:
-    search = SearchConfig(select=name, runs=100)
+def test_the_opening_takes_a_quarter_of_the_budget(name: str) -> None:
+    search = SearchConfig(select=name, runs=200)
     selection = build_selection(search, [f"t{n}" for n in range(40)], carried=9, prior=None)
     if isinstance(selection, ArmSelection):
         assert len(selection.first_runs(Candidate(0, single_call()))) == 5

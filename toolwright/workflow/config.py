@@ -22,9 +22,12 @@ class Aflow(Block):
 class Guided(Block):
     """How runs are shared, by best-arm identification (random and greedy too), and what guides the edits."""
 
-    first: PositiveInt = Field(default=8, description="runs that a candidate gets at a time")
+    first: PositiveInt | None = Field(
+        default=None,
+        description="runs that a candidate gets at a time; null: a 60th of the budget, at least 8",
+    )
     repeats: PositiveInt = Field(default=3, description="times that a candidate runs on every task at most")
-    width: PositiveInt = Field(default=4, description="candidates decided together and run side by side")
+    width: PositiveInt = Field(default=2, description="candidates decided together and run side by side")
     explore: float = Field(
         default=0.5, ge=0, le=1, description="part of a round that goes to new candidates, before the finals"
     )

@@ -162,8 +162,9 @@ class ArmSelection:
 
     def __init__(self, settings: Guided, order: TaskOrder, *, opening: int | None = None) -> None:
         """`opening`: runs that the start and the portfolio get first."""
-        self.settings, self.order = settings, order
-        self.width, self.opening = settings.width, opening or settings.first
+        self.settings, self.order, self.width = settings, order, settings.width
+        self.chunk = settings.first or LEAST_CHUNK  # runs that a candidate gets at a time
+        self.opening = opening or self.chunk
         self.belief: Belief | None = None
         self.rank: dict[int, int] = {}  # a candidate's place in the belief
 
@@ -190,12 +191,12 @@ class ArmSelection:
         return [c for c in tree if c.number in self.rank and (tree.fresh(c) or not c.exhausted)]
 
     def first_runs(self, candidate: Candidate) -> tuple[Run, ...]:
-        first = self.opening if len(self.rank) <= 1 else self.settings.first
+        first = self.opening if len(self.rank) <= 1 else self.chunk
         return self._next(candidate, first)
 
     def _next(self, candidate: Candidate, most: int, *, finals: bool = False) -> tuple[Run, ...]:
         """The next runs of a candidate that it has not made yet."""
-        order = self.order.finals if finals else self.order.searching(candidate.number * self.settings.first)
+        order = self.order.finals if finals else self.order.searching(candidate.number * self.chunk)
         return tuple([run for run in order if run not in candidate.runs][:most])
 
     def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
@@ -206,7 +207,7 @@ class ArmSelection:
         jobs = [
             Job(number, runs)
             for number in self._contenders(rng)
-            if (runs := self._next(tree[number], self.settings.first, finals=finals))
+            if (runs := self._next(tree[number], self.chunk, finals=finals))
         ][:slots]
         return jobs, not finals or not jobs
 
@@ -223,7 +224,7 @@ class ArmSelection:
     def best(self, tree: Tree) -> Candidate:
         """The highest mean of those that finished their first runs; of equals the one that costs less, then
         the older."""
-        return max(well_run(tree, self.settings.first), key=lambda c: (self.score(c)[0], -c.cost, -c.number))
+        return max(well_run(tree, self.opening), key=lambda c: (self.score(c)[0], -c.cost, -c.number))
 
     def converged(self, tree: Tree) -> bool:
         """No candidate of the last `patience` is the best, nor can any of them be better by more than the
@@ -263,10 +264,10 @@ class GreedySelection(ArmSelection):
         return max(self._open(tree), key=lambda c: (self.score(c)[0], -c.number), default=None)
 
 
-class GuidedSelection(ArmSelection):
-    """The most promising edit of a candidate that may be the best: by the value of the workflow that it leads
-    to, optimistic by some standard deviations, and the proposer's prior. The value is for edits alone: what
-    is believed of a candidate rests on its own runs."""
+class GuidedSelection(GreedySelection):
+    """The most promising edit of the best: by the value of the workflow that it leads to, optimistic by some
+    standard deviations, and the proposer's prior. The value is for edits alone: what is believed of a
+    candidate rests on its own runs."""
 
     def __init__(
         self, settings: Guided, order: TaskOrder, *, prior: Prior | None = None, opening: int | None = None
@@ -284,13 +285,6 @@ class GuidedSelection(ArmSelection):
         ran = [tree[number] for number in self.rank]
         self.value = Belief(self.columns, self._features(tree.start), prior=self.prior)
         self.value.fit([self._features(c) for c in ran], [runs_of(c) for c in ran])
-
-    def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
-        found = self._open(tree)
-        if not found or self.belief is None:
-            return found[0] if found else None
-        draw = self.belief.draws(1, rng.getrandbits(32))[0]
-        return max(found, key=lambda c: (draw[self.rank[c.number]], -c.number))
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)
@@ -315,7 +309,7 @@ class PortfolioSelection(ArmSelection):
         return None
 
     def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
-        jobs = [Job(n, self._next(tree[n], self.settings.first, finals=True)) for n in self.rank]
+        jobs = [Job(n, self._next(tree[n], self.chunk, finals=True)) for n in self.rank]
         return [job for job in jobs if job.runs], False
 
 
@@ -324,18 +318,21 @@ PLAIN: Mapping[str, type[ArmSelection]] = {
     "random": RandomSelection,
     "portfolio": PortfolioSelection,
 }
-FEWEST = 2  # runs of each workflow in the opening
+LEAST_CHUNK, CHUNKS = 8, 60  # runs of a candidate at a time: so many, or this part of the budget
+OPENING, FEWEST = 4, 2  # the opening's part of the budget, and the fewest runs of a workflow in it
 
 
 def build_selection(
     search: SearchConfig, tasks: Sequence[str], *, carried: int, prior: Prior | None
 ) -> Selection:
     """The strategy `search.select` over tasks in this order. The opening, in which the start and what is
-    carried in run first, takes at most half of the budget."""
+    carried in run first, takes a quarter of the budget."""
     if search.select == "aflow":
         return AflowSelection(search.aflow, schedule(tasks, search.aflow.repeats))
     settings = search.guided
-    opening = max(FEWEST, min(settings.first, search.runs // (2 * (carried + 1))))
+    chunk = settings.first or max(LEAST_CHUNK, search.runs // CHUNKS)
+    settings = settings.model_copy(update={"first": chunk})
+    opening = max(FEWEST, min(chunk, search.runs // (OPENING * (carried + 1))))
     order = TaskOrder.of(tasks, settings.repeats, finals=settings.finals)
     if search.select == "guided":
         return GuidedSelection(settings, order, prior=prior, opening=opening)
