@@ -98,7 +98,7 @@ def test_a_provider_that_refuses_every_call_ends_the_search_with_its_reason(
     with answering(400, "max_tokens is too large") as server:
         assert main(words(server.url, sums, tmp_path, "refused")) == 2
     said = capsys.readouterr().err
-    assert "all 4 runs of the start failed" in said
+    assert "all 2 runs of the start failed" in said
     assert "max_tokens is too large" in said
     assert ExperiencePool(tmp_path / "refused/pool.db").spent()[0] == 0  # nothing to be found again
 

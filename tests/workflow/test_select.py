@@ -1,23 +1,31 @@
-"""AFlow's selection as published, and the tree that both selections grow."""
+"""AFlow's selection as published, how the other strategies share runs, and the tree that all of them grow."""
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolwright.workflow.config import Aflow, Guided
+from toolwright.workflow.config import Aflow, Guided, SearchConfig
 from toolwright.workflow.pool import Payment
 from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import Editor
-from toolwright.workflow.selection import AflowSelection, GuidedSelection, mixed
+from toolwright.workflow.selection import (
+    PLAIN,
+    AflowSelection,
+    ArmSelection,
+    GreedySelection,
+    GuidedSelection,
+    PortfolioSelection,
+    TaskOrder,
+    build_selection,
+    mixed,
+)
 from toolwright.workflow.tree import Candidate, Proposal, Tree, next_runs, schedule
-from toolwright.workflow.value import measure
 
 EDITOR = Editor(["Custom", "AnswerGenerate", "ScEnsemble"], {"STEPS": "Think step by step."})
 
@@ -26,6 +34,10 @@ def scored(candidate: Candidate, score: float, runs: int = 10) -> None:
     candidate.runs = {
         (f"t{n}", 0): Payment("s", "w", f"t{n}", 0, float(n < score * runs), 0.1, 1) for n in range(runs)
     }
+
+
+def ordered(count: int = 10, repeats: int = 1) -> TaskOrder:
+    return TaskOrder.of([f"t{n}" for n in range(count)], repeats, finals=0.0)
 
 
 def grown(scores: list[float], start: float = 0.5) -> Tree:
@@ -39,25 +51,12 @@ def grown(scores: list[float], start: float = 0.5) -> Tree:
 
 
 def test_the_best_has_finished_its_first_runs() -> None:
-    order = schedule([f"t{n}" for n in range(10)], 1)
-    for selection in (AflowSelection(Aflow(), order), GuidedSelection(Guided(first=8), order, 10, None)):
+    aflow = AflowSelection(Aflow(), schedule([f"t{n}" for n in range(10)], 1))
+    for selection in (aflow, GuidedSelection(Guided(first=8), ordered())):
         tree = grown([0.6, 0.7])
         scored(tree.take_up(tree.start, tree.fresh(tree.start)[0]), 1.0, runs=2)
         selection.look(tree)
         assert selection.best(tree).number == 2
-
-
-def test_the_race_of_the_best_goes_on_until_the_leader_has_seen_every_task() -> None:
-    selection = GuidedSelection(Guided(first=4), schedule([f"t{n}" for n in range(10)], 1), 10, None)
-    tree = grown([])
-    scored(tree.take_up(tree.start, tree.fresh(tree.start)[0]), 1.0, runs=5)
-    tree.start.runs = {run: replace(paid, score=0.0) for run, paid in tree.start.runs.items()}
-    selection.look(tree)
-    jobs, more = selection.races(tree, left=10, total=100)
-    assert ([job.candidate for job in jobs], more) == ([1], False)
-    scored(tree[1], 1.0)
-    selection.look(tree)
-    assert selection.races(tree, left=5, total=100) == ([], True)
 
 
 @pytest.mark.parametrize(
@@ -150,47 +149,79 @@ def test_runs_are_made_in_one_order_so_that_they_can_be_compared() -> None:
     assert next_runs(candidate, order, 3) == (("b", 0), ("c", 0))
 
 
-def test_a_gain_is_measured_on_the_tasks_that_both_ran_on() -> None:
-    """The start fails hard tasks; who ran on those alone, and solved half of them, is the better one."""
-    start = [(f"t{n}", float(n < 20)) for n in range(40)]
-    few = [(f"t{n}", float(n % 2)) for n in range(20, 40)]
-    found = measure([start, few])
-    assert found.gains[1] > 0.2
-    assert found.gains[0] == 0
-    assert found.noise[1] > found.noise[0]
+def test_candidates_begin_at_different_tasks_and_share_those_of_the_finals() -> None:
+    selection = GuidedSelection(Guided(first=3), TaskOrder.of([f"t{n}" for n in range(12)], 1, finals=0.25))
+    one, other = Candidate(1, single_call()), Candidate(2, single_call())
+    first = [{task for task, _ in selection.first_runs(c)} for c in (one, other)]
+    assert not first[0] & first[1]
+    finals = [selection._next(c, 3, finals=True) for c in (one, other)]
+    assert finals[0] == finals[1]
+    assert {task for task, _ in finals[0]} == {"t9", "t10", "t11"}
+    assert not {task for task, _ in selection.order.searching(5)} & {"t9", "t10", "t11"}
 
 
-def test_guided_gives_more_runs_to_those_who_may_be_best() -> None:
-    tree = grown([0.9, 0.1], start=0.5)
-    tasks = [f"t{n}" for n in range(20)]
-    selection = GuidedSelection(Guided(first=10, z=0.5), schedule(tasks, 2), 20, None)
+def test_a_data_set_of_few_tasks_holds_none_back() -> None:
+    order = TaskOrder.of(["a", "b", "c"], 2, finals=0.5)
+    assert len(order.searching(0)) == len(order.finals) == 6
+
+
+def test_more_runs_go_to_those_who_may_be_best() -> None:
+    tree = grown([0.9, 0.1, 0.85, 0.0], start=0.3)
+    selection = GuidedSelection(Guided(first=5, value=False), ordered(20, 2))
     selection.look(tree)
-    jobs, more = selection.races(tree, left=800, total=1000)
-    assert more
-    assert [job.candidate for job in jobs] == [1]
-    assert len(jobs[0].runs) == 10
+    given = []
+    for seed in range(50):
+        jobs, more = selection.races(tree, left=800, total=1000, rng=random.Random(seed))
+        assert more
+        assert all(len(job.runs) == 5 for job in jobs)
+        given += [job.candidate for job in jobs]
+    assert given.count(1) + given.count(3) > 0.9 * len(given)
 
 
 def test_in_the_finals_nobody_new_is_taken_up() -> None:
     tree = grown([0.8, 0.7, 0.8])
-    selection = GuidedSelection(
-        Guided(first=10, finals=0.3), schedule([f"t{n}" for n in range(20)], 2), 20, None
-    )
+    selection = GuidedSelection(Guided(first=10, finals=0.3, width=4), ordered(20, 2))
     selection.look(tree)
-    jobs, more = selection.races(tree, left=200, total=1000)
+    jobs, more = selection.races(tree, left=200, total=1000, rng=random.Random(0))
     assert not more
     assert len(jobs) >= 2
     assert selection.best(tree).number in {job.candidate for job in jobs}
 
 
-def test_a_tree_widens_as_it_is_visited() -> None:
-    settings = Guided(widening=1.0, widening_power=0.5)
-    tree = grown([0.6])
-    selection = GuidedSelection(settings, schedule(["a"], 1), 1, None)
+def test_when_every_run_of_the_finals_is_made_the_rest_goes_into_new_candidates() -> None:
+    tree = grown([0.8])
+    selection = GuidedSelection(Guided(first=10), ordered(10))
     selection.look(tree)
-    assert not selection._may_widen(tree, tree.start) or tree.start.visits > 1
-    tree.start.visits = 9
-    assert selection._may_widen(tree, tree.start)
+    assert selection.races(tree, left=5, total=100, rng=random.Random(0)) == ([], True)
+
+
+def test_the_portfolio_shares_the_budget_evenly_and_edits_nothing() -> None:
+    tree = grown([0.8, 0.1])
+    selection = PortfolioSelection(Guided(first=4), ordered(20))
+    selection.look(tree)
+    jobs, more = selection.races(tree, left=800, total=1000, rng=random.Random(0))
+    assert [(job.candidate, len(job.runs)) for job in jobs] == [(0, 4), (1, 4), (2, 4)]
+    assert not more
+    assert selection.parent(tree, random.Random(0)) is None
+
+
+def test_greedy_edits_the_best() -> None:
+    tree = grown([0.2, 0.9, 0.4])
+    selection = GreedySelection(Guided(), ordered())
+    selection.look(tree)
+    parent = selection.parent(tree, random.Random(0))
+    assert parent is not None
+    assert parent.number == 2
+
+
+@pytest.mark.parametrize("name", [*PLAIN, "guided", "aflow"])
+def test_the_opening_takes_a_quarter_of_the_budget(name: str) -> None:
+    search = SearchConfig(select=name, runs=200)
+    selection = build_selection(search, [f"t{n}" for n in range(40)], carried=9, prior=None)
+    if isinstance(selection, ArmSelection):
+        assert len(selection.first_runs(Candidate(0, single_call()))) == 5
+    else:
+        assert isinstance(selection, AflowSelection)
 
 
 def test_the_prior_turns_the_choice_where_values_are_equal() -> None:
@@ -198,21 +229,19 @@ def test_the_prior_turns_the_choice_where_values_are_equal() -> None:
     scored(tree.start, 0.5)
     made = list(EDITOR.edits(single_call()).items())
     tree.offer(tree.start, [Proposal(e, w, 20.0 if n == 3 else 1.0) for n, (e, w) in enumerate(made)])
-    for prior, wanted in ((0.5, {made[3][0]}), (0.0, {e for e, _ in made})):
-        selection = GuidedSelection(Guided(prior=prior, value=False), schedule(["t0"], 1), 1, None)
-        selection.look(tree)
-        chosen = {selection.choose(tree, tree.start, random.Random(n)).edit for n in range(60)}
-        assert chosen <= wanted
-        assert prior or len(chosen) > 1
+    selection = GuidedSelection(Guided(prior=1.0), ordered())
+    selection.look(tree)
+    assert {selection.choose(tree, tree.start, random.Random(n)).edit for n in range(20)} == {made[3][0]}
+    selection = GuidedSelection(Guided(prior=0.0, value=False), ordered())
+    assert len({selection.choose(tree, tree.start, random.Random(n)).edit for n in range(60)}) > 1
 
 
 def test_it_has_converged_when_no_late_candidate_can_be_better() -> None:
-    tree = grown([0.9] + [0.1] * 4)
-    settings = Guided(patience=3, tolerance=0.01)
-    selection = GuidedSelection(settings, schedule([f"t{n}" for n in range(10)], 1), 10, None)
+    tree = grown([0.9] + [0.0] * 4, start=0.1)
+    selection = GuidedSelection(Guided(patience=3, tolerance=0.01, value=False), ordered())
     selection.look(tree)
     assert selection.converged(tree)
-    scored(tree[5], 0.9)
+    scored(tree[5], 0.9, runs=11)
     selection.look(tree)
     assert not selection.converged(tree)
     assert np.isfinite(selection.score(tree[5])[0])

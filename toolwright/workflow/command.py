@@ -5,7 +5,9 @@ Examples:
   toolwright workflow search --config deep data=[gsm8k]  real models
   toolwright workflow search search.select=aflow search.runs=4000
   toolwright workflow search run.name=NAME run.resume=true     go on; nothing is paid for twice
+  toolwright workflow search search.select=portfolio           a list of well-known workflows, and no edits
   toolwright workflow show RUN
+  toolwright workflow export RUN --as python                   the best as a file that needs only `openai`
   toolwright workflow policy FOLDER update.policy.lr=1e-3      teach a small policy to edit workflows
 """
 
@@ -29,12 +31,14 @@ def main(argv: list[str]) -> int:
         return launch("workflow", words, about=__doc__ or "", start=start, usage="workflow search")
     if argv[:1] == ["show"]:
         return show(argv[1:])
+    if argv[:1] == ["export"]:
+        return export(argv[1:])
     if argv[:1] == ["policy"]:
         return policy(argv[1:])
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: toolwright workflow search | show | policy\n\n{__doc__}")
+        print(f"usage: toolwright workflow search | show | export | policy\n\n{__doc__}")
         return 0
-    raise UserError(f"toolwright workflow {argv[0]}: say search, show or policy")
+    raise UserError(f"toolwright workflow {argv[0]}: say search, show, export or policy")
 
 
 def start(config: WorkflowConfig, command: list[str]) -> None:
@@ -81,6 +85,25 @@ def policy(argv: list[str]) -> int:
     return 0
 
 
+def export(argv: list[str]) -> int:
+    from pathlib import Path
+
+    parser = argparse.ArgumentParser(
+        prog="toolwright workflow export", description="The best workflow of a search, for others to run."
+    )
+    parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
+    forms = ("python", "aflow", "langgraph")
+    parser.add_argument("--as", dest="form", choices=forms, default="python", help="(python)")
+    parser.add_argument("--data", help="one of the run's data sets, where there are several")
+    parser.add_argument("--out", type=Path, help="a file, for aflow a folder; without it, in RUN/export")
+    options = parser.parse_args(argv)
+    from toolwright.cli.view import find_run
+    from toolwright.workflow.export.best import export_best
+
+    print(export_best(find_run(options.run), options.form, data=options.data, out=options.out))
+    return 0
+
+
 def show(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="toolwright workflow show", description="What a search found.")
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")
@@ -88,24 +111,16 @@ def show(argv: list[str]) -> int:
     parser.add_argument("--full", action="store_true", help="every candidate")
     options = parser.parse_args(argv)
     from toolwright.cli.view import find_run
-    from toolwright.failures import nearest
     from toolwright.workflow import record as shown
 
-    run = find_run(options.run)
-    found = shown.records(run)
-    if not found:
-        raise UserError(f"{run} holds no search: it has no searches/*.json")
-    if options.data is not None and options.data not in found:
-        raise UserError(f"{run} holds no search of {options.data!r}; {nearest(options.data, found)}")
-    for name, record in found.items():
-        if options.data in (None, name):
-            print(shown.summary(name, record))
-            for title, lines in (
-                ("the way to it", shown.path(record)),
-                ("cost against score", shown.curve(record)),
-                ("the tree", shown.tree(record, full=options.full)),
-            ):
-                print(f"\n{title}")
-                print("\n".join(lines))
-            print(f"\nthe best as code\n\n{shown.code(record)}")
+    for name, record in shown.found_in(find_run(options.run), options.data).items():
+        print(shown.summary(name, record))
+        for title, lines in (
+            ("the way to it", shown.path(record)),
+            ("cost against score", shown.curve(record)),
+            ("the tree", shown.tree(record, full=options.full)),
+        ):
+            print(f"\n{title}")
+            print("\n".join(lines))
+        print(f"\nthe best as code\n\n{shown.code(record)}")
     return 0

@@ -20,43 +20,49 @@ class Aflow(Block):
 
 
 class Guided(Block):
-    """Tree search with a prior and a value; runs are given by racing."""
+    """How runs are shared, by best-arm identification (random and greedy too), and what guides the edits."""
 
-    exploration: NonNegativeFloat = Field(default=0.02, description="c of PUCT, in points of score")
-    widening: PositiveFloat = Field(
-        default=1.5, description="children of a node of N visits: widening × N^widening_power"
+    first: PositiveInt | None = Field(
+        default=None,
+        description="runs that a candidate gets at a time; null: a 60th of the budget, at least 8",
     )
-    widening_power: float = Field(default=0.5, ge=0, le=1)
-    optimism: NonNegativeFloat = Field(
-        default=1.0, description="standard deviations of an untried workflow's value that count for it"
-    )
-    first: PositiveInt = Field(default=8, description="tasks that a new candidate runs on")
-    growth: float = Field(default=2.0, gt=1, description="by how much a survivor's runs grow")
     repeats: PositiveInt = Field(default=3, description="times that a candidate runs on every task at most")
-    width: PositiveInt = Field(default=4, description="candidates decided together and run side by side")
-    z: NonNegativeFloat = Field(
-        default=1.0, description="standard deviations within which a candidate stays in the race"
+    width: PositiveInt = Field(default=2, description="candidates decided together and run side by side")
+    explore: float = Field(
+        default=0.5, ge=0, le=1, description="part of a round that goes to new candidates, before the finals"
     )
     finals: float = Field(
-        default=0.3, ge=0, lt=1, description="part of the budget kept for the race of the best"
+        default=0.25,
+        ge=0,
+        lt=1,
+        description="part of the budget, and of the tasks, for the choice of the best",
+    )
+    optimism: NonNegativeFloat = Field(
+        default=0.3, description="standard deviations of an untried workflow's value that count for it"
     )
     tolerance: NonNegativeFloat = Field(default=0.005, description="a difference in score that is none")
     patience: PositiveInt = Field(
         default=24, description="candidates without a new best before the search may have converged"
     )
     prior: NonNegativeFloat = Field(
-        default=0.5, description="the power of the proposer's probabilities; 0: they do not count"
+        default=0.02, description="points of score for e times the proposer's uniform probability; 0: none"
     )
     value: bool = Field(default=True, description="whether a value is learned over features of the graph")
-    racing: bool = Field(default=True, description="false: every candidate runs on every task at once")
     experience: bool = Field(default=True, description="whether the value begins with other searches' pool")
 
 
 class SearchConfig(Block):
     """What is looked for, how, and what it may cost. Of each data set."""
 
-    select: Literal["guided", "aflow"] = Field(default="guided", description="how candidates are chosen")
-    tasks: PositiveInt = Field(default=40, description="that candidates are compared on")
+    select: Literal["guided", "greedy", "random", "portfolio", "aflow"] = Field(
+        default="guided",
+        description="the strategy: edits by their value, any of the best, any of any, none, or AFlow's own",
+    )
+    portfolio: str = Field(
+        default="default",
+        description="a file of workflows to measure first; default: the shipped one (aflow: none); none",
+    )
+    tasks: PositiveInt = Field(default=120, description="that candidates are compared on")
     folder: str = Field(default="data", description="where `toolwright data prepare` has put data sets")
     held_out: NonNegativeInt = Field(
         default=200, description="unseen tasks that the start and the best are judged by in the end"

@@ -218,7 +218,7 @@ def chat_settings(where: str, told: Mapping[str, Any]) -> ChatSettings:
     return settings
 
 
-SIMULATED_OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "Revise", "Format")
+SIMULATED_OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "Vote", "Revise", "Format")
 
 
 @dataclass(frozen=True)
@@ -276,9 +276,9 @@ class SimulatedExecutor:
         return OpenExecutor(chat, scorer, runner, evaluator)
 
 
-MATH = ("Custom", "ScEnsemble", "Programmer", "Review", "Revise", "Format")
+MATH = ("Custom", "ScEnsemble", "Vote", "Programmer", "Review", "Revise", "Format")
 CODE = ("Custom", "CustomCodeGenerate", "ScEnsemble", "Test", "Revise")
-QUESTIONS = ("Custom", "AnswerGenerate", "ScEnsemble", "Revise", "Format")
+QUESTIONS = ("Custom", "AnswerGenerate", "ScEnsemble", "Vote", "Revise", "Format")
 
 
 @dataclass(frozen=True)

@@ -24,19 +24,19 @@ from toolwright.observe.report import write_report
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.workflow import config as schema
 from toolwright.workflow.aflow.folder import Folder, Journal, SearchStart, named
-from toolwright.workflow.aflow.read import read
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.config import WorkflowConfig
 from toolwright.workflow.executors import CostLimit, Executor, build_executor, chat_settings
 from toolwright.workflow.operators import operator
 from toolwright.workflow.pool import ExperiencePool
+from toolwright.workflow.portfolio import Portfolio, read_workflow
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
 from toolwright.workflow.record import FOLDER, Record
 from toolwright.workflow.runners import LocalRunner, RayRunner
 from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, SearchRound, WorkflowSearch
-from toolwright.workflow.selection import AflowSelection, GuidedSelection, Selection
-from toolwright.workflow.tree import schedule
+from toolwright.workflow.selection import FEWEST, Selection, build_selection
+from toolwright.workflow.tree import Proposal, schedule
 from toolwright.workflow.value import Prior
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class SearchRun:
         bench = self._bench(name)
         opened.push_async_callback(bench.close)
         beginning = begun(config.search)
+        carried = [*beginning.carried, *self._portfolio(executor)]
         place = self.folder.path / "workspace" / named(name) / "workflows"
         journal = Journal(place, beginning, data_set=named(name), tasks=executor.tasks())
         search = WorkflowSearch(
@@ -80,8 +81,8 @@ class SearchRun:
             setting=executor.setting,
             kind=executor.kind,
             start=beginning.start,
-            carried=beginning.carried,
-            selection=self._selection(executor),
+            carried=carried,
+            selection=self._selection(executor, len(carried)),
             proposer=await self._proposer(name, executor, opened),
             runner=bench,
             pool=self.pool,
@@ -128,14 +129,27 @@ class SearchRun:
         """The pool for Ray's workers. Its actor lives as long as this handle."""
         return self.pool.serve(f"pool-{uuid.uuid4().hex}")
 
-    def _selection(self, executor: Executor) -> Selection:
+    def _selection(self, executor: Executor, carried: int) -> Selection:
         search = self.config.search
         tasks = [task.id for task in executor.tasks()]
         random.Random(f"{self.config.run.seed}/{executor.setting}").shuffle(tasks)
-        if search.select == "aflow":
-            return AflowSelection(search.aflow, schedule(tasks, search.aflow.repeats))
-        prior = self._prior() if search.guided.experience else None
-        return GuidedSelection(search.guided, schedule(tasks, search.guided.repeats), len(tasks), prior)
+        prior = self._prior() if search.select == "guided" and search.guided.experience else None
+        return build_selection(search, tasks, carried=carried, prior=prior)
+
+    def _portfolio(self, executor: Executor) -> list[Proposal]:
+        """The portfolio's workflows for a data set: as many as half of the budget pays a few runs for."""
+        portfolio = listed(self.config.search)
+        found = portfolio.usable(self._editor(executor)) if portfolio is not None else []
+        return found[: max(0, self.config.search.runs // (2 * FEWEST) - 1)]
+
+    def _editor(self, executor: Executor) -> Editor:
+        portfolio = listed(self.config.search)
+        return Editor(
+            self.config.search.operators or executor.operators,
+            {**executor.prompts, **(portfolio.prompts if portfolio is not None else {})},
+            executor.limits,
+            executor.offers,
+        )
 
     def _prior(self) -> Prior:
         """The value's prior from other runs; saved, so that a resumed run begins with the same."""
@@ -148,12 +162,7 @@ class SearchRun:
     async def _proposer(self, name: str, executor: Executor, opened: AsyncExitStack) -> Proposer:
         """Build the proposer. `opened` closes what it holds open."""
         own = self.config.proposer
-        editor = Editor(
-            self.config.search.operators or executor.operators,
-            executor.prompts,
-            executor.limits,
-            executor.offers,
-        )
+        editor = self._editor(executor)
         search = f"{name}-{self.config.run.seed}"
         if own.name == "uniform":
             return UniformProposer(editor)
@@ -267,6 +276,7 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     for name in config.data:
         build_executor(config, name)  # a missing file, key or price is reported before anything is written
     begun(config.search)
+    listed(config.search)
     for name in config.search.operators:
         operator(name)
     if config.proposer.name == "chat":
@@ -293,15 +303,20 @@ def begun(search: schema.SearchConfig) -> SearchStart:
     if path is None:
         return SearchStart(single_call())
     try:
-        if (Path(path) / "graph.py").is_file():
-            graph, prompt = (Path(path) / name for name in ("graph.py", "prompt.py"))
-            prompts = prompt.read_text(encoding="utf-8") if prompt.is_file() else ""
-            return SearchStart(read(graph.read_text(encoding="utf-8"), prompts, where=str(graph)).checked())
-        if Path(path).is_dir():
+        if Path(path).is_dir() and not (Path(path) / "graph.py").is_file():
             return SearchStart.of(Folder(path), most=search.aflow.top - 1)
-        return SearchStart(Workflow.from_json(Path(path).read_text(encoding="utf-8")).checked())
+        return SearchStart(read_workflow(Path(path)))
     except (OSError, ValueError) as error:
         raise UserError(f"search.start={path} cannot be read: {error}") from None
+
+
+def listed(search: schema.SearchConfig) -> Portfolio | None:
+    """The portfolio of a search: the one shipped, which AFlow's own strategy goes without, or a file."""
+    if search.portfolio == "none" or (search.portfolio == "default" and search.select == "aflow"):
+        return None
+    if search.portfolio == "default":
+        return Portfolio.load()
+    return Portfolio.load(Path(search.portfolio))
 
 
 @contextmanager

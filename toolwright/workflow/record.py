@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from toolwright.failures import UserError
+from toolwright.failures import UserError, nearest
 from toolwright.observe.attempt import visible
 from toolwright.workflow.aflow.write import write
 from toolwright.workflow.diagram import as_text
@@ -129,6 +129,16 @@ class Record:
 def records(run: Path) -> dict[str, Record]:
     """Load the searches of a run folder, by data set."""
     return {path.stem: Record.load(path) for path in sorted((run / FOLDER).glob("*.json"))}
+
+
+def found_in(run: Path, data: str | None) -> dict[str, Record]:
+    """The searches of a run folder: of one data set, or of all. It is an error if there are none."""
+    found = records(run)
+    if not found:
+        raise UserError(f"{run} holds no search: it has no {FOLDER}/*.json")
+    if data is not None and data not in found:
+        raise UserError(f"{run} holds no search of {data!r}; {nearest(data, found)}")
+    return {name: record for name, record in found.items() if data in (None, name)}
 
 
 MOST_CHILDREN = 4  # of a candidate, without --full: the best

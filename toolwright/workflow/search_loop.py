@@ -101,6 +101,7 @@ class WorkflowSearch:
         self.tree, self._carried = Tree(start), list(carried)
         self.rounds: list[SearchRound] = []
         self._asked: dict[int, int] = {}
+        self._measured_first: set[int] = set()  # candidates that no proposer has thought of
         self._out_of_money = False  # a call was refused for its cost
         self._keep_workflow(self.tree.start)
 
@@ -122,7 +123,7 @@ class WorkflowSearch:
         if self._carried:
             return self._carried_jobs()
         left = self._left()
-        jobs, more = self.selection.races(self.tree, left, self.budget.runs)
+        jobs, more = self.selection.races(self.tree, left, self.budget.runs, rng)
         while more and len(jobs) < self.selection.width and sum(len(job.runs) for job in jobs) < left:
             candidate = await self._expand(rng)
             if candidate is None:
@@ -132,9 +133,14 @@ class WorkflowSearch:
         return jobs
 
     def _carried_jobs(self) -> list[Job]:
-        """Measure the candidates of an earlier search beside the start, before anything new is tried."""
+        """Measure the portfolio and candidates of an earlier search beside the start, before anything new."""
         carried, self._carried = self._carried, []
-        taken = [self._admitted(self.tree.take_up(self.tree.start, proposal)) for proposal in carried]
+        taken = [
+            self._admitted(self.tree.take_up(self.tree.start, proposal))
+            for proposal in carried
+            if proposal.fingerprint not in self.tree.by_fingerprint
+        ]
+        self._measured_first = {one.number for one in taken}
         self.selection.look(self.tree)
         return [self._first(one) for one in taken]
 
@@ -186,7 +192,8 @@ class WorkflowSearch:
         experiences = [self._experience(self.tree[job.candidate]) for job in jobs]
         if self.pool is not None:
             self.pool.learn(experiences)
-        lesson = self.proposer.learn(experiences)
+        proposed = [one for one in experiences if one.number not in self._measured_first]
+        lesson = self.proposer.learn(proposed)
         best = self.selection.best(self.tree)
         runs, cost = self.tree.spent()
         score = self.selection.score(best)[0]

@@ -1,20 +1,21 @@
-"""What to run next: AFlow's selection, and the guided one, a tree search with a prior and a value."""
+"""What to run next, by strategy: the portfolio alone, random, greedy or guided edits, or AFlow's."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import Protocol
 
 import numpy as np
 
 from toolwright.failures import UserError
-from toolwright.workflow.config import Aflow, Guided
-from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of
-from toolwright.workflow.value import Belief, Columns, Measurement, Prior, features, measure
+from toolwright.workflow.config import Aflow, Guided, SearchConfig
+from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of, schedule
+from toolwright.workflow.value import Belief, Columns, Prior, features
 
 AFLOW_TOP, AFLOW_STEADY = 3, 5  # of AFlow's test for convergence: the best, and rounds
 
@@ -50,7 +51,7 @@ class Selection(Protocol):
         """Select one of its options."""
         ...
 
-    def races(self, tree: Tree, left: int, total: int) -> tuple[list[Job], bool]:
+    def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
         """Further runs of existing candidates, and whether new ones may be taken up in this round."""
         ...
 
@@ -94,7 +95,7 @@ class AflowSelection:
         options = tree.fresh(parent)
         return rng.choices(options, [o.prior for o in options])[0]
 
-    def races(self, tree: Tree, left: int, total: int) -> tuple[list[Job], bool]:
+    def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
         return [], True
 
     def first_runs(self, candidate: Candidate) -> tuple[Run, ...]:
@@ -119,163 +120,111 @@ class AflowSelection:
 
 
 CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
+DRAWS = 64  # of the scores that candidates may have together
 
 
-@dataclass
-class _Seen:
-    """What the selection knows of a candidate."""
-
-    row: np.ndarray
-    mean: float = 0.0  # estimated gain over the start
-    sd: float = 0.0
-    reach: float = 0.0  # the highest such gain in its subtree
-    rows: dict[str, np.ndarray] = field(default_factory=dict)  # features of its options, by fingerprint
+FEW = 8  # tasks, of which none are held back
 
 
-class GuidedSelection:
-    """PUCT over a tree that widens as it is visited:
+@dataclass(frozen=True)
+class TaskOrder:
+    """The order in which candidates make their runs. While searching, each candidate begins at another task:
+    workflows that resemble each other are right and wrong on the same ones, so a part of the data set that
+    suits one kind would be taken for the worth of that kind. In the finals all run on the same tasks, which
+    no candidate was chosen by."""
 
-    Q(s, a) + c · P(a | s)^p · √N(s) / (1 + N(s, a))
+    tasks: Sequence[str]
+    held_back: Sequence[str]
+    repeats: int
 
-    Q is the highest estimated gain in a child's subtree; for an untried edit, the value's estimate from its
-    workflow's features. P is the proposer's prior, relative to a uniform one."""
+    @classmethod
+    def of(cls, tasks: Sequence[str], repeats: int, *, finals: float) -> TaskOrder:
+        kept = len(tasks) - (round(finals * len(tasks)) if len(tasks) >= FEW else 0)
+        return cls(tasks[:kept], tasks[kept:], repeats)
 
-    def __init__(self, settings: Guided, order: Sequence[Run], tasks: int, prior: Prior | None) -> None:
-        self.settings, self.order, self.tasks, self.learned = settings, order, tasks, prior
-        self.width = settings.width
-        self.columns = Columns()
-        self.seen: list[_Seen] = []
-        self.measured: Measurement | None = None
+    def searching(self, place: int) -> list[Run]:
+        start = place % len(self.tasks)
+        return schedule([*self.tasks[start:], *self.tasks[:start]], self.repeats)
+
+    @cached_property
+    def finals(self) -> list[Run]:
+        held, others = schedule(self.held_back, self.repeats), schedule(self.tasks, self.repeats)
+        count = len(self.held_back)
+        return [*held[:count], *others[: len(self.tasks)], *held[count:], *others[len(self.tasks) :]]
+
+
+class ArmSelection:
+    """Shares runs by best-arm identification: in each round some go to new candidates, the others to those
+    that may be the best, by top-two Thompson sampling (https://arxiv.org/abs/1602.08448) over the belief in
+    all of them together. The last part of the budget goes to the finals, on tasks of their own.
+
+    Strategies differ in which candidate they edit and how."""
+
+    def __init__(self, settings: Guided, order: TaskOrder, *, opening: int | None = None) -> None:
+        """`opening`: runs that the start and the portfolio get first."""
+        self.settings, self.order, self.width = settings, order, settings.width
+        self.chunk = settings.first or LEAST_CHUNK  # runs that a candidate gets at a time
+        self.opening = opening or self.chunk
         self.belief: Belief | None = None
+        self.rank: dict[int, int] = {}  # a candidate's place in the belief
 
     def look(self, tree: Tree) -> None:
-        for candidate in tree.candidates[len(self.seen) :]:
-            self.seen.append(_Seen(self.columns.row(_features(candidate))))
-        ran = [c for c in tree if c.runs]
-        if not ran or ran[0] is not tree.start:
+        ran = [c for c in tree if c.runs and not c.failure]
+        if not ran or sum(len(c.runs) for c in ran) == self._looked:
             return
-        self.measured = measure([runs_of(c) for c in ran])
-        value = self.settings.value
-        self.belief = Belief(
-            self.columns, self.seen[0].row, prior=self.learned if value else None, shared=value
-        )
-        rows = np.array([self.seen[c.number].row for c in ran])
-        self.belief.fit(rows, self.measured.gains, self.measured.noise)
-        for candidate, mean, sd in zip(ran, *self.belief.tried(), strict=True):
-            self.seen[candidate.number].mean, self.seen[candidate.number].sd = float(mean), float(sd)
-        for candidate in reversed(tree.candidates):
-            mine = self.seen[candidate.number]
-            below = [self.seen[number].reach for number in candidate.children if tree[number].runs]
-            own = mine.mean if candidate.runs and not candidate.failure else -math.inf
-            mine.reach = max([own, *below])
+        self._looked = sum(len(c.runs) for c in ran)
+        self.rank = {c.number: place for place, c in enumerate(ran)}
+        self.belief = Belief(Columns(), {}, shared=False)
+        self.belief.fit([{}] * len(ran), [runs_of(c) for c in ran])
+
+    _looked = 0  # runs behind the belief
 
     def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
-        """Descend from the start to the candidate that gets another child."""
-        blocked: set[int] = set()
-        while tree.start.number not in blocked:
-            node = tree.start
-            while True:
-                may_widen = self._may_widen(tree, node)
-                best_child = self._best_child(tree, node, blocked)
-                if may_widen and (best_child is None or self._edge(tree, node) >= best_child[0]):
-                    return node
-                if best_child is None:
-                    if tree.fresh(node) or not node.exhausted:
-                        return node  # the subtree is exhausted: widen early
-                    blocked.add(node.number)
-                    break
-                node = tree[best_child[1]]
-        return None
-
-    def _may_widen(self, tree: Tree, node: Candidate) -> bool:
-        if node.failure or not (tree.fresh(node) or not node.exhausted):
-            return False
-        allowed = math.ceil(self.settings.widening * node.visits**self.settings.widening_power)
-        return len(node.children) < allowed
-
-    def _best_child(self, tree: Tree, node: Candidate, blocked: set[int]) -> tuple[float, int] | None:
-        scale = self._scale(node)
-        found = []
-        for number in node.children:
-            child = tree[number]
-            if child.failure or number in blocked:
-                continue
-            value = self.seen[number].reach if number < len(self.seen) and child.runs else 0.0
-            prior = child.prior**self.settings.prior
-            found.append((value + scale * prior / (1 + child.visits), -number))
-        return (max(found)[0], -max(found)[1]) if found else None
-
-    def _edge(self, tree: Tree, node: Candidate) -> float:
-        """The score of the best untried edit; infinite if the proposer was not called yet."""
-        options = tree.fresh(node)
-        return float(self._promise(node, options).max()) if options else math.inf
-
-    def _scale(self, node: Candidate) -> float:
-        return self.settings.exploration * math.sqrt(node.visits)
-
-    def _promise(self, node: Candidate, options: Sequence[Proposal]) -> np.ndarray:
-        rows = self._rows(node, options)
-        if self.belief is None:
-            mean = sd = np.zeros(len(options))
-        else:
-            mean, sd = self.belief.untried(rows)
-        if not self.settings.value:
-            # Without a value, an edit is as good as the candidate it starts from.
-            mean = np.full(len(options), self.seen[node.number].mean)
-        priors = np.array([o.prior for o in options]) ** self.settings.prior
-        return mean + self.settings.optimism * sd + self._scale(node) * priors
-
-    def _rows(self, node: Candidate, options: Sequence[Proposal]) -> np.ndarray:
-        cache = self.seen[node.number].rows
-        for option in options:
-            if option.fingerprint not in cache:
-                cache[option.fingerprint] = self.columns.row(_features(option))
-        return np.array([cache[option.fingerprint] for option in options])
+        raise NotImplementedError
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)
-        promise = self._promise(parent, options)
-        best = np.flatnonzero(promise >= promise.max() - 1e-12)
-        return options[int(rng.choice(list(best)))]
+        return rng.choices(options, [o.prior for o in options])[0]
+
+    def _open(self, tree: Tree) -> list[Candidate]:
+        """The candidates that can be edited, or the start before it ran."""
+        return [c for c in tree if c.number in self.rank and (tree.fresh(c) or not c.exhausted)]
 
     def first_runs(self, candidate: Candidate) -> tuple[Run, ...]:
-        if not self.settings.racing:
-            return next_runs(candidate, self.order, len(self.order))
-        first = self.tasks if candidate.number == 0 else self.settings.first
-        return next_runs(candidate, self.order, first)
+        first = self.opening if len(self.rank) <= 1 else self.chunk
+        return self._next(candidate, first)
 
-    def races(self, tree: Tree, left: int, total: int) -> tuple[list[Job], bool]:
-        """Candidates that may still be the best run on, in half of a round; in the finals, in all of it."""
-        if not self.settings.racing or self.belief is None:
+    def _next(self, candidate: Candidate, most: int, *, finals: bool = False) -> tuple[Run, ...]:
+        """The next runs of a candidate that it has not made yet."""
+        order = self.order.finals if finals else self.order.searching(candidate.number * self.chunk)
+        return tuple([run for run in order if run not in candidate.runs][:most])
+
+    def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
+        if self.belief is None:
             return [], True
         finals = left <= self.settings.finals * total
-        leader = self.best(tree)
-        bar = self.seen[leader.number].mean
-        alive = [c for c in tree if c.runs and not c.failure and len(c.runs) < len(self.order)]
-        reach = {c.number: self._reach(c) for c in alive}
-        alive = [c for c in alive if c is leader or reach[c.number] > bar + self.settings.tolerance]
-        if finals:
-            alive.sort(key=lambda c: (c is not leader, -reach[c.number], c.number))
-            jobs = [Job(c.number, self._more(c)) for c in alive[: self.width]]
-            # If only the leader is left and has seen every task, the rest goes into new candidates.
-            sure = all(c is leader and len(c.runs) >= self.tasks for c in alive)
-            return ([], True) if sure else (jobs, False)
-        alive.sort(key=lambda c: (-reach[c.number], c.number))
-        return [Job(c.number, self._more(c)) for c in alive[: self.width // 2] if c.number], True
+        slots = self.width if finals else self.width - round(self.settings.explore * self.width)
+        jobs = [
+            Job(number, runs)
+            for number in self._contenders(rng)
+            if (runs := self._next(tree[number], self.chunk, finals=finals))
+        ][:slots]
+        return jobs, not finals or not jobs
 
-    def _reach(self, candidate: Candidate) -> float:
-        mine = self.seen[candidate.number]
-        return mine.mean + self.settings.z * mine.sd
-
-    def _more(self, candidate: Candidate) -> tuple[Run, ...]:
-        target = max(self.settings.first, math.ceil(len(candidate.runs) * self.settings.growth))
-        return next_runs(candidate, self.order, target)
+    def _contenders(self, rng: random.Random) -> list[int]:
+        """Candidates that may be the best, the likeliest first: in turn the best of a draw and the second."""
+        assert self.belief is not None
+        numbers = list(self.rank)
+        found = []
+        for place, draw in enumerate(self.belief.draws(DRAWS, rng.getrandbits(32))):
+            ranked = np.argsort(-draw, kind="stable")
+            found.append(numbers[ranked[min(place % 2, len(ranked) - 1)]])
+        return list(dict.fromkeys(found))
 
     def best(self, tree: Tree) -> Candidate:
         """The highest mean of those that finished their first runs; of equals the one that costs less, then
         the older."""
-        enough = well_run(tree, self.settings.first)
-        return max(enough, key=lambda c: (self.seen[c.number].mean, -c.cost, -c.number))
+        return max(well_run(tree, self.opening), key=lambda c: (self.score(c)[0], -c.cost, -c.number))
 
     def converged(self, tree: Tree) -> bool:
         """No candidate of the last `patience` is the best, nor can any of them be better by more than the
@@ -283,18 +232,111 @@ class GuidedSelection:
         if self.belief is None or len(tree) <= self.settings.patience:
             return False
         leader = self.best(tree)
-        late = tree.candidates[-self.settings.patience :]
+        late = [c for c in tree.candidates[-self.settings.patience :] if c.number in self.rank]
         if leader in late:
             return False
-        bar = self.seen[leader.number].mean + self.settings.tolerance
-        seen = [self.seen[c.number] for c in late if c.runs]
-        return all(one.mean + CONFIDENT * one.sd <= bar for one in seen)
+        mean, cov, first = self.belief.mean, self.belief.cov, self.rank[leader.number]
+        for one in (self.rank[c.number] for c in late):
+            spread = math.sqrt(max(0.0, cov[one, one] + cov[first, first] - 2 * cov[one, first]))
+            if mean[one] + CONFIDENT * spread > mean[first] + self.settings.tolerance:
+                return False
+        return True
 
     def score(self, candidate: Candidate) -> tuple[float, float]:
-        if self.measured is None:
+        if self.belief is None or candidate.number not in self.rank:
             return candidate.mean, 0.0
-        mine = self.seen[candidate.number]
-        return self.measured.start + mine.mean, math.hypot(mine.sd, self.measured.start_sd)
+        place = self.rank[candidate.number]
+        return float(self.belief.mean[place]), float(self.belief.sd[place])
+
+
+class RandomSelection(ArmSelection):
+    """Any edit of any candidate."""
+
+    def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
+        found = self._open(tree)
+        return rng.choice(found) if found else None
+
+
+class GreedySelection(ArmSelection):
+    """Any edit of the best."""
+
+    def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
+        return max(self._open(tree), key=lambda c: (self.score(c)[0], -c.number), default=None)
+
+
+class GuidedSelection(GreedySelection):
+    """The most promising edit of the best: by the value of the workflow that it leads to, optimistic by some
+    standard deviations, and the proposer's prior. The value is for edits alone: what is believed of a
+    candidate rests on its own runs."""
+
+    def __init__(
+        self, settings: Guided, order: TaskOrder, *, prior: Prior | None = None, opening: int | None = None
+    ) -> None:
+        super().__init__(settings, order, opening=opening)
+        self.prior, self.columns = prior, Columns()
+        self.value: Belief | None = None
+        self._known: dict[str, dict[str, float]] = {}  # features by fingerprint
+
+    def look(self, tree: Tree) -> None:
+        before = self._looked
+        super().look(tree)
+        if not self.settings.value or self._looked == before:
+            return
+        ran = [tree[number] for number in self.rank]
+        self.value = Belief(self.columns, self._features(tree.start), prior=self.prior)
+        self.value.fit([self._features(c) for c in ran], [runs_of(c) for c in ran])
+
+    def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
+        options = tree.fresh(parent)
+        if self.value is None:
+            return super().choose(tree, parent, rng)
+        mean, sd = self.value.untried([self._features(o) for o in options])
+        log_priors = np.log([max(o.prior, 1e-3) for o in options])
+        promise = mean + self.settings.optimism * sd + self.settings.prior * log_priors
+        best = np.flatnonzero(promise >= promise.max() - 1e-12)
+        return options[int(rng.choice(list(best)))]
+
+    def _features(self, made: Candidate | Proposal) -> Mapping[str, float]:
+        if made.fingerprint not in self._known:
+            self._known[made.fingerprint] = _features(made)
+        return self._known[made.fingerprint]
+
+
+class PortfolioSelection(ArmSelection):
+    """The portfolio alone: each of its workflows gets the same share of the budget, and none is edited."""
+
+    def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
+        return None
+
+    def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
+        jobs = [Job(n, self._next(tree[n], self.chunk, finals=True)) for n in self.rank]
+        return [job for job in jobs if job.runs], False
+
+
+PLAIN: Mapping[str, type[ArmSelection]] = {
+    "greedy": GreedySelection,
+    "random": RandomSelection,
+    "portfolio": PortfolioSelection,
+}
+LEAST_CHUNK, CHUNKS = 8, 60  # runs of a candidate at a time: so many, or this part of the budget
+OPENING, FEWEST = 4, 2  # the opening's part of the budget, and the fewest runs of a workflow in it
+
+
+def build_selection(
+    search: SearchConfig, tasks: Sequence[str], *, carried: int, prior: Prior | None
+) -> Selection:
+    """The strategy `search.select` over tasks in this order. The opening, in which the start and what is
+    carried in run first, takes a quarter of the budget."""
+    if search.select == "aflow":
+        return AflowSelection(search.aflow, schedule(tasks, search.aflow.repeats))
+    settings = search.guided
+    chunk = settings.first or max(LEAST_CHUNK, search.runs // CHUNKS)
+    settings = settings.model_copy(update={"first": chunk})
+    opening = max(FEWEST, min(chunk, search.runs // (OPENING * (carried + 1))))
+    order = TaskOrder.of(tasks, settings.repeats, finals=settings.finals)
+    if search.select == "guided":
+        return GuidedSelection(settings, order, prior=prior, opening=opening)
+    return PLAIN[search.select](settings, order, opening=opening)
 
 
 def _features(made: Candidate | Proposal) -> dict[str, float]:

@@ -1,9 +1,11 @@
 """The value of a workflow: what is believed of its score before and after it ran.
 
-    gain(w) = β · (φ(w) − φ(start)) + δ_w,   β ~ N(m, S),   δ_w ~ N(0, τ²)
+    score(w, t) = μ + β · (φ(w) − φ(start)) + δ_w + d_t + ε,   β ~ N(m, S),   δ_w ~ N(0, τ²),   d_t ~ N(0, σ²)
 
-A Bayesian linear model over features φ of the graph, with a term of its own for each workflow. Within a
-search, a run of one workflow informs all that resemble it; m and S come from earlier searches.
+A Bayesian linear model over features φ of the graph, with a term of its own for each workflow and one for
+each task: a run of one workflow informs all that resemble it, and a hard task is held against none. m and S
+come from earlier searches. How far features and workflows differ at all is estimated from the search itself,
+so that a lucky few runs are believed as little as they deserve.
 """
 
 from __future__ import annotations
@@ -18,11 +20,9 @@ from toolwright.workflow.operators import TASK
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow
 
-FEATURES = 256  # columns; further names share them
-
 
 def features(workflow: Workflow) -> dict[str, float]:
-    """The features of a workflow: its operators, edges, prompts, width and depth."""
+    """The features of a workflow: its operators alone and in pairs, edges, prompts, width and depth."""
     found: dict[str, float] = {}
     for node in workflow.live:
         name = node.operator
@@ -31,13 +31,16 @@ def features(workflow: Workflow) -> dict[str, float]:
         if node.repeat > 1:
             found[f"repeat {name}"] = float(np.log2(node.repeat))
         if node.prompt:
-            found[f"prompt {name} {workflow.prompts.get(node.prompt, '')[:40]}"] = 1.0
+            said = workflow.prompts.get(node.prompt, "")[:40]
+            found[f"prompt {said}"] = found[f"prompt {name} {said}"] = 1.0
         for ref in node.refs:
             source = ref.node if ref.node == TASK else workflow.by_name[ref.node].operator
             found[f"edge {source}>{name}"] = 1.0
     for ref in refs_of(workflow.output):
         if ref.node != TASK:
             found[f"last {workflow.by_name[ref.node].operator}"] = 1.0
+    kinds = sorted({node.operator for node in workflow.live})
+    found.update({f"pair {a} {b}": 1.0 for i, a in enumerate(kinds) for b in kinds[i + 1 :]})
     found["depth"] = workflow.depth / 4
     found["calls"] = float(np.log2(1 + workflow.calls)) / 4
     return found
@@ -49,57 +52,19 @@ class Columns:
 
     index: dict[str, int] = field(default_factory=dict)
 
-    def row(self, found: Mapping[str, float]) -> np.ndarray:
-        row = np.zeros(FEATURES)
-        for name, value in found.items():
-            row[self.index.setdefault(name, len(self.index)) % FEATURES] += value
-        return row
+    def rows(self, found: Sequence[Mapping[str, float]]) -> np.ndarray:
+        """[workflows, features]"""
+        for one in found:
+            for name in one:
+                self.index.setdefault(name, len(self.index))
+        rows = np.zeros((len(found), len(self.index)))
+        for row, one in zip(rows, found, strict=True):
+            for name, value in one.items():
+                row[self.index[name]] = value
+        return rows
 
 
-RUN_SD = 0.45  # of one run's score around the workflow's own, until there is data
-TASK_WEIGHT = 0.5  # runs that the prior of a task's difficulty counts for
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Measured gains over the first workflow, their variances, and the first workflow's score."""
-
-    gains: np.ndarray
-    noise: np.ndarray
-    start: float
-    start_sd: float
-
-
-def measure(runs: Sequence[Iterable[tuple[str, float]]]) -> Measurement:
-    """Estimate gains from scores by task, one row a workflow; the first row is the start. Tasks differ in
-    difficulty, so each workflow is compared with the others on the tasks that it ran on.
-
-    score = task + gain"""
-    row, task, score = [], [], []
-    tasks: dict[str, int] = {}
-    for number, mine in enumerate(runs):
-        for name, value in mine:
-            row.append(number)
-            task.append(tasks.setdefault(name, len(tasks)))
-            score.append(value)
-    of, on, got = np.array(row), np.array(task), np.array(score)
-    count = np.bincount(of, minlength=len(runs)).astype(float)
-    a_task = np.bincount(on, minlength=len(tasks))
-    gains = np.zeros(len(runs))
-    for _ in range(12):
-        above = got - gains[of]
-        difficulty = (np.bincount(on, above) + TASK_WEIGHT * above.mean()) / (a_task + TASK_WEIGHT)
-        gains = np.bincount(of, got - difficulty[on], minlength=len(runs)) / np.maximum(count, 1)
-        gains = np.where(count > 0, gains - gains[0], 0.0)
-    residual = got - difficulty[on] - gains[of]
-    # A prior of 8 runs with the usual spread: a handful of equal scores is no certainty.
-    spread = (residual @ residual + 8 * RUN_SD**2) / (max(1, len(got) - len(runs)) + 8)
-    noise = spread / np.maximum(count, 1e-3) + 0.5 * spread / count[0]
-    noise[0] = 1e-6  # the start's gain over itself is 0
-    return Measurement(gains, noise, float(difficulty.mean()), float(np.sqrt(spread / count[0])))
-
-
-OWN_SD = 0.05  # τ: what the features cannot say, in points of score
+RUN_SD = 0.45  # of one run's score around the workflow's own
 UNKNOWN_SD = 0.08  # of a feature's weight that few earlier searches have met, or none
 KNOWN_SD = 0.05  # of one that many have: data sets differ
 BETWEEN_SD = 0.1  # by how much one workflow's gain differs between data sets
@@ -117,22 +82,27 @@ class Prior:
     def from_pool(cls, pool: ExperiencePool, *, without: Collection[str] = ()) -> Prior:
         """Fit a ridge regression to earlier searches. The difference between data sets is part of the noise
         and of the variance of known features."""
-        columns, seen, gains, noise = Columns(), [], [], []
+        columns = Columns()
+        seen: list[Mapping[str, float]] = []
+        starts: list[Mapping[str, float]] = []
+        gains, noise = [], []
         met: dict[str, set[str]] = {}
         for setting in pool.settings():
             for start, child, gain, tasks in _tried(pool, setting) if setting not in without else ():
                 found = features(child)
-                seen.append(columns.row(found) - columns.row(features(start)))
+                seen.append(found)
+                starts.append(features(start))
                 gains.append(gain)
                 noise.append(BETWEEN_SD**2 + RUN_SD**2 / tasks)
                 for name in found:
                     met.setdefault(name, set()).add(setting)
         if not seen:
             return cls()
-        x, weight = np.array(seen), 1 / np.array(noise)
-        precision = (x.T * weight) @ x + np.eye(FEATURES) / UNKNOWN_SD**2
+        rows, weight = columns.rows([*seen, *starts]), 1 / np.array(noise)
+        x = rows[: len(seen)] - rows[len(seen) :]
+        precision = (x.T * weight) @ x + np.eye(x.shape[1]) / UNKNOWN_SD**2
         weights = np.linalg.solve(precision, x.T @ (weight * np.array(gains)))
-        mean = {name: float(weights[column % FEATURES]) for name, column in columns.index.items()}
+        mean = {name: float(weights[column]) for name, column in columns.index.items()}
         known = {name: KNOWN_SD if len(met.get(name, ())) >= ENOUGH else UNKNOWN_SD for name in mean}
         return cls(mean, {name: sd**2 for name, sd in known.items()})
 
@@ -150,62 +120,137 @@ def _tried(pool: ExperiencePool, setting: str) -> Iterator[tuple[Workflow, Workf
             yield start, workflow, one.after - score, one.tasks
 
 
+TASK_SD = 0.25  # of a task's difficulty, until there is data
+ENOUGH_RUNS = 40  # runs that RUN_SD and TASK_SD count for
+LEVEL_SD = 0.3  # of the data set's level, μ
+AGAIN = 0.5  # the part of a run's noise that another run of the same task shares
+FEATURE_SCALES, OWN_SDS = (0.35, 0.7, 1.4), (0.015, 0.04, 0.08)  # that are weighed against each other
+ALONE_SDS = (0.02, 0.05, 0.1, 0.15)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What runs say of workflows when the difficulty of tasks is integrated out: Λ and b of a normal
+    likelihood exp(−½ fᵀΛf + bᵀf) over scores f, relative to `level`."""
+
+    precision: np.ndarray
+    vector: np.ndarray
+    level: float
+
+    @classmethod
+    def of(cls, runs: Sequence[Iterable[tuple[str, float]]], means: np.ndarray | None = None) -> Evidence:
+        """`runs`: scores by task, one row a workflow. `means`: what is believed of the workflows so far, from
+        which the noise is estimated."""
+        tasks: dict[str, int] = {}
+        cells: dict[tuple[int, int], list[float]] = {}
+        for row, mine in enumerate(runs):
+            for name, score in mine:
+                cells.setdefault((tasks.setdefault(name, len(tasks)), row), []).append(score)
+        weight, mean = np.zeros((2, len(tasks), len(runs)))
+        for place, found in cells.items():
+            weight[place] = 1 / (AGAIN + (1 - AGAIN) / len(found))
+            mean[place] = sum(found) / len(found)
+        level = float((weight * mean).sum() / weight.sum())
+        noise, task = _variances(weight, mean - (np.array(level) if means is None else means))
+        above = weight * (mean - level)
+        whole = weight.sum(1) + noise / task
+        precision = (np.diag(weight.sum(0)) - weight.T @ (weight / whole[:, None])) / noise
+        return cls(precision, (above.sum(0) - weight.T @ (above.sum(1) / whole)) / noise, level)
+
+
+def _variances(weight: np.ndarray, residual: np.ndarray) -> tuple[float, float]:
+    """The variances of a run and of a task's difficulty: two residuals of one task share the difficulty."""
+    ran = weight > 0
+    rest = np.where(ran, residual, 0.0)
+    count = ran.sum()
+    pairs = (ran.sum(1) ** 2 - ran.sum(1)).sum()
+    shared = ((rest.sum(1) ** 2) - (rest**2).sum(1)).sum()
+    usual = ENOUGH_RUNS
+    task = max(0.005, (shared + usual * TASK_SD**2) / (pairs + usual))
+    whole = ((rest**2).sum() + usual * (RUN_SD**2)) / (count + usual)
+    return max(0.02, float(whole - task)), float(task)
+
+
 class Belief:
-    """The posterior of gains over the start, for workflows that ran and for any other."""
+    """The posterior of scores, for workflows that ran and for any other."""
 
     def __init__(
-        self, columns: Columns, start: np.ndarray, *, prior: Prior | None = None, shared: bool = True
+        self,
+        columns: Columns,
+        start: Mapping[str, float],
+        *,
+        prior: Prior | None = None,
+        shared: bool = True,
     ) -> None:
         """With `shared=False` every workflow is estimated by itself: no value is learned."""
         self.columns, self.start, self.shared = columns, start, shared
         self._prior = prior or Prior()
-        self._alpha: np.ndarray | None = None
+        self.mean, self.cov = np.zeros(0), np.zeros((0, 0))
 
-    def _weights_prior(self) -> tuple[np.ndarray, np.ndarray]:
-        mean, variance = np.zeros(FEATURES), np.full(FEATURES, UNKNOWN_SD**2)
-        for name, column in self.columns.index.items():
-            if name in self._prior.mean:
-                mean[column % FEATURES] = self._prior.mean[name]
-                variance[column % FEATURES] = self._prior.variance[name]
-        return mean, variance
+    def fit(self, seen: Sequence[Mapping[str, float]], runs: Sequence[Sequence[tuple[str, float]]]) -> None:
+        """Fit to features and scores by task, a row each for every workflow that ran."""
+        self._rows = self.columns.rows([*seen, self.start])
+        self._x = self._rows[:-1] - self._rows[-1]
+        self._offset = self._x @ self._weights()[0]
+        means = None
+        for _ in range(2):
+            evidence = Evidence.of(runs, means)
+            self._fitted(evidence)
+            means = self.mean
 
-    def fit(self, seen: np.ndarray, gains: np.ndarray, noise: np.ndarray) -> None:
-        """Fit to `seen` [workflows, features], the measured gains, and the variances of the measurements."""
-        self._mean, self._variance = self._weights_prior()
-        self._own = OWN_SD**2
-        if not self.shared:
-            self._mean, self._variance = np.zeros(FEATURES), np.zeros(FEATURES)
-            self._own = (3 * OWN_SD) ** 2
-        used = max(1, min(len(self.columns.index), FEATURES))
-        self._used = used
-        self._x = (seen - self.start)[:, :used]
-        scaled = self._x * self._variance[:used]
-        self._own_rows = (np.abs(self._x).sum(1) > 0) * self._own  # the start's gain is known
-        kernel = scaled @ self._x.T + np.diag(self._own_rows)
-        self._inverse = np.linalg.inv(kernel + np.diag(noise) + 1e-9 * np.eye(len(noise)))
-        self._alpha = self._inverse @ (gains - self._x @ self._mean[:used])
-        self._scaled, self._kernel = scaled, kernel
+    def _weights(self) -> tuple[np.ndarray, np.ndarray]:
+        """m and the diagonal of S, for the columns that there are."""
+        width = len(self.columns.index)
+        mean, variance = np.zeros(width), np.full(width, UNKNOWN_SD**2)
+        if self.shared:
+            for name, column in self.columns.index.items():
+                if name in self._prior.mean:
+                    mean[column] = self._prior.mean[name]
+                    variance[column] = self._prior.variance[name]
+        return mean, variance if self.shared else np.zeros(width)
 
-    def weights(self) -> np.ndarray:
-        """The posterior mean of β, [features]."""
-        assert self._alpha is not None
-        found = np.zeros(FEATURES)
-        found[: self._used] = self._mean[: self._used] + self._scaled.T @ self._alpha
-        return found
+    def _fitted(self, evidence: Evidence) -> None:
+        """Take the scales of the likelihood's maximum: log p = −½ log |I + KΛ| + ½ bᵀ(K⁻¹ + Λ)⁻¹b."""
+        count = len(self._x)
+        vector = evidence.vector - evidence.precision @ self._offset
+        linear = (self._x * self._weights()[1]) @ self._x.T
+        best = -np.inf
+        grid = (
+            [(f, o) for f in FEATURE_SCALES for o in OWN_SDS]
+            if self.shared
+            else [(0.0, o) for o in ALONE_SDS]
+        )
+        for scale, own in grid:
+            prior = scale**2 * linear + own**2 * np.eye(count) + LEVEL_SD**2
+            inside = np.eye(count) + prior @ evidence.precision
+            cov = np.linalg.solve(inside, prior)
+            likelihood = float(-0.5 * np.linalg.slogdet(inside)[1] + 0.5 * vector @ cov @ vector)
+            if likelihood > best + 1e-9:
+                best, self._scale, self._own = likelihood, scale, own
+                self.cov = (cov + cov.T) / 2
+                self._alpha = np.linalg.solve(inside.T, vector)
+                self.mean = evidence.level + self._offset + prior @ self._alpha
+                self._inner = np.linalg.solve(inside.T, evidence.precision)
+        self._level = evidence.level
 
-    def tried(self) -> tuple[np.ndarray, np.ndarray]:
-        """Posterior mean and standard deviation of the fitted workflows' gains."""
-        assert self._alpha is not None
-        mean = self._x @ self._mean[: self._used] + self._kernel @ self._alpha
-        left = np.einsum("ij,jk,ik->i", self._kernel, self._inverse, self._kernel)
-        return mean, np.sqrt(np.maximum(np.diag(self._kernel) - left, 1e-12))
+    @property
+    def sd(self) -> np.ndarray:
+        return np.sqrt(np.maximum(np.diag(self.cov), 1e-12))
 
-    def untried(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same for workflows that never ran, [workflows, features]."""
-        assert self._alpha is not None
-        x = (rows - self.start)[:, : self._used]
-        cross = (x * self._variance[: self._used]) @ self._x.T
-        mean = x @ self._mean[: self._used] + cross @ self._alpha
-        alone = (x**2) @ self._variance[: self._used] + self._own
-        left = np.einsum("ij,jk,ik->i", cross, self._inverse, cross)
-        return mean, np.sqrt(np.maximum(alone - left, 1e-12))
+    def untried(self, found: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of workflows that never ran, by their features."""
+        rows = self.columns.rows([*found, self.start])
+        x = rows[:-1] - rows[-1]
+        mean, variance = self._weights()
+        scaled = self._scale**2 * variance
+        cross = (x * scaled)[:, : self._x.shape[1]] @ self._x.T + LEVEL_SD**2
+        alone = (x**2) @ scaled + self._own**2 + LEVEL_SD**2
+        left = np.einsum("ij,jk,ik->i", cross, self._inner, cross)
+        expected = self._level + x @ mean + cross @ self._alpha
+        return expected, np.sqrt(np.maximum(alone - left, 1e-12))
+
+    def draws(self, count: int, seed: int) -> np.ndarray:
+        """Scores that all workflows that ran may have together, [draws, workflows]."""
+        root = np.linalg.cholesky(self.cov + 1e-8 * np.eye(len(self.cov)))
+        noise = np.random.default_rng(seed).standard_normal((count, len(self.mean)))
+        return self.mean + noise @ root.T

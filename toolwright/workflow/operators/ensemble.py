@@ -1,12 +1,15 @@
-"""Ensembles of solutions: self-consistency (https://arxiv.org/abs/2311.17311), and votes over shuffled
-solutions (MedPrompt, https://arxiv.org/abs/2311.16452)."""
+"""Ensembles of solutions: a model that finds what most agree on (https://arxiv.org/abs/2311.17311), its votes
+over shuffled solutions (MedPrompt, https://arxiv.org/abs/2311.16452), and a count of the final answers
+without a model (self-consistency, https://arxiv.org/abs/2203.11171)."""
 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from toolwright.rewards.answers import boxed, tagged, words
 from toolwright.workflow.operators import (
     OPERATORS,
     Inputs,
@@ -95,6 +98,39 @@ class MdEnsemble(Operator):
                 step.note("no vote could be read; the first solution was taken")
             return {"solution": solutions[0]}
         return {"solution": solutions[votes.most_common(1)[0][0]]}
+
+
+@OPERATORS.register("Vote")
+class Vote(Operator):
+    """Returns the first of the solutions whose final answer is the most frequent. Makes no call."""
+
+    name = "Vote"
+    ports = {"solutions": Port("texts", "previous")}
+    fields = {"response": "text"}
+
+    def calls(self, settings: Settings) -> int:
+        return 0
+
+    async def __call__(self, step: Step, inputs: Inputs, settings: Settings) -> dict[str, Any]:
+        solutions: list[str] = [text for text in inputs["solutions"] if text.strip()] or [""]
+        answers = [final_answer(text) for text in solutions]
+        most = Counter(answers).most_common(1)[0][0]  # of equals, the one that was said first
+        return {"response": solutions[answers.index(most)]}
+
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+def final_answer(text: str) -> str:
+    """What a solution comes to, to compare it with others: what it boxes or tags, or else its last number, or
+    its words."""
+    said = boxed(text) or tagged(text)
+    if said is None and (numbers := _NUMBER.findall(text)):
+        said = numbers[-1]
+    said = text if said is None else said
+    if _NUMBER.fullmatch(said.strip().strip("$.")):
+        return f"{float(said.strip().strip('$.').replace(',', '')):g}"
+    return " ".join(words(said)) or said.strip()
 
 
 def _lettered(solutions: list[str]) -> str:

@@ -1,0 +1,76 @@
+"""The portfolio: a file of workflows that anybody would write down, which every search measures first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolwright.failures import UserError
+from toolwright.workflow.aflow.read import read
+from toolwright.workflow.apply import applied
+from toolwright.workflow.edits import parse
+from toolwright.workflow.program import Workflow, single_call
+from toolwright.workflow.proposers import Editor
+from toolwright.workflow.tree import Proposal
+
+DEFAULT = Path(__file__).with_suffix(".yaml")
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """Workflows by name, and the prompts that they and later edits may use."""
+
+    workflows: Mapping[str, Workflow]
+    prompts: Mapping[str, str]
+
+    @classmethod
+    def load(cls, path: Path = DEFAULT) -> Portfolio:
+        try:
+            told = yaml.safe_load(path.read_text(encoding="utf-8"))
+            prompts = {str(name): str(text) for name, text in (told.get("prompts") or {}).items()}
+            listed: Mapping[str, Any] = told["workflows"]
+            made = {str(name): _workflow(way, prompts, path.parent) for name, way in listed.items()}
+        except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError, UserError) as error:
+            raise UserError(
+                f"the portfolio {path} cannot be read: {error}; it maps `workflows` to names, "
+                f"and each name to a list of edits or to `file: PATH`, as {DEFAULT} does"
+            ) from None
+        return cls(made, prompts)
+
+    def usable(self, editor: Editor) -> list[Proposal]:
+        """The workflows that a data set has the operators and everything else for, as candidates."""
+        kept = []
+        for name, workflow in self.workflows.items():
+            known = all(node.operator in (*editor.operators, *_WITH_EDITS) for node in workflow.live)
+            if known and not workflow.problems(editor.limits, editor.offers):
+                kept.append(Proposal(f"portfolio: {name}", workflow))
+        return kept
+
+
+_WITH_EDITS = ("Review", "Choose", "Contains", "Join")  # that other operators bring along
+
+
+def _workflow(way: Any, prompts: Mapping[str, str], folder: Path) -> Workflow:
+    if isinstance(way, Mapping):
+        return read_workflow(folder / str(way["file"]))
+    if not isinstance(way, Sequence) or isinstance(way, str):
+        raise UserError(f"{way!r} is neither a list of edits nor `file: PATH`")
+    workflow = single_call()
+    for line in way:
+        workflow = applied(workflow, parse(str(line)), prompts)
+    return workflow
+
+
+def read_workflow(path: Path) -> Workflow:
+    """A workflow from AFlow's folder or graph.py, its prompt.py beside it, or from JSON."""
+    path = path / "graph.py" if path.is_dir() else path
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return Workflow.from_json(text).checked()
+    beside = path.with_name("prompt.py")
+    prompts = beside.read_text(encoding="utf-8") if beside.is_file() else ""
+    return read(text, prompts, where=str(path)).checked()
