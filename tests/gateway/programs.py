@@ -16,11 +16,11 @@ from tests.agents.templates import tokenizer as chat_tokenizer
 from toolwright.agents.attempt import Attempt
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
-from toolwright.engines import Completion, Engine, Sampling
+from toolwright.engines import Completion, Engine, Sampling, TokenCallback
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.gateway.program import ProgramAgent, ProgramEnd
 from toolwright.gateway.server import AttemptAddress
-from toolwright.gateway.session import Session
+from toolwright.gateway.session import PolicyEngine, Session
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Task, Trajectory
@@ -66,9 +66,15 @@ class Recording:
         self.released: list[str] = []
 
     async def generate(
-        self, prompt: Sequence[int], sampling: Sampling, *, attempt: str, **more: Any
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        attempt: str,
+        on_token: TokenCallback | None = None,
     ) -> Completion:
-        answer = await self.engine.generate(prompt, sampling, attempt=attempt, **more)
+        asked = PolicyEngine(self.engine)
+        answer = await asked.generate(prompt, sampling, attempt=attempt, on_token=on_token)
         self.seen.append((attempt.partition("#")[0], list(prompt), answer.tokens))
         return answer
 
@@ -99,10 +105,12 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.characters(string.printable)
 
 
-def native() -> Recording:
-    config = schema.EngineConfig(slots=16)
-    engine = NativeEngine(config, decoder=decoder(), tokenizer=tokenizer(), dtype=torch.float32)
-    return Recording(engine)
+def native(*, ends: bool = True) -> Recording:
+    """`ends=False`: no token ends a turn, so that it is as long as it may be."""
+    config, tokens = schema.EngineConfig(slots=16), Tokenizer.characters(string.printable)
+    if not ends:
+        tokens.end_tokens = frozenset()
+    return Recording(NativeEngine(config, decoder=decoder(), tokenizer=tokens, dtype=torch.float32))
 
 
 def scripted(*turns: str, style: str = "chatml") -> tuple[Recording, Tokenizer]:

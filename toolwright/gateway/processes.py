@@ -5,28 +5,43 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from toolwright.sandbox.processes import tree
 
+LINE_BYTES = 16 << 20  # of one line that a process writes
 CLOSING_S = 2.0  # for pipes that somebody else still holds open
+
+
+class _Exiting(SubprocessStreamProtocol):
+    """Notes the end of the process itself: asyncio waits for its pipes too, which others may hold open."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=LINE_BYTES, loop=loop)
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
 
 
 class ChildProcess:
     """A process in a group of its own."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
+    def __init__(self, process: asyncio.subprocess.Process, exited: asyncio.Event) -> None:
+        self.process, self.exited = process, exited
         self._readers: list[asyncio.Task[bytes]] = []
 
     @classmethod
     async def start(cls, words: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> ChildProcess:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=dict(env), start_new_session=True
-        )
-        return cls(process)
+        pipe, loop = asyncio.subprocess.PIPE, asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Exiting(loop), *words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=dict(env),
+            start_new_session=True,
+        )  # fmt: skip
+        return cls(asyncio.subprocess.Process(transport, protocol, loop), protocol.exited)
 
     async def communicate(self, given: bytes, *, kept: int) -> tuple[bytes, bytes]:
         """Write to its standard input and wait for its end; the last bytes of what it printed."""
@@ -38,7 +53,7 @@ class ChildProcess:
             await self.process.stdin.drain()
         with suppress(OSError):
             self.process.stdin.close()
-        await self.process.wait()
+        await self.exited.wait()
         self._kill_group()  # what it left in the background
         await asyncio.wait(self._readers, timeout=CLOSING_S)
         out, err = (one.result() if one.done() else b"" for one in self._readers)
@@ -58,7 +73,8 @@ class ChildProcess:
         for pid in below:  # some may have left the group
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        await self.process.wait()
+        await self.exited.wait()
+        self.process._transport.close()  # type: ignore[attr-defined]
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
