@@ -4,6 +4,10 @@ A batch holds its sequences end to end, without padding. What is learned lives o
 policy sampled: an action column has one value for each of them, and the value at action i speaks of that
 very token given all tokens before it. Prompts, tool results and observations are context: they are in
 `tokens` and nowhere else.
+
+An attempt that branched has several rows of tokens and is one sequence all the same: estimators and losses
+see its actions side by side, in the order in which they were sampled. An action that several rows have in
+common is an action in the first of them, and context in the others.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +34,8 @@ class Batch:
     group: list[str]
     steps: Tensor  # [actions] int64, which step of its trajectory each action belongs to
     columns: dict[str, Tensor] = field(default_factory=dict)  # [actions] each, float32 unless they are places
+    # Tokens of each row of each sequence. Empty: every sequence is one row.
+    rows: list[list[int]] = field(default_factory=list)
 
     @classmethod
     def pack(cls, trajectories: Sequence[Trajectory]) -> Batch:
@@ -36,32 +43,42 @@ class Batch:
         actions: list[int] = []
         steps: list[int] = []
         sampled: list[float] = []
+        rows: list[list[int]] = []
         for trajectory in trajectories:
-            step, start = 0, len(tokens)
-            for segment in trajectory.segments:
-                if segment.source == "policy":
-                    if segment.tokens and len(tokens) == start:
+            places: dict[int, int] = {}  # where in `tokens` each segment stands first
+            rows.append([])
+            for sequence in trajectory.sequences:
+                start = len(tokens)
+                for number in sequence:
+                    segment = trajectory.segments[number]
+                    if segment.source == "policy" and segment.tokens and len(tokens) == start:
                         raise ValueError(
                             f"attempt {trajectory.group}/{trajectory.index} begins with a sampled token; "
                             "it must open with what that was sampled from"
                         )
-                    actions.extend(range(len(tokens), len(tokens) + len(segment.tokens)))
+                    places.setdefault(number, len(tokens))
+                    tokens.extend(segment.tokens)
+                rows[-1].append(len(tokens) - start)
+            step = 0
+            for number, segment in enumerate(trajectory.segments):
+                if segment.source == "policy":
+                    actions.extend(range(places[number], places[number] + len(segment.tokens)))
                     steps.extend([step] * len(segment.tokens))
                     sampled.extend(segment.log_probs)
                     step += 1
-                tokens.extend(segment.tokens)
         # By way of an array, in a fifth of the time that torch takes for a list.
         of_tokens, of_actions, of_steps = (
             torch.from_numpy(np.array(values, dtype=np.int64)) for values in (tokens, actions, steps)
         )
         return cls(
             tokens=of_tokens,
-            lengths=[sum(len(s.tokens) for s in t.segments) for t in trajectories],
+            lengths=[sum(of_one) for of_one in rows],
             actions=of_actions,
             action_lengths=[t.sampled_tokens for t in trajectories],
             group=[t.group for t in trajectories],
             steps=of_steps,
             columns={"sampled_log_prob": torch.from_numpy(np.array(sampled, dtype=np.float32))},
+            rows=rows if any(len(of_one) > 1 for of_one in rows) else [],
         )
 
     def __len__(self) -> int:
@@ -118,30 +135,45 @@ class Batch:
         rewards[ends] = flat[(first[row] + self.steps)[ends]]
         return self.padded(rewards)
 
+    @property
+    def row_lengths(self) -> list[int]:
+        """The tokens of each row, of all sequences end to end."""
+        return [length for of_one in self.rows for length in of_one] if self.rows else self.lengths
+
     def shared_prompts(self) -> list[tuple[int, int]] | None:
-        """For each sequence, the first one that opens with the same tokens before any action, and how many
-        those are; None where no two do."""
-        tokens = self.tokens.numpy()
+        """For each row, an earlier one that opens with the same tokens before any action of this row, and how
+        many those are; None where no two do."""
+        tokens, lengths, acted = self.tokens.numpy(), self.row_lengths, self._acted()
+        starts = [0, *accumulate(lengths)]
+        siblings = [len(of_one) for of_one in self.rows] or [1] * len(lengths)
         first: dict[bytes, int] = {}
-        shared, start = [], 0
-        for row, (length, (before, _)) in enumerate(zip(self.lengths, self._acted(), strict=True)):
-            leader = first.setdefault(tokens[start : start + before].tobytes(), row)
-            shared.append((leader, 0 if leader == row else before))
-            start += length
-        return shared if len(first) < len(self) else None
+        shared: list[tuple[int, int]] = []
+        for attempt_start, count in zip(accumulate(siblings, initial=0), siblings, strict=False):
+            for row in range(attempt_start, attempt_start + count):
+                before, opening = acted[row][0], tokens[starts[row] : starts[row] + acted[row][0]]
+                leader = first.setdefault(opening.tobytes(), row)
+                found = (leader, 0 if leader == row else before)
+                if leader == row:  # no row opens with all of it; one of the same attempt may with a part
+                    for other in range(attempt_start, row):
+                        there = tokens[starts[other] : starts[other] + min(before, acted[other][1])]
+                        common = _common(opening, there)
+                        found = max(found, (other, common), key=lambda pair: pair[1])
+                shared.append(found)
+        return shared if any(common for _, common in shared) else None
 
     def chosen_from(self) -> list[int]:
-        """How many tokens of each sequence any of its actions is chosen after; at least one."""
+        """How many tokens of each row any of its actions is chosen after; at least one."""
         return [max(1, last) for _, last in self._acted()]
 
     def _acted(self) -> list[tuple[int, int]]:
-        """Where in each sequence its first action stands, and its last; (0, 0) where it has none."""
-        actions, start, action, found = self.actions.numpy(), 0, 0, []
-        for length, count in zip(self.lengths, self.action_lengths, strict=True):
-            ends = (int(actions[action]), int(actions[action + count - 1])) if count else (start, start)
-            found.append((ends[0] - start, ends[1] - start))
-            start, action = start + length, action + count
-        return found
+        """Where in each row its first action stands, and its last; (0, 0) where it has none."""
+        actions, lengths = np.sort(self.actions.numpy()), self.row_lengths
+        ends = np.cumsum([0, *lengths])
+        cuts = np.searchsorted(actions, ends)
+        return [
+            (int(actions[first] - start), int(actions[last - 1] - start)) if last > first else (0, 0)
+            for start, first, last in zip(ends[:-1], cuts[:-1], cuts[1:], strict=True)
+        ]
 
     def to(self, device: torch.device) -> Batch:
         if self.tokens.device == device:
@@ -167,6 +199,7 @@ class Batch:
             group=self.group[rows],
             steps=self.steps[actions],
             columns={name: column[actions] for name, column in self.columns.items()},
+            rows=self.rows[rows],
         )
 
     def select(self, rows: Sequence[int]) -> Batch:
@@ -185,6 +218,7 @@ class Batch:
             group=[self.group[r] for r in rows],
             steps=self.steps[actions],
             columns={name: column[actions] for name, column in self.columns.items()},
+            rows=[self.rows[r] for r in rows] if self.rows else [],
         )
 
     def split(self, token_budget: int, *, padded: bool = True) -> list[Batch]:
@@ -227,6 +261,13 @@ def partition(lengths: Sequence[int], token_budget: int, *, padded: bool = True)
             bins.append([row])
             tokens = lengths[row]
     return bins
+
+
+def _common(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> int:
+    """How many of their first tokens are the same."""
+    length = min(len(one), len(other))
+    differing = np.flatnonzero(one[:length] != other[:length])
+    return int(differing[0]) if len(differing) else length
 
 
 def _ranges(spans: Iterable[tuple[int, int]]) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Source = Literal["prompt", "policy", "tool", "environment"]
 FailureKind = Literal["infrastructure", "task"]
+ROOT = -1  # the parent of a segment that opens a sequence of its own
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Segment:
     anchor: str | None = None  # the state this step was taken in; GiGPO compares steps of equal anchor
     # The tool calls that this answers: name, arguments, seconds, …
     calls: list[dict[str, Any]] = field(default_factory=list)
+    # Which segment of its attempt it goes on from; None: the one before it. `ROOT`: from none.
+    parent: int | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Trajectory:
     timings: dict[str, float] = field(default_factory=dict)  # seconds by stage
     weights_version: int = 0
     failure: Failure | None = None
+    # What the program that attempted it left: its `answer`, its exit code, … None: an agent of ours did.
+    result: dict[str, Any] | None = None
 
     def append(self, segment: Segment) -> None:
         """Add a segment. A trajectory changes in no other way: tokens already there are never touched."""
@@ -72,6 +77,8 @@ class Trajectory:
             )
         if not sampled and segment.log_probs:
             raise ValueError(f"a {segment.source} segment was not sampled and has no log-probabilities")
+        if segment.parent is not None and not ROOT <= segment.parent < len(self.segments):
+            raise ValueError(f"a segment goes on from segment {segment.parent}, which is not there yet")
         self.segments.append(segment)
 
     @property
@@ -82,6 +89,22 @@ class Trajectory:
     def mask(self) -> list[bool]:
         """True where the policy sampled the token."""
         return [segment.source == "policy" for segment in self.segments for _ in segment.tokens]
+
+    @property
+    def sequences(self) -> list[list[int]]:
+        """The segments of each sequence of tokens, by number: one, or more where the attempt branched. Each
+        ends with a segment that nothing goes on from; beginnings are shared."""
+        segments = self.segments
+        if all(segment.parent is None for segment in segments):
+            return [list(range(len(segments)))]
+        parents = [n - 1 if one.parent is None else one.parent for n, one in enumerate(segments)]
+        found = []
+        for last in sorted(set(range(len(segments))) - set(parents)):
+            path = [last]
+            while parents[path[-1]] != ROOT:
+                path.append(parents[path[-1]])
+            found.append(path[::-1])
+        return found
 
     @property
     def steps(self) -> list[Segment]:

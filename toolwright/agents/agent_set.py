@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any
 
 from toolwright.agents import Agent, registry
@@ -36,8 +38,13 @@ class AgentSet:
         """The agent of that name. Its constructor is passed what it has parameters for."""
         if name not in self._agents:
             entry = registry.get(name)
+            if inspect.isroutine(entry.target):  # a loop of the user's own, which knows nothing of attempts
+                entry = registry.get("function")
             if not isinstance(entry.target, type) or not callable(getattr(entry.target, "attempt", None)):
-                raise UserError(f"rollout.agent={name} is no agent: that is a class with `async def attempt`")
+                raise UserError(
+                    f"rollout.agent={name} is no agent: that is a class with `async def attempt`, or a "
+                    "function that asks the policy by itself"
+                )
             arguments = entry.accepted(
                 config=self.config,
                 tools=self.tools,
@@ -48,12 +55,20 @@ class AgentSet:
             self._agents[name] = entry.target(**arguments)
         return self._agents[name]
 
+    async def close(self) -> None:
+        """Closes tools and agents, in the loop that used them."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.tools.close)
+            for agent in self._agents.values():
+                if close := getattr(agent, "close", None):
+                    stack.push_async_callback(close)
+
     def agent_for(self, task: Task) -> Agent:
         """The one that will attempt this task."""
         return self.agent(self._name_for(task))
 
     def _name_for(self, task: Task) -> str:
-        name = self.config.agent
+        name = self.config.agent_name
         return choice(task, self.tool_settings) if name == "auto" else name
 
     async def openings(self) -> Callable[[Task], str]:

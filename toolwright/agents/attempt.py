@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,8 +40,9 @@ class Attempt:
         self.max_turns = max_turns
         self.id = f"{trajectory.group}/{trajectory.index}"
         self.waits_for = ""  # who is being waited for, for the message when that takes too long
-        self._engine, self._tokenizer, self._sampling = engine, tokenizer, sampling
-        self._most = min(filter(None, (max_total_tokens, engine.context)))
+        self.limit: asyncio.Timeout | None = None  # of the whole attempt
+        self.engine, self.tokenizer, self.sampling = engine, tokenizer, sampling
+        self.most_tokens = min(filter(None, (max_total_tokens, engine.context)))
         self._template, self._cut = dict(template or {}), cut
         self._tools: Sequence[Mapping[str, Any]] | None = None
 
@@ -55,14 +57,14 @@ class Attempt:
     @property
     def room(self) -> int:
         """The number of tokens that still fit, from any source."""
-        return self._most - len(self.trajectory.tokens)
+        return self.most_tokens - len(self.trajectory.tokens)
 
     @property
     def ended(self) -> bool:
         """True if the policy ended its turn itself, with an end-of-turn token."""
         segments = self.trajectory.segments
         last = segments[-1].tokens[-1:] if segments and segments[-1].source == "policy" else []
-        return bool(last) and last[0] in self._tokenizer.end_tokens
+        return bool(last) and last[0] in self.tokenizer.end_tokens
 
     def prompt(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None
@@ -71,8 +73,8 @@ class Attempt:
         self._tools = tools
         if self._cut is None:
             self._must_fit(messages)
-        written = self._tokenizer.opening(messages, tools=tools, **self._template)
-        self._extend("prompt", written if self._cut is None else self._cut(written, self._tokenizer))
+        written = self.tokenizer.opening(messages, tools=tools, **self._template)
+        self._extend("prompt", written if self._cut is None else self._cut(written, self.tokenizer))
 
     def observe(
         self, text: str, *, source: Source = "environment", write: Callable[[str], str] = str
@@ -80,14 +82,14 @@ class Attempt:
         """Append what the world answered, in the middle of the policy's turn. It is context: nothing is
         learned on it, and no special token in it counts as one. `write` puts marks of ours around it."""
         self._must_fit([{"content": text}])
-        return self._extend(source, self._tokenizer.quote(text, write))
+        return self._extend(source, self.tokenizer.quote(text, write))
 
     def reply(self, messages: Sequence[Mapping[str, Any]], *, source: Source = "tool") -> Segment:
         """Append messages and open the policy's next turn, as the chat template would go on."""
         ended, tools = self.ended, self._tools
         self._must_fit(messages)
         return self._extend(
-            source, self._tokenizer.going_on(messages, ended=ended, tools=tools, **self._template)
+            source, self.tokenizer.going_on(messages, ended=ended, tools=tools, **self._template)
         )
 
     async def act(self, *, anchor: str | None = None, stop: Sequence[str] | None = None) -> Segment:
@@ -97,11 +99,11 @@ class Attempt:
         if self.room < 1:
             self._out_of_tokens()
         started, room = time.perf_counter(), self.room
-        sampling = self._sampling if stop is None else replace(self._sampling, stop=tuple(stop))
+        sampling = self.sampling if stop is None else replace(self.sampling, stop=tuple(stop))
         if room < sampling.max_tokens:
             sampling = replace(sampling, max_tokens=room)
         with self.waiting("the engine"):
-            answer = await self._engine.generate(self.trajectory.tokens, sampling, attempt=self.id)
+            answer = await self.engine.generate(self.trajectory.tokens, sampling, attempt=self.id)
         segment = Segment("policy", answer.tokens, answer.log_probs, answer.text, anchor=anchor)
         self.trajectory.append(segment)
         cut = answer.stop == "length" and self.room < 1
@@ -129,15 +131,21 @@ class Attempt:
         yield
         self.waits_for = ""  # not where it was left by an exception: then it is asked for
 
+    def restart_limit(self, seconds: float) -> None:
+        """Count the attempt's time limit from now on: it has waited for its turn to begin."""
+        if self.limit is not None:
+            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
+
     def _must_fit(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """What cannot fit in any case is not encoded first: that takes a hundred times the text's memory."""
         length = sum(len(str(message.get("content") or "")) for message in messages)
-        if length <= self._most * CHARACTERS_A_TOKEN:
+        if length <= self.most_tokens * CHARACTERS_A_TOKEN:
             return
         if not self.trajectory.steps:
             raise TaskFailure(
-                f"attempt {self.id}: a prompt of {length:,} characters leaves no room in the {self._most} "
-                "tokens that an attempt may have; raise rollout.max_total_tokens or model.context"
+                f"attempt {self.id}: a prompt of {length:,} characters leaves no room in the "
+                f"{self.most_tokens} tokens that an attempt may have; raise rollout.max_total_tokens or "
+                "model.context"
             )
         self._out_of_tokens()
 
@@ -153,7 +161,8 @@ class Attempt:
         if not self.trajectory.steps:
             raise TaskFailure(
                 f"attempt {self.id}: a prompt of {len(self.trajectory.tokens)} tokens leaves no room in the "
-                f"{self._most} that an attempt may have; raise rollout.max_total_tokens or model.context"
+                f"{self.most_tokens} that an attempt may have; raise rollout.max_total_tokens or "
+                "model.context"
             )
         self.finish("tokens")
         raise AttemptEnded

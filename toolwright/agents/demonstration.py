@@ -70,6 +70,10 @@ class Demonstrator:
             fresh = not inside
         return made
 
+    def turn(self, message: Message, *, tools: Schemas | None) -> str:
+        """A whole turn of the assistant's, its end included."""
+        return self._written(message, tools=tools) + self._closing
+
     def _answer(
         self,
         made: Trajectory,

@@ -52,7 +52,7 @@ class Rollout:
     ) -> None:
         self.config, self.engine, self.tokenizer, self.cut = config, engine, tokenizer, cut
         self.agent_set = AgentSet(config, tokenizer, tools=tools)
-        self.agent = self.agent_set.agent(config.agent)
+        self.agent = self.agent_set.agent(config.agent_name)
         self._under_way: set[Attempt] = set()
         self.sampling = Sampling(
             temperature=config.temperature,
@@ -71,8 +71,8 @@ class Rollout:
         return ", ".join(f"{name} ({count} attempts)" for name, count in whom.most_common())
 
     async def close(self) -> None:
-        """Closes the tools, in the loop that used them."""
-        await self.agent_set.tools.close()
+        """Closes tools and agents, in the loop that used them."""
+        await self.agent_set.close()
 
     async def run(
         self,
@@ -124,11 +124,14 @@ class Rollout:
         self._under_way.add(attempt)
         try:
             async with asyncio.timeout(self.config.timeout_s) as limit:
+                attempt.limit = limit
                 with suppress(AttemptEnded):
                     await self.agent.attempt(attempt)
             if not trajectory.sampled_tokens:
-                raise TaskFailure(f"agent {self.config.agent!r} ended without asking the policy for anything")
-            _check_rewards(self.config.agent, trajectory)
+                raise TaskFailure(
+                    f"agent {self.config.agent_name!r} ended without asking the policy for anything"
+                )
+            _check_rewards(self.config.agent_name, trajectory)
         except TimeoutError as error:
             if not limit.expired():  # a wait of the agent's own, for a tool say
                 message = f"attempt {attempt.id} waited in vain: {str(error) or 'TimeoutError'}"
@@ -178,7 +181,8 @@ def most_turns(
     config: schema.RolloutConfig, tools: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task]
 ) -> int:
     """The most turns that an attempt at any of these may take."""
-    names = {choice(task, tools) for task in tasks} if config.agent == "auto" else {config.agent}
+    name = config.agent_name
+    names = {choice(task, tools) for task in tasks} if name == "auto" else {name}
     return 1 if names <= {"single_turn"} else config.max_turns
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
+from toolwright.config.agent_program import AgentProgram
 from toolwright.config.block import Auto, Block
 from toolwright.config.learning import Algorithm, OptimizerConfig, Update
 from toolwright.config.names import Registered
@@ -169,8 +170,10 @@ class RolloutConfig(Block):
 
     prompts: PositiveInt = Field(default=16, description="tasks a step")
     samples: PositiveInt = Field(default=8, description="attempts at each task")
-    agent: Annotated[str, Registered("agent", "toolwright.agents")] = Field(
-        default="auto", description="a registered agent, or path.py:name; auto: by what a task offers"
+    agent: Annotated[str | AgentProgram, Registered("agent", "toolwright.agents")] = Field(
+        default="auto",
+        description="a registered agent, or path.py:name; auto: by what a task offers; a program of yours: "
+        "agent.command='python my_agent.py', agent.function or agent.url",
     )
     temperature: float = Field(default=1.0, ge=0, description="0 takes the likeliest token")
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -214,6 +217,11 @@ class RolloutConfig(Block):
     template: dict[str, Any] = Field(
         default={}, description="further arguments of the chat template: template.enable_thinking=false"
     )
+
+    @property
+    def agent_name(self) -> str:
+        """The name of a registered agent, or a reference; of a program, the agent that runs it."""
+        return self.agent.kind if isinstance(self.agent, AgentProgram) else self.agent
 
 
 class Reward(Block):

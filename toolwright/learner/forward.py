@@ -54,7 +54,7 @@ def states(decoder: Decoder, batch: Batch, log: RouterLog | None = None) -> Acti
     """The batch is one in main memory: what is to be computed is found there, and a GPU not waited for. `log`
     is of a model with experts, and notes how they are used."""
     device, sequence = decoder.device, decoder.sequence
-    packed = PackedAttention(batch.lengths, device, batch.shared_prompts(), batch.chosen_from())
+    packed = PackedAttention(batch.row_lengths, device, batch.shared_prompts(), batch.chosen_from())
     attend: Attend = packed
     tokens, positions, place = batch.tokens[packed.kept], packed.positions, packed.where[batch.actions - 1]
     said, whole = batch.tokens[batch.actions], None

@@ -125,13 +125,15 @@ class PackedAttention:
         token = torch.arange(len(row))
         position = token - starts[row]
         source = token  # where each token's state is computed
-        opening = torch.zeros_like(sizes)  # how much of a row it has in common with others
+        common = opening = torch.zeros_like(sizes)  # how much of a row it has in common with others
         leads = opening > 0
         if shared is not None:
             leader, common = torch.tensor(shared).T
             source = torch.where(position < common[row], starts[leader[row]] + position, token)
+            while not torch.equal(source, further := source[source]):  # a leader may read another's
+                source = further
             opening = common.scatter_reduce(0, leader, common, "amax")
-            leads = (opening > 0) & (common == 0)
+            leads = opening > common
         last = torch.tensor(self.keys)
         there = position < last[row]
         computed = (source == token) & there
@@ -144,7 +146,7 @@ class PackedAttention:
         # What rows have in common once, and of each of them what comes after it.
         self.spans = [Span(starts, opening, last)]
         if bool(leads.any()):
-            self.spans.append(Span(starts[leads], torch.zeros_like(starts[leads]), opening[leads]))
+            self.spans.append(Span(starts[leads], common[leads], opening[leads]))
         self.short = device.type == "cpu" and self.longest <= LONGEST
         self.blocks: BlockAttention | None = None  # made when the first layer tells of its heads
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolwright.agents import formats
 from toolwright.agents.demonstration import Demonstrator
@@ -13,13 +13,12 @@ from toolwright.agents.formats import CallFormat, Offered
 from toolwright.agents.formats.thinking import spoken
 from toolwright.agents.tool_prompt import with_tools
 from toolwright.config import schema
-from toolwright.engines import Completion
+from toolwright.engines import Completion, Sampling, TokenCallback
 from toolwright.providers.blocks import arguments_of, plain_text
 from toolwright.providers.chat import Messages, Tools
 from toolwright.tools.call import ToolRequest
 
 if TYPE_CHECKING:
-    from toolwright.engines.thread import InThread
     from toolwright.models.tokenizer import Tokenizer
 
 
@@ -30,6 +29,7 @@ class PromptTokens:
     tokens: list[int]
     offered: Offered  # tools that the model may call
     thinking: bool = False  # the prompt ends inside a <think> block
+    text: str = ""  # the last part of it as text
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,39 @@ class ParsedCompletion:
     stopped_by: str | None = None  # the caller's stop string that ended it
 
 
-class LocalModel:
-    """An engine, its tokenizer, and the format in which the model writes tool calls."""
+class StreamingEngine(Protocol):
+    """An engine as a model is asked through it."""
 
-    def __init__(self, name: str, engine: InThread, tokenizer: Tokenizer, call_format: CallFormat) -> None:
+    @property
+    def context(self) -> int: ...
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        attempt: str,
+        on_token: TokenCallback | None = None,
+    ) -> Completion: ...
+    def release(self, attempt: str) -> None: ...
+    async def close(self) -> None: ...
+
+
+class LocalModel:
+    """An engine, its tokenizer, and the format in which the model writes tool calls. `tool_prompt` and
+    `template` as in the configuration of a rollout."""
+
+    def __init__(
+        self,
+        name: str,
+        engine: StreamingEngine,
+        tokenizer: Tokenizer,
+        call_format: CallFormat,
+        *,
+        tool_prompt: str | None = None,
+        template: Mapping[str, Any] | None = None,
+    ) -> None:
         self.name, self.engine, self.tokenizer, self.format = name, engine, tokenizer, call_format
+        self.tool_prompt, self.template = tool_prompt, dict(template or {})
 
     @property
     def vocabulary(self) -> int:
@@ -55,25 +83,31 @@ class LocalModel:
     def render(self, messages: Messages, tools: Tools | None = None) -> PromptTokens:
         """Render a conversation up to the model's next turn. If the last message is the assistant's, it
         is continued."""
-        plain = [_plain(message) for message in messages]
+        plain = [plain_message(message) for message in messages]
         if plain and plain[-1]["role"] == "assistant" and not plain[-1].get("tool_calls"):
             before = self.render(plain[:-1], tools)
             prefix = self.tokenizer.encode_inside(plain[-1]["content"])
             return replace(before, tokens=[*before.tokens, *prefix])
         schemas = list(tools or ())
-        prompt = with_tools(plain, schemas, self.format, self.tokenizer, None)
+        prompt = with_tools(plain, schemas, self.format, self.tokenizer, self.tool_prompt)
         calls = any(message["role"] == "tool" or message.get("tool_calls") for message in plain)
         if calls and (prompt.tools is None or self.format.inline):
             # The chat template has no tool calls: write them as in the model's training data.
-            demonstrator = Demonstrator(self.tokenizer, self.format, schemas)
+            demonstrator = self.demonstrator(schemas)
             written = demonstrator.trajectory(0, [*plain, {"role": "assistant", "content": ""}])
             tokens = [token for segment in written.segments[:-1] for token in segment.tokens]
             text = written.segments[-2].text
         else:
-            opened = self.tokenizer.opening(prompt.messages, tools=prompt.tools)
+            opened = self.tokenizer.opening(prompt.messages, tools=prompt.tools, **self.template)
             tokens, text = opened.tokens, opened.text
         offered = formats.offered_by(schemas)
-        return PromptTokens(tokens, offered, thinking=text.rstrip().endswith("<think>"))
+        return PromptTokens(tokens, offered, thinking=text.rstrip().endswith("<think>"), text=text)
+
+    def demonstrator(self, schemas: Tools) -> Demonstrator:
+        """What writes turns that the model did not take, as it would have."""
+        return Demonstrator(
+            self.tokenizer, self.format, schemas, tool_prompt=self.tool_prompt, template=self.template
+        )
 
     def stops(self, prompt: PromptTokens, stop: Sequence[str]) -> tuple[str, ...]:
         """Strings that end the turn: the caller's `stop`, and those that end a tool call."""
@@ -135,7 +169,7 @@ def load(
     return LocalModel(name, InThread(running), tokenizer, formats.build(call_format, {}, tokenizer))
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as chat templates expect it: content as one text, arguments as objects."""
     plain = {key: value for key, value in message.items() if value is not None}
     plain["content"] = plain_text(message.get("content"))

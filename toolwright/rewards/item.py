@@ -12,23 +12,25 @@ Item = dict[str, Any]
 FIRST_FORM = ("data_source", "solution_str", "ground_truth", "extra_info")
 # Arguments that it gets if it names them: the prompt's messages; the policy's text, turn by turn; counts such
 # as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn; what tools
-# answered, each with the number of the turn that it follows and whether all calls of that turn succeeded.
-ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards", "tool_results")
+# answered, each with the number of the turn that it follows and whether all calls of that turn succeeded;
+# what the program left that made the attempt, or None.
+ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards", "tool_results", "result")
 # A function that takes none of these does not score an attempt.
-OF_THE_ATTEMPT = ("solution_str", "turns", "counts", "tokens", "step_rewards", "tool_results")
+OF_THE_ATTEMPT = ("solution_str", "turns", "counts", "tokens", "step_rewards", "tool_results", "result")
 
 
 def of_attempt(trajectory: Trajectory) -> Item:
-    steps = trajectory.steps
+    steps, answer = trajectory.steps, (trajectory.result or {}).get("answer")
     return {
         **of_task(trajectory.task),
-        "solution_str": trajectory.response,
+        "solution_str": trajectory.response if answer is None else answer,
         "turns": [step.text for step in steps],
         "counts": dict(trajectory.counts),
         "stop": trajectory.stop,
         "tokens": trajectory.sampled_tokens,
         "step_rewards": [step.reward for step in steps],
         "tool_results": _tool_results(trajectory),
+        "result": trajectory.result,
     }
 
 
@@ -57,11 +59,15 @@ def of_task(task: Task) -> Item:
         "tokens": 0,
         "step_rewards": [],
         "tool_results": [],
+        "result": None,
     }
 
 
 def final_turn(item: Item) -> Item:
-    """The item with the policy's last turn as the solution: what a tool printed is not its answer."""
+    """The item with the policy's last turn as the solution: what a tool printed is not its answer. What a
+    program gave as its answer is."""
+    if (item.get("result") or {}).get("answer") is not None:
+        return item
     return {**item, "solution_str": item["turns"][-1]} if item.get("turns") else item
 
 

@@ -14,6 +14,7 @@ from toolwright.serve.exchange import Exchange
 from toolwright.serve.metrics import ServeMetrics
 from toolwright.serve.openai import OpenAI, Outcome
 from toolwright.serve.problems import HttpProblem
+from toolwright.serve.responses import Responses
 from toolwright.serve.service import ModelService
 from toolwright.web import serving
 from toolwright.web.address import url_of
@@ -24,24 +25,47 @@ MODELS = "/v1/models"
 TOKEN_VARIABLE = "TOOLWRIGHT_SERVE_TOKEN"
 
 
+Handler = Callable[[Any], Awaitable[Outcome]]
+
+
+def endpoints(service: ModelService) -> dict[str, Handler]:
+    """What answers a POST to each path."""
+    openai, anthropic, responses = OpenAI(service), Anthropic(service), Responses(service)
+    return {
+        "/v1/chat/completions": openai.chat,
+        "/v1/completions": openai.completions,
+        "/v1/responses": responses.create,
+        "/v1/messages": anthropic.messages,
+        "/v1/messages/count_tokens": anthropic.count_tokens,
+    }
+
+
+def models(service: ModelService, path: str) -> HttpReply:
+    """The answer to a GET of the models, or of one of them."""
+    known = OpenAI(service).models()
+    if path == MODELS:
+        ends = {"first_id": known[0]["id"], "last_id": known[-1]["id"], "has_more": False}
+        return HttpReply(orjson.dumps({"object": "list", "data": known, **ends}))
+    name = path.removeprefix(MODELS + "/")
+    for model in known:
+        if model["id"] == name:
+            return HttpReply(orjson.dumps(model))
+    raise HttpProblem(404, f"the model {name!r} does not exist here", param="model", code="model_not_found")
+
+
 class ServeApp:
     """Routes. While `draining`, new requests are refused and running ones finish."""
 
     def __init__(self, service: ModelService, callers: Callers) -> None:
         self.draining = False
         self._callers, self._metrics = callers, ServeMetrics(service)
-        self._openai, anthropic = OpenAI(service), Anthropic(service)
+        self._service = service
         self._get: dict[str, Callable[[], HttpReply]] = {
             "/health": self._health,
             "/metrics": self._metrics.reply,
-            MODELS: self._models,
+            MODELS: lambda: models(service, MODELS),
         }
-        self._post: dict[str, Callable[[Any], Awaitable[Outcome]]] = {
-            "/v1/chat/completions": self._openai.chat,
-            "/v1/completions": self._openai.completions,
-            "/v1/messages": anthropic.messages,
-            "/v1/messages/count_tokens": anthropic.count_tokens,
-        }
+        self._post = endpoints(service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,7 +83,7 @@ class ServeApp:
             if path in self._get:
                 return self._get[path]()
             if path.startswith(MODELS + "/"):
-                return self._model(path.removeprefix(MODELS + "/"))
+                return models(self._service, path)
         handler = self._post.get(path) if method == "POST" else None
         if handler is None:
             known = path in self._get or path in self._post
@@ -74,19 +98,6 @@ class ServeApp:
         if self.draining:
             raise HttpProblem(503, "the server is stopping")
         return HttpReply(b'{"status":"ok"}')
-
-    def _models(self) -> HttpReply:
-        models = self._openai.models()
-        ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"], "has_more": False}
-        return HttpReply(orjson.dumps({"object": "list", "data": models, **ends}))
-
-    def _model(self, name: str) -> HttpReply:
-        for model in self._openai.models():
-            if model["id"] == name:
-                return HttpReply(orjson.dumps(model))
-        raise HttpProblem(
-            404, f"the model {name!r} does not exist here", param="model", code="model_not_found"
-        )
 
     def _route(self, path: str) -> str:
         """The label of a path in metrics. Unknown paths share one, so callers cannot create new ones."""

@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from toolwright.serve.metrics import ServeMetrics
 from toolwright.serve.problems import HttpProblem, of_validation
 from toolwright.web.asgi import (
     ClientDisconnected,
@@ -37,10 +36,20 @@ EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-contr
 Work = Callable[[], Awaitable[HttpReply | AsyncGenerator[bytes]]]
 
 
+class RequestLog:
+    """Takes note of requests; this one of none."""
+
+    def count(self, route: str, code: int, started: float) -> None:
+        """A request was answered."""
+
+    def first(self, route: str, started: float) -> None:
+        """The first event of a stream is on its way."""
+
+
 class Exchange:
     """One request and its response."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: ServeMetrics, route: str) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: RequestLog, route: str) -> None:
         self.scope, self.path, self.method = scope, scope["path"], scope["method"]
         self._receive, self._send, self._metrics, self._route = receive, send, metrics, route
         self._started = time.perf_counter()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 
+from toolwright.serve.exchange import RequestLog
 from toolwright.serve.service import ModelService
 from toolwright.web.metrics import RequestMetrics
 
 _BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 
 
-class ServeMetrics(RequestMetrics):
+class ServeMetrics(RequestMetrics, RequestLog):
     """Requests, tokens, and the time to the first event of a stream."""
 
     def __init__(self, service: ModelService) -> None:

@@ -171,9 +171,7 @@ class ChatRequest(SamplingFields):
     @field_validator("tool_choice", mode="before")
     @classmethod
     def _cannot_force_a_call(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, dict) or value == "required":
-            raise ValueError("a call cannot be forced here; write auto or none")
-        return value
+        return _unforced(value)
 
     @property
     def offered(self) -> list[dict[str, Any]]:
@@ -285,6 +283,13 @@ class MessagesRequest(CountRequest):
     stream: bool | None = False
 
 
+def _unforced(choice: Any) -> Any:
+    """Refuse a choice of tools that forces a call: OpenAI's `required`, or one function."""
+    if isinstance(choice, dict) or choice == "required":
+        raise ValueError("a call cannot be forced here; write auto or none")
+    return choice
+
+
 def _object(text: str) -> str:
     try:
         value, end = read_json(text or "{}")
@@ -295,3 +300,77 @@ def _object(text: str) -> str:
     if not isinstance(value, dict) or (text or "{}")[end:].strip():
         raise ValueError("the arguments of a call are a JSON object")
     return text or "{}"
+
+
+class ResponsesTool(Body):
+    type: Literal["function"]
+    name: Name
+    description: str | None = None
+    parameters: Schema | None = None
+    strict: bool | None = None
+
+
+class ResponsesRequest(Body):
+    """The body of `/v1/responses`. `input` is a text, or messages, calls and what they returned."""
+
+    model: str
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = True
+    max_output_tokens: Count | None = None
+    temperature: Temperature | None = 1.0
+    top_p: Share | None = 1.0
+    top_k: Annotated[int, Field(ge=0)] | None = 0
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP)] | None = None
+    seed: int | None = None
+    stream: bool | None = False
+    tools: list[ResponsesTool] | None = None
+    tool_choice: Literal["auto", "none"] | None = None
+    metadata: dict[str, Any] | None = None
+
+    refused: ClassVar = {
+        "background": (False,),
+        "conversation": (),
+        "prompt": (),
+        "truncation": ("disabled",),
+        "reasoning": ({}, {"effort": None}, {"effort": "none"}),
+        "text": ({}, {"format": {"type": "text"}}),
+        "parallel_tool_calls": (True,),
+    }
+
+    @field_validator("tool_choice", mode="before")
+    @classmethod
+    def _cannot_force_a_call(cls, value: Any, info: ValidationInfo) -> Any:
+        return _unforced(value)
+
+    @field_validator("input")
+    @classmethod
+    def _check_items(cls, value: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+        for place, item in enumerate(value if isinstance(value, list) else ()):
+            kind = item.get("type") or "message"
+            if kind not in ("message", "function_call", "function_call_output", "reasoning"):
+                raise ValueError(f"item {place} is of type {kind!r}, which is not supported here")
+            parts = item.get("content") if kind == "message" else item.get("output")
+            for part in parts if isinstance(parts, list) else ():
+                if part.get("type") not in ("input_text", "output_text", "text"):
+                    raise ValueError(f"item {place} has a part that is no text: {part.get('type')!r}")
+            if kind == "message" and item.get("role") not in ("system", "developer", "user", "assistant"):
+                raise ValueError(f"item {place} has no role that is known here: {item.get('role')!r}")
+            if kind == "function_call":
+                if not isinstance(item.get("name"), str):
+                    raise ValueError(f"item {place} calls a function without a name")
+                _object(str(item.get("arguments") or "{}"))
+        return value
+
+    @property
+    def offered(self) -> list[dict[str, Any]]:
+        """As chat completions have them."""
+        if self.tool_choice == "none":
+            return []
+        given = [tool.model_dump(exclude_none=True, exclude_unset=True) for tool in self.tools or ()]
+        fields = ("name", "description", "parameters")
+        return [
+            {"type": "function", "function": {name: tool[name] for name in fields if name in tool}}
+            for tool in given
+        ]

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolwright.engines import SampledToken, Sampling
+from toolwright.engines import Completion, SampledToken, Sampling, TokenCallback
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.models.tokenizer import REPLACEMENT, Tokenizer
 from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens
@@ -64,6 +64,11 @@ class ModelService:
         except UserError as error:
             raise HttpProblem(400, str(error), param="messages") from None
 
+    @property
+    def context(self) -> int:
+        """The longest sequence, prompt and answer together."""
+        return self.model.engine.context
+
     def raw_prompt(self, prompt: str | list[int]) -> PromptTokens:
         """Take a prompt as it is, without a template."""
         tokens = self.model.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
@@ -90,7 +95,7 @@ class ModelService:
             temperature=0.0 if temperature < GREEDY_BELOW else temperature,
             top_p=1.0 if top_p is None else top_p,
             top_k=top_k or 0,
-            max_tokens=max_tokens or self.model.engine.context,
+            max_tokens=max_tokens or self.context,
             stop=tuple(stop),
             seed=secrets.randbits(62) if seed is None else seed,
             top=top,
@@ -135,8 +140,8 @@ class ModelService:
     async def _answer(
         self, number: int, prompt: PromptTokens, sampling: Sampling, on_piece: OnPiece | None
     ) -> Answer:
-        model, own_stop, attempt = self.model, sampling.stop, f"request {next(self._number)}"
-        room = model.engine.context - len(prompt.tokens)
+        model, own_stop = self.model, sampling.stop
+        room = self.context - len(prompt.tokens)
         stops = model.stops(prompt, own_stop)
         sampling = replace(sampling, stop=stops, max_tokens=min(sampling.max_tokens, room))
         opens = model.format.opens(prompt.offered) if prompt.offered else ()
@@ -151,25 +156,34 @@ class ModelService:
                 pending.clear()
 
         try:
-            completion = await model.engine.generate(
-                prompt.tokens, sampling, attempt=attempt, on_token=on_token if on_piece else None
-            )
+            completion = await self._generate(prompt, sampling, on_token if on_piece else None)
         except asyncio.CancelledError:
             self.aborted += 1
             raise
-        finally:
-            model.engine.release(attempt)
         if sampling.top and len(completion.top) != len(completion.tokens):
             raise HttpProblem(400, "this engine does not report the likeliest tokens beside those drawn")
         self.prompt_tokens += len(prompt.tokens)
         self.completion_tokens += len(completion.tokens)
-        answer = Answer(model.parse(prompt, completion, own_stop), completion.sampled)
+        parsed = self._parsed(prompt, completion, own_stop)
+        answer = Answer(parsed, completion.sampled)
         if on_piece is not None:
             on_piece(AnswerPiece(number, stream.rest(answer.completion.text), pending, answer))
         return answer
 
+    async def _generate(
+        self, prompt: PromptTokens, sampling: Sampling, on_token: TokenCallback | None
+    ) -> Completion:
+        engine, attempt = self.model.engine, f"request {next(self._number)}"
+        try:
+            return await engine.generate(prompt.tokens, sampling, attempt=attempt, on_token=on_token)
+        finally:
+            engine.release(attempt)
+
+    def _parsed(self, prompt: PromptTokens, completion: Completion, stop: Sequence[str]) -> ParsedCompletion:
+        return self.model.parse(prompt, completion, stop)
+
     def _check_length(self, prompt: PromptTokens, param: str) -> PromptTokens:
-        context = self.model.engine.context
+        context = self.context
         if len(prompt.tokens) >= context:
             raise HttpProblem(
                 400,

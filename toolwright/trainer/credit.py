@@ -159,7 +159,7 @@ class Credit:
         if any(len(t.steps) > 1 and step.anchor is None for t in trajectories for step in t.steps):
             raise UserError(
                 f"algorithm.adv_estimator={name} compares steps taken in the same state, but agent "
-                f"{self.config.rollout.agent!r} takes steps without an anchor that names the state"
+                f"{self.config.rollout.agent_name!r} takes steps without an anchor that names the state"
             )
         owner = [i for i, t in enumerate(trajectories) for _ in t.steps]
         number = [s for t in trajectories for s in range(len(t.steps))]

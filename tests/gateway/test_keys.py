@@ -1,0 +1,175 @@
+"""One address for all attempts: each has its key, and what is asked wrongly is refused in words."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import anthropic
+import openai
+import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
+
+from toolwright.agents.attempt import Attempt
+from toolwright.gateway.server import AttemptAddress
+
+from .programs import attempts, is_what_was_sampled, native, one, scripted
+
+GO: list[Any] = [{"role": "user", "content": "go"}]
+
+
+def client(address: AttemptAddress, key: str = "") -> AsyncOpenAI:
+    """With the key in a header."""
+    url = address.url.partition("/attempt/")[0]
+    return AsyncOpenAI(base_url=f"{url}/v1", api_key=key or address.key, max_retries=0)
+
+
+async def ask(api: AsyncOpenAI, **more: Any) -> str:
+    reply = await api.chat.completions.create(model="m", messages=GO, **more)
+    return reply.choices[0].message.content or ""
+
+
+def test_an_unknown_key_is_refused_in_the_form_of_each_protocol() -> None:
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        with pytest.raises(openai.AuthenticationError, match="the key of no attempt"):
+            await ask(client(address, "tw-another"))
+        url = address.url.partition("/attempt/")[0]
+        wrong = AsyncAnthropic(base_url=url, api_key="tw-another", max_retries=0)
+        with pytest.raises(anthropic.AuthenticationError, match="the key of no attempt") as refused:
+            await wrong.messages.create(model="m", max_tokens=4, messages=GO)
+        assert refused.value.body["error"]["type"] == "authentication_error"  # type: ignore[index]
+        await ask(client(address))
+
+    one(program)
+
+
+def test_a_key_ends_with_its_attempt_and_reaches_no_other() -> None:
+    seen: dict[int, AttemptAddress] = {}
+    ended = asyncio.Event()
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        index = attempt.trajectory.index
+        seen[index] = address
+        await ask(client(address))
+        if index == 0:
+            return
+        while 0 not in seen or attempt.engine.released.count("g0/0") < 2:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+        with pytest.raises(openai.PermissionDeniedError, match="is over"):
+            await ask(client(seen[0]))
+        ended.set()
+
+    made, engine = attempts(program, count=2)
+    assert [t.failure for t in made] == [None, None]
+    assert ended.is_set()
+    is_what_was_sampled(made, engine)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "words"),
+    [
+        ("/v1/chat/completions", b"{", 400, "not JSON"),
+        ("/v1/chat/completions", b'{"messages": []}', 400, "messages"),
+        ("/v1/chat/completions", b'{"messages": [{"role": "king", "content": "go"}]}', 400, "role"),
+        ("/v1/responses", b'{"input": [{"type": "image"}]}', 400, "not supported"),
+        ("/v1/reward", b'{"reward": "much"}', 400, "expected a number"),
+        ("/v1/reward", b'{"reward": 1}', 400, "expected one of the 0 so far"),
+        ("/v1/nothing", b"{}", 404, "nothing at"),
+    ],
+)
+def test_a_malformed_request_is_refused_and_samples_nothing(
+    path: str, body: bytes, status: int, words: str
+) -> None:
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        headers = {"content-type": "application/json"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(address.url + path, data=body, headers=headers) as reply,
+        ):
+            assert reply.status == status
+            assert words in (await reply.json())["error"]["message"]
+        assert not attempt.trajectory.segments
+        await ask(client(address))
+
+    trajectory, _ = one(program)
+    assert trajectory.counts["calls_refused"] == 1
+
+
+def test_a_connection_dropped_in_the_middle_of_a_stream_leaves_nothing() -> None:
+    engine = native(ends=False)
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        api = client(address)
+        stream = await api.chat.completions.create(model="m", messages=GO, stream=True)
+        async for _ in stream:
+            break
+        await stream.close()
+        for _ in range(500):
+            if not engine.engine.active:  # type: ignore[attr-defined]
+                break
+            await asyncio.sleep(0.01)
+        assert not attempt.trajectory.segments
+        await ask(api, max_tokens=4)
+
+    trajectory, _ = one(program, engine=engine, max_tokens=900)
+    assert trajectory.turns == 1
+    is_what_was_sampled([trajectory], engine)
+
+
+def test_a_call_that_can_only_be_hinted_at_is_not_refused() -> None:
+    engine, tokens = scripted("no call<|im_end|>")
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        tool: Any = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+        text = await ask(client(address), tools=[tool], tool_choice="required", parallel_tool_calls=False)
+        assert text == "no call"
+
+    one(program, engine=engine, tokens=tokens, call_format="hermes")
+
+
+def test_a_prompt_that_is_too_long_is_refused_as_openai_does() -> None:
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        api = client(address)
+        await ask(api)
+        with pytest.raises(openai.BadRequestError) as refused:
+            await api.chat.completions.create(
+                model="m", messages=[*GO, {"role": "user", "content": "x" * 2000}]
+            )
+        assert refused.value.code == "context_length_exceeded"
+
+    trajectory, _ = one(program)
+    assert trajectory.stop == "tokens"
+    assert trajectory.cut
+
+
+def test_log_probabilities_and_stop_strings() -> None:
+    engine, tokens = scripted("one two three<|im_end|>")
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        reply = await client(address).chat.completions.create(
+            model="m", messages=GO, logprobs=True, stop=[" three"]
+        )
+        assert reply.choices[0].message.content == "one two"
+        assert reply.choices[0].logprobs is not None
+
+    trajectory, engine = one(program, engine=engine, tokens=tokens)
+    assert trajectory.stop == "stop"
+    is_what_was_sampled([trajectory], engine)
+
+
+@pytest.mark.slow
+def test_a_thousand_attempts_at_once() -> None:
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        async with aiohttp.ClientSession() as session:
+            messages: list[Any] = list(GO)
+            for _ in range(2):
+                body = {"model": "m", "messages": messages}
+                async with session.post(f"{address.url}/v1/chat/completions", json=body) as reply:
+                    said = (await reply.json())["choices"][0]["message"]
+                messages += [{"role": "assistant", "content": said["content"]}, GO[0]]
+
+    made, engine = attempts(program, count=1000, max_tokens=4, agent={"concurrency": 1000}, timeout_s=300)
+    assert [t.failure for t in made if t.failure] == []
+    is_what_was_sampled(made, engine)

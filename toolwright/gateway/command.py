@@ -1,0 +1,81 @@
+"""A command as an agent: a process for each attempt."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+
+import orjson
+
+from toolwright.agents.attempt import Attempt
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.gateway.processes import ChildProcess
+from toolwright.gateway.program import TEXT_KEPT, ProgramAgent, ProgramEnd, task_data, variables
+from toolwright.gateway.server import AttemptAddress
+from toolwright.gateway.session import Session
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.trajectory import Task
+
+SAID = 2000  # characters of standard error in a message
+
+
+class CommandAgent(ProgramAgent):
+    """`rollout.agent.command`. The task is JSON on standard input; `{question}` and `{task}` in a word of the
+    command stand for the question and for that JSON. Each process has an empty folder to work in."""
+
+    kind = "command"
+    usual_concurrency = 8 * (os.cpu_count() or 1)
+
+    def __init__(self, config: schema.RolloutConfig, tokenizer: Tokenizer) -> None:
+        super().__init__(config, tokenizer)
+        command = self.program.command or ""
+        words = shlex.split(command) if isinstance(command, str) else list(command)
+        if not words:
+            raise UserError("rollout.agent.command is empty: write a command line, such as 'python agent.py'")
+        self.words = [_absolute(word) for word in words]
+        if shutil.which(self.words[0]) is None:
+            raise UserError(f"rollout.agent.command: there is no program {words[0]!r} to run")
+
+    @property
+    def label(self) -> str:
+        return f"the command {shlex.join(self.words)!r}"
+
+    async def run(self, attempt: Attempt, address: AttemptAddress, session: Session) -> ProgramEnd:
+        task = attempt.task
+        env = {**os.environ, **variables(address, self.program.model), **self.program.env}
+        folder = tempfile.mkdtemp(prefix="toolwright-agent-")
+        try:
+            child = await ChildProcess.start(_filled(self.words, task), cwd=folder, env=env)
+            try:
+                out, err = await child.communicate(orjson.dumps(task_data(task)), kept=TEXT_KEPT)
+            finally:
+                await child.end()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        code, output, errors = child.process.returncode, _text(out), _text(err)
+        trouble = (
+            f"exited with {code}: {errors[-SAID:].strip() or 'nothing on standard error'}" if code else ""
+        )
+        return ProgramEnd(output, trouble, {"exit_code": code, "output": output, "errors": errors[-SAID:]})
+
+
+def _filled(words: list[str], task: Task) -> list[str]:
+    data = task_data(task)
+    named = {"{question}": data["question"], "{task}": orjson.dumps(data).decode()}
+    for mark, text in named.items():
+        words = [word.replace(mark, text) for word in words]
+    return words
+
+
+def _absolute(word: str) -> str:
+    """A file as seen from anywhere: the command runs in a folder of its own."""
+    path = Path(word).expanduser()
+    return str(path.absolute()) if "{" not in word and path.is_file() else word
+
+
+def _text(printed: bytes) -> str:
+    return printed.decode("utf-8", "replace")

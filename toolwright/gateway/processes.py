@@ -1,0 +1,89 @@
+"""Child processes that are ended as a whole, with all that they started, and whose output has a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import SubprocessStreamProtocol
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from toolwright.sandbox.processes import tree
+
+LINE_BYTES = 16 << 20  # of one line that a process writes
+CLOSING_S = 2.0  # for pipes that somebody else still holds open
+
+
+class _Exiting(SubprocessStreamProtocol):
+    """Notes the end of the process itself: asyncio waits for its pipes too, which others may hold open."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=LINE_BYTES, loop=loop)
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+
+
+class ChildProcess:
+    """A process in a group of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, exited: asyncio.Event) -> None:
+        self.process, self.exited = process, exited
+        self._readers: list[asyncio.Task[bytes]] = []
+
+    @classmethod
+    async def start(cls, words: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> ChildProcess:
+        pipe, loop = asyncio.subprocess.PIPE, asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Exiting(loop), *words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=dict(env),
+            start_new_session=True,
+        )  # fmt: skip
+        return cls(asyncio.subprocess.Process(transport, protocol, loop), protocol.exited)
+
+    async def communicate(self, given: bytes, *, kept: int) -> tuple[bytes, bytes]:
+        """Write to its standard input and wait for its end; the last bytes of what it printed."""
+        streams = (self.process.stdout, self.process.stderr)
+        self._readers = [asyncio.create_task(_tail(stream, kept)) for stream in streams if stream]
+        assert self.process.stdin is not None
+        with suppress(OSError):  # it need not read its task
+            self.process.stdin.write(given)
+            await self.process.stdin.drain()
+        with suppress(OSError):
+            self.process.stdin.close()
+        await self.exited.wait()
+        self._kill_group()  # what it left in the background
+        await asyncio.wait(self._readers, timeout=CLOSING_S)
+        out, err = (one.result() if one.done() else b"" for one in self._readers)
+        return out, err
+
+    def read_errors(self) -> None:
+        """Read its standard error for as long as it runs, so that it never waits to be read."""
+        assert self.process.stderr is not None
+        self._readers.append(asyncio.create_task(_tail(self.process.stderr, 1)))
+
+    async def end(self) -> None:
+        """Kill it and all below it."""
+        for reader in self._readers:
+            reader.cancel()
+        below = tree(self.process.pid)[1:] if self.process.returncode is None else []
+        self._kill_group()
+        for pid in below:  # some may have left the group
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        await self.exited.wait()
+        self.process._transport.close()  # type: ignore[attr-defined]
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+async def _tail(stream: asyncio.StreamReader, kept: int) -> bytes:
+    """The last bytes of a stream, which may be endless."""
+    found = b""
+    while piece := await stream.read(1 << 16):
+        found = (found + piece)[-kept:]
+    return found
