@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Source = Literal["prompt", "policy", "tool", "environment"]
 FailureKind = Literal["infrastructure", "task"]
+OUTCOME = "outcome/"  # counts of this prefix are what an environment says of an attempt beside success
 
 
 @dataclass(frozen=True)
