@@ -9,6 +9,7 @@ from typing import Any, Literal
 Source = Literal["prompt", "policy", "tool", "environment"]
 FailureKind = Literal["infrastructure", "task"]
 ROOT = -1  # the parent of a segment that opens a sequence of its own
+OUTCOME = "outcome/"  # counts of this prefix are what an environment says of an attempt beside success
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,11 @@ def test_an_open_dictionary_may_be_given_whole() -> None:
     assert config("task.params={terms: 3, deep: {er: [1, 2]}}").task.params["deep"] == {"er": [1, 2]}
 
 
+def test_a_list_of_words_is_blocks_of_an_open_dictionary_and_a_list_beneath_one() -> None:
+    assert set(config("tools=[calculator,python]").tools) == {"calculator", "python"}
+    assert config("task=gymnasium", "task.params.actions=[up,down]").task.params["actions"] == ["up", "down"]
+
+
 def test_a_name_with_a_colon_is_the_users_own() -> None:
     made = config("algorithm.adv_estimator=mine.py:estimate", "rollout.agent=package.agents:Mine")
     assert made.algorithm.adv_estimator == "mine.py:estimate"

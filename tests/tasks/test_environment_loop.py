@@ -237,7 +237,7 @@ class TestWhoIsBlamed:
     @pytest.mark.parametrize(
         ("name", "settings", "why"),
         [
-            ("gridwrld", {}, "unknown environment 'gridwrld'; known: gridworld"),
+            ("gridwrld", {}, "unknown environment 'gridwrld'; known: .*gridworld"),
             ("gridworld", {"levle": "@*"}, "has no setting levle; did you mean 'level'"),
             ("gridworld", {}, "needs the setting level"),
             ("gridworld", {"level": "@"}, "needs one @ and a goal"),

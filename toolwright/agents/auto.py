@@ -25,9 +25,9 @@ class Auto:
 
 
 def choice(task: Task, tool_settings: Mapping[str, Mapping[str, Any]]) -> str:
-    """The agent's name. A task may restrict the tools by `extra_info.tools`."""
+    """The agent's name. `extra_info.tools` restricts the tools, or describes those of an environment."""
     if task.extra_info.get("environment"):
-        return "environment"
+        return "environment" if task.extra_info.get("tools") is None else "tool_environment"
     if not tool_settings or task.extra_info.get("tools") == []:
         return "single_turn"
     return "search" if any(searches(*entry) for entry in tool_settings.items()) else "tool_use"

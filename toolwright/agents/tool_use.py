@@ -57,7 +57,7 @@ class ToolUse:
         prompt = self.prompt(attempt.task, schemas)
         attempt.prompt(prompt.messages, tools=prompt.tools)
         stop = (*self.config.stop, *(self.format.stop(offered) if offered else ()))
-        thinking = _opens_thought(attempt)
+        thinking = opens_thought(attempt)
         while True:
             step = await attempt.act(stop=stop)
             said, thinking = spoken(step.text, thinking=thinking)
@@ -72,7 +72,7 @@ class ToolUse:
                 rewards = [one.reward for one in answers if one.reward is not None]
                 step.reward = float(sum(rewards)) if rewards else None
                 self._tell(attempt, answers)
-                thinking = thinking or _opens_thought(attempt)
+                thinking = thinking or opens_thought(attempt)
 
     def _goes_on(self, attempt: Attempt, calls: Sequence[object]) -> bool:
         trajectory = attempt.trajectory
@@ -118,10 +118,7 @@ class ToolUse:
         name = one.name[:NAME_SHOWN]
         attempt.count("tool_calls")
         attempt.count(f"tool_calls/{name if one.name in offered else 'unknown'}")
-        if one.name in offered:
-            answer = await self.tools.call(one, attempt=attempt.id, task=attempt.task)
-        else:  # known to the toolbox perhaps, but not for this task
-            answer = ToolResult(self.near_misses.unknown(name, offered), "unknown_tool")
+        answer = await self._call(attempt, one, offered)
         attempt.count("tool_errors", bool(answer.trouble))
         attempt.count("tool_timeouts", answer.trouble == "timeout")
         record = {
@@ -131,6 +128,12 @@ class ToolUse:
             "trouble": answer.trouble,
         }
         return CompletedCall(name, self._fit(answer.text), record, answer.reward)
+
+    async def _call(self, attempt: Attempt, one: ToolRequest, offered: Offered) -> ToolResult:
+        if one.name in offered:
+            return await self.tools.call(one, attempt=attempt.id, task=attempt.task)
+        # Known to the toolbox perhaps, but not for this task.
+        return ToolResult(self.near_misses.unknown(one.name, offered), "unknown_tool")
 
     def _fit(self, text: str) -> str:
         return self.tokenizer.clip(text, self.config.tool_tokens)
@@ -162,15 +165,15 @@ def offered_to(task: Task, schemas: Schemas) -> Schemas:
     if names is None:
         return schemas
     known = formats.offered_by(schemas)
-    missing = [name for name in names if name not in known]
+    missing = [name for name in names if not isinstance(name, str) or name not in known]
     if missing:
         raise TaskFailure(
-            f"task {task.id} offers the tool {missing[0]!r}, which is not configured; "
+            f"task {task.id} offers the tool {missing[0]!r:.200}, which is not configured; "
             f"configured: {', '.join(known) or 'none'}"
         )
     return [schema for schema in schemas if schema["function"]["name"] in names]
 
 
-def _opens_thought(attempt: Attempt) -> bool:
+def opens_thought(attempt: Attempt) -> bool:
     """Some templates open the policy's turn in the middle of a thought."""
     return attempt.trajectory.segments[-1].text.rstrip().endswith("<think>")

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
@@ -192,7 +193,8 @@ def _for_hydra(override: Override, vocabulary: Vocabulary) -> Override:
     if key is None or override.is_delete():
         return override
     value = (override.input_line or "").partition("=")[2]
-    if key.open and (names := _names(override.value())):  # tools=[a,b]: each without settings
+    # tools=[a,b]: each without settings. Beneath an open dictionary, as in task.params.x=[a,b], it is a list.
+    if key.open and key.annotation is not Any and (names := _names(override.value())):
         value = "{" + ", ".join(f"{_escaped(name)}: {{}}" for name in names) + "}"
     if key.text and isinstance(override.value(), bool | int | float):
         value = _quoted(value)

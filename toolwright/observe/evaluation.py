@@ -24,7 +24,7 @@ from toolwright.observe.estimates import (
 )
 from toolwright.observe.metrics import Metrics
 from toolwright.rewards.votes import can_vote, vote_of
-from toolwright.trajectory import Trajectory, as_groups
+from toolwright.trajectory import OUTCOME, Trajectory, as_groups
 
 FILE = "evaluations.jsonl"
 ACCURACY, REWARD = "accuracy", "reward"
@@ -41,13 +41,16 @@ class TaskScores:
     right: list[bool]
     rewards: list[float]
     majority: dict[str, float] = field(default_factory=dict)  # maj@k by k; empty where answers cannot vote
+    outcomes: dict[str, list[float]] = field(default_factory=dict)  # what an environment says beside success
 
     @property
     def key(self) -> tuple[str, str]:
         return self.id, self.digest
 
     def measure(self, name: str) -> float | None:
-        """The task's own value of a measure; None if it has too few attempts for it."""
+        """The task's own value of a measure; None if it has too few attempts for it, or none of the kind."""
+        if name in self.outcomes:
+            return sum(self.outcomes[name]) / len(self.outcomes[name])
         kind, _, k = name.partition("_at_")
         if kind == ACCURACY:
             return sum(self.right) / len(self.right)
@@ -55,6 +58,8 @@ class TaskScores:
             return sum(self.rewards) / len(self.rewards)
         if kind == "maj":
             return self.majority.get(k)
+        if kind != "pass":
+            return None
         return pass_at_k(sum(self.right), len(self.right), int(k)) if int(k) <= len(self.right) else None
 
 
@@ -80,7 +85,7 @@ class EvaluationResult:
             "attempts": len(scored),
             "failed": len(attempts) - len(scored),
         }
-        if tools:
+        if tools or any("tool_calls" in t.counts for t in scored):
             calls = [t.counts.get("tool_calls", 0) for t in scored]
             counts |= {
                 "calling": sum(c > 0 for c in calls) / len(calls),
@@ -98,7 +103,9 @@ class EvaluationResult:
         """Measures that can be told from as many attempts, in the order of a table."""
         ks = sizes(self.samples)
         voted = [k for k in ks if any(str(k) in task.majority for task in self.tasks)]
-        return [ACCURACY, *(f"pass_at_{k}" for k in ks), *(f"maj_at_{k}" for k in voted), REWARD]
+        outcomes = sorted({name for task in self.tasks for name in task.outcomes})
+        votes = (f"maj_at_{k}" for k in voted)
+        return [ACCURACY, *(f"pass_at_{k}" for k in ks), *votes, *outcomes, REWARD]
 
     def estimate(self, name: str) -> Estimate:
         """Over the tasks that have enough attempts for it."""
@@ -207,6 +214,10 @@ def _scores(attempts: Sequence[Trajectory]) -> TaskScores:
         right=verdicts,
         rewards=[float(t.reward or 0.0) for t in attempts],
         majority=majority,
+        outcomes={
+            name.removeprefix(OUTCOME): [t.counts[name] for t in attempts if name in t.counts]
+            for name in sorted({name for t in attempts for name in t.counts if name.startswith(OUTCOME)})
+        },
     )
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError
 from toolwright.registry import Registry, check_settings, signature_of
-from toolwright.tasks.environment import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
+from toolwright.tasks.environment import (
+    ENVIRONMENTS,
+    Environment,
+    InvalidAction,
+    Observation,
+    Outcome,
+    ToolEnvironment,
+)
 from toolwright.trajectory import Task
 
 if TYPE_CHECKING:

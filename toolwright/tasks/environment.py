@@ -51,6 +51,21 @@ class Environment(Protocol):
     def close(self) -> Awaitable[None] | None: ...
 
 
+class ToolEnvironment(Environment, Protocol):
+    """A world that is acted in by calls of tools of its own, which `extra_info.tools` describes by schemas.
+
+    `step` gets what the policy says in a turn without a call. The outcome is the user's answer, or the end.
+    """
+
+    def call(self, name: str, arguments: dict[str, Any]) -> str | Awaitable[str]:
+        """Answer a call; also one of a tool that there is not, with InvalidAction. Calls come in order."""
+        ...
+
+    def verdict(self) -> Outcome | Awaitable[Outcome]:
+        """Judge the attempt, whatever ended it. Numbers in `info` beside `success` are further measures."""
+        ...
+
+
 ENVIRONMENTS: Registry[Callable[..., Environment]] = Registry(
     "environment", "toolwright.tasks.builtin", plugins="toolwright.tasks.environment"
 )

@@ -68,6 +68,7 @@ class EnvironmentHost:
         self._lane = None if getattr(self._build, "inline", False) else Lane(f"environment {self.name}")
         self._environment: Environment | None = None
         self._hung = False
+        self._in_order = asyncio.Lock()
 
     async def reset(self, task: Task) -> Observation:
         self._environment = await self._call("to be built", lambda: self._build(**self._settings))
@@ -75,11 +76,34 @@ class EnvironmentHost:
         return self._typed(found, Observation, "reset")
 
     async def step(self, action: str) -> Outcome:
-        assert self._environment is not None, "reset comes first"
-        outcome = self._typed(await self._call("step", self._environment.step, action), Outcome, "step")
+        return await self._outcome("step", action)
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
+        """The answer of a tool of the environment's own; calls are run one after another."""
+        async with self._in_order:
+            text = await self._call("call", self._method("call"), tool, arguments)
+        if not isinstance(text, str):
+            raise TaskFailure(f"environment {self.name!r}: call must return a text, found {_shown(text)}")
+        return text[:MOST_TEXT]
+
+    async def verdict(self) -> Outcome:
+        return await self._outcome("verdict")
+
+    async def _outcome(self, what: str, *args: Any) -> Outcome:
+        outcome = self._typed(await self._call(what, self._method(what), *args), Outcome, what)
         if not isinstance(outcome.reward, int | float) or not math.isfinite(outcome.reward):
             raise TaskFailure(f"environment {self.name!r} gave {outcome.reward!r} as a reward")
         return outcome
+
+    def _method(self, what: str) -> Callable[..., Any]:
+        assert self._environment is not None, "reset comes first"
+        if not hasattr(self._environment, what):
+            raise TaskFailure(
+                f"environment {self.name!r} has no method {what!r}: a task that describes tools in "
+                "extra_info.tools needs a toolwright.tasks.ToolEnvironment"
+            )
+        method: Callable[..., Any] = getattr(self._environment, what)
+        return method
 
     async def close(self) -> None:
         """Close the environment. An error here comes too late to matter to the attempt."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
+from toolwright.trajectory import OUTCOME
 
 
 @SCORERS.register("environment")
@@ -18,7 +19,7 @@ def environment(
 ) -> dict[str, Any]:
     """`acc` is `counts["success"]` if the loop counts it, otherwise whether the sum reaches 1.
 
-    `success_only`: the score is `acc`, whatever the steps gave.
+    `success_only`: the score is `acc`, whatever the steps gave. What else the environment says is a part.
     """
     rewards = [reward for reward in step_rewards if reward is not None]
     if turns and not rewards and "success" not in counts:
@@ -28,6 +29,8 @@ def environment(
         )
     total = float(sum(rewards))
     success = float(counts.get("success", total >= 1.0 - 1e-6) > 0)
+    parts = {name.removeprefix(OUTCOME): value for name, value in counts.items() if name.startswith(OUTCOME)}
     if success_only:
-        return {"score": success, "acc": success}
-    return {"score": total, "acc": success, "step_rewards": [reward or 0.0 for reward in step_rewards]}
+        return {**parts, "score": success, "acc": success}
+    steps = [reward or 0.0 for reward in step_rewards]
+    return {**parts, "score": total, "acc": success, "step_rewards": steps}
