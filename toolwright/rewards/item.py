@@ -12,10 +12,13 @@ Item = dict[str, Any]
 FIRST_FORM = ("data_source", "solution_str", "ground_truth", "extra_info")
 # Arguments that it gets if it names them: the prompt's messages; the policy's text, turn by turn; counts such
 # as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn; what tools
-# answered, each with the number of the turn that it follows and whether all calls of that turn succeeded.
-ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards", "tool_results")
+# answered, each with the number of the turn that it follows and whether all calls of that turn succeeded; and
+# the whole conversation as messages, without what any chat template wrote around them.
+ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards", "tool_results", "conversation")
 # A function that takes none of these does not score an attempt.
-OF_THE_ATTEMPT = ("solution_str", "turns", "counts", "tokens", "step_rewards", "tool_results")
+OF_THE_ATTEMPT = (
+    *("solution_str", "turns", "counts", "tokens", "step_rewards", "tool_results", "conversation"),
+)
 
 
 def of_attempt(trajectory: Trajectory) -> Item:
@@ -29,7 +32,26 @@ def of_attempt(trajectory: Trajectory) -> Item:
         "tokens": trajectory.sampled_tokens,
         "step_rewards": [step.reward for step in steps],
         "tool_results": _tool_results(trajectory),
+        "conversation": conversation(trajectory),
     }
+
+
+def conversation(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """The attempt as messages: the prompt, what the policy said, and what it was answered."""
+    messages = [dict(message) for message in trajectory.task.prompt]
+    for place, segment in enumerate(trajectory.segments):
+        if segment.source == "policy":
+            messages.append({"role": "assistant", "content": segment.text})
+        elif segment.source == "tool":
+            spans = [call["at"] for call in segment.calls if call.get("at")]
+            texts = [segment.text[start:end] for start, end in spans] or [segment.text]
+            messages += [{"role": "tool", "content": text} for text in texts]
+        elif segment.source == "environment":
+            following = trajectory.segments[place + 1 :]
+            seen = following[0].anchor if following else None  # the state, without the template's writing
+            said = seen if seen and seen in segment.text else segment.text
+            messages.append({"role": "user", "content": said})
+    return messages
 
 
 def _tool_results(trajectory: Trajectory) -> list[dict[str, Any]]:
@@ -57,6 +79,7 @@ def of_task(task: Task) -> Item:
         "tokens": 0,
         "step_rewards": [],
         "tool_results": [],
+        "conversation": [dict(message) for message in task.prompt],
     }
 
 
