@@ -129,7 +129,7 @@ def test_a_reply_without_a_score_is_a_failure_of_the_task(server: JudgeServer) -
         made.close()
     assert {t.failure.kind for t in lost} == {"task"}
     messages = [t.failure.message for t in lost]
-    assert "gave no score; it said: 'I cannot say.'" in messages[0]
+    assert "gave no score by rule 'score'; it said: 'I cannot say.'" in messages[0]
     assert "gave 11, not 0 to 10" in messages[1]
     assert "long it is" in messages[2]
     assert "sent no completion" in messages[3]

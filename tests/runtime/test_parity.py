@@ -11,6 +11,7 @@ import pytest
 import ray
 import tiny
 
+from tests.rewards.scorers_of_models import classifier
 from tests.trainer import pairs
 from tests.trainer.runs import as_lists, metrics, rollouts, token_values
 from toolwright.models import adapter_folder, huggingface, lora
@@ -210,3 +211,18 @@ def test_curriculum_and_replay_are_the_same_over_actors(build: Build) -> None:
     assert found == pytest.approx(expected, abs=1e-6)
     assert there == order
     assert found["correction/weight_mean"] != 1.0
+
+
+def test_a_reward_model_scores_as_in_one_process(build: Build, tmp_path: Path) -> None:
+    model = classifier(tmp_path / "scorer")
+    own = ["algorithm=grpo", "train.steps=2", "reward.parts={task: 1.0, liked: 0.5}"]
+    own += [f"reward.params.liked={{function: reward_model, path: {model}, sigmoid: true}}"]
+    here = train(configured(f"run.dir={tmp_path}", "run.name=here", *own), command=["toolwright"])
+    trainer = build(f"run.dir={tmp_path}", "run.name=there", *own)
+    there = RunFolder.claim(trainer.config.run, made_of=["x"])
+    list(trainer.steps(there, command=["toolwright"]))
+    alone, apart = (
+        [essence(t) for step in rollouts(run).values() for t in step] for run in (here, there.path)
+    )
+    assert alone == apart
+    assert len({of_attempt[5]["liked"] for of_attempt in alone}) > 3

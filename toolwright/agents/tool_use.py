@@ -153,10 +153,26 @@ class ToolUse:
     def _tell(self, attempt: Attempt, answers: Sequence[CompletedCall]) -> None:
         if self.format.inline and not attempt.ended:
             for one in answers:
-                attempt.observe(one.text, source="tool", write=self.format.result).calls = [one.record]
+                segment = attempt.observe(one.text, source="tool", write=self.format.result)
+                segment.calls = _found_in(segment.text, [one])
             return
         messages = [{"role": "tool", "name": a.name or "error", "content": a.text} for a in answers]
-        attempt.reply(messages, source="tool").calls = [a.record for a in answers]
+        segment = attempt.reply(messages, source="tool")
+        segment.calls = _found_in(segment.text, answers)
+
+
+def _found_in(text: str, answers: Sequence[CompletedCall]) -> list[dict[str, Any]]:
+    """The records of the calls, each with where in the text its answer stands: around it is the template's
+    writing, which means nothing to a reader with another template."""
+    records, start = [], 0
+    for one in answers:
+        place = text.find(one.text, start)
+        if place < 0:  # written otherwise, as JSON say
+            records.append(one.record)
+            continue
+        start = place + len(one.text)
+        records.append({**one.record, "at": [place, start]})
+    return records
 
 
 def offered_to(task: Task, schemas: Schemas) -> Schemas:

@@ -91,6 +91,11 @@ class ChatTemplates:
         except UserError:
             return False
 
+    @property
+    def takes_tool_messages(self) -> bool:
+        """True if an answer of a tool may follow any turn, also one that names no call."""
+        return self._tool_manner == "plain"
+
     @cached_property
     def source(self) -> str:
         return "\n".join(self.templates.values())

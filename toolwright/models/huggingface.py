@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,25 @@ def load(
     for name, weight in _translated(read_weights(folder), shape, folder, device):
         _place(decoder, name, weight, folder)
     return decoder
+
+
+def load_body(
+    folder: Path,
+    head: str,
+    *,
+    context: int | None = None,
+    stored: Stored = "float32",
+    device: torch.device | None = None,
+) -> tuple[Decoder, dict[str, Tensor]]:
+    """The decoder of a folder that has another output layer, and the tensors of that one, `head`. What it
+    would predict tokens with is left out: the embedding stands for it."""
+    shape, weights = replace(_fast_shape(folder, context), tied=True), read_weights(folder)
+    own = {name: weights.pop(name) for name in list(weights) if name.startswith(f"{head}.")}
+    check_finite(folder, own.items())
+    decoder = Decoder(shape, blank=True, stored=stored, device=device)
+    for name, weight in _translated(weights, shape, folder, device):
+        _place(decoder, name, weight, folder)
+    return decoder, own
 
 
 @torch.no_grad()

@@ -254,7 +254,7 @@ def wrapped(model: Any, *, context: int | None = None) -> OwnForward:
     """A model behind the decoder's interface: the first way to run it that leaves its numbers alone, tried on
     two sequences end to end against its own forward on each of them."""
     model.eval()
-    _fix_products(model)
+    fix_products(model)
     shape, before = _shape(model.config, context), model.config._attn_implementation
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(0, shape.vocab, (n,), generator=generator) for n in PROBE]
@@ -356,7 +356,8 @@ class _FixedProduct:
         return linear(x.reshape(-1, x.shape[-1]), matrix, self.bias).view(*x.shape[:-1], -1)
 
 
-def _fix_products(model: Any) -> None:
+def fix_products(model: Any) -> None:
+    """Make the model's linear layers independent of how many rows they are given."""
     layers = [module for module in model.modules() if _is_linear(module)]
     kinds = {type(layer) for layer in layers}
     fixed_kinds = {kind: type(kind.__name__, (_FixedProduct, kind), {}) for kind in kinds}

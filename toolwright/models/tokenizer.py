@@ -202,6 +202,12 @@ class Tokenizer:
             last = self._opened = copy.deepcopy(asked), written
         return Written(last[1].text, list(last[1].tokens))
 
+    def conversation(self, messages: Messages) -> list[int]:
+        """A whole conversation of others, to be judged. Nobody's words in it count as special tokens, the
+        assistant's neither: a policy could write the judge's own."""
+        said, _, mark = self._quoted(messages, None, roles=None)
+        return self._written(self.render(said, generate=False), mark, opens=True).tokens
+
     def going_on(
         self, messages: Messages, *, ended: bool, tools: Tools | None = None, **extra: Any
     ) -> Written:
@@ -248,8 +254,11 @@ class Tokenizer:
             yield from ((start + begin, start + end) for begin, end in offsets)
             start += len(piece)
 
-    def _quoted(self, messages: Messages, tools: Tools | None) -> tuple[Any, Any, str]:
-        """What users say, and tools about themselves and in answer, cut where it reads as a special token."""
+    def _quoted(
+        self, messages: Messages, tools: Tools | None, roles: Sequence[str] | None = QUOTED
+    ) -> tuple[Any, Any, str]:
+        """What users say, and tools about themselves and in answer, cut where it reads as a special token.
+        `roles`: whose words; None: everybody's."""
         mark = _unused("".join(str(message.get("content")) for message in messages))
 
         def quoted(value: Any) -> Any:
@@ -260,7 +269,9 @@ class Tokenizer:
             return [quoted(item) for item in value] if isinstance(value, list | tuple) else value
 
         said = [
-            {**m, "content": quoted(m["content"])} if m["role"] in QUOTED and "content" in m else m
+            {**m, "content": quoted(m["content"])}
+            if (roles is None or m["role"] in roles) and "content" in m
+            else m
             for m in messages
         ]
         return said, quoted(tools), mark

@@ -10,6 +10,7 @@ from toolwright.failures import UserError, nearest
 from toolwright.registry import Registry, check_settings, is_held, load_object, signature_of
 from toolwright.rewards.function import ScoringFunction
 from toolwright.rewards.in_this_process import InThisProcess
+from toolwright.rewards.model_place import ModelPlace
 from toolwright.rewards.part import DirectCall, InProcesses, OverNetwork, RewardPart
 from toolwright.rewards.pool import ProcessPool
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from toolwright.config import schema
 
 # A scorer is registered under its own name and under the data sources that it serves. It is a function of
-# either form, a RemoteScorer class, or a RewardPart class. A function may need
+# either form, a RemoteScorer class, or a RewardPart class; or, with the need `process`, a class that is made
+# once in a process of its own, with a model say, and called with attempts. A function may need
 #   process: a process that can be killed, because it may hang;
 #   final:   only the policy's last turn as `solution_str`, without earlier turns and answers of tools;
 #   right:   to be a part of a sum, and to count only where another part says that the answer is right;
@@ -69,7 +71,7 @@ class ScorerBuilder:
                 return InThisProcess(function, limit_s=self.config.timeout_s)
             workers = self.config.workers or 1  # a user's function may hold a model
             pool = ProcessPool(name, limit_s=self.config.timeout_s, workers=workers, settings=settings)
-            return InProcesses(pool, is_users=True)
+            return InProcesses(pool, tries_truths=False)
         entry = SCORERS.get(name)
         target = entry.target
         if isinstance(target, type) and issubclass(target, RewardPart):
@@ -77,7 +79,9 @@ class ScorerBuilder:
         canonical = target.__name__.lower() if isinstance(target, type) else target.__name__
         settings = self._settings(called) if called else self._settings(canonical, name)
         part: RewardPart
-        if isinstance(target, type):
+        if isinstance(target, type) and "process" in entry.needs:
+            part = InProcesses(self._model(target, called or name, settings), tries_truths=False)
+        elif isinstance(target, type):
             run_settings = entry.accepted(limit_s=self.config.timeout_s, sandbox_url=self.sandbox_url)
             checked = check_settings(
                 f"scorer {canonical!r}",
@@ -89,7 +93,7 @@ class ScorerBuilder:
             part = OverNetwork(canonical, target(**run_settings, **checked))
         elif "process" in entry.needs:
             imports = sorted(entry.needs - {"process", "final", "right"})
-            part = InProcesses(self._pool(target, canonical, settings, imports), is_users=False)
+            part = InProcesses(self._pool(target, canonical, settings, imports), tries_truths=True)
         else:
             part = DirectCall(ScoringFunction(canonical, target, settings))
         part.last_turn_only, part.only_if_right = "final" in entry.needs, "right" in entry.needs
@@ -113,6 +117,24 @@ class ScorerBuilder:
         self.unused -= set(names)
         blocks = [self.config.params.get(name, {}) for name in names]
         return {key: value for one in blocks for key, value in one.items() if key != "function"}
+
+    def _model(self, target: type, name: str, settings: dict[str, Any]) -> ProcessPool:
+        """One process, unless `reward.workers` says more: each of them holds the model."""
+        checked = check_settings(
+            f"scorer {name!r}",
+            [*signature_of(target).parameters.values(), *signature_of(ModelPlace).parameters.values()],
+            settings,
+            prefix=f"reward.params.{name}.",
+        )
+        place = ModelPlace(**{key: checked.pop(key) for key in ModelPlace.KEYS if key in checked})
+        return ProcessPool(
+            f"{target.__module__}:{target.__qualname__}",
+            limit_s=self.config.timeout_s,
+            workers=self.config.workers or 1,
+            name=name,
+            settings=checked,
+            start_limit_s=place.start_timeout_s,
+        )
 
     def _pool(
         self, target: Callable[..., Any], name: str, settings: dict[str, Any], imports: list[str]

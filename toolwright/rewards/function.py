@@ -71,7 +71,10 @@ class ScoringFunction:
             raise
         except (Exception, SystemExit) as error:
             return [failed(self.name, error)] * len(items)
-        return [verdict_of(self.name, score) for score in scores]
+        return [
+            failed(self.name, score) if isinstance(score, Exception) else verdict_of(self.name, score)
+            for score in scores
+        ]
 
     def dry_run(self, item: Item) -> None:
         """Calls the function and lets its exceptions through."""
@@ -95,7 +98,11 @@ class ScoringFunction:
     def _arguments(self, items: Sequence[Item]) -> dict[str, Any]:
         if self.whole_batch:
             columns = _columns(items)
-            return columns if self._accepts is None else _selected(columns, self._accepts)
+            if self._accepts is not None:
+                return _selected(columns, self._accepts)
+            if "conversations" not in inspect.signature(self._target).parameters:
+                del columns["conversations"]  # whoever takes any column gets those of the tasks
+            return columns
         (item,) = items
         arguments = _selected(item, self._accepts or frozenset())
         if "extra_info" in arguments:
@@ -155,7 +162,7 @@ def _form(
         raise UserError(f"{name} has no signature to read; wrap it in a function {FORMS}") from None
     names = frozenset(p.name for p in parameters if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD})
     required = {p.name for p in parameters if p.default is p.empty and p.name in names}
-    whole_batch = "completions" in names
+    whole_batch = not names.isdisjoint(("completions", "conversations"))
     positional_only = any(p.kind is p.POSITIONAL_ONLY for p in parameters)
     # A keyword-only argument without a default is a setting; `checked` reports a missing one.
     settable = {*settings, *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)}
@@ -173,7 +180,7 @@ def _form(
 # Columns of the second form that every task has.
 COLUMNS = (
     *("completions", "prompts", "ground_truth", "data_source", "extra_info"),
-    *("num_turns", "counts", "stop"),
+    *("num_turns", "counts", "stop", "conversations"),
 )
 
 
@@ -184,6 +191,7 @@ def _columns(items: Sequence[Item]) -> dict[str, list[Any]]:
         **{key: [fact[key] for fact in how] for key in ("num_turns", "counts", "stop")},
         **{key: [item["extra_info"].get(key) for item in items] for key in extra},
         "completions": [item["solution_str"] for item in items],
+        "conversations": [item.get("conversation", []) for item in items],
         "prompts": [item["prompt"] for item in items],
         "ground_truth": [item["ground_truth"] for item in items],
         "data_source": [item["data_source"] for item in items],

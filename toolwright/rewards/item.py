@@ -13,10 +13,17 @@ FIRST_FORM = ("data_source", "solution_str", "ground_truth", "extra_info")
 # Arguments that it gets if it names them: the prompt's messages; the policy's text, turn by turn; counts such
 # as tool_calls; what ended the attempt; the number of sampled tokens; the reward of each turn; what tools
 # answered, each with the number of the turn that it follows and whether all calls of that turn succeeded;
-# what the program left that made the attempt, or None.
-ON_REQUEST = ("prompt", "turns", "counts", "stop", "tokens", "step_rewards", "tool_results", "result")
+# what the program left that made the attempt, or None; and the whole conversation as messages, without what
+# any chat template wrote around them.
+ON_REQUEST = (
+    *("prompt", "turns", "counts", "stop", "tokens", "step_rewards", "tool_results"),
+    *("result", "conversation"),
+)
 # A function that takes none of these does not score an attempt.
-OF_THE_ATTEMPT = ("solution_str", "turns", "counts", "tokens", "step_rewards", "tool_results", "result")
+OF_THE_ATTEMPT = (
+    *("solution_str", "turns", "counts", "tokens", "step_rewards", "tool_results"),
+    *("result", "conversation"),
+)
 
 
 def of_attempt(trajectory: Trajectory) -> Item:
@@ -31,7 +38,26 @@ def of_attempt(trajectory: Trajectory) -> Item:
         "step_rewards": [step.reward for step in steps],
         "tool_results": _tool_results(trajectory),
         "result": trajectory.result,
+        "conversation": conversation(trajectory),
     }
+
+
+def conversation(trajectory: Trajectory) -> list[dict[str, Any]]:
+    """The attempt as messages: the prompt, what the policy said, and what it was answered."""
+    messages = [dict(message) for message in trajectory.task.prompt]
+    for place, segment in enumerate(trajectory.segments):
+        if segment.source == "policy":
+            messages.append({"role": "assistant", "content": segment.text})
+        elif segment.source == "tool":
+            spans = [call["at"] for call in segment.calls if call.get("at")]
+            texts = [segment.text[start:end] for start, end in spans] or [segment.text]
+            messages += [{"role": "tool", "content": text} for text in texts]
+        elif segment.source == "environment":
+            following = trajectory.segments[place + 1 :]
+            seen = following[0].anchor if following else None  # the state, without the template's writing
+            said = seen if seen and seen in segment.text else segment.text
+            messages.append({"role": "user", "content": said})
+    return messages
 
 
 def _tool_results(trajectory: Trajectory) -> list[dict[str, Any]]:
@@ -60,6 +86,7 @@ def of_task(task: Task) -> Item:
         "step_rewards": [],
         "tool_results": [],
         "result": None,
+        "conversation": [dict(message) for message in task.prompt],
     }
 
 

@@ -84,14 +84,16 @@ class DirectCall(RewardPart):
 class InProcesses(RewardPart):
     """A function that may hang, or is a user's: called in a process that can be killed."""
 
-    def __init__(self, pool: ProcessPool, *, is_users: bool) -> None:
+    def __init__(self, pool: ProcessPool, *, tries_truths: bool) -> None:
+        """`tries_truths`: it is asked about every ground truth before the first attempt. Of a user's function
+        only its author knows what it takes, and a model takes any."""
         self._pool = pool
-        self._is_users = is_users
+        self._tries_truths = tries_truths
         self.reads_truth = pool.form.reads_truth
 
     def check(self, items: Sequence[Item]) -> None:
-        if self._is_users:
-            return  # only its author knows the ground truths that it takes
+        if not self._tries_truths:
+            return
         different: dict[str, Item] = {}
         for item in items:
             truth = json.dumps(item["ground_truth"], sort_keys=True) if self.reads_truth else ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from toolwright.rewards.function import Verdict
 from toolwright.rewards.item import Item
-from toolwright.rewards.process import FunctionProcess
+from toolwright.rewards.process import START_LIMIT_S, FunctionProcess
 
 
 class ProcessPool:
@@ -25,9 +25,17 @@ class ProcessPool:
         name: str = "",
         settings: Mapping[str, Any] | None = None,
         imports: Sequence[str] = (),
+        start_limit_s: float = START_LIMIT_S,
     ) -> None:
         self._processes = [
-            FunctionProcess(reference, limit_s=limit_s, name=name, settings=settings, imports=imports)
+            FunctionProcess(
+                reference,
+                limit_s=limit_s,
+                name=name,
+                settings=settings,
+                imports=imports,
+                start_limit_s=start_limit_s,
+            )
             for _ in range(workers)
         ]
         self.name = self._processes[0].reference

@@ -49,9 +49,10 @@ class FunctionProcess:
         name: str = "",
         settings: Mapping[str, Any] | None = None,
         imports: Sequence[str] = (),
+        start_limit_s: float = START_LIMIT_S,
     ) -> None:
         self.reference = name or reference
-        self._limit_s = limit_s
+        self._limit_s, self._start_limit_s = limit_s, start_limit_s
         where, _, name = reference.rpartition(":")
         self._modules = [str(Path(entry).resolve()) for entry in sys.path] + [str(Path.cwd())]
         if where.endswith(".py"):
@@ -128,12 +129,12 @@ class FunctionProcess:
         self._connection = ours
         try:
             self._send(self._request)
-            answer = self._receive(START_LIMIT_S)
+            answer = self._receive(self._start_limit_s)
         except InfrastructureFailure as error:
             raise UserError(f"{self.reference} cannot be imported: {error}") from None
         if answer is None:
             self._stop()
-            raise UserError(f"{self.reference} was not imported within {START_LIMIT_S:g} s")
+            raise UserError(f"{self.reference} was not ready within {self._start_limit_s:g} s")
         if "error" in answer:
             self._stop()
             raise UserError(answer["error"])

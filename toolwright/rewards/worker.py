@@ -37,7 +37,10 @@ def main(descriptor: int) -> None:
     try:
         for module in request["imports"]:
             importlib.import_module(module)
-        function = ScoringFunction(request["name"], load_object(request["reference"]), request["settings"])
+        target, settings = load_object(request["reference"]), request["settings"]
+        if isinstance(target, type):  # made once, with what takes long to load, and called with attempts
+            target, settings = target(**settings), {}
+        function = ScoringFunction(request["name"], target, settings)
     except UserError as error:
         return answer({"error": str(error)})
     except BaseException:

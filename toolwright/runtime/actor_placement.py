@@ -19,10 +19,12 @@ LOOK_AGAIN_S = 0.2
 
 
 class ActorPlacer:
-    """`roles`: those that the run needs, by name."""
+    """`roles`: those that the run needs, by name. `reward_gpus`: as `placement.plan` has it."""
 
-    def __init__(self, run: str, config: schema.Runtime, roles: Sequence[str]) -> None:
-        self.run, self.config, self.roles = run, config, roles
+    def __init__(
+        self, run: str, config: schema.Runtime, roles: Sequence[str], *, reward_gpus: float | None = 0.0
+    ) -> None:
+        self.run, self.config, self.roles, self.reward_gpus = run, config, roles, reward_gpus
         self._groups: list[Any] = []
         self._workers = 0  # given out on nodes so far
 
@@ -45,7 +47,7 @@ class ActorPlacer:
     def _reserve(self, until: float) -> bool:
         alive = session.alive_nodes()
         nodes = [dict(node["Resources"]) for node in ray.nodes() if node["NodeID"] in alive]
-        self.plan = placement.plan(self.config.placement, self.roles, nodes)
+        self.plan = placement.plan(self.config.placement, self.roles, nodes, reward_gpus=self.reward_gpus)
         for specs in self._spec_groups:
             self._groups.append(
                 ray.util.placement_group(

@@ -14,6 +14,7 @@ import ray
 
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.record import TokenValues
+from toolwright.rewards.held_models import reserved_gpus
 from toolwright.runtime.actor_placement import ActorPlacer
 from toolwright.runtime.actor_pool import ActorPool
 from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all
@@ -44,7 +45,8 @@ class RayRoles(Roles):
             own = {"role_config": self.session.role_config, "moved": self.session.moved}
             return ActorSlot(run, spec, place, config.runtime, builder=builder, **own)
 
-        self.pool = ActorPool(config.runtime, ActorPlacer(run, config.runtime, names), new_slot)
+        placer = ActorPlacer(run, config.runtime, names, reward_gpus=reserved_gpus(config.reward))
+        self.pool = ActorPool(config.runtime, placer, new_slot)
         try:
             self._open(config)
         except BaseException:

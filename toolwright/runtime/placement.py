@@ -50,13 +50,21 @@ class PlacementPlan:
         return any({"policy", "rollout"} <= set(spec.roles) for spec in self.fixed)
 
 
-def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, float]]) -> PlacementPlan:
-    """`nodes`: the resources of each. The defaults:
+def plan(
+    config: Placement,
+    roles: Sequence[str],
+    nodes: Sequence[Mapping[str, float]],
+    *,
+    reward_gpus: float | None = 0.0,
+) -> PlacementPlan:
+    """`nodes`: the resources of each. `reward_gpus`: of a reward that holds a model; None: as below. The
+    defaults:
 
     - no GPU: every role an actor, one rollout worker a node, processors shared where they are few;
     - one GPU: policy and engine in one process over the same weights; reference and critic beside them;
     - several: the policy's ranks one each, shared with reference and critic; a rollout worker on each other;
-    - more ranks than one: reference and critic in the same processes, sharded as the policy is.
+    - more ranks than one: reference and critic in the same processes, sharded as the policy is;
+    - a reward model: beside the policy of one rank, else on a GPU that the ranks leave.
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     ranks = config.policy.layout.size if "policy" in roles else 0
@@ -66,8 +74,11 @@ def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, f
     frozen = [name for name in ("reference", "teacher", "critic") if name in roles and ranks == 1]
     own_gpus = config.policy.gpus if config.policy.gpus is not None else min(gpus, 1.0)
     # Reference and critic live on the policy's GPU: they work while it waits for them.
-    share = own_gpus / (1 + len(frozen)) if own_gpus <= 1 else own_gpus
+    beside = reward_gpus is None and ranks == 1 and own_gpus <= 1
+    share = own_gpus / (1 + len(frozen) + beside) if own_gpus <= 1 else own_gpus
     share = floor(share * 100) / 100
+    if reward_gpus is None:
+        reward_gpus = share if beside else min(1.0, max(0.0, gpus - ranks * own_gpus))
     workers = 0 if together else config.rollout.workers or max(1, len(nodes))
     count = ranks + len(frozen) + 1 + workers
     cpu = _processors(nodes, count)
@@ -79,7 +90,7 @@ def plan(config: Placement, roles: Sequence[str], nodes: Sequence[Mapping[str, f
             ActorSpec(_numbered("policy", rank, ranks), held, policy_cpu, share, config.policy.labels)
         )
     fixed += [ActorSpec(name, (name,), policy_cpu, share, config.policy.labels) for name in frozen]
-    fixed.append(ActorSpec("reward", ("reward",), cpu))
+    fixed.append(ActorSpec("reward", ("reward",), cpu, reward_gpus))
     if together or "rollout" not in roles:
         return PlacementPlan(fixed, [], None)
     worker_gpus = config.rollout.gpus

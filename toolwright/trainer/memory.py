@@ -22,6 +22,7 @@ from toolwright.learner.budget import (
 )
 from toolwright.models import adapter_folder, huggingface, quantised, weight_files
 from toolwright.models.decoder import Recompute, Shape
+from toolwright.rewards.held_models import models_of
 from toolwright.trainer import building
 from toolwright.trainer.learning import needs_critic, needs_reference
 from toolwright.trainer.teacher import needs_teacher, teacher_model
@@ -50,7 +51,22 @@ def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
     """Of a run in one process."""
     teaches = learns and needs_teacher(config.algorithm)
     teacher = planned(teacher_model(config)) if teaches else None
-    return counted(config, planned(config.model), learns=learns, teacher=teacher)
+    needed = counted(config, planned(config.model), learns=learns, teacher=teacher)
+    return MemoryPlan({**needed.parts, **_scoring_models(config)}, needed.engine)
+
+
+def _scoring_models(config: schema.Config) -> dict[str, int]:
+    """Bytes of the models that the reward holds, in their own processes on the same device."""
+    gpu, found = building.pick_device(config.model.device).type == "cuda", {}
+    for name, settings in models_of(config.reward).items():
+        folder = Path(str(settings.get("path"))).expanduser()
+        asked = settings.get("device", "auto")
+        if not folder.is_dir() or (asked != "auto" and str(asked).startswith("cuda") != gpu):
+            continue
+        half = settings.get("dtype", "auto") == "bfloat16" or (gpu and settings.get("dtype") != "float32")
+        workers = config.reward.workers or 1
+        found[f"scorer {name}"] = workers * weight_files.parameters(folder) * (2 if half else 4)
+    return found
 
 
 def counted(
