@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from toolwright.agents import registry
+from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt, AttemptEnded
+from toolwright.agents.formats import Offered
 from toolwright.agents.formats.thinking import spoken
+from toolwright.agents.tool_prompt import with_tools
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import InvalidAction, Outcome
-from toolwright.tasks.environment_host import MOST_TEXT, EnvironmentHost, checked
+from toolwright.tasks.environment_host import MOST_TEXT, Call, EnvironmentHost, checked
+from toolwright.tools.call import Malformed
 from toolwright.trajectory import Segment, Task
 
 OURS = ("action_tag", "invalid_penalty")  # settings of a task's environment that the loop reads itself
@@ -21,8 +25,10 @@ OURS = ("action_tag", "invalid_penalty")  # settings of a task's environment tha
 class EnvironmentLoop:
     """The whole history stays in view. A step has its own reward, and the state it was taken in as anchor."""
 
-    def __init__(self, config: schema.RolloutConfig) -> None:
-        self.config = config
+    def __init__(self, config: schema.RolloutConfig, tokenizer: Tokenizer) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        params = {name: value for name, value in config.call_params.items() if name != "near_misses"}
+        self.format = formats.build(config.call_format, params, tokenizer)
 
     def check(self, task: Task) -> None:
         """A UserError for a task without an environment, or with one that cannot be built as it is set."""
@@ -44,35 +50,59 @@ class EnvironmentLoop:
     async def _play(self, attempt: Attempt, host: EnvironmentHost, tag: str | None, penalty: float) -> None:
         with attempt.waiting(f"environment {host.name}"):
             seen = await host.reset(attempt.task)
-        attempt.prompt([*attempt.task.prompt, {"role": "user", "content": seen.text}])
+        opening = seen.messages or [*attempt.task.prompt, {"role": "user", "content": seen.text}]
+        prompt = with_tools(opening, seen.tools, self.format, self.tokenizer, self.config.tool_prompt)
+        attempt.prompt(prompt.messages, tools=prompt.tools)
+        offered = formats.offered_by(seen.tools)
+        stop = (*self.config.stop, *self.format.stop(offered)) if offered else None
         anchor = seen.text if seen.anchor is None else seen.anchor
         while True:
-            step = await attempt.act(anchor=anchor)
-            outcome = await self._step(attempt, host, tag, penalty, step)
+            step = await attempt.act(anchor=anchor, stop=stop)
+            outcome = await self._step(attempt, host, tag, penalty, step, offered)
             step.reward = float(outcome.reward)
             if outcome.done or attempt.turns >= attempt.max_turns:
                 attempt.count("success", bool(outcome.done and outcome.info.get("success")))
                 _last_words(attempt, outcome)
                 return attempt.finish("done" if outcome.done else "turns")
             try:
-                attempt.reply([{"role": "user", "content": outcome.text}], source="environment")
+                told = outcome.messages or [{"role": "user", "content": outcome.text}]
+                attempt.reply(told, source="environment")
             except AttemptEnded:
                 _last_words(attempt, outcome)
                 raise
             anchor = outcome.text if outcome.anchor is None else outcome.anchor
 
     async def _step(
-        self, attempt: Attempt, host: EnvironmentHost, tag: str | None, penalty: float, step: Segment
+        self,
+        attempt: Attempt,
+        host: EnvironmentHost,
+        tag: str | None,
+        penalty: float,
+        step: Segment,
+        offered: Offered,
     ) -> Outcome:
         """An action that cannot be read, or is none here, is told and counted, and costs the `penalty`; the
         state is what it was."""
         try:
-            action = read_action(step.text, tag)
+            action, calls = read_action(step.text, tag), None
+            if offered:
+                action, calls = self._calls(action, offered)
+                attempt.count("tool_calls", len(calls))
             with attempt.waiting(f"environment {host.name}"):
-                return await host.step(action)
+                return await host.step(action, calls)
         except InvalidAction as error:
             attempt.count("format_faults")
             return Outcome(str(error)[:MOST_TEXT], error.reward - penalty, anchor=step.anchor)
+
+    def _calls(self, said: str, offered: Offered) -> tuple[str, list[Call]]:
+        """The words before the first call, and the calls."""
+        calls: list[Call] = []
+        for one in self.format.read(said, offered):
+            if isinstance(one, Malformed):
+                raise InvalidAction(one.reason)
+            calls.append((one.name, one.arguments))
+        places = [said.find(mark) for mark in self.format.opens(offered) if mark in said]
+        return (said[: min(places)].strip() if calls and places else said), calls
 
 
 def _last_words(attempt: Attempt, outcome: Outcome) -> None:

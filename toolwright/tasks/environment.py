@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from toolwright.registry import Registry
 from toolwright.trajectory import Task
 
+Message = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
 class Observation:
-    """The first thing shown. `anchor` names the state: equal for equal states; None: the text."""
+    """The first thing shown. `anchor` names the state: equal for equal states; None: the text.
+
+    `messages` are the whole opening, in place of the task's prompt and the text. `tools` are OpenAI schemas
+    of what can be called: the run's call format describes them, and `step` gets the calls beside the text.
+    """
 
     text: str
     anchor: str | None = None
+    messages: Sequence[Message] = ()
+    tools: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of an action and the state after it. `info["success"]`: whether the goal is reached."""
+    """The result of an action and the state after it. `info["success"]`: whether the goal is reached.
+
+    `messages` are what the policy reads, in place of the text as the user's message.
+    """
 
     text: str
     reward: float = 0.0
     done: bool = False
     anchor: str | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    messages: Sequence[Message] = ()
 
 
 class InvalidAction(Exception):
@@ -42,6 +54,8 @@ class Environment(Protocol):
 
     Its methods may be async. Plain methods run in a thread of the environment's own, so that one that hangs
     holds up nobody else. A class with `inline = True` promises quick methods, and needs no thread.
+
+    Where `reset` offered tools, `step` has a second parameter: the calls, each as (name, arguments).
     """
 
     def reset(self, task: Task) -> Observation | Awaitable[Observation]: ...

@@ -9,7 +9,7 @@ import math
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from toolwright.tasks.environment import ENVIRONMENTS, Environment, InvalidActio
 from toolwright.trajectory import Task
 
 T = TypeVar("T")
+Call = tuple[str, dict[str, Any]]  # the name of a tool, and what it is called with
 MOST_TEXT = 1 << 20  # characters that an environment may show at once; no policy reads as many
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,9 @@ class EnvironmentHost:
         found = await self._call("reset", self._environment.reset, task)
         return self._typed(found, Observation, "reset")
 
-    async def step(self, action: str) -> Outcome:
-        return await self._outcome("step", action)
+    async def step(self, action: str, calls: Sequence[Call] | None = None) -> Outcome:
+        """`calls`: those of the turn, where `reset` offered tools."""
+        return await self._outcome("step", *((action,) if calls is None else (action, calls)))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> str:
         """The answer of a tool of the environment's own; calls are run one after another."""
@@ -142,6 +144,8 @@ class EnvironmentHost:
                 f"environment {self.name!r}: {what} must return a toolwright.tasks.{kind.__name__} "
                 f"with a text, found {_shown(found)}"
             )
+        if not all(isinstance(one.get("content"), str) for one in getattr(found, "messages", ())):
+            raise TaskFailure(f"environment {self.name!r}: {what} wrote a message whose content is no text")
         for name in ("text", "anchor"):
             length = len(getattr(found, name) or "")
             if length > MOST_TEXT:
