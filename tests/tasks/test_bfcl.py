@@ -141,7 +141,7 @@ class TestConversations:
         assert set(vars(multi_turn_utils)) == before
 
     def test_what_is_no_call_of_a_function_is_never_evaluated(self) -> None:
-        from toolwright.tasks.builtin.bfcl_multi_turn import FunctionCallConversation
+        from toolwright.tasks.bfcl_conversation import FunctionCallConversation
         from toolwright.tasks.environment import InvalidAction
 
         task = next(t for t in tasks_of("multi_turn_base") if "'power'" in str(t.extra_info["tools"]))

@@ -1,4 +1,4 @@
-"""The environment of docs/environments.md works as it is written there."""
+"""The environments of docs/environments.md work as they are written there."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import asyncio
 import re
 from pathlib import Path
 
+import pytest
+
 from toolwright.config import schema
+from toolwright.registry import load_object
 from toolwright.tasks import Observation, Outcome, load
 from toolwright.tasks.environment_host import EnvironmentHost
+
+from .functions import attempted
 
 PAGE = Path(__file__).parents[2] / "docs/environments.md"
 
 
+def code_block(number: int) -> str:
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[number]
+
+
 def test_the_documented_environment_and_its_task_are_one_short_file(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    code = code_block(0)
     assert len(code.splitlines()) <= 60
     file = tmp_path / "guess.py"
     file.write_text(code, encoding="utf-8")
@@ -30,3 +39,14 @@ def test_the_documented_environment_and_its_task_are_one_short_file(tmp_path: Pa
     seen, outcome = asyncio.run(play())
     assert seen.anchor == "start"
     assert (outcome.reward, outcome.done, outcome.info) == (1.0, True, {"success": True})
+
+
+def test_the_documented_environment_with_tools_is_called_and_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "till.py").write_text(code_block(1), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    task = load_object("till.py:task")
+    (trajectory,) = attempted([task], lambda _: [[("put", {"amount": 2}), ("put", {"amount": 3})], "Done."])
+    assert "The balance is 5." in trajectory.segments[2].text
+    assert trajectory.reward == 1.0

@@ -117,3 +117,34 @@ class Talkative:
 
     def close(self) -> None:
         pass
+
+
+class Ledger:
+    """Tools of its own: `put` and `take` change a balance, which is to be 5 when the user is done."""
+
+    def __init__(self, wishes: int = 1) -> None:
+        self.wishes, self.balance, self.heard = wishes, 0, list[str]()
+
+    def reset(self, task: Task) -> Observation:
+        return Observation("Make it 5.")
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+        self.heard.append(name)
+        await asyncio.sleep(0.01 if name == "put" else 0)
+        change = {"put": 1, "take": -1}.get(name)
+        if change is None or not isinstance(arguments.get("amount"), int):
+            raise InvalidAction("say an amount")
+        self.balance += change * arguments["amount"]
+        return f"balance {self.balance}"
+
+    def step(self, action: str) -> Outcome:
+        self.wishes -= 1
+        return Outcome("Anything else?", done=not self.wishes)
+
+    def verdict(self) -> Outcome:
+        right = self.balance == 5
+        info = {"success": right, "known": sum(name in ("put", "take") for name in self.heard)}
+        return Outcome(f"ended at {self.balance}", float(right), info=info)
+
+    def close(self) -> None:
+        CLOSED.append("ledger")

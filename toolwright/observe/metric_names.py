@@ -137,6 +137,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("held_out/tool_calls", "calls of a held-out attempt"),
     Metric("held_out/pass_at_K", "the chance that one of K attempts is right, without bias (`eval.samples`)"),
     Metric("held_out/maj_at_K", "the chance that what most of K attempts answer is right"),
+    Metric("held_out/OUTCOME", "what an environment says beside success: `security` under an attack"),
     Metric("held_out/SOURCE/accuracy", "the same by data source, where there are several"),
     Metric("held_out/SOURCE/reward", "mean reward by data source"),
     Metric("held_out/MEASURE", "`dpo`, `kto`, `orpo`: the loss and its measures on held-out pairs"),

@@ -10,8 +10,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from toolwright.tasks import TASKS, TaskSet
-from toolwright.tasks.bfcl import SINGLE_TURN, Question, checked, questions, schemas
-from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.tasks.bfcl import MULTI_TURN, Question, checked, questions, schemas
+from toolwright.tasks.bfcl_conversation import FunctionCallConversation
+from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome, ToolEnvironment
 from toolwright.trajectory import Task
 
 DEFAULT = "simple,multiple,parallel,parallel_multiple,irrelevance,multi_turn_base"
@@ -19,10 +20,13 @@ NAME = "toolwright"  # under which the checker knows the policy
 
 
 @ENVIRONMENTS.register("bfcl")
+def world(category: str, id: str) -> ToolEnvironment:
+    """The environment of a question: of one turn, or a conversation."""
+    return (FunctionCallConversation if category in MULTI_TURN else FunctionCallQuestion)(category, id)
+
+
 class FunctionCallQuestion:
     """A question of one turn: its calls are noted, not run, and compared with those that are possible."""
-
-    inline = True
 
     def __init__(self, category: str, id: str) -> None:
         self.category, self.question = category, questions(category)[id]
@@ -88,19 +92,13 @@ def bfcl(
 
 
 def _task(category: str, question: Question) -> Task:
-    single = category in SINGLE_TURN
-    environment = {
-        "name": "bfcl" if single else "bfcl_multi_turn",
-        "category": category,
-        "id": question["id"],
-    }
+    environment: dict[str, Any] = {"name": "bfcl", "category": category, "id": question["id"]}
+    if category not in MULTI_TURN:
+        environment["turns"] = 1
     return Task(
         id=question["id"],
         prompt=question["question"][0],
         ground_truth=question.get("ground_truth", []),
         data_source=f"bfcl/{category}",
-        extra_info={
-            "environment": {**environment, **({"turns": 1} if single else {})},
-            "tools": schemas(question),
-        },
+        extra_info={"environment": environment, "tools": schemas(question)},
     )

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from toolwright.tasks.bfcl import questions
-from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.tasks.environment import InvalidAction, Observation, Outcome
 from toolwright.trajectory import Task
 
 # A power or a logarithm with more than that would hold the whole process for hours.
@@ -15,7 +15,6 @@ LARGEST = {"power": ("exponent",), "logarithm": ("precision",), "square_root": (
 MOST = 10_000
 
 
-@ENVIRONMENTS.register("bfcl_multi_turn")
 class FunctionCallConversation:
     """Calls are run on the package's own classes, and again by its checker, which compares turn by turn."""
 

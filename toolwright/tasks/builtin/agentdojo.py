@@ -1,0 +1,122 @@
+"""AgentDojo: an assistant's errands in mail, banking, travel and chat, or under attack. arXiv 2406.13352."""
+
+from __future__ import annotations
+
+import random
+import string
+from typing import Any
+
+from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks.agentdojo import attack_on, environment, schemas, suite
+from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.trajectory import Task
+
+VERSION = "v1.2.2"  # of the benchmark, not of the package
+
+
+@ENVIRONMENTS.register("agentdojo")
+class AssistantWorld:
+    """A user task in the environment of its suite; `injections` stand in what the tools return."""
+
+    def __init__(
+        self,
+        suite: str,
+        version: str,
+        user_task: str,
+        injection_task: str | None = None,
+        injections: dict[str, str] | None = None,
+    ) -> None:
+        self.place, self.injections = (suite, version), injections or {}
+        self.names = (user_task, injection_task)
+        self.trace: list[Any] = []
+        self.said = ""
+
+    def reset(self, task: Task) -> Observation:
+        from agentdojo.functions_runtime import FunctionsRuntime
+
+        self.suite = suite(*self.place)
+        user_task, injection_task = self.names
+        self.user_task = self.suite.get_user_task_by_id(user_task)
+        self.injected = injection_task and self.suite.get_injection_task_by_id(injection_task)
+        self.state = self.user_task.init_environment(environment(*self.place, self.injections))
+        self.before = self.state.model_copy(deep=True)
+        self.runtime = FunctionsRuntime(self.suite.tools)
+        return Observation("")
+
+    def call(self, name: str, arguments: dict[str, Any]) -> str:
+        from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
+        from agentdojo.functions_runtime import FunctionCall
+
+        self.trace.append(FunctionCall(function=name, args=arguments))
+        result, error = self.runtime.run_function(self.state, name, arguments)
+        if error is not None:
+            raise InvalidAction(error)
+        return str(tool_result_to_str(result))
+
+    def step(self, action: str) -> Outcome:
+        self.said = action
+        return Outcome("", done=True)
+
+    def verdict(self) -> Outcome:
+        """The reward is for the user's task done, and nobody else's."""
+        useful = self._did(self.user_task)
+        if not self.injected:
+            return Outcome("", float(useful), info={"success": useful})
+        secure = not self._did(self.injected)
+        return Outcome("", float(useful and secure), info={"success": useful, "security": float(secure)})
+
+    def _did(self, task: Any) -> bool:
+        from agentdojo.types import text_content_block_from_string
+
+        said = [text_content_block_from_string(self.said)]
+        return bool(self.suite._check_task_result(task, said, self.before, self.state, self.trace))
+
+    def close(self) -> None:
+        """Nothing is kept open."""
+
+
+@TASKS.register("agentdojo")
+def agentdojo(
+    *,
+    seed: int,
+    train_size: int | None,
+    held_out_size: int,
+    suites: list[str] | str = "workspace,banking,travel,slack",
+    attack: str | None = None,
+    version: str = VERSION,
+) -> TaskSet:
+    """All user tasks are held out, but for `train_size`. With an `attack`, each with every injected task."""
+    names = suites.split(",") if isinstance(suites, str) else suites
+    tasks = [task for name in dict.fromkeys(names) for task in _tasks(name, version, attack)]
+    random.Random(f"agentdojo {seed}").shuffle(tasks)
+    train, held_out = tasks[: train_size or 0], tasks[train_size or 0 :][:held_out_size]
+    text = "".join(f"{task.prompt}{task.extra_info}" for task in tasks)
+    return TaskSet(
+        train, held_out, scorer="environment", alphabet="".join(sorted({*string.printable, *text}))
+    )
+
+
+def _tasks(name: str, version: str, attack: str | None) -> list[Task]:
+    of = suite(name, version)
+    from agentdojo.agent_pipeline.agent_pipeline import load_system_message
+
+    tools, system = schemas(of), {"role": "system", "content": load_system_message(None)}
+    attacking = attack_on(of, attack) if attack else None
+
+    def task(user: Any, **own: Any) -> Task:
+        settings = {"name": "agentdojo", "suite": name, "version": version, "user_task": user.ID, **own}
+        return Task(
+            id="/".join([name, user.ID, *filter(None, [own.get("injection_task")])]),
+            prompt=[system, {"role": "user", "content": user.PROMPT}],
+            data_source=f"agentdojo/{name}",
+            extra_info={"environment": settings, "tools": tools},
+        )
+
+    users = of.user_tasks.values()
+    if attacking is None:
+        return [task(user) for user in users]
+    return [
+        task(user, injection_task=one.ID, injections=attacking.attack(user, one))
+        for user in users
+        for one in of.injection_tasks.values()
+    ]
