@@ -1,22 +1,16 @@
-"""An agent that knows nothing of Toolwright: served a model, recorded, and its successes learned from.
+"""An agent that knows nothing of Toolwright, trained as it is.
 
-    python examples/06_unmodified_agent.py [ROUNDS] [WARM_STEPS] [CONVERSATIONS]
+    python examples/06_unmodified_agent.py [STEPS] [WARM_STEPS]
 
-`shop_agent` is written with OpenAI's SDK, as agents in the wild are. `toolwright serve` answers it.
-Conversations that end with the right price are the demonstrations of the next round: sample, keep, imitate.
+`shop_agent` is written with OpenAI's SDK, as agents in the wild are. While the run samples, its policy answers the SDK:
+each attempt has an address and a key of its own, and the tokens that were sampled are those that are learned from.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
-import random
-import re
-import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from openai import OpenAI
@@ -40,62 +34,33 @@ SCHEMA = {
 }
 
 
-def shop_agent(client: OpenAI, question: str) -> list[dict[str, object]]:
-    """Ask, call what the model wants called, ask again. Returns the conversation after the question."""
-    messages: list[dict[str, object]] = [{"role": "user", "content": question}]
+def shop_agent(task: dict[str, str]) -> str:
+    """Ask, call what the model wants called, ask again. What it returns is scored."""
+    client = OpenAI()  # the run has set OPENAI_BASE_URL and OPENAI_API_KEY
+    messages: list[dict[str, object]] = [{"role": "user", "content": task["question"]}]
     for _ in range(2):
-        reply = client.chat.completions.create(
-            model="model", messages=messages, tools=[SCHEMA], max_tokens=24
-        )
+        reply = client.chat.completions.create(model="any", messages=messages, tools=[SCHEMA])
         said = reply.choices[0].message
+        if not said.tool_calls:
+            break
         messages.append(said.model_dump(exclude_none=True, include={"role", "content", "tool_calls"}))
-        for call in said.tool_calls or []:
+        for call in said.tool_calls:
             try:
                 answer = shop.price(**json.loads(call.function.arguments))
             except (TypeError, ValueError) as error:
                 answer = str(error)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": answer})
-        if not said.tool_calls:
-            break
-    return messages[1:]
+    return said.content or "nothing"
 
 
-@contextlib.contextmanager
-def served(model: Path) -> Iterator[OpenAI]:
-    """The model behind OpenAI's protocol, on a free port."""
-    line = [sys.executable, "-m", "toolwright", "serve", str(model), "--port", "0", "--call-format", "tags"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            address = re.search(r"http://\S+", server.stdout.readline())
-            yield OpenAI(base_url=f"{address[0]}/v1", api_key="none", timeout=300)
-        finally:
-            server.terminate()
-
-
-def main(rounds: int = 3, warm_steps: int = 200, conversations: int = 160) -> None:
-    known, rng = shop.tasks(), random.Random(0)
-    agent = ("rollout.max_turns=2", "rollout.max_tokens=24", "model.context=384")
-    model = tw.sft(*agent, f"steps={warm_steps}", "optimizer.lr=3e-3", task=shop.tasks, tools=[shop.price])
-    for round in range(1, rounds + 1):
-        asked = rng.choices(known.train, k=conversations)
-        with served(model) as client, ThreadPoolExecutor(8) as pool:
-            said = list(pool.map(lambda task: shop_agent(client, task.prompt[-1]["content"]), asked))
-        right = [talk[-1].get("content") == task.ground_truth for talk, task in zip(said, asked, strict=True)]
-        print(f"round {round}: {sum(right) / len(right):.0%} of {len(right)} conversations end right")
-        if not any(right):
-            sys.exit("there is nothing to learn from yet: give it more WARM_STEPS")
-        kept = {
-            f"{round}-{number}": (tw.Task(f"{round}-{number}", task.prompt), talk)
-            for number, (task, talk, good) in enumerate(zip(asked, said, right, strict=True))
-            if good
-        }
-        lessons = tw.TaskSet(
-            train=[task for task, _ in kept.values()],
-            held_out=known.held_out,
-            scorer="exact",
-            demonstrate=lambda task, rng, kept=kept: kept[task.id][1],
-        )
-        model = tw.sft(*agent, f"steps={warm_steps // 3}", model=model, task=lessons, tools=[shop.price])
+def main(steps: int = 30, warm_steps: int = 150) -> None:
+    agent = ("rollout.max_turns=2", "rollout.max_tokens=24", "rollout.tool_prompt=''")
+    warm = tw.sft(*agent, f"steps={warm_steps}", "optimizer.lr=3e-3", task=shop.tasks, tools=[shop.price])
+    words = ("algorithm=dr_grpo", f"train.steps={steps}", "update.policy.lr=5e-4", "eval.every=10")
+    own = (f"rollout.agent={Path(__file__).resolve()}:shop_agent", "rollout.call_format=tags")
+    for step in tw.Trainer(*agent, *words, *own, model=warm, task=shop.tasks):
+        if step.number == 1 or step.number % 10 == 0:
+            print(step.number, f"reward {step.metrics['reward/mean']:.2f}", step.attempts[0].response)
 
 
 if __name__ == "__main__":

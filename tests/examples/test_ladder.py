@@ -23,7 +23,7 @@ FEW = {  # the arguments that make each short
     "03_own_reward": ("2", "2"),
     "04_own_tool": ("2", "2"),
     "05_own_environment": ("2",),
-    "06_unmodified_agent": ("1", "200", "64"),
+    "06_unmodified_agent": ("2", "2"),
     "07_search_agent": ("2", "2"),
     "08_ppo_on_ray": ("1", "2"),
 }

@@ -73,8 +73,12 @@ class Recording:
         attempt: str,
         on_token: TokenCallback | None = None,
     ) -> Completion:
-        asked = PolicyEngine(self.engine)
-        answer = await asked.generate(prompt, sampling, attempt=attempt, on_token=on_token)
+        asked, name = PolicyEngine(self.engine), attempt
+        if isinstance(
+            self.engine, ScriptedEngine
+        ):  # it counts the turns of an attempt, whatever their branch
+            name = attempt.partition("#")[0]
+        answer = await asked.generate(prompt, sampling, attempt=name, on_token=on_token)
         self.seen.append((attempt.partition("#")[0], list(prompt), answer.tokens))
         return answer
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from toolwright.observe.numbers import compact, duration
-from toolwright.trajectory import Group, Segment, Task, Trajectory
+from toolwright.trajectory import ROOT, Group, Segment, Task, Trajectory
 
 # An agent may write escape sequences; a terminal would obey them, a page may not hold them.
 _PICTURES: dict[int, int | str] = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
@@ -53,17 +53,26 @@ def question(task: Task, most: int) -> str:
 
 
 def segments(trajectory: Trajectory) -> list[tuple[Segment, float | None]]:
-    """What came after the prompt, with what each step earned: a scorer's word counts before the segment's."""
+    """What came after the prompt, with what each step earned: a scorer's word counts before the segment's.
+    Of an attempt that branched, also what its other sequences open with."""
     said = iter(trajectory.step_rewards)
     found = [
         (segment, next(said, segment.reward) if segment.source == "policy" else segment.reward)
         for segment in trajectory.segments
     ]
-    return [(segment, reward) for segment, reward in found if segment.source != "prompt"]
+    return [(s, reward) for s, reward in found if s.source != "prompt" or s.parent is not None]
 
 
 def segment_text(segment: Segment) -> str:
-    return visible(segment.text) if segment.text else f"({len(segment.tokens)} tokens without text)"
+    text = visible(segment.text) if segment.text else f"({len(segment.tokens)} tokens without text)"
+    return branch_note(segment) + text
+
+
+def branch_note(segment: Segment) -> str:
+    """Where a segment goes on from, if that is not the one before it."""
+    if segment.parent is None:
+        return ""
+    return "(opens a sequence) " if segment.parent == ROOT else f"(after segment {segment.parent}) "
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,13 @@ METRICS: tuple[Metric, ...] = (
         "attempts/COUNT",
         "mean of a count: `tool_calls`, `tool_errors`, `tool_timeouts`, `format_faults`, `success`, …",
     ),
+    Metric(
+        "attempts/branches",
+        "sequences of an attempt beyond its first, where a program of yours attempts it",
+        "above 0: it edits what was said, or asks in several conversations",
+    ),
+    Metric("attempts/rewritten", "turns that such a program sent back in other words of the same meaning"),
+    Metric("attempts/calls_refused", "calls that were refused: of tools over a limit, or of the policy"),
     Metric("source/NAME/reward", "mean reward by data source, where a step has several"),
     Metric("source/NAME/accuracy", "how right its attempts are: the scorer's `acc`, or else its score"),
     Metric("source/NAME/attempts", "how many there are"),

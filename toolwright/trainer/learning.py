@@ -173,7 +173,9 @@ class Learner:
         fresh = [row for row, t in enumerate(trajectories) if t.weights_version == newest]
         # What an older policy sampled is not ours any more: it is weighted by how far they are apart.
         replayed = self.config.algorithm.selection.replay > 0 and len(fresh) < len(trajectories)
-        exact = exact and not replayed
+        # What an agent sampled at a temperature of its own has other log-probabilities than ours.
+        own = any("own_sampling" in t.counts for t in trajectories)
+        exact = exact and not replayed and not own
         batch, metrics = self.credit.assign(
             trajectories, exact=exact, baselines=baselines, kl_coef=self.objective.kl_coef
         )

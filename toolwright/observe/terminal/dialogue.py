@@ -41,7 +41,8 @@ def turns(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
     for segment, reward in attempt.segments(t):
         for call in attempt.calls(segment):
             yield Paragraph("call", attempt.cut(call.line, most), "red" if call.trouble else "dim")
-        text = _shown(segment.text, most) if segment.text else attempt.segment_text(segment)
+        note = attempt.branch_note(segment)
+        text = note + _shown(segment.text, most) if segment.text else attempt.segment_text(segment)
         note = "" if reward is None else f"  (reward {compact(reward)})"
         yield Paragraph(segment.source, text + note, COLOURS.get(segment.source, ""))
     if t.failure is not None:

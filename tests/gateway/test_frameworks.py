@@ -1,0 +1,184 @@
+"""Agents of other packages, unmodified: told an address and a key, and trained on what they sampled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from tests.agents.scripted import ScriptedEngine
+from tests.agents.templates import tokenizer as chat_tokenizer
+from toolwright.agents.attempt import Attempt
+from toolwright.gateway.server import AttemptAddress
+
+from .programs import Program, Recording, attempts, is_what_was_sampled
+
+pytestmark = pytest.mark.slow
+QUESTION = "What is 2+3? And 4 more?"
+COUNT = 50
+
+
+def add(a: int, b: int) -> int:
+    """Add two integers.
+
+    Args:
+        a: The first.
+        b: The second.
+    """
+    return a + b
+
+
+def calling(name: str, **arguments: Any) -> str:
+    body = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+# Two calls one after the other, two at once, and an answer.
+ADDS = (
+    "I add. " + calling("add", a=2, b=3),
+    calling("add", a=5, b=4) + "\n" + calling("add", a=1, b=1),
+    "It is 9.",
+)
+
+
+def run(program: Program, turns: tuple[str, ...] = ADDS) -> list[Any]:
+    """Attempts by a policy that says these turns, each as hermes has it."""
+    tokens = chat_tokenizer("chatml")
+    written = [tokens.encode(f"{text}<|im_end|>") for text in turns]
+    engine = Recording(ScriptedEngine(tokens, lambda _, turn: written[min(turn, len(written) - 1)]))
+    made, engine = attempts(
+        program, engine=engine, tokens=tokens, count=COUNT, call_format="hermes", agent={"concurrency": 16}
+    )
+    assert [t.failure for t in made if t.failure] == []
+    is_what_was_sampled(made, engine)
+    assert {t.turns for t in made} == {len(turns)}
+    return made
+
+
+def linear(made: list[Any]) -> None:
+    assert sum(t.counts["branches"] for t in made) == 0
+
+
+def test_pydantic_ai() -> None:
+    pydantic_ai = pytest.importorskip("pydantic_ai", reason="the package pydantic-ai is not installed")
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> str:
+        provider = OpenAIProvider(base_url=f"{address.url}/v1", api_key=address.key)
+        agent = pydantic_ai.Agent(OpenAIChatModel("m", provider=provider), tools=[add])
+        return str((await agent.run(QUESTION)).output)
+
+    made = run(program)
+    linear(made)
+    assert made[0].result["answer"] == "It is 9."
+
+
+@pytest.fixture
+def openai_agents(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Its module is called `agents`, as a folder of these tests is."""
+    here = Path(__file__).parents[1]
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if Path(place).resolve() != here])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "agents"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield pytest.importorskip("agents", reason="the package openai-agents is not installed")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "agents"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
+def test_openai_agents(protocol: str, openai_agents: Any) -> None:
+    agents = openai_agents
+    agents.set_tracing_disabled(True)
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> str:
+        client = AsyncOpenAI(base_url=f"{address.url}/v1", api_key=address.key)
+        kind = {"chat": agents.OpenAIChatCompletionsModel, "responses": agents.OpenAIResponsesModel}[protocol]
+        agent = agents.Agent(
+            name="sums", instructions="Use the tool.", tools=[agents.function_tool(add)],
+            model=kind(model="m", openai_client=client),
+        )  # fmt: skip
+        return str((await agents.Runner.run(agent, QUESTION)).final_output)
+
+    linear(run(program))
+
+
+def test_langgraph() -> None:
+    prebuilt = pytest.importorskip("langgraph.prebuilt", reason="the package langgraph is not installed")
+    chat = pytest.importorskip("langchain_openai", reason="the package langchain-openai is not installed")
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> str:
+        model = chat.ChatOpenAI(model="m", base_url=f"{address.url}/v1", api_key=address.key)
+        graph = prebuilt.create_react_agent(model, [add])
+        said = await graph.ainvoke({"messages": [("user", QUESTION)]})
+        return str(said["messages"][-1].content)
+
+    linear(run(program))
+
+
+def test_smolagents() -> None:
+    """It sends calls back as text, so each turn is a branch of its own."""
+    smolagents = pytest.importorskip("smolagents", reason="the package smolagents is not installed")
+    tool = smolagents.tool(add)
+    answers = (*ADDS[:2], calling("final_answer", answer="9"))
+
+    def solve(address: AttemptAddress) -> str:
+        model = smolagents.OpenAIModel("m", api_base=f"{address.url}/v1", api_key=address.key)
+        agent = smolagents.ToolCallingAgent(tools=[tool], model=model, verbosity_level=0, max_steps=6)
+        return str(agent.run(QUESTION))
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> str:
+        return await asyncio.to_thread(solve, address)
+
+    made = run(program, answers)
+    assert {t.result["answer"] for t in made} == {"9"}
+
+
+def test_node(tmp_path: Path) -> None:
+    """The npm package `openai`, where `NODE_PATH` or a folder of modules has it."""
+    script = tmp_path / "agent.mjs"
+    script.write_text(NODE)
+    try:
+        found = subprocess.run(
+            ["node", "-e", "console.log(require.resolve('openai'))"], capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        pytest.skip("node is not installed")
+    if found.returncode:
+        pytest.skip("the npm package openai is not on NODE_PATH")
+    module = found.stdout.strip()
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> str:
+        words = ("node", str(script), f"{address.url}/v1", address.key, QUESTION, module)
+        process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        return out.decode()
+
+    linear(run(program))
+
+
+NODE = """
+import { pathToFileURL } from "node:url";
+const [url, key, question, module] = process.argv.slice(2);
+const { default: OpenAI } = await import(pathToFileURL(module));
+const client = new OpenAI({ baseURL: url, apiKey: key });
+const parameters = { type: "object", properties: { a: { type: "integer" }, b: { type: "integer" } } };
+const tools = [{ type: "function", function: { name: "add", description: "Adds.", parameters } }];
+const messages = [{ role: "user", content: question }];
+for (;;) {
+  const said = (await client.chat.completions.create({ model: "m", messages, tools })).choices[0].message;
+  messages.push(said);
+  if (!said.tool_calls?.length) { console.log(said.content); break; }
+  for (const call of said.tool_calls) {
+    const { a, b } = JSON.parse(call.function.arguments);
+    messages.push({ role: "tool", tool_call_id: call.id, content: String(a + b) });
+  }
+}
+"""
