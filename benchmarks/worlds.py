@@ -22,6 +22,7 @@ from functools import cache
 from toolwright.workflow.graph import Node, Ref
 from toolwright.workflow.pool import Payment
 from toolwright.workflow.program import Workflow
+from toolwright.workflow.tree import Run
 
 FAMILIES = ("synergy", "deceptive", "prompts")
 OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "Vote", "Revise", "Format")
@@ -48,6 +49,7 @@ class World:
         self.family, self.seed = family, seed
         rng = self._rng("world")
         self.setting = f"{family}-{seed}"
+        self._truth: dict[str, float] = {}
         self.level, self.spread = rng.uniform(-0.6, 0.6), rng.uniform(0.8, 1.8)
         self.taste = rng.uniform(0.3, 1.2)  # how far a way of asking suits some tasks and not others
         self.popular, self.untidy = rng.uniform(0.2, 0.6), rng.uniform(0.0, 0.2)
@@ -102,7 +104,10 @@ class World:
 
     def truth(self, workflow: Workflow, count: int = 1500) -> float:
         """The score on test tasks, which no search sees."""
-        return sum(self.outcome(workflow, TEST + n, 0)[0] for n in range(count)) / count
+        if workflow.fingerprint not in self._truth:
+            scores = [self.outcome(workflow, TEST + n, 0)[0] for n in range(count)]
+            self._truth[workflow.fingerprint] = sum(scores) / count
+        return self._truth[workflow.fingerprint]
 
 
 class Call:
@@ -193,18 +198,20 @@ class Attempt:
 
 
 class WorldRunner:
-    """Makes a search's runs in a world. Tasks are called by their number."""
+    """Makes a search's runs in a world, until what it may spend in `unit` is spent. Tasks are called by their
+    number."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, *, unit: str = "runs", most: float = math.inf) -> None:
+        self.world, self.unit, self.most, self.spent = world, unit, most, 0.0
 
-    async def run(
-        self, workflow: Workflow, runs: Sequence[tuple[str, int]]
-    ) -> dict[tuple[str, int], Payment]:
+    async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:
         made = {}
         for task, repeat in runs:
+            if self.spent >= self.most:
+                break
             score, calls, dollars = self.world.outcome(workflow, int(task), repeat)
-            made[task, repeat] = Payment(
-                self.world.setting, workflow.fingerprint, task, repeat, score, dollars, calls
-            )
+            cost = {"runs": 1.0, "calls": float(calls), "money": dollars}[self.unit]
+            self.spent += cost
+            own = (self.world.setting, workflow.fingerprint, task, repeat, score, cost, calls)
+            made[task, repeat] = Payment(*own)
         return made

@@ -26,6 +26,10 @@ from toolwright.config.former_keys import translated
             {"model": {"path": "m", "tied": True, "qk_norm": True}},
             {"model": {"path": "m", "config": {}}},
         ),
+        (
+            {"search": {"runs": 9, "guided": {"first": 8, "racing": True, "z": 1.0, "widening": 1.5}}},
+            {"search": {"runs": 9, "guided": {"first": 8}}},
+        ),
     ],
 )
 def test_a_file_of_an_earlier_version_is_read(before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -36,3 +40,8 @@ def test_a_file_of_an_earlier_version_is_read(before: dict[str, Any], now: dict[
 def test_a_former_key_says_what_it_is_now(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", word]) == 2
     assert "now" in capsys.readouterr().err
+
+
+def test_a_former_key_of_the_search_says_what_it_is_now(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["workflow", "search", "search.guided.racing=false"]) == 2
+    assert "best-arm identification shares the runs now" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from toolwright.trajectory import Task
 from toolwright.workflow.evaluate import TaskEvaluator, WorkflowOutcome
 from toolwright.workflow.graph import PROBLEM, Node, Ref, WorkflowLimits
 from toolwright.workflow.interpreter import Step, Trace, WorkflowAllowance, WorkflowInterpreter
-from toolwright.workflow.operators import Operator, Port
+from toolwright.workflow.operators import Operator, Port, operator
 from toolwright.workflow.operators.review import Review
 from toolwright.workflow.program import Workflow, single_call
 
@@ -271,3 +271,20 @@ def test_simulated_worlds_run_through_the_same_interpreter() -> None:
     world, evaluator = simulated(1, limits=WorkflowLimits(calls=1))
     outcomes = asyncio.run(evaluator.evaluate(ensemble(), world.tasks(2)))
     assert all("refused" in outcome.failure for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("solutions", "chosen"),
+    [
+        (["It is 4.", "The answer is 5.", "so 5"], "The answer is 5."),
+        (["\\boxed{1{,}000}", "<answer>12</answer>", "12.0"], "<answer>12</answer>"),
+        (["$1,200", "so 1200.", "3"], "$1,200"),
+        (["The Seine", "a loire", "the Loire!"], "a loire"),
+        (["", "7"], "7"),  # a program that did not run has no vote
+        ([""], ""),
+    ],
+)
+def test_a_vote_counts_final_answers_without_a_call(solutions: list[str], chosen: str) -> None:
+    vote = operator("Vote")
+    assert vote.calls({}) == 0
+    assert asyncio.run(vote(None, {"solutions": solutions}, {})) == {"response": chosen}  # type: ignore[arg-type]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from toolwright.cli import main
+from toolwright.providers import ChatReply
+from toolwright.trajectory import Task
 from toolwright.workflow.aflow.folder import Folder
+from toolwright.workflow.edits import parse
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
-from toolwright.workflow.proposers import ChatProposer, Editor
+from toolwright.workflow.proposers import ChatProposer, Editor, WorkflowState
 from toolwright.workflow.record import records
 
 QUICK = ["workflow", "search", "--config", "quick", "search.tasks=15", "search.held_out=20"]
@@ -202,3 +207,28 @@ def test_what_a_chat_model_answers_is_understood_or_refused() -> None:
         bad = asking.understood(single_call(), reply)
         assert bad.failure
         assert bad.fingerprint != good.fingerprint
+
+
+def test_the_last_proposal_is_a_reflection_on_failures() -> None:
+    """The model is shown what went wrong and the words that a step is told, and writes better ones."""
+    asked: list[str] = []
+
+    class Thinker:
+        async def complete(self, messages: list[dict[str, Any]], **settings: Any) -> ChatReply:
+            asked.append(messages[-1]["content"])
+            said = "<words>Mind the units.</words>" if "<words>" in asked[-1] else "<edit>fly</edit>"
+            return ChatReply(said, (), 1, 1, 0.0, 0.0)
+
+    task = Task("t1", [{"role": "user", "content": "How many metres?"}], ground_truth="5")
+    editor = Editor(("Custom", "ScEnsemble"))
+    proposer = ChatProposer(Thinker(), editor, None, search="s", proposals=2, tasks=[task])  # type: ignore[arg-type]
+    steps = single_call(prompt="Think.")
+    state = WorkflowState("s", "math", steps, 0.5, wrong=[("t1", "")])
+    first, last = asyncio.run(proposer.propose(state, 0))
+    assert first.failure
+    assert list(last.workflow.prompts.values()) == ["Mind the units.\n"]
+    assert parse(last.edit)
+    assert all(said in asked[-1] for said in ("Think.", "How many metres?", "The right answer: 5"))
+    right = WorkflowState("s", "math", steps, 1.0)
+    assert all(one.failure for one in asyncio.run(proposer.propose(right, 0)))  # no failures, no reflection
+    assert proposer.reworded(steps, steps.live[0], "nothing").failure

@@ -14,12 +14,17 @@ NOW = {
     "task.shuffle": "it is task.order now: shuffled or as_listed",
     "model.tied": "it is model.config.tie_word_embeddings now",
     "model.qk_norm": "it is model.config.qk_norm now",
+    "search.guided.racing": "best-arm identification shares the runs now: search.guided.explore, .finals",
+    "search.guided.exploration": "the guided search edits its best now: search.guided.optimism and .explore",
 }
+# Of the guided search for workflows that was a tree search with racing.
+_TREE_SEARCH = ("exploration", "widening", "widening_power", "growth", "z", "racing")
 
 
 def translated(tree: dict[str, Any], path: Path) -> dict[str, Any]:
     """The configuration in the file `path` in the keys of today. The tree that is given stays as it is."""
-    return _one_tools_file(_fresh_model(_ordered(_optimizer_state(_oversampled(tree)))), path)
+    now = _fresh_model(_ordered(_optimizer_state(_oversampled(tree))))
+    return _one_tools_file(_guided_search(now), path)
 
 
 def _oversampled(tree: dict[str, Any]) -> dict[str, Any]:
@@ -68,6 +73,16 @@ def _fresh_model(tree: dict[str, Any]) -> dict[str, Any]:
     said = {} if model.get("path") else {new: model[old] for old, new in names.items() if old in model}
     kept = {key: value for key, value in model.items() if key not in names}
     return {**tree, "model": {**kept, "config": {**said, **(model.get("config") or {})}}}
+
+
+def _guided_search(tree: dict[str, Any]) -> dict[str, Any]:
+    """Keys of a tree search that is gone say nothing to the search of today."""
+    search = tree.get("search")
+    guided = search.get("guided") if isinstance(search, dict) else None
+    if not isinstance(guided, dict) or not set(_TREE_SEARCH) & set(guided):
+        return tree
+    kept = {key: value for key, value in guided.items() if key not in _TREE_SEARCH}
+    return {**tree, "search": {**tree["search"], "guided": kept}}
 
 
 def _one_tools_file(tree: dict[str, Any], path: Path) -> dict[str, Any]:

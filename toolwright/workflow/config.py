@@ -103,7 +103,8 @@ class ProposerConfig(Block):
     """Who proposes edits."""
 
     name: Literal["uniform", "policy", "chat"] = Field(
-        default="policy", description="uniform: every legal edit alike; chat: a model is asked, as AFlow does"
+        default="uniform",
+        description="uniform: every legal edit alike; chat: a model is asked, as AFlow does",
     )
     path: str | None = Field(
         default=None, description="policy: a model folder; null: a small one with random weights"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from toolwright.failures import UserError
@@ -13,8 +14,8 @@ from toolwright.trajectory import Task
 from toolwright.workflow.aflow.read import read
 from toolwright.workflow.apply import applied, legal
 from toolwright.workflow.diagram import as_text
-from toolwright.workflow.edits import Accept, parse
-from toolwright.workflow.graph import WorkflowLimits
+from toolwright.workflow.edits import Accept, NamedPrompt, Set, parse
+from toolwright.workflow.graph import Node, WorkflowLimits
 from toolwright.workflow.interpreter import problem_of
 from toolwright.workflow.operators import operator
 from toolwright.workflow.pool import Contrast, Experience, ExperiencePool
@@ -84,7 +85,7 @@ class Editor:
     operators: Sequence[str]
     prompts: Mapping[str, str] = field(default_factory=dict)  # that may be given to operators, by name
     limits: WorkflowLimits = field(default_factory=WorkflowLimits)
-    offers: Set[str] | None = None  # what the data set offers to operators that need it; None: all
+    offers: AbstractSet[str] | None = None  # what the data set offers to operators that need it; None: all
 
     def edits(self, workflow: Workflow) -> dict[str, Workflow]:
         """Every legal edit except `accept`, as text, with the workflow it leads to."""
@@ -128,13 +129,26 @@ the node before it (x N). Do not repeat what was tried.
 Think about what goes wrong now, then put the change between <edit> and </edit>. If no line can say it, write
 the whole workflow as AFlow's Python between <graph> and </graph>, its prompts between <prompt> and </prompt>.
 """
+REFLECT = """\
+One step of a workflow is told these words before each problem:
+
+{words}
+
+{failures}
+What do these failures have in common? Think about what the words leave out or get wrong, then write better
+ones: general advice that would have prevented such failures, nothing about these problems alone. Put the new
+words, all of them, between <words> and </words>.
+"""
 CONTRASTS, SHOWN_WRONG = 3, 3
 LONGEST = 1200  # characters of a problem or an answer that is shown
 TEMPERATURE, MOST_TOKENS = 1.0, 2048
 
 
 class ChatProposer:
-    """A chat model as proposer, as in AFlow. The pool keeps replies: a resumed search does not pay again."""
+    """A chat model as proposer, as in AFlow. The pool keeps replies: a resumed search does not pay again.
+
+    The last of the proposals that are asked for at a time is a reflection on failures, as GEPA's
+    (https://arxiv.org/abs/2507.19457): new words for the prompt of one step."""
 
     def __init__(
         self,
@@ -152,12 +166,37 @@ class ChatProposer:
         self.search, self.proposals = search, proposals
 
     async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
-        prompt = self.prompt(state)
+        prompt, node = self.prompt(state), self._reflected(state, again)
+        prompts = [prompt] * self.proposals
+        if node is not None:
+            prompts[-1] = self.reflection(state, node)
         first = again * self.proposals
         replies = await asyncio.gather(
-            *(self._asked(state, prompt, first + n) for n in range(self.proposals))
+            *(self._asked(state, text, first + n) for n, text in enumerate(prompts))
         )
-        return [self.understood(state.workflow, reply) for reply in replies]
+        made = [self.understood(state.workflow, reply) for reply in replies]
+        if node is not None:
+            made[-1] = self.reworded(state.workflow, node, replies[-1])
+        return made
+
+    def _reflected(self, state: WorkflowState, again: int) -> Node | None:
+        """The step whose words are thought over: each in turn, as long as there are failures to show."""
+        prompted = [node for node in state.workflow.live if node.kind.prompted]
+        shown = [id for id, _ in state.wrong if id in self.tasks]
+        return prompted[again % len(prompted)] if prompted and shown and self.proposals > 1 else None
+
+    def reflection(self, state: WorkflowState, node: Node) -> str:
+        said = state.workflow.prompts.get(node.prompt, "") or "(none)"
+        failures = "".join(map(self._failed, state.wrong[:SHOWN_WRONG]))
+        return REFLECT.format(words=said, failures=failures)
+
+    def reworded(self, workflow: Workflow, node: Node, reply: str) -> Proposal:
+        """The workflow with a step's new words; a reply without any is a refused proposal."""
+        text = _between(reply, "words")
+        if not text:
+            return _refused(reply, "the answer holds no <words>")
+        edit = Set(node.name, "prompt", NamedPrompt("REFLECTED_PROMPT", f"{text}\n"))
+        return Proposal(str(edit), applied(workflow, edit, self.editor.prompts))
 
     def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
         return {}
@@ -209,10 +248,13 @@ class ChatProposer:
             made = read(graph, _between(reply, "prompt") or "")
             return Proposal((_between(reply, "modification") or "rewritten")[:200], made)
         except UserError as error:
-            named = (edit or reply).strip()[:200]
-            # A stand-in with a fingerprint of its own, which never runs: the failure says why.
-            stand_in = Workflow((), (named,))
-            return Proposal(named, stand_in, failure=str(error))
+            return _refused(edit or reply, str(error))
+
+
+def _refused(reply: str, failure: str) -> Proposal:
+    """A stand-in with a fingerprint of its own, which never runs: the failure says why."""
+    named = reply.strip()[:200]
+    return Proposal(named, Workflow((), (named,)), failure=failure)
 
 
 def _described(name: str) -> str:

@@ -123,7 +123,8 @@ class WorkflowSearch:
         if self._carried:
             return self._carried_jobs()
         left = self._left()
-        jobs, more = self.selection.races(self.tree, left, self.budget.runs, rng)
+        near = min(left, int(self._money_left() * self.budget.runs))
+        jobs, more = self.selection.races(self.tree, near, self.budget.runs, rng)
         while more and len(jobs) < self.selection.width and sum(len(job.runs) for job in jobs) < left:
             candidate = await self._expand(rng)
             if candidate is None:
@@ -220,6 +221,10 @@ class WorkflowSearch:
     def _left(self) -> int:
         """Runs left in the budget. The runner keeps the cost limit, which cached calls do not count for."""
         return self.budget.runs - self.tree.spent()[0]
+
+    def _money_left(self) -> float:
+        """The part of the cost limit that the runs have left, cached ones counted: when the finals begin."""
+        return 1.0 if self.budget.cost is None else max(0.0, 1 - self.tree.spent()[1] / self.budget.cost)
 
     def state(self, candidate: Candidate) -> WorkflowState:
         score = self.selection.score(candidate)[0] if candidate.runs else None
