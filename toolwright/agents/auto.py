@@ -28,6 +28,8 @@ def choice(task: Task, tool_settings: Mapping[str, Mapping[str, Any]]) -> str:
     """The agent's name. A task may restrict the tools by `extra_info.tools`."""
     if task.extra_info.get("environment"):
         return "environment"
+    if task.extra_info.get("interaction"):
+        return "interaction"
     if not tool_settings or task.extra_info.get("tools") == []:
         return "single_turn"
     return "search" if any(searches(*entry) for entry in tool_settings.items()) else "tool_use"
