@@ -22,7 +22,16 @@ from toolwright.failures import UserError
 from .batches import Example, example, examples, quick
 
 ALL = advantages.names()
-COMPARED_IN_GROUPS = ["grpo", "dr_grpo", "rloo", "opo", "grpo_passk", "optimal_token_baseline", "gigpo"]
+COMPARED_IN_GROUPS = [
+    "grpo",
+    "dr_grpo",
+    "rloo",
+    "opo",
+    "grpo_passk",
+    "optimal_token_baseline",
+    "gigpo",
+    "hgpo",
+]
 
 
 def estimate(name: str, batch: Example, **changed: Any) -> tuple[Tensor, Tensor]:
@@ -111,7 +120,11 @@ def test_the_order_of_trajectories_does_not_matter(name: str, batch: Example, se
         for key, value in vars(batch).items()
     }
     trajectory = order.tolist()
-    extra = {"trajectory": trajectory, "anchor": [row % 2 for row in trajectory]} if name == "gigpo" else {}
+    extra = (
+        {"trajectory": trajectory, "anchor": [row % 2 for row in trajectory]}
+        if name in ("gigpo", "hgpo")
+        else {}
+    )
     torch.testing.assert_close(
         estimate(name, Example(**shuffled), **extra)[0], estimate(name, batch)[0][order]
     )
@@ -126,7 +139,7 @@ def test_other_groups_do_not_matter(name: str, batch: Example) -> None:
         key: value[alone] if isinstance(value, Tensor) else [value[row] for row in alone]
         for key, value in vars(batch).items()
     }
-    extra = {"trajectory": alone, "anchor": [row % 2 for row in alone]} if name == "gigpo" else {}
+    extra = {"trajectory": alone, "anchor": [row % 2 for row in alone]} if name in ("gigpo", "hgpo") else {}
     torch.testing.assert_close(estimate(name, Example(**part), **extra)[0], estimate(name, batch)[0][alone])
 
 

@@ -176,7 +176,7 @@ def test_a_malformed_row_is_named(tmp_path: Path, found: list[Any], message: str
 def test_a_missing_file_or_another_kind_of_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no such file: nowhere.jsonl \(looked in "):
         from_file("nowhere.jsonl")
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match="holds no Parquet, JSON lines or CSV file"):
         from_file(str(tmp_path))
     text = tmp_path / "tasks.txt"
     text.write_text("prompt,answer\n1,2\n")

@@ -20,11 +20,11 @@ ELSEWHERE = {"dpo", "kto", "orpo", "distill"}
 PRESET_NAMES = sorted({file.stem for file in (PRESETS / "algorithm").glob("*.yaml")} - ELSEWHERE)
 SEEDS = (0, 1, 2)
 # Those that live on steps and on tool calls; all others answer in one turn.
-TASK_OF = {"gigpo": "rooms", "grpo_roc": "riddles"}
+TASK_OF = {"gigpo": "rooms", "hgpo": "rooms", "grpo_roc": "riddles"}
 # A baseline of a single greedy attempt teaches slowly at first; a reward for each room, at once. A fifth of
 # the tokens, 3 of 16 in a minibatch, teaches more slowly than all of them: 0.19 after 12 steps beside 0.23.
 # Of `cispo` one run on another processor reached 0.375 after 20 steps, where this one reached 0.98.
-STEPS = {"remax": 40, "gigpo": 15, "top_entropy": 25, "cispo": 35}
+STEPS = {"remax": 40, "gigpo": 15, "hgpo": 15, "top_entropy": 25, "cispo": 35}
 
 
 def pace(preset: str) -> list[str]:

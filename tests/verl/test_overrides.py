@@ -79,7 +79,7 @@ def test_a_key_of_ours_wins_over_a_translated_one(line: Line) -> None:
         ("data.image_key=images", "models here read text only"),
         ("actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-3B-Instruct", "models here read text only"),
         ("algorithm.adv_estimator=tir_optimal_token_baseline", "no such estimator"),
-        ("actor_rollout_ref.actor.policy_loss.loss_mode=dppo_tv", "there is no such loss"),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode=dro", "there is no such loss"),
         ("reward_model.reward_manager=mine", "reward managers are"),
     ],
 )

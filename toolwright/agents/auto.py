@@ -28,6 +28,8 @@ def choice(task: Task, tool_settings: Mapping[str, Mapping[str, Any]]) -> str:
     """The agent's name. `extra_info.tools` restricts the tools, or describes those of an environment."""
     if task.extra_info.get("environment"):
         return "environment" if task.extra_info.get("tools") is None else "tool_environment"
+    if task.extra_info.get("interaction"):
+        return "interaction"
     if not tool_settings or task.extra_info.get("tools") == []:
         return "single_turn"
     return "search" if any(searches(*entry) for entry in tool_settings.items()) else "tool_use"

@@ -20,7 +20,7 @@ from toolwright.failures import TaskFailure
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tools.call import Malformed, ToolRequest, ToolResult
 from toolwright.tools.toolbox import Toolbox
-from toolwright.trajectory import Task
+from toolwright.trajectory import Segment, Task
 
 TOOLS = "the tools "  # an attempt that waits for these is the policy's own doing
 ARGUMENTS_SHOWN = 500  # characters of a call's arguments in its record; the turn itself holds them all
@@ -63,7 +63,10 @@ class ToolUse:
             said, thinking = spoken(step.text, thinking=thinking)
             calls = self.near_misses.read(said, offered) if offered else []
             if not self._goes_on(attempt, calls):
-                return
+                if not await self.answered(attempt, step):
+                    return
+                thinking = _opens_thought(attempt)
+                continue
             if attempt.turns >= attempt.max_turns:
                 attempt.finish("turns")  # nobody would read the answers
                 return
@@ -73,6 +76,10 @@ class ToolUse:
                 step.reward = float(sum(rewards)) if rewards else None
                 self._tell(attempt, answers)
                 thinking = thinking or opens_thought(attempt)
+
+    async def answered(self, attempt: Attempt, step: Segment) -> bool:
+        """Whether someone replies to a turn that calls nothing, so that the policy goes on. Here nobody."""
+        return False
 
     def _goes_on(self, attempt: Attempt, calls: Sequence[object]) -> bool:
         trajectory = attempt.trajectory

@@ -13,6 +13,7 @@ from toolwright.tasks.datasets import Example, task_row
 from toolwright.tasks.rows import Row
 
 ENDINGS = (".parquet", ".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".tsv")
+HUB_NAME = re.compile(r"(?!.*\.(?:parquet|jsonl?|gz|csv|tsv)$)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 SPLITS = {
     "train": "train",
     "test": "test",
@@ -74,6 +75,19 @@ def _column(row: Row, name: str, where: str) -> Any:
             raise UserError(f"{where} has no column {name!r}; {nearest(name, row)}")
         value = value[part]
     return value
+
+
+def data_files(place: str, split: str) -> list[Path]:
+    """The files behind a name: the one file, those of a folder, or those of `owner/name` of the hub. Where
+    files tell train and test apart, those of the split; a folder without the split gives what it has."""
+    path = Path(place)
+    if path.expanduser().is_dir():
+        found = local_files(path.expanduser())
+    elif HUB_NAME.fullmatch(place) and not path.exists():
+        found = hub_files(place)
+    else:
+        return [path]
+    return found.get(split) or next(iter(found.values()))
 
 
 def local_files(place: Path) -> dict[str, list[Path]]:

@@ -86,12 +86,14 @@ def _run(line: list[str], module: str | None, typed: list[str]) -> int:
         print((__doc__ or "").rstrip())
         return 0
     from toolwright.config.validate import format_problems
-    from toolwright.verl.named_configs import config_of_module
-    from toolwright.verl.translate import translate
+    from toolwright.verl.named_configs import config_of_module, near_of_module
+    from toolwright.verl.translate import come_near, translate
 
     named = args.config_name or (None if module is None else config_of_module(module))
     config = config_file(args.config_path, named)
     translation = translate(args.words, fit=args.fit, config=config, files_may_miss=args.show)
+    if module is not None and (near := near_of_module(module)):
+        come_near(near, translation)
     if args.show:
         print(describe(translation))
     if translation.problems:

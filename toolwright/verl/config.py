@@ -16,6 +16,7 @@ from toolwright.config.keys import format_value
 from toolwright.config.names import Registered
 from toolwright.failures import UserError
 from toolwright.tasks import rows
+from toolwright.tasks.mapped import data_files
 from toolwright.verl import keys
 
 # Packages that an engine stands on; those not listed need nothing further.
@@ -137,10 +138,13 @@ class VerlConfig:
 
     def lacks(self, path: str) -> bool:
         """Note that this file is needed. True if it is not here and may be missing."""
-        self.files[path] = Path(path).expanduser().exists()
-        return self.files_may_miss and not self.files[path]
+        self.files[path or "(an empty path)"] = here = bool(path) and Path(path).expanduser().exists()
+        return self.files_may_miss and not here
 
     def rows_of(self, key: str) -> int | None:
         """How many tasks the files have; None if one of them may be missing and is."""
         missing = [path for path in self.paths(key) if self.lacks(path)]
-        return None if missing else sum(rows.count(Path(path)) for path in self.paths(key))
+        if missing:
+            return None
+        files = [file for path in self.paths(key) for file in data_files(path, "train")]
+        return sum(rows.count(file) for file in files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,33 @@ def values_of(name: str) -> dict[str, Any] | None:
 
 
 def config_of_module(module: str) -> str:
-    """The configuration that a module of verl's reads: `recipe.dapo.main_dapo` has `dapo_trainer`."""
-    short = module.removesuffix(".py").replace("/", ".")
-    known, refused = _recorded()["modules"], _recorded()["refused"]
-    found = short
-    while found not in known and found not in refused and found.startswith(PACKAGES):
-        found = found.partition(".")[2]
+    """The configuration that a module of verl's reads: `recipe.dapo.main_dapo` has `dapo_trainer`. A module
+    that is known to nobody has that of PPO, unless it seems to be misspelt."""
+    known, refused, found = _recorded()["modules"], _recorded()["refused"], short_name(module)
     if found in refused:
         raise UserError(f"{module}: {refused[found]}")
-    if found not in known:
+    written = module.removesuffix(".py").replace("/", ".")
+    if found not in known and difflib.get_close_matches(written, known, n=1, cutoff=0.9):
         raise UserError(f"{module}: not a module of verl's that is known here; {nearest(found, known)}")
-    return str(known[found])
+    return str(known.get(found, BASE))
+
+
+def near_of_module(module: str) -> str | None:
+    """What is done only nearly so of a module; None where nothing is."""
+    found = short_name(module)
+    if found in _recorded()["near"]:
+        return f"{module}: {_recorded()['near'][found]}"
+    if found not in _recorded()["modules"]:
+        return (
+            f"{module}: not a module that is known here; its keys are read as those of verl.trainer.main_ppo"
+        )
+    return None
+
+
+def short_name(module: str) -> str:
+    """`recipe/dapo/main_dapo.py` → `dapo.main_dapo`."""
+    known = {**_recorded()["modules"], **_recorded()["refused"]}
+    found = module.removesuffix(".py").replace("/", ".").lstrip(".")
+    while found not in known and found.startswith(PACKAGES):
+        found = found.partition(".")[2]
+    return found

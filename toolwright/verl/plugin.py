@@ -3,4 +3,5 @@
 ADDS = {
     "toolwright.trainer.main_ppo": {"main": "toolwright.verl.command:main"},
     "toolwright.cli": {"verl": "toolwright.verl.command:main_module"},
+    "toolwright.tasks.builtin": {"dataset_class": "toolwright.verl.dataset_class:dataset_class"},
 }

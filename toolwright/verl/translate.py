@@ -125,7 +125,7 @@ def _apply_rules(translation: Translation) -> None:
                     case FitChange(text):
                         translation.changes.append(text)
                     case Near(text):
-                        _come_near(text, translation)
+                        come_near(text, translation)
                     case TranslationProblem(text):
                         translation.problems.append(text)
         except UserError as error:
@@ -134,7 +134,8 @@ def _apply_rules(translation: Translation) -> None:
             translation.problems.append(_wrong_type(rule, translation.verl, error))
 
 
-def _come_near(text: str, translation: Translation) -> None:
+def come_near(text: str, translation: Translation) -> None:
+    """Note what is done nearly as verl does it; without `--fit` it is a problem."""
     if translation.verl.fit:
         translation.changes.append(text)
     else:
@@ -152,7 +153,7 @@ def _account_for(key: str, translation: Translation) -> None:
     elif row.support == "refused":
         translation.problems.append(f"{word}: has no equivalent: {row.how}")
     elif row.support == "near":
-        _come_near(f"{word}: {row.how}", translation)
+        come_near(f"{word}: {row.how}", translation)
     elif row.support == "always":
         translation.notes.append(f"{word}: nothing to set: {row.how}")
     elif row.support == "unused":

@@ -13,6 +13,8 @@ from typing import Any
 from toolwright.failures import UserError
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.datasets import DATASETS
+from toolwright.tasks.interaction import read_interactions, with_interaction
+from toolwright.tasks.mapped import data_files
 from toolwright.tasks.messages import messages_of
 from toolwright.tasks.rows import Row, read
 from toolwright.tasks.space import draw
@@ -30,12 +32,14 @@ def file(
     train_size: int | None,
     held_out_size: int,
     prompt: str | None = None,
+    interactions: str | None = None,
 ) -> TaskSet:
     """Without `held_out`, held-out tasks are taken from the training file. Without `train`, a model can be
     evaluated but not trained. `prompt`: what the user asks in place of the file's words, with `{question}`,
-    or whatever text `extra_info` has, in it."""
+    or whatever text `extra_info` has, in it. `interactions`: a YAML file of simulated users, one of whom
+    answers each task (docs/agents.md)."""
     learned, judged = splits(
-        _task if prompt is None else _asking(prompt),
+        task_of_row if prompt is None else _asking(prompt),
         task="file",
         seed=seed,
         train=train,
@@ -43,6 +47,15 @@ def file(
         train_size=train_size,
         held_out_size=held_out_size,
     )
+    if interactions is not None:
+        known = read_interactions(Path(interactions))
+        learned = [with_interaction(task, known) for task in learned]
+        judged = [with_interaction(task, known) for task in judged]
+    return task_set(learned, judged)
+
+
+def task_set(learned: list[Task], judged: list[Task]) -> TaskSet:
+    """Tasks of files, with the scorer that their data source names."""
     every = [*learned, *judged]
     sources = {task.data_source for task in every}
     return TaskSet(
@@ -82,7 +95,7 @@ def splits(
             Path(path).name for path in _listed(held_out)
         }
         judged = _tasks_of_all(
-            task_of, held_out, prefix="held_out/" if same_name and train != held_out else ""
+            task_of, held_out, prefix="held_out/" if same_name and train != held_out else "", split="test"
         )
         judged = _spread(judged, min(held_out_size, len(judged)))
         if train and train_size is not None:
@@ -93,11 +106,13 @@ def splits(
     return learned, judged
 
 
-def _tasks_of_all(task_of: TaskReader, files: str | list[str], prefix: str = "") -> list[Task]:
+def _tasks_of_all(
+    task_of: TaskReader, files: str | list[str], prefix: str = "", split: str = "train"
+) -> list[Task]:
     """The tasks of all files. Files of the same name are numbered in the ids."""
-    paths = [Path(path) for path in _listed(files)]
-    for path in paths:
-        _must_be_there(path)
+    for place in _listed(files):
+        _must_be_there(Path(place))
+    paths = [path for place in _listed(files) for path in data_files(place, split)]
     names = [path.name for path in paths]
     places = [f"{place}/" if names.count(path.name) > 1 else "" for place, path in enumerate(paths, 1)]
     return [
@@ -124,12 +139,12 @@ def _listed(files: str | list[str]) -> list[str]:
 def tasks_of(path: Path, prefix: str = "", task_of: TaskReader | None = None) -> list[Task]:
     """The tasks of a file, each known by the file's name and its row, wherever the file lies."""
     return [
-        (task_of or _task)(row, id=f"{prefix}{path.name}:{number}", where=f"{path}, row {number}")
+        (task_of or task_of_row)(row, id=f"{prefix}{path.name}:{number}", where=f"{path}, row {number}")
         for number, row in enumerate(read(path), 1)
     ]
 
 
-def _task(row: Row, *, id: str, where: str) -> Task:
+def task_of_row(row: Row, *, id: str, where: str) -> Task:
     if row.get("prompt") is None:
         raise UserError(f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}")
     extra = row.get("extra_info")
@@ -149,7 +164,7 @@ def _asking(words: str) -> TaskReader:
     """Tasks whose last message of the user are these words, names in braces replaced by what a row has."""
 
     def read(row: Row, *, id: str, where: str) -> Task:
-        task = _task(row, id=id, where=where)
+        task = task_of_row(row, id=id, where=where)
         known = {name: value for name, value in task.extra_info.items() if isinstance(value, str)}
         for name in dict.fromkeys(re.findall(r"\{(\w+)\}", words)):
             if name not in known:

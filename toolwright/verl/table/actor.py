@@ -16,12 +16,13 @@ from toolwright.verl.row import (
     same,
 )
 from toolwright.verl.table import optimizer
+from toolwright.verl.table.algorithm import CORRECTION, plain_gradient
 from toolwright.verl.table.data import MINI_BATCH, batch
 
 ACTOR = "actor_rollout_ref.actor."
 LOSS, LOSS_HERE = f"{ACTOR}policy_loss.loss_mode", f"{ACTOR}loss_mode"
 AGGREGATE = f"{ACTOR}loss_agg_mode"
-LOSSES = {"vanilla": "ppo", "geo_mean": "gmpo"}
+LOSSES = {"vanilla": "ppo", "geo_mean": "gmpo", "gvpo": "ppo"}
 # A loss's further settings: verl's key, and the argument of ours.
 ARGUMENTS = {
     "clip_cov": {
@@ -32,9 +33,16 @@ ARGUMENTS = {
 }
 
 
-def loss(verl: VerlConfig) -> Iterator[Outcome]:
+def _loss(verl: VerlConfig) -> tuple[str, str]:
+    """Which key says what the loss is, and its name here."""
+    if plain_gradient(verl):
+        return f"{CORRECTION}loss_type", "reinforce"
     key = verl.first(LOSS_HERE, LOSS)
-    name = LOSSES.get(verl[key], verl[key])
+    return key, LOSSES.get(verl[key], verl[key])
+
+
+def loss(verl: VerlConfig) -> Iterator[Outcome]:
+    key, name = _loss(verl)
     known = Registered("loss", "toolwright.algorithms.losses").names()
     if name not in known:
         yield TranslationProblem(

@@ -21,6 +21,8 @@ ESTIMATOR = "algorithm.adv_estimator"
 ESTIMATORS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
 GIGPO = "algorithm.gigpo."
 SIMILAR = f"{GIGPO}similarity_thresh"
+HGPO, PAST = "algorithm.hgpo.", "env.history_length"
+HGPO_SETTINGS = {"mode": "mode", "length_weight_alpha": "alpha", "base_group": "base_group"}
 TEACHER = "distillation."
 TEACHERS = f"{TEACHER}teacher_models"
 IN_LOSS, IN_REWARD = "actor_rollout_ref.actor.use_kl_loss", "algorithm.use_kl_in_reward"
@@ -55,10 +57,10 @@ def distillation(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslationProblem(f"{TEACHERS}: one teacher grades, and {len(paths)} are named")
         return
     if verl[f"{loss}loss_mode"] != "k1" or not verl[f"{loss}use_policy_gradient"]:
-        yield TranslationProblem(
+        yield Near(
             f"{verl.as_typed(f'{loss}loss_mode')}, {verl.as_typed(f'{loss}use_policy_gradient')}: a teacher "
-            "grades sampled tokens by the reverse KL, as a reward; that is loss_mode=k1 with "
-            "use_policy_gradient=True"
+            "grades sampled tokens by the reverse KL, as a reward (loss_mode=k1 with "
+            "use_policy_gradient=True); both are least where the policy is the teacher"
         )
     for name in ("loss_max_clamp", "log_prob_min_clamp"):
         if verl[f"{loss}{name}"] is not None:
@@ -88,6 +90,17 @@ def gigpo(verl: VerlConfig) -> Iterator[Outcome]:
     if verl[f"{GIGPO}enable_similarity"]:
         sources = (f"{GIGPO}enable_similarity", SIMILAR)
         yield TranslatedSetting("algorithm.params.gigpo.similarity", float(verl[SIMILAR]), sources)
+
+
+def hgpo(verl: VerlConfig) -> Iterator[Outcome]:
+    """verl-agent weighs levels by the length of the history that their steps share."""
+    if verl[ESTIMATOR] != "hgpo":
+        return
+    if verl[f"{HGPO}weight_type"] != "length":
+        yield TranslationProblem(f"{verl.as_typed(f'{HGPO}weight_type')}: levels are weighed by their length")
+    for name, ours in HGPO_SETTINGS.items():
+        yield TranslatedSetting(f"algorithm.params.hgpo.{ours}", verl[f"{HGPO}{name}"], (f"{HGPO}{name}",))
+    yield TranslatedSetting("algorithm.params.hgpo.history", int(verl[PAST]), (PAST,))
 
 
 def estimator(verl: VerlConfig) -> Iterator[Outcome]:
@@ -168,7 +181,11 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
     block, flat = f"{CORRECTION}rollout_is", "algorithm.rollout_is"
     mode, level, low, high, source = "none", "token", 0.0, 2.0, block
     if verl[block] is not None:
-        mode, level, high = "truncate", verl[block], verl[f"{block}_threshold"]
+        mode, level = "truncate", verl[block]
+        bounds = str(verl[f"{block}_threshold"]).split("_")  # `low_high` leaves out what lies beyond
+        if len(bounds) > 1:
+            mode, low = "mask", float(bounds[0])
+        high = float(bounds[-1])
     elif verl[flat] and verl[f"{flat}_threshold"] is not None:
         mode, level, high, source = (
             verl[f"{flat}_mode"],
@@ -197,15 +214,21 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def _rejection(verl: VerlConfig, mode: str) -> Iterator[Outcome]:
-    """Drop sequences, or tokens, whose ratio leaves a band; verl's `k1` bands are ratios."""
-    level = REJECTIONS.get(str(verl[REJECT]))
-    if level is None or mode != "none":
-        yield TranslationProblem(
-            f"{verl.as_typed(REJECT)}: one kind of rejection, without importance weights: "
-            f"{', '.join(REJECTIONS)}"
-        )
+    """Drop sequences, or tokens, whose ratio leaves a band. verl's `k1` is of the inverse ratio."""
+    named = [name.strip() for name in str(verl[REJECT]).split(",")]
+    bounds = str(verl[f"{REJECT}_threshold"] or 2.0).split(",")
+    place = next((place for place, name in enumerate(named) if name in REJECTIONS), None)
+    if place is None:
+        yield TranslationProblem(f"{verl.as_typed(REJECT)}: rejection goes by {', '.join(REJECTIONS)}")
         return
-    low, high = _band(verl)
+    level = REJECTIONS[named[place]]
+    if len(named) > 1:
+        yield Near(f"{verl.as_typed(REJECT)}: {named[place]} alone rejects")
+    if mode != "none" and level != "token":
+        yield Near(f"{verl.as_typed(REJECT)}: what is kept is not weighed as well")
+    elif level == "token" and mode == "none":
+        yield Near(f"{verl.as_typed(REJECT)}: tokens that are kept are weighed by their ratio")
+    low, high = _band(verl, bounds[min(place, len(bounds) - 1)])
     sources = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
     yield TranslatedSetting("algorithm.correction.mode", "mask" if level == "token" else "reject", sources)
     yield TranslatedSetting("algorithm.correction.level", level, (REJECT,))
@@ -213,13 +236,16 @@ def _rejection(verl: VerlConfig, mode: str) -> Iterator[Outcome]:
     yield TranslatedSetting("algorithm.correction.low", low, sources)
 
 
-def _band(verl: VerlConfig) -> tuple[float, float]:
-    """`0.5_2.0`, or an upper bound alone, whose inverse is the lower one."""
-    text = str(verl[f"{REJECT}_threshold"] or 2.0)
-    if "_" in text:
-        low, _, high = text.partition("_")
-        return float(low), float(high)
-    return float(verl[f"{REJECT}_threshold_lower"] or 1 / float(text)), float(text)
+def _band(verl: VerlConfig, text: str) -> tuple[float, float]:
+    """`0.5_2.0`, or an upper bound alone, whose inverse is the lower one; of our ratio, verl's inverted."""
+    low, _, high = text.rpartition("_")
+    least = float(low or verl[f"{REJECT}_threshold_lower"] or 1 / float(high))
+    return 1 / float(high), 1 / least
+
+
+def plain_gradient(verl: VerlConfig) -> bool:
+    """Whether verl leaves PPO's clip out: `reinforce`, in bypass mode."""
+    return bool(verl[f"{CORRECTION}bypass_mode"]) and verl[f"{CORRECTION}loss_type"] == "reinforce"
 
 
 def bypass(verl: VerlConfig) -> Iterator[Outcome]:
@@ -248,14 +274,19 @@ ROWS: list[KeyRow] = [
     part(f"{GIGPO}step_advantage_w", "algorithm.params.gigpo.step_weight", "with `gigpo`", gigpo),
     part(f"{GIGPO}enable_similarity", "algorithm.params.gigpo.similarity", "with `gigpo`", gigpo),
     part(SIMILAR, "algorithm.params.gigpo.similarity", "with `enable_similarity`", gigpo),
+    part(f"{HGPO}weight_type", (), "only `length`", hgpo),
+    *(
+        part(f"{HGPO}{name}", f"algorithm.params.hgpo.{ours}", "with `hgpo`", hgpo)
+        for name, ours in HGPO_SETTINGS.items()
+    ),
     part(
         f"{TEACHER}enabled", "algorithm.adv_estimator", "`distill`: a teacher grades each token", distillation
     ),
     *(
         part(f"{TEACHER}distillation_loss.{name}", ours, how, distillation)
         for name, ours, how in (
-            ("loss_mode", (), "only `k1`"),
-            ("use_policy_gradient", (), "only true"),
+            ("loss_mode", (), "`k1`; others with `--fit`: nearly"),
+            ("use_policy_gradient", (), "true; false with `--fit`: nearly"),
             ("use_task_rewards", "algorithm.params.distill.reward_weight", "true → 1"),
             ("distillation_loss_coef", "algorithm.params.distill.coef", ""),
             ("loss_max_clamp", (), "with `--fit`: grades are not clamped"),
@@ -296,7 +327,7 @@ ROWS: list[KeyRow] = [
     part(
         f"{CORRECTION}rollout_is",
         "algorithm.correction.mode",
-        "`token` or `sequence`: `truncate`",
+        "`token` or `sequence`: `truncate`; `mask` with a threshold of `low_high`",
         correction,
     ),
     part(f"{CORRECTION}rollout_is_threshold", "algorithm.correction.high", "", correction),
@@ -326,4 +357,10 @@ ROWS: list[KeyRow] = [
         bypass,
     ),
     part(f"{CORRECTION}bypass_old_logprob_for_rollout", (), "the same", bypass),
+    part(
+        f"{CORRECTION}loss_type",
+        "algorithm.loss",
+        "in bypass mode: `reinforce` → `reinforce`; `ppo_clip`: as `loss_mode` says",
+        bypass,
+    ),
 ]

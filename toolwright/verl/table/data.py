@@ -32,6 +32,7 @@ COUNTED, JUDGED = "data.train_data_num", "data.val_data_num"  # Search-R1's name
 WORLD = "env.env_name"
 CUT, SKIP, START = "data.truncation", "data.filter_overlong_prompts", "data.max_start_length"
 CUTS = ("left", "right", "middle")
+CLASS_FILE, CLASS_NAME = "data.custom_cls.path", "data.custom_cls.name"
 
 
 def training_tasks(verl: VerlConfig) -> int | None:
@@ -180,6 +181,7 @@ def train_files(verl: VerlConfig) -> Iterator[Outcome]:
             if verl.is_set(key):
                 yield Note(f"{verl.as_typed(key)}: not used: the environment makes its own tasks")
         return
+    yield from _own_class(verl)
     yield TranslatedSetting("task.train", _one_or_many(verl.paths(TRAIN)), (TRAIN,))
     for path in verl.paths(TRAIN):
         verl.lacks(path)
@@ -189,10 +191,25 @@ def train_files(verl: VerlConfig) -> Iterator[Outcome]:
     yield TranslatedSetting("task.train_size", size, (limit,))
 
 
+def _own_class(verl: VerlConfig) -> Iterator[Outcome]:
+    """A class of the user's that reads the files; it may make other rows of them than they have."""
+    path, name = verl[CLASS_FILE], verl[CLASS_NAME]
+    if path is None or name is None:
+        return
+    path = str(path).removeprefix("file://")
+    if path.startswith("pkg://"):
+        path = path.removeprefix("pkg://")
+    else:
+        verl.lacks(path)
+    yield TranslatedSetting("task.name", "dataset_class", (CLASS_FILE, CLASS_NAME))
+    yield TranslatedSetting("task.params.path", path, (CLASS_FILE,))
+    yield TranslatedSetting("task.params.name", str(name), (CLASS_NAME,))
+
+
 def val_files(verl: VerlConfig) -> Iterator[Outcome]:
     if makes_tasks(verl):
         return
-    there = all(Path(path).expanduser().is_file() for path in verl.paths(HELD_OUT))
+    there = all(Path(path).expanduser().exists() for path in verl.paths(HELD_OUT))
     never = not verl["trainer.val_before_train"] and verl[EVAL_EVERY] <= 0
     if never or (not there and not verl.is_set(HELD_OUT)):
         if not never:
@@ -288,6 +305,13 @@ ROWS: list[KeyRow] = [
     part("data.shuffle_train_dataloader", "task.order", "Search-R1's name of it", order),
     part(COUNTED, "task.train_size", "Search-R1: null: all", train_files),
     part(JUDGED, "task.held_out_size", "Search-R1: null: all", val_files),
+    part(
+        CLASS_FILE,
+        ("task.name", "task.params"),
+        "`dataset_class`: your `RLHFDataset` makes the rows",
+        train_files,
+    ),
+    part(CLASS_NAME, "task.params", "the class in that file", train_files),
     same("data.seed", "run.seed", "where it is set; every random choice follows from it", unset="ours"),
     part(f"{TEMPLATE}*", "rollout.template", "arguments of the chat template by name", template),
 ]

@@ -6,7 +6,12 @@ Which loop attempts a task is chosen as the tool-enabled verl chooses: search, e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+import yaml
+
+from toolwright.failures import UserError
+from toolwright.tasks.interaction import read_interactions
 from toolwright.tools.settings import settings_of
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
@@ -31,7 +36,12 @@ ANSWERED = f"{MULTI}max_user_turns"
 URL, TOPK, SEARCHES = "retriever.url", "retriever.topk", "max_turns"  # Search-R1's
 LOOKED_UP = "env.search.search_url"  # verl-agent's
 
-AGENT, SEARCHER = "tool_use", "search"
+AGENT, SEARCHER, TALKER = "tool_use", "search", "interaction"
+USERS = f"{MULTI}interaction_config_path"
+LOOPS = f"{ROLLOUT}agent.agent_loop_config_path"
+OWN_LOOP = "write a loop of your own as `rollout.agent=path.py:name` (docs/agents.md)"
+# The loops of verl's own that an agents' file may list under names of the user's.
+LOOP_CLASSES = {"SingleTurnAgentLoop": "single_turn_agent", "ToolAgentLoop": "tool_agent"}
 # What `<tool>code</tool>` in the answer calls, and how its server is reached: verl's key, and ours.
 PYTHON = {
     "server_url": "tools.python.url",
@@ -57,9 +67,31 @@ def calls_code(verl: VerlConfig) -> bool:
     return not searches(verl) and bool(verl[f"{TOOL}enabled"])
 
 
+def loop(verl: VerlConfig) -> str:
+    """The loop that attempts a task: verl's name of it, by way of the file that lists loops."""
+    return _listed(verl).get(str(verl[LOOP]), str(verl[LOOP]))
+
+
+def _listed(verl: VerlConfig) -> dict[str, str]:
+    """The loops of a file that are verl's own, by the name that the file gives them."""
+    path = verl[LOOPS]
+    if path is None or not Path(str(path)).expanduser().is_file():
+        return {}
+    entries = yaml.safe_load(Path(str(path)).expanduser().read_text(encoding="utf-8"))
+    found = {}
+    for entry in entries if isinstance(entries, list) else []:
+        target = str(entry.get("_target_", "")).rpartition(".")[2] if isinstance(entry, dict) else ""
+        if target not in LOOP_CLASSES:
+            raise UserError(
+                f"{verl.as_typed(LOOPS)} lists {target or entry}, a loop of verl's form; {OWN_LOOP}"
+            )
+        found[str(entry.get("name"))] = LOOP_CLASSES[target]
+    return found
+
+
 def calls_tools(verl: VerlConfig) -> bool:
     """verl's own way: tools from a file, called as the chat template of the model says."""
-    enabled = verl[f"{MULTI}enable"] or verl[LOOP] == "tool_agent"
+    enabled = verl[f"{MULTI}enable"] or loop(verl) == "tool_agent"
     return not searches(verl) and not calls_code(verl) and bool(enabled)
 
 
@@ -68,16 +100,20 @@ def several_turns(verl: VerlConfig) -> bool:
 
 
 def agent(verl: VerlConfig) -> Iterator[Outcome]:
-    if verl[LOOP] not in ("single_turn_agent", "tool_agent"):
-        yield TranslationProblem(
-            f"{verl.as_typed(LOOP)}: write a loop of your own as `rollout.agent=path.py:name`"
-        )
+    if verl[LOOPS] is not None and verl.lacks(str(verl[LOOPS])):
+        yield TranslationProblem(f"{verl.as_typed(LOOPS)}: it lists loops of verl's form; {OWN_LOOP}")
+    elif verl[LOOPS] is not None:
+        yield Note(f"{verl.as_typed(LOOPS)}: the loops that it lists are known here by name")
+    if loop(verl) not in LOOP_CLASSES.values():
+        yield TranslationProblem(f"{verl.as_typed(LOOP)}: {OWN_LOOP}")
     if makes_tasks(verl):
         return
     switches = (SEARCH, f"{TOOL}enabled", f"{MULTI}enable")
     sources = next((key for key in switches if verl[key]), URL if of_search_r1(verl) else LOOP)
     sources = WORLD if verl[WORLD] == "search" else sources
     chosen = SEARCHER if searches(verl) else AGENT if several_turns(verl) else "single_turn"
+    if calls_tools(verl) and verl[USERS] is not None:
+        chosen, sources = TALKER, USERS
     yield TranslatedSetting("rollout.agent", chosen, (sources,))
     if searches(verl) and verl[f"{TOOL}enabled"]:
         yield Note(f"{SEARCH} goes before {TOOL}enabled: the search rollout is used, without the tool server")
@@ -127,13 +163,23 @@ def code(verl: VerlConfig) -> Iterator[Outcome]:
     yield TranslatedSetting("rollout.call_format", "tags", (f"{TOOL}enabled",))
 
 
+def interaction(verl: VerlConfig) -> Iterator[Outcome]:
+    """A simulated user. The file is read where it is here, so that a mistake in it is heard of now."""
+    if verl[USERS] is None or not calls_tools(verl):
+        return
+    path = str(verl[USERS])
+    if not verl.lacks(path):
+        read_interactions(Path(path))
+    yield TranslatedSetting("task.params.interactions", path, (USERS,))
+
+
 def from_file(verl: VerlConfig) -> Iterator[Outcome]:
     if not calls_tools(verl):
         return
     key = verl.first(*TOOLS_FILE)
-    if verl[key] is None:
+    if verl[key] is None and verl[USERS] is None:
         yield Note(f"{MULTI}enable: no file names tools ({TOOLS_FILE[0]}), so an attempt has one turn")
-    else:
+    elif verl[key] is not None:
         yield from _file(verl, key)
     limits = [(verl.number(name), name) for name in MOST_TURNS if verl[name] is not None]
     # A user's turn is an answer of the tools, and one more turn of the policy comes after the last.
@@ -180,6 +226,13 @@ ROWS: list[KeyRow] = [
     part(f"{TOOL}max_tool_turns", "rollout.max_turns", f"+ 1, for the turn that answers; {WITH_TOOLS}", code),
     part(f"{MULTI}enable", "rollout.agent", f"`{AGENT}`", agent),
     part(LOOP, "rollout.agent", f"`single_turn_agent` → `single_turn`, `tool_agent` → `{AGENT}`", agent),
+    part(
+        USERS,
+        ("rollout.agent", "task.params"),
+        f"`{TALKER}`: a simulated user answers; {WITH_FILE}",
+        interaction,
+    ),
+    part(LOOPS, "rollout.agent", "a file that names verl's own loops; your own is an error", agent),
     part(f"{MULTI}tool_config_path", "tool_config_path", WITH_FILE, from_file),
     part("data.tool_config_path", "tool_config_path", WITH_FILE, from_file),
     part(f"{MULTI}max_assistant_turns", "rollout.max_turns", WITH_FILE, from_file),

@@ -1,0 +1,1 @@
+"""The simulated users that come with Toolwright, one a file."""
