@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from toolwright import images
+
 Source = Literal["prompt", "policy", "tool", "environment"]
 FailureKind = Literal["infrastructure", "task"]
 
@@ -33,6 +35,12 @@ class Segment:
     anchor: str | None = None  # the state this step was taken in; GiGPO compares steps of equal anchor
     # The tool calls that this answers: name, arguments, seconds, …
     calls: list[dict[str, Any]] = field(default_factory=list)
+    # The images that stand in its tokens: by name where the task's prompt has them, else as data URLs.
+    images: list[str] = field(default_factory=list)
+
+
+# Where the segment that an image stands in begins and ends, in tokens of the whole, and its data URL.
+SeenImage = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,19 @@ class Trajectory:
     def mask(self) -> list[bool]:
         """True where the policy sampled the token."""
         return [segment.source == "policy" for segment in self.segments for _ in segment.tokens]
+
+    @property
+    def images(self) -> list[SeenImage]:
+        """The images that stand in its tokens, in order."""
+        if not any(segment.images for segment in self.segments):
+            return []
+        known = {images.name_of(url): url for url in images.images_in(self.task.prompt)}
+        found, start = [], 0
+        for segment in self.segments:
+            stop = start + len(segment.tokens)
+            found += [(start, stop, known.get(image, image)) for image in segment.images]
+            start = stop
+        return found
 
     @property
     def steps(self) -> list[Segment]:

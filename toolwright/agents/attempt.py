@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from typing import Any, NoReturn
 
 from toolwright.agents.prompt_cut import PromptCut
 from toolwright.engines import Engine, Sampling
-from toolwright.failures import TaskFailure
+from toolwright.failures import TaskFailure, UserError
+from toolwright.images import images_in, name_of, texts_of
 from toolwright.models.tokenizer import Tokenizer, Written
 from toolwright.trajectory import Segment, Source, Task, Trajectory
 
@@ -101,7 +103,9 @@ class Attempt:
         if room < sampling.max_tokens:
             sampling = replace(sampling, max_tokens=room)
         with self.waiting("the engine"):
-            answer = await self._engine.generate(self.trajectory.tokens, sampling, attempt=self.id)
+            answer = await self._engine.generate(
+                self.trajectory.tokens, sampling, attempt=self.id, **self._seen()
+            )
         segment = Segment("policy", answer.tokens, answer.log_probs, answer.text, anchor=anchor)
         self.trajectory.append(segment)
         cut = answer.stop == "length" and self.room < 1
@@ -129,9 +133,18 @@ class Attempt:
         yield
         self.waits_for = ""  # not where it was left by an exception: then it is asked for
 
+    def _seen(self) -> dict[str, Any]:
+        """The images that the engine is given beside the tokens."""
+        images = self.trajectory.images
+        if images and "images" not in inspect.signature(self._engine.generate).parameters:
+            raise UserError(
+                f"the engine {type(self._engine).__name__} takes no images; engine.name=native does"
+            )
+        return {"images": images} if images else {}
+
     def _must_fit(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """What cannot fit in any case is not encoded first: that takes a hundred times the text's memory."""
-        length = sum(len(str(message.get("content") or "")) for message in messages)
+        length = sum(len(text) for message in messages for text in texts_of(message.get("content")))
         if length <= self._most * CHARACTERS_A_TOKEN:
             return
         if not self.trajectory.steps:
@@ -146,6 +159,9 @@ class Attempt:
         if self.trajectory.steps and len(written.tokens) > self.room:
             self._out_of_tokens()
         segment = Segment(source, written.tokens, text=written.text)
+        if written.images:
+            known = set(images_in(self.task.prompt))
+            segment.images = [name_of(url) if url in known else url for url in written.images]
         self.trajectory.append(segment)
         return segment
 

@@ -10,7 +10,8 @@ from toolwright.agents.attempt import Attempt, AttemptEnded
 from toolwright.agents.formats.thinking import spoken
 from toolwright.config import schema
 from toolwright.failures import UserError
-from toolwright.tasks import InvalidAction, Outcome
+from toolwright.images import content_with, name_of
+from toolwright.tasks import InvalidAction, Observation, Outcome
 from toolwright.tasks.environment_host import MOST_TEXT, EnvironmentHost, checked
 from toolwright.trajectory import Segment, Task
 
@@ -44,8 +45,9 @@ class EnvironmentLoop:
     async def _play(self, attempt: Attempt, host: EnvironmentHost, tag: str | None, penalty: float) -> None:
         with attempt.waiting(f"environment {host.name}"):
             seen = await host.reset(attempt.task)
-        attempt.prompt([*attempt.task.prompt, {"role": "user", "content": seen.text}])
-        anchor = seen.text if seen.anchor is None else seen.anchor
+        shown = content_with(seen.text, seen.images)
+        attempt.prompt([*attempt.task.prompt, {"role": "user", "content": shown}])
+        anchor = _anchor(seen)
         while True:
             step = await attempt.act(anchor=anchor)
             outcome = await self._step(attempt, host, tag, penalty, step)
@@ -55,11 +57,12 @@ class EnvironmentLoop:
                 _last_words(attempt, outcome)
                 return attempt.finish("done" if outcome.done else "turns")
             try:
-                attempt.reply([{"role": "user", "content": outcome.text}], source="environment")
+                shown = content_with(outcome.text, outcome.images)
+                attempt.reply([{"role": "user", "content": shown}], source="environment")
             except AttemptEnded:
                 _last_words(attempt, outcome)
                 raise
-            anchor = outcome.text if outcome.anchor is None else outcome.anchor
+            anchor = _anchor(outcome)
 
     async def _step(
         self, attempt: Attempt, host: EnvironmentHost, tag: str | None, penalty: float, step: Segment
@@ -73,6 +76,11 @@ class EnvironmentLoop:
         except InvalidAction as error:
             attempt.count("format_faults")
             return Outcome(str(error)[:MOST_TEXT], error.reward - penalty, anchor=step.anchor)
+
+
+def _anchor(shown: Observation | Outcome) -> str:
+    """The name of the state: its own, or what is shown of it."""
+    return " ".join([shown.text, *map(name_of, shown.images)]) if shown.anchor is None else shown.anchor
 
 
 def _last_words(attempt: Attempt, outcome: Outcome) -> None:

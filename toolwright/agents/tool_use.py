@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolwright import images
 from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt
 from toolwright.agents.formats import CallFormat, Offered, Schemas
@@ -34,6 +35,7 @@ class CompletedCall:
     text: str
     record: dict[str, Any]
     reward: float | None = None
+    images: tuple[str, ...] = ()
 
 
 @registry.register("tool_use")
@@ -130,7 +132,9 @@ class ToolUse:
             "seconds": time.perf_counter() - started,
             "trouble": answer.trouble,
         }
-        return CompletedCall(name, self._fit(answer.text), record, answer.reward)
+        if answer.images:
+            record["images"] = [images.label(url) for url in answer.images]
+        return CompletedCall(name, self._fit(answer.text), record, answer.reward, answer.images)
 
     def _fit(self, text: str) -> str:
         return self.tokenizer.clip(text, self.config.tool_tokens)
@@ -148,11 +152,15 @@ class ToolUse:
         return schemas
 
     def _tell(self, attempt: Attempt, answers: Sequence[CompletedCall]) -> None:
-        if self.format.inline and not attempt.ended:
+        shown = any(a.images for a in answers)  # only the chat template can write what stands for an image
+        if self.format.inline and not attempt.ended and not shown:
             for one in answers:
                 attempt.observe(one.text, source="tool", write=self.format.result).calls = [one.record]
             return
-        messages = [{"role": "tool", "name": a.name or "error", "content": a.text} for a in answers]
+        messages = [
+            {"role": "tool", "name": a.name or "error", "content": images.content_with(a.text, a.images)}
+            for a in answers
+        ]
         attempt.reply(messages, source="tool").calls = [a.record for a in answers]
 
 

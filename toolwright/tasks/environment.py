@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,10 +12,12 @@ from toolwright.trajectory import Task
 
 @dataclass(frozen=True)
 class Observation:
-    """The first thing shown. `anchor` names the state: equal for equal states; None: the text."""
+    """The first thing shown. `anchor` names the state: equal for equal states; None: the text and images."""
 
     text: str
     anchor: str | None = None
+    # Shown after the text, each in a form that a task's row may have: bytes, a data URL, a path, …
+    images: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Outcome:
     done: bool = False
     anchor: str | None = None
     info: dict[str, Any] = field(default_factory=dict)
+    images: Sequence[Any] = ()
 
 
 class InvalidAction(Exception):

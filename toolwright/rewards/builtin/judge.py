@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.images import text_of
 from toolwright.rewards import SCORERS
 from toolwright.rewards.item import Item, final_turn
 
@@ -109,7 +110,7 @@ class Judge:
         questions = [message for message in item["prompt"] if message.get("role") == "user"]
         truth = item["ground_truth"]
         fields = {
-            "question": str(questions[-1].get("content", "")) if questions else "",
+            "question": text_of(questions[-1].get("content")) if questions else "",
             "truth": "(none)" if truth is None else str(truth),
             "answer": final_turn(item)["solution_str"],
             "most": f"{self._most:g}",
