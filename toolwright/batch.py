@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toolwright.trajectory import Trajectory
+from toolwright.images import name_of
+from toolwright.trajectory import SeenImage, Trajectory
 
 
 @dataclass
@@ -36,6 +37,8 @@ class Batch:
     columns: dict[str, Tensor] = field(default_factory=dict)  # [actions] each, float32 unless they are places
     # Tokens of each row of each sequence. Empty: every sequence is one row.
     rows: list[list[int]] = field(default_factory=list)
+    # Of each sequence the images in it; empty where no sequence has any.
+    images: list[list[SeenImage]] = field(default_factory=list)
 
     @classmethod
     def pack(cls, trajectories: Sequence[Trajectory]) -> Batch:
@@ -66,6 +69,7 @@ class Batch:
                     steps.extend([step] * len(segment.tokens))
                     sampled.extend(segment.log_probs)
                     step += 1
+        images = [trajectory.images for trajectory in trajectories]
         # By way of an array, in a fifth of the time that torch takes for a list.
         of_tokens, of_actions, of_steps = (
             torch.from_numpy(np.array(values, dtype=np.int64)) for values in (tokens, actions, steps)
@@ -79,6 +83,7 @@ class Batch:
             steps=of_steps,
             columns={"sampled_log_prob": torch.from_numpy(np.array(sampled, dtype=np.float32))},
             rows=rows if any(len(of_one) > 1 for of_one in rows) else [],
+            images=images if any(images) else [],
         )
 
     def __len__(self) -> int:
@@ -148,10 +153,15 @@ class Batch:
         siblings = [len(of_one) for of_one in self.rows] or [1] * len(lengths)
         first: dict[bytes, int] = {}
         shared: list[tuple[int, int]] = []
+        of_row = [attempt for attempt, count in enumerate(siblings) for _ in range(count)]
         for attempt_start, count in zip(accumulate(siblings, initial=0), siblings, strict=False):
             for row in range(attempt_start, attempt_start + count):
                 before, opening = acted[row][0], tokens[starts[row] : starts[row] + acted[row][0]]
-                leader = first.setdefault(opening.tobytes(), row)
+                known = opening.tobytes()
+                if self.images:  # tokens of two images are the same where their sizes are
+                    names = [name_of(url) for begin, _, url in self.images[of_row[row]] if begin < before]
+                    known += "".join(names).encode()
+                leader = first.setdefault(known, row)
                 found = (leader, 0 if leader == row else before)
                 if leader == row:  # no row opens with all of it; one of the same attempt may with a part
                     for other in range(attempt_start, row):
@@ -200,6 +210,7 @@ class Batch:
             steps=self.steps[actions],
             columns={name: column[actions] for name, column in self.columns.items()},
             rows=self.rows[rows],
+            images=self.images[rows],
         )
 
     def select(self, rows: Sequence[int]) -> Batch:
@@ -219,6 +230,7 @@ class Batch:
             steps=self.steps[actions],
             columns={name: column[actions] for name, column in self.columns.items()},
             rows=[self.rows[r] for r in rows] if self.rows else [],
+            images=[self.images[r] for r in rows] if self.images else [],
         )
 
     def split(self, token_budget: int, *, padded: bool = True) -> list[Batch]:

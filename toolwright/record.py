@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from toolwright.images import images_in
 from toolwright.trajectory import Failure, Segment, Task, Trajectory
 
 Array = np.ndarray[Any, Any]
@@ -33,6 +34,7 @@ ARROW_TYPES = {
 }
 ROW_GROUP = 256  # attempts of a file that are read together: one attempt is read without the others' tokens
 QUESTION = 200  # characters
+DICTIONARY = 1 << 30  # bytes of prompts with images, each of which is written once
 # Columns whose field has a name that says too little on its own.
 COLUMN_NAMES = {"id": "task_id", "kind": "failure_kind", "message": "failure_message"}
 
@@ -194,14 +196,17 @@ def save(
     for name, column in _for_readers(table).items():
         table = table.append_column(name, column)
     partial = path.with_suffix(".partial")
+    # What repeats is left to the compression: a step is too few rows for dictionaries and statistics. But an
+    # image is longer than that looks back.
+    pictured = any(images_in(task.prompt) for task in {id(t.task): t.task for t in trajectories}.values())
     try:
-        # What repeats is left to the compression: a step is too few rows for dictionaries and statistics.
         pq.write_table(
             table,
             partial,
             row_group_size=ROW_GROUP,
             compression="zstd",
-            use_dictionary=False,
+            use_dictionary=["prompt"] if pictured else False,
+            dictionary_pagesize_limit=DICTIONARY if pictured else None,
             write_statistics=False,
         )
     except BaseException:

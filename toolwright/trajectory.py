@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from toolwright import images
+
 Source = Literal["prompt", "policy", "tool", "environment"]
 FailureKind = Literal["infrastructure", "task"]
 ROOT = -1  # the parent of a segment that opens a sequence of its own
@@ -37,6 +39,12 @@ class Segment:
     calls: list[dict[str, Any]] = field(default_factory=list)
     # Which segment of its attempt it goes on from; None: the one before it. `ROOT`: from none.
     parent: int | None = None
+    # The images that stand in its tokens: by name where the task's prompt has them, else as data URLs.
+    images: list[str] = field(default_factory=list)
+
+
+# Where the segment that an image stands in begins and ends, in tokens of the whole, and its data URL.
+SeenImage = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,19 @@ class Trajectory:
             while parents[path[-1]] != ROOT:
                 path.append(parents[path[-1]])
             found.append(path[::-1])
+        return found
+
+    @property
+    def images(self) -> list[SeenImage]:
+        """The images that stand in its tokens, in order."""
+        if not any(segment.images for segment in self.segments):
+            return []
+        known = {images.name_of(url): url for url in images.images_in(self.task.prompt)}
+        found, start = [], 0
+        for segment in self.segments:
+            stop = start + len(segment.tokens)
+            found += [(start, stop, known.get(image, image)) for image in segment.images]
+            start = stop
         return found
 
     @property

@@ -60,6 +60,17 @@ def test_a_key_of_ours_wins_over_a_translated_one(line: Line) -> None:
     ]
 
 
+def test_a_line_with_images_is_translated(line: Line) -> None:
+    words = line(
+        "data.image_key=pictures",
+        "actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-3B-Instruct",
+        "actor_rollout_ref.actor.freeze_vision_tower=True",
+    ).words
+    assert "task.params.images=pictures" in words
+    assert "model.config.freeze_vision_tower=true" in words
+    assert "model.path=Qwen/Qwen2.5-VL-3B-Instruct" in words
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
@@ -76,8 +87,8 @@ def test_a_key_of_ours_wins_over_a_translated_one(line: Line) -> None:
         ("algorithm.use_pf_ppo=True", "there is no PF-PPO"),
         ("reward_model.enable=True", "name a function that asks one"),
         ("data.truncation=top", "expected error, left, right, middle"),
-        ("data.image_key=images", "models here read text only"),
-        ("actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-3B-Instruct", "models here read text only"),
+        ("data.video_key=videos", "models here read text and images"),
+        ("actor_rollout_ref.model.path=llava-hf/llava-1.5-7b-hf", "images or sounds are not read here"),
         ("algorithm.adv_estimator=tir_optimal_token_baseline", "no such estimator"),
         ("actor_rollout_ref.actor.policy_loss.loss_mode=dro", "there is no such loss"),
         ("reward_model.reward_manager=mine", "reward managers are"),

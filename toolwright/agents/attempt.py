@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ from typing import Any, NoReturn
 
 from toolwright.agents.prompt_cut import PromptCut
 from toolwright.engines import Engine, Sampling
-from toolwright.failures import TaskFailure
+from toolwright.failures import TaskFailure, UserError
+from toolwright.images import images_in, name_of, texts_of
 from toolwright.models.tokenizer import Tokenizer, Written
 from toolwright.trajectory import Segment, Source, Task, Trajectory
 
@@ -103,7 +105,9 @@ class Attempt:
         if room < sampling.max_tokens:
             sampling = replace(sampling, max_tokens=room)
         with self.waiting("the engine"):
-            answer = await self.engine.generate(self.trajectory.tokens, sampling, attempt=self.id)
+            answer = await self.engine.generate(
+                self.trajectory.tokens, sampling, attempt=self.id, **self._seen()
+            )
         segment = Segment("policy", answer.tokens, answer.log_probs, answer.text, anchor=anchor)
         self.trajectory.append(segment)
         cut = answer.stop == "length" and self.room < 1
@@ -136,9 +140,18 @@ class Attempt:
         if self.limit is not None:
             self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
+    def _seen(self) -> dict[str, Any]:
+        """The images that the engine is given beside the tokens."""
+        images = self.trajectory.images
+        if images and "images" not in inspect.signature(self.engine.generate).parameters:
+            raise UserError(
+                f"the engine {type(self.engine).__name__} takes no images; engine.name=native does"
+            )
+        return {"images": images} if images else {}
+
     def _must_fit(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """What cannot fit in any case is not encoded first: that takes a hundred times the text's memory."""
-        length = sum(len(str(message.get("content") or "")) for message in messages)
+        length = sum(len(text) for message in messages for text in texts_of(message.get("content")))
         if length <= self.most_tokens * CHARACTERS_A_TOKEN:
             return
         if not self.trajectory.steps:
@@ -154,6 +167,9 @@ class Attempt:
         if self.trajectory.steps and len(written.tokens) > self.room:
             self._out_of_tokens()
         segment = Segment(source, written.tokens, text=written.text)
+        if written.images:
+            known = set(images_in(self.task.prompt))
+            segment.images = [name_of(url) if url in known else url for url in written.images]
         self.trajectory.append(segment)
         return segment
 

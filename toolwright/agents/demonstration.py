@@ -18,6 +18,7 @@ from toolwright.agents.tool_prompt import with_tools
 from toolwright.agents.tool_use import ToolUse
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.images import name_of
 from toolwright.models.chat import ASKED
 from toolwright.models.tokenizer import Tokenizer, Written
 from toolwright.tools.call import ToolRequest
@@ -163,4 +164,6 @@ def _call(one: Mapping[str, Any]) -> ToolRequest:
 
 
 def _extend(made: Trajectory, source: Source, written: Written) -> None:
-    made.append(Segment(source, written.tokens, text=written.text))
+    made.append(
+        Segment(source, written.tokens, text=written.text, images=[name_of(url) for url in written.images])
+    )

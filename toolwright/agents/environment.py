@@ -12,8 +12,9 @@ from toolwright.agents.formats.thinking import spoken
 from toolwright.agents.tool_prompt import with_tools
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.images import content_with, name_of
 from toolwright.models.tokenizer import Tokenizer
-from toolwright.tasks import InvalidAction, Outcome
+from toolwright.tasks import InvalidAction, Observation, Outcome
 from toolwright.tasks.environment_host import MOST_TEXT, Call, EnvironmentHost, checked
 from toolwright.tools.call import Malformed
 from toolwright.trajectory import Segment, Task
@@ -50,12 +51,13 @@ class EnvironmentLoop:
     async def _play(self, attempt: Attempt, host: EnvironmentHost, tag: str | None, penalty: float) -> None:
         with attempt.waiting(f"environment {host.name}"):
             seen = await host.reset(attempt.task)
-        opening = seen.messages or [*attempt.task.prompt, {"role": "user", "content": seen.text}]
+        shown = {"role": "user", "content": content_with(seen.text, seen.images)}
+        opening = seen.messages or [*attempt.task.prompt, shown]
         prompt = with_tools(opening, seen.tools, self.format, self.tokenizer, self.config.tool_prompt)
         attempt.prompt(prompt.messages, tools=prompt.tools)
         offered = formats.offered_by(seen.tools)
         stop = (*self.config.stop, *self.format.stop(offered)) if offered else None
-        anchor = seen.text if seen.anchor is None else seen.anchor
+        anchor = _anchor(seen)
         while True:
             step = await attempt.act(anchor=anchor, stop=stop)
             outcome = await self._step(attempt, host, tag, penalty, step, offered)
@@ -65,12 +67,12 @@ class EnvironmentLoop:
                 _last_words(attempt, outcome)
                 return attempt.finish("done" if outcome.done else "turns")
             try:
-                told = outcome.messages or [{"role": "user", "content": outcome.text}]
-                attempt.reply(told, source="environment")
+                shown = {"role": "user", "content": content_with(outcome.text, outcome.images)}
+                attempt.reply(outcome.messages or [shown], source="environment")
             except AttemptEnded:
                 _last_words(attempt, outcome)
                 raise
-            anchor = outcome.text if outcome.anchor is None else outcome.anchor
+            anchor = _anchor(outcome)
 
     async def _step(
         self,
@@ -103,6 +105,11 @@ class EnvironmentLoop:
             calls.append((one.name, one.arguments))
         places = [said.find(mark) for mark in self.format.opens(offered) if mark in said]
         return (said[: min(places)].strip() if calls and places else said), calls
+
+
+def _anchor(shown: Observation | Outcome) -> str:
+    """The name of the state: its own, or what is shown of it."""
+    return " ".join([shown.text, *map(name_of, shown.images)]) if shown.anchor is None else shown.anchor
 
 
 def _last_words(attempt: Attempt, outcome: Outcome) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from toolwright.config import schema
 from toolwright.config.block import require_number
+from toolwright.failures import TaskFailure
 from toolwright.models.tokenizer import Tokenizer, Written
 
 Side = Literal["left", "right", "middle"]
@@ -31,6 +32,11 @@ class PromptCut:
         tokens = written.tokens
         if len(tokens) <= self.most:
             return written
+        if written.images:
+            raise TaskFailure(
+                f"a prompt with images has {len(tokens)} tokens, the limit is {self.most}, and an "
+                "image cannot be cut; set task.long_prompts=skip"
+            )
         head = {"left": 0, "right": self.most, "middle": self.most // 2}[self.side]
         kept = tokens[:head] + tokens[len(tokens) - (self.most - head) :]
         return Written(tokenizer.backend.decode(kept, skip_special_tokens=False), kept)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolwright import images
 from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt
 from toolwright.agents.formats import CallFormat, Offered, Schemas
@@ -34,6 +35,7 @@ class CompletedCall:
     text: str
     record: dict[str, Any]
     reward: float | None = None
+    images: tuple[str, ...] = ()
 
 
 @registry.register("tool_use")
@@ -65,7 +67,7 @@ class ToolUse:
             if not self._goes_on(attempt, calls):
                 if not await self.answered(attempt, step):
                     return
-                thinking = _opens_thought(attempt)
+                thinking = opens_thought(attempt)
                 continue
             if attempt.turns >= attempt.max_turns:
                 attempt.finish("turns")  # nobody would read the answers
@@ -134,7 +136,9 @@ class ToolUse:
             "seconds": time.perf_counter() - started,
             "trouble": answer.trouble,
         }
-        return CompletedCall(name, self._fit(answer.text), record, answer.reward)
+        if answer.images:
+            record["images"] = [images.label(url) for url in answer.images]
+        return CompletedCall(name, self._fit(answer.text), record, answer.reward, answer.images)
 
     async def _call(self, attempt: Attempt, one: ToolRequest, offered: Offered) -> ToolResult:
         if one.name in offered:
@@ -158,12 +162,16 @@ class ToolUse:
         return schemas
 
     def _tell(self, attempt: Attempt, answers: Sequence[CompletedCall]) -> None:
-        if self.format.inline and not attempt.ended:
+        shown = any(a.images for a in answers)  # only the chat template can write what stands for an image
+        if self.format.inline and not attempt.ended and not shown:
             for one in answers:
                 segment = attempt.observe(one.text, source="tool", write=self.format.result)
                 segment.calls = _found_in(segment.text, [one])
             return
-        messages = [{"role": "tool", "name": a.name or "error", "content": a.text} for a in answers]
+        messages = [
+            {"role": "tool", "name": a.name or "error", "content": images.content_with(a.text, a.images)}
+            for a in answers
+        ]
         segment = attempt.reply(messages, source="tool")
         segment.calls = _found_in(segment.text, answers)
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toolwright.failures import UserError
+from toolwright.images import text_of
 from toolwright.observe.attempt import visible
 from toolwright.registry import check_settings, signature_of
 from toolwright.tasks import rows
@@ -114,7 +115,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, str):
         text = value
     elif isinstance(value, list) and all(isinstance(item, dict) and "role" in item for item in value):
-        text = "\n".join(f"{message['role']}: {message.get('content') or ''}" for message in value)
+        text = "\n".join(f"{message['role']}: {text_of(message.get('content'))}" for message in value)
     else:
         text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from toolwright import images
 from toolwright.doctor.diagnosis import diagnose
 from toolwright.doctor.examination import examine
 from toolwright.doctor.run_history import RunHistory
@@ -116,7 +117,7 @@ def _attempts(run: Path) -> Iterator[str]:
             {
                 "task": trajectory.task.id,
                 "group": trajectory.group,
-                "prompt": trajectory.task.prompt,
+                "prompt": images.apart(trajectory.task.prompt)[0],
                 "segments": [
                     {"source": s.source, "text": s.text, "calls": s.calls} for s in trajectory.segments
                 ],
@@ -153,8 +154,7 @@ def _private(run: Path) -> Iterator[str]:
 
 def _texts(trajectory: Trajectory) -> Iterator[str]:
     for message in trajectory.task.prompt:
-        if isinstance(message.get("content"), str):
-            yield message["content"]
+        yield from images.texts_of(message.get("content"))
     for segment in trajectory.segments:
         yield segment.text
         for call in segment.calls:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from toolwright.batch import Batch, sent
+from toolwright.failures import UserError
 from toolwright.models import kernels
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
@@ -64,8 +65,23 @@ def states(decoder: Decoder, batch: Batch, log: RouterLog | None = None) -> Acti
         mine = ((place >= own.start) & (place < own.stop)).nonzero()[:, 0]
         place, said = place[mine] - own.start, said[mine]
         whole = partial(sequence.joined, places=sent(mine, device), count=len(batch.actions))
-    hidden = decoder(sent(tokens, device), positions, attend, log or likeliest)
+    if batch.images:
+        hidden = _seen(decoder, batch, packed, sent(tokens, device))
+    else:
+        hidden = decoder(sent(tokens, device), positions, attend, log or likeliest)
     return ActionStates(hidden.index_select(0, sent(place, device)), sent(said, device), whole)
+
+
+def _seen(decoder: Decoder, batch: Batch, packed: PackedAttention, tokens: Tensor) -> Tensor:
+    """The hidden states of a pass with images in it."""
+    from toolwright.models.own_forward import seeing
+    from toolwright.models.vision import sight_of_batch
+
+    if decoder.sequence is not None:
+        raise UserError("sequences with images cannot be divided among ranks: set policy.ranks.sequence=1")
+    own = seeing(decoder)
+    hidden: Tensor = own(tokens, packed.positions, packed, sight=sight_of_batch(own, batch, packed))
+    return hidden
 
 
 def _router_log(decoder: Decoder) -> RouterLog | None:

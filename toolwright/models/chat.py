@@ -43,6 +43,13 @@ class ChatTemplates:
         self, messages: Messages, *, generate: bool = True, tools: Tools | None = None, **extra: Any
     ) -> str:
         """Messages as the template writes them; `generate` opens the assistant's turn."""
+        if self._reads_parts_alone:
+            messages = [_in_parts(message) for message in messages]
+        return self._rendered(messages, generate=generate, tools=tools, **extra)
+
+    def _rendered(
+        self, messages: Messages, *, generate: bool = True, tools: Tools | None = None, **extra: Any
+    ) -> str:
         name = "tool_use" if tools and "tool_use" in self.templates else "default"
         template = self._compile(name)
         given = {"tools": list(tools) if tools else None, "documents": None, **self.specials, **extra}
@@ -97,6 +104,20 @@ class ChatTemplates:
         return self._tool_manner == "plain"
 
     @cached_property
+    def _reads_parts_alone(self) -> bool:
+        """True if a content that is plain text is left out, as templates of some vision models do."""
+        asked = {"role": "user", "content": PROBE}
+        try:
+            if PROBE in self._rendered([asked]):
+                return False
+        except UserError:
+            pass
+        try:
+            return PROBE in self._rendered([_in_parts(asked)])
+        except UserError:
+            return False
+
+    @cached_property
     def source(self) -> str:
         return "\n".join(self.templates.values())
 
@@ -121,7 +142,7 @@ class ChatTemplates:
         messages = [numbered.get(id(m), m) for m in messages]
         manner = manner or self._tool_manner
         if manner == "user":
-            text = "\n".join(str(m["content"]) for m in answers)
+            text = _joined([m["content"] for m in answers])
             others = [m for m in messages if m["role"] != "tool"]
             return self._after({"role": "assistant"}, [{"role": "user", "content": text}, *others], **extra)
         if manner == "plain":
@@ -180,6 +201,21 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment.globals["raise_exception"] = _raise
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     return environment
+
+
+def _in_parts(message: Message) -> Message:
+    content = message.get("content")
+    if not isinstance(content, str):
+        return message
+    return {**message, "content": [{"type": "text", "text": content}]}
+
+
+def _joined(contents: Sequence[Any]) -> Any:
+    """Contents of several messages as that of one."""
+    if not any(isinstance(content, list) for content in contents):
+        return "\n".join(map(str, contents))
+    parts = [c if isinstance(c, list) else [{"type": "text", "text": str(c)}] for c in contents]
+    return [part for one in parts for part in one]
 
 
 def _id(number: int) -> str:

@@ -27,9 +27,11 @@ from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder, DecoderWeights, Recompute, Shape
 from toolwright.models.experts import Route, likeliest
 from toolwright.models.folder import read_json
+from toolwright.models.image_reader import ImageReader
 from toolwright.models.layer import Attend, Split, split_heads
 from toolwright.models.products import PackedMatrix, fixed, linear
 from toolwright.models.transformers_import import first_line, quiet_transformers
+from toolwright.models.vision import Sight, give_sight, has_turns, vision_probe
 
 HANDED = "toolwright"  # our attention's name among those of `transformers`
 PROBE = (13, 7)  # tokens of the sequences on which a model is tried
@@ -87,12 +89,16 @@ class OwnForward(Decoder):
     """A decoder by its interface alone: its body and its head are the model's."""
 
     fast = False
+    three_axes: bool  # its positions have three axes, where there are images
 
     def __init__(self, model: Any, shape: Shape, handed: Handed | None) -> None:
         nn.Module.__init__(self)
         self.model, self.shape, self.handed = model, shape, handed
         # Whole sequences of other lengths side by side add up in another order.
         self.exact = handed is not None
+        self.reader: ImageReader | None = None  # of its images, if it sees them
+        self.blind = "it is a language model"  # why it sees none
+        self.three_axes = has_turns(model)
 
     @property
     def device(self) -> torch.device:
@@ -101,7 +107,7 @@ class OwnForward(Decoder):
 
     @property
     def layers(self) -> nn.ModuleList:  # type: ignore[override]
-        return _layers(self.model)
+        return _layers(_body(self.model))
 
     @property
     def unembedding(self) -> Any:  # type: ignore[override]
@@ -126,11 +132,24 @@ class OwnForward(Decoder):
         nothing = torch.empty(0)
         return DecoderWeights(nothing, [], nothing, nothing)
 
-    def forward(self, tokens: Tensor, positions: Tensor, attend: Attend, route: Route = likeliest) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        route: Route = likeliest,
+        sight: Sight | None = None,
+    ) -> Tensor:
         if self.handed is None:
             return self._whole(tokens, attend)
         self.handed.attend = attend
-        out = _body(self.model)(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
+        if sight is None:
+            out = _body(self.model)(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
+        else:
+            said: Tensor = self.model.get_input_embeddings()(tokens)
+            said = said.index_copy(0, sight.places, sight.vectors.to(said.dtype))
+            places = positions[None] if sight.turned is None else sight.turned[:, None]
+            out = _body(self.model)(inputs_embeds=said[None], position_ids=places, use_cache=False)
         hidden: Tensor = out[0][0]
         return hidden
 
@@ -143,8 +162,9 @@ class OwnForward(Decoder):
         weights: DecoderWeights | None = None,
         split: Split = split_heads,
         route: Route = likeliest,
+        sight: Sight | None = None,
     ) -> Tensor:
-        return self(tokens, positions, attend)
+        return self(tokens, positions, attend, sight=sight)
 
     def head(self, hidden: Tensor, *, weights: DecoderWeights | None = None) -> Tensor:
         """By the model's own forward around a body that gives back what it is handed: some scale or cap."""
@@ -207,15 +227,22 @@ class OwnForward(Decoder):
         return adapter.removesuffix(".low") + ".inner.weight"
 
 
+def seeing(decoder: Decoder) -> OwnForward:
+    """The decoder, if it takes images; else a UserError that says why not."""
+    if not isinstance(decoder, OwnForward) or decoder.reader is None:
+        why = decoder.blind if isinstance(decoder, OwnForward) else "it is a language model"
+        raise UserError(f"the prompt has images, and the model sees none: {why}")
+    return decoder
+
+
 def load(folder: Path, *, context: int | None = None) -> OwnForward:
     """The folder's weights in a model of `transformers`."""
     for path in weight_files.files(folder):
         weight_files.header(path)
     transformers = _transformers()
     try:
-        model, found = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, output_loading_info=True
-        )
+        kind = _auto_class(transformers.AutoConfig.from_pretrained(folder))
+        model, found = kind.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # whatever a configuration can make a stranger's code do
         raise UserError(f"transformers cannot load {folder}: {first_line(error)}") from None
     if found["missing_keys"]:
@@ -225,8 +252,13 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
             f"{folder}: its weights do not fit its config.json: {min(found['mismatched_keys'])[0]}"
         )
     weight_files.check_finite(folder, model.named_parameters())
+    _freeze_vision(model)
+    reader = ImageReader.of(folder)
+    probe = vision_probe(model, reader, model.config.get_text_config().vocab_size)
     try:
-        return wrapped(model, context=context)
+        decoder = wrapped(model, context=context, avoid=-1 if reader is None else reader.token)
+        give_sight(decoder, reader, probe)
+        return decoder
     except UserError:
         raise
     except Exception as error:  # sizes that do not go together are noticed when they are used
@@ -244,21 +276,21 @@ def read_shape(folder: Path, *, context: int | None = None) -> Shape:
             f"{folder} holds a {kind!r} model, which transformers {transformers.__version__} cannot read: "
             f"{first_line(error)}"
         ) from None
-    if type(config) not in transformers.AutoModelForCausalLM._model_mapping:
+    if _auto_class(config) is None:
         raise UserError(f"{folder} holds a {config.model_type!r} model, which is no causal language model")
     return _shape(config, context)
 
 
 @torch.no_grad()
-def wrapped(model: Any, *, context: int | None = None) -> OwnForward:
+def wrapped(model: Any, *, context: int | None = None, avoid: int = -1) -> OwnForward:
     """A model behind the decoder's interface: the first way to run it that leaves its numbers alone, tried on
-    two sequences end to end against its own forward on each of them."""
+    two sequences end to end against its own forward on each of them. `avoid`: a token that is no text."""
     model.eval()
     fix_products(model)
-    shape, before = _shape(model.config, context), model.config._attn_implementation
+    shape, before = _shape(model.config, context), model.config.get_text_config()._attn_implementation
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randint(0, shape.vocab, (n,), generator=generator) for n in PROBE]
-    rows = [row[: shape.context].to(model.device) for row in rows]
+    rows = [row[row != avoid][: shape.context].to(model.device) for row in rows]
     alone = torch.cat([model(input_ids=row[None], use_cache=False).logits[0] for row in rows])
     for build in (_handed, _whole):
         try:
@@ -269,7 +301,7 @@ def wrapped(model: Any, *, context: int | None = None) -> OwnForward:
             together = torch.empty(0)
         if together.shape == alone.shape and torch.allclose(together, alone, rtol=1e-3, atol=1e-3):
             return decoder
-        model.set_attn_implementation(before)
+        _choose_attention(model, before)
     raise UserError(
         f"a {model.config.model_type!r} model gives other numbers by its parts than as a whole: its hidden "
         "states and its logits cannot be told apart from outside"
@@ -279,8 +311,8 @@ def wrapped(model: Any, *, context: int | None = None) -> OwnForward:
 def _handed(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
     """Its attention handed in. Its heads are known once it has run."""
     handed = Handed()
-    model.set_attn_implementation(HANDED)
-    if model.config._attn_implementation != HANDED or _reach(model.config) < shape.context:
+    _choose_attention(model, HANDED)
+    if model.config.get_text_config()._attn_implementation != HANDED or _reach(model.config) < shape.context:
         raise Unfit("its attention cannot be chosen, or looks less far than ours")
     for module in model.modules():
         module.toolwright = handed
@@ -293,6 +325,29 @@ def _handed(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
 def _whole(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
     """Given whole sequences. Of each token its digits are kept, as if they were the keys of one layer."""
     return OwnForward(model, replace(shape, layers=1, heads=1, kv_heads=1, head_dim=DIGITS), None)
+
+
+def _auto_class(config: Any) -> Any:
+    """Of `transformers`, which makes such a model; None: it is none that writes text."""
+    transformers = _transformers()
+    kinds = (transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText)
+    return next((kind for kind in kinds if type(config) in kind._model_mapping), None)
+
+
+def _choose_attention(model: Any, name: str) -> None:
+    """Of the layers that read text. A vision model's eyes look in all directions, and keep theirs."""
+    config = model.config
+    text = config.get_text_config()
+    inner = next((key for key in config.sub_configs if getattr(config, key, None) is text), None)
+    model.set_attn_implementation(name if inner is None else {inner: name})
+
+
+def _freeze_vision(model: Any) -> None:
+    """As model.config.freeze_vision_tower=true asks: only what reads and writes text is learned."""
+    if getattr(model.config, "freeze_vision_tower", False):
+        learned = {id(p) for part in (_body(model), model.get_output_embeddings()) for p in part.parameters()}
+        for parameter in model.parameters():
+            parameter.requires_grad_(id(parameter) in learned)
 
 
 def _shape(config: Any, context: int | None) -> Shape:

@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Regex, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
+from toolwright import images
 from toolwright.failures import UserError
 from toolwright.models.folder import read_json
 
 if TYPE_CHECKING:
     from toolwright.models.chat import ChatTemplates, Messages, Tools
+    from toolwright.models.image_reader import ImageReader
 
 PAD, END, UNKNOWN = "<|pad|>", "<|end|>", "<|unk|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
@@ -49,6 +51,11 @@ FILES = (
     "merges.txt",
     "tokenizer.model",
     "vocab.json",
+    # How a vision model's images are read.
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
+    "chat_template.json",
 )
 MORE_TEMPLATES = "additional_chat_templates"  # a folder of NAME.jinja, beside chat_template.jinja
 SPECIALS = ("bos_token", "eos_token", "pad_token", "unk_token")
@@ -64,10 +71,11 @@ REPLACEMENT = "\ufffd"
 
 @dataclass(frozen=True)
 class Written:
-    """A text and its tokens."""
+    """A text and its tokens. An image is one placeholder of the text, and as many tokens as it takes."""
 
     text: str
     tokens: list[int]
+    images: list[str] = field(default_factory=list)  # data URLs, in order
 
 
 class Tokenizer:
@@ -188,8 +196,11 @@ class Tokenizer:
     def render(
         self, messages: Messages, *, generate: bool = True, tools: Tools | None = None, **extra: Any
     ) -> str:
-        """Messages as the chat template writes them; `generate` opens the assistant's turn."""
-        return self.chat.render(messages, generate=generate, tools=tools, **extra)
+        """Messages as the chat template writes them; `generate` opens the assistant's turn. What stands for
+        an image is as long as the model needs it."""
+        messages, urls = images.apart(messages)
+        text = self.chat.render(messages, generate=generate, tools=tools, **extra)
+        return self._sees().expanded(text, urls) if urls else text
 
     def opening(self, messages: Messages, *, tools: Tools | None = None, **extra: Any) -> Written:
         """A conversation up to where the assistant's first turn begins. What users and tools say in it
@@ -197,10 +208,12 @@ class Tokenizer:
         minute = time.time() // 60  # templates may ask for the date
         asked, last = (messages, tools, extra, minute), self._opened
         if last is None or last[0] != asked:
-            said, known, mark = self._quoted(messages, tools)
-            written = self._written(self.render(said, tools=known, **extra), mark, opens=True)
+            shown, urls = images.apart(messages)
+            said, known, mark = self._quoted(shown, tools)
+            text = self.chat.render(said, tools=known, **extra)
+            written = self._written(text, mark, opens=True, urls=urls)
             last = self._opened = copy.deepcopy(asked), written
-        return Written(last[1].text, list(last[1].tokens))
+        return Written(last[1].text, list(last[1].tokens), list(last[1].images))
 
     def conversation(self, messages: Messages) -> list[int]:
         """A whole conversation of others, to be judged. Nobody's words in it count as special tokens, the
@@ -213,8 +226,10 @@ class Tokenizer:
     ) -> Written:
         """What stands between an assistant's turn and the next, `messages` being said in between; `ended`
         tells that the turn's end-of-turn token is there already. Quoted as in `opening`."""
-        said, known, mark = self._quoted(messages, tools)
-        return self._written(self.chat.going_on(said, ended=ended, tools=known, **extra), mark)
+        shown, urls = images.apart(messages)
+        said, known, mark = self._quoted(shown, tools)
+        text = self.chat.going_on(said, ended=ended, tools=known, **extra)
+        return self._written(text, mark, urls=urls)
 
     def quote(self, text: str, write: Callable[[str], str] = str) -> Written:
         """A text of the world's, in which no special token counts as one; `write` puts something around it,
@@ -268,8 +283,13 @@ class Tokenizer:
                 return {key: quoted(item) for key, item in value.items()}
             return [quoted(item) for item in value] if isinstance(value, list | tuple) else value
 
+        def content(value: Any) -> Any:
+            if not isinstance(value, list):
+                return quoted(value)
+            return [{**part, "text": quoted(part["text"])} if "text" in part else part for part in value]
+
         said = [
-            {**m, "content": quoted(m["content"])}
+            {**m, "content": content(m["content"])}
             if (roles is None or m["role"] in roles) and "content" in m
             else m
             for m in messages
@@ -297,13 +317,29 @@ class Tokenizer:
             text = mark.join(text.replace(mark, ""))
         return text
 
-    def _written(self, text: str, mark: str, *, opens: bool = False) -> Written:
+    def _written(self, text: str, mark: str, *, opens: bool = False, urls: Sequence[str] = ()) -> Written:
         """Encoded piece by piece, cut at the marks: no token reaches over one."""
         tokens: list[int] = []
-        for piece in text.split(mark):
+        for piece in (self._sees().expanded(text, urls) if urls else text).split(mark):
             tokens += self.encode(piece) if opens else self.encode_inside(piece)
             opens = False
-        return Written(text.replace(mark, ""), tokens)
+        return Written(text.replace(mark, ""), tokens, list(urls))
+
+    def _sees(self) -> ImageReader:
+        if self.image_reader is None:
+            where = f" in {self.source}" if self.source else ""
+            raise UserError(
+                f"the prompt has images, and the model{where} sees none: a vision model's folder has "
+                "image_token_id in config.json, and preprocessor_config.json"
+            )
+        return self.image_reader
+
+    @cached_property
+    def image_reader(self) -> ImageReader | None:
+        """None for a model without vision."""
+        from toolwright.models.image_reader import ImageReader
+
+        return ImageReader.of(self.source, self.backend.id_to_token) if self.source else None
 
     def encode_inside(self, text: str) -> list[int]:
         """Some tokenizers put a space before a text. What goes on from other tokens has none."""
@@ -376,6 +412,8 @@ def _templates(folder: Path) -> str | list[dict[str, str]] | None:
     more = sorted((folder / MORE_TEMPLATES).glob("*.jinja"))
     found = [("default", whole)] * whole.is_file() + [(file.stem, file) for file in more]
     named = [{"name": name, "template": file.read_text(encoding="utf-8")} for name, file in found]
+    if not found:  # as older folders of vision models have it
+        return read_json(folder / "chat_template.json").get("chat_template")
     return named if more else named[0]["template"] if named else None
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from toolwright.images import PART, label, text_of
 from toolwright.observe.numbers import compact, duration
 from toolwright.trajectory import ROOT, Group, Segment, Task, Trajectory
 
@@ -65,7 +66,7 @@ def segments(trajectory: Trajectory) -> list[tuple[Segment, float | None]]:
 
 def segment_text(segment: Segment) -> str:
     text = visible(segment.text) if segment.text else f"({len(segment.tokens)} tokens without text)"
-    return branch_note(segment) + text
+    return branch_note(segment) + text + pictures(segment)
 
 
 def branch_note(segment: Segment) -> str:
@@ -73,6 +74,11 @@ def branch_note(segment: Segment) -> str:
     if segment.parent is None:
         return ""
     return "(opens a sequence) " if segment.parent == ROOT else f"(after segment {segment.parent}) "
+
+
+def pictures(segment: Segment) -> str:
+    """A line for each image that came with a tool's or an environment's answer."""
+    return "".join(f"\n{label(url)}" for url in segment.images)
 
 
 @dataclass(frozen=True)
@@ -157,11 +163,11 @@ def examples(groups: Sequence[Group], *, most: int) -> list[Trajectory]:
 
 
 def _content(content: object) -> str:
-    """A message's text; parts that are not text are written as JSON."""
-    if content is None:
-        return ""
-    if isinstance(content, list):
-        texts = [part.get("text") if isinstance(part, dict) else None for part in content]
-        if all(isinstance(text, str) for text in texts):
-            return "".join(str(text) for text in texts)
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    """A message's text, an image as what it is; parts that are neither are written as JSON."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    known = isinstance(content, list) and all(
+        isinstance(part, dict) and (isinstance(part.get("text"), str) or part.get("type") == PART)
+        for part in content
+    )
+    return text_of(content) if known else json.dumps(content, ensure_ascii=False)

@@ -14,7 +14,7 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Observation:
-    """The first thing shown. `anchor` names the state: equal for equal states; None: the text.
+    """The first thing shown. `anchor` names the state: equal for equal states; None: the text and images.
 
     `messages` are the whole opening, in place of the task's prompt and the text. `tools` are OpenAI schemas
     of what can be called: the run's call format describes them, and `step` gets the calls beside the text.
@@ -24,6 +24,8 @@ class Observation:
     anchor: str | None = None
     messages: Sequence[Message] = ()
     tools: Sequence[Mapping[str, Any]] = ()
+    # Shown after the text, each in a form that a task's row may have: bytes, a data URL, a path, …
+    images: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Outcome:
     anchor: str | None = None
     info: dict[str, Any] = field(default_factory=dict)
     messages: Sequence[Message] = ()
+    images: Sequence[Any] = ()
 
 
 class InvalidAction(Exception):

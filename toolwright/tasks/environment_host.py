@@ -11,14 +11,16 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
+from toolwright.images import PART, parts_of
 from toolwright.registry import check_settings
 from toolwright.tasks.environment import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
 from toolwright.trajectory import Task
 
-T = TypeVar("T")
+T = TypeVar("T", Observation, Outcome)
 Call = tuple[str, dict[str, Any]]  # the name of a tool, and what it is called with
 MOST_TEXT = 1 << 20  # characters that an environment may show at once; no policy reads as many
 log = logging.getLogger(__name__)
@@ -139,6 +141,7 @@ class EnvironmentHost:
             raise TaskFailure(f"environment {self.name!r}, asked {what}, raised:\n{tail}") from error
 
     def _typed(self, found: Any, kind: type[T], what: str) -> T:
+        """As it should be, its images read."""
         if not isinstance(found, kind) or not isinstance(getattr(found, "text", None), str):
             raise TaskFailure(
                 f"environment {self.name!r}: {what} must return a toolwright.tasks.{kind.__name__} "
@@ -153,7 +156,16 @@ class EnvironmentHost:
                     f"environment {self.name!r}: {what} answered with {name} of {length:,} characters, of "
                     f"which {MOST_TEXT:,} are taken at the most"
                 )
-        return found
+        return replace(found, images=self._images(found.images, what)) if found.images else found
+
+    def _images(self, found: Any, what: str) -> list[str]:
+        try:
+            parts = parts_of(
+                [{"type": PART, PART: one} for one in found], f"environment {self.name!r}: {what}"
+            )
+        except UserError as error:
+            raise TaskFailure(str(error)) from None
+        return [part[PART] for part in parts]
 
 
 def _shown(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from toolwright.images import text_of
 from toolwright.tasks.rows import Row
 
 BINS, BAR, SHOWN, LINE = 8, 40, 3, 100
@@ -20,7 +21,7 @@ def prompt_text(row: Row) -> str:
     prompt = row["prompt"]
     if isinstance(prompt, str):
         return prompt
-    return "\n".join(str(message.get("content") or "") for message in prompt)
+    return "\n".join(text_of(message.get("content")) for message in prompt)
 
 
 def _histogram(every: Sequence[Row]) -> Iterator[str]:

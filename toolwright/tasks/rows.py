@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError
+from toolwright.images import data_url, kind_of
 
 Row = dict[str, Any]
 PARQUET = b"PAR1"
@@ -83,7 +84,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        return data_url(value) if kind_of(value) else value.decode(errors="replace")
     return str(value)
 
 

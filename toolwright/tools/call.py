@@ -42,3 +42,4 @@ class ToolResult:
     text: str
     trouble: Trouble = ""
     reward: float | None = None  # goes to the step that made the call
+    images: tuple[str, ...] = ()  # data URLs, shown after the text

@@ -7,9 +7,11 @@ import json
 import logging
 import math
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from toolwright import images
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError, nearest
 from toolwright.tools.call import Caller, ToolRequest, ToolResult, Trouble
 from toolwright.tools.entry import ToolEntry
@@ -112,10 +114,8 @@ class Toolbox:
         if not task.done():
             return _answer(f"{offer.name} did not answer within {entry.limit_s:g} s", "timeout")
         result, error = task.result() if not task.cancelled() else (None, asyncio.CancelledError())
-        if error is None and isinstance(result, ToolResult):
-            return _answer(result.text, result.trouble, _reward(offer.name, result.reward))
         if error is None:
-            return _answer(_text(result))
+            return _result(offer.name, result)
         if isinstance(error, _FAILURES):
             raise error
         if isinstance(error, ToolTimeout):
@@ -145,6 +145,31 @@ async def _outcome(
         raise
     except BaseException as error:
         return None, error
+
+
+def _result(name: str, result: Any) -> ToolResult:
+    """What a tool returned: its own ToolResult, parts of a message, or anything that can be written."""
+    if isinstance(result, ToolResult):
+        text, reward = result.text, _reward(name, result.reward)
+        shown: Sequence[Any] = [images.part_of(url) for url in result.images]
+    elif _is_image(result):
+        text, reward, shown = "", None, [result]
+    elif isinstance(result, list) and any(_is_image(part) for part in result):
+        text, reward, shown = "", None, result
+    else:
+        return _answer(_text(result))
+    try:
+        parts = images.parts_of(shown, f"tool {name}", files=False) if shown else []
+    except UserError as error:  # the tool's mistake, and no end of the run
+        return _answer(str(error)[:_LONGEST_MESSAGE], "raised")
+    text += "\n".join(part["text"] for part in parts if part["type"] == "text")
+    answer = _answer(text, result.trouble if isinstance(result, ToolResult) else "", reward)
+    urls = tuple(part[images.PART] for part in parts if part["type"] == images.PART)
+    return replace(answer, images=urls) if urls else answer
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == images.PART
 
 
 def _text(result: Any) -> str:

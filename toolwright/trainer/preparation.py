@@ -14,6 +14,7 @@ from toolwright.agents.rollout import most_turns
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.failures import InfrastructureFailure, UserError
+from toolwright.images import images_in
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.tools.settings import Settings, settings_of
@@ -43,6 +44,7 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
     tools = settings_of(config) if tools is None else tools
     if learns and config.algorithm.preference is not None:
         return _prepare_answers(config, tools, tasks)
+    _check_images(config, [*tasks.train, *tasks.held_out])
     known_characters = alphabet(tasks, tools)
     building.context_of(config.model)  # first of all it must be a model's folder
     tokenizer = building.build_tokenizer(config.model, known_characters)
@@ -76,6 +78,24 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
         skipped_held_out=len(tasks.held_out) - len(held_out),
         decided=settled.lines,
     )
+
+
+def _check_images(config: schema.Config, tasks: Sequence[Task]) -> None:
+    """A UserError where prompts have images, and what the run is made of takes none."""
+    shown = next((task for task in tasks if images_in(task.prompt)), None)
+    if shown is None:
+        return
+    if config.model.path is None:
+        raise UserError(f"task {shown.id} has images: set model.path to the folder of a vision model")
+    if config.engine.name != "native":
+        raise UserError(
+            f"task {shown.id} has images: engine.name={config.engine.name} takes none, native does"
+        )
+    if config.runtime.placement.policy.layout.size > 1:
+        raise UserError(
+            f"task {shown.id} has images: a vision model cannot be divided; set "
+            "runtime.placement.policy.ranks=1"
+        )
 
 
 def _prepare_answers(config: schema.Config, tools: Settings, tasks: TaskSet) -> PreparedRun:

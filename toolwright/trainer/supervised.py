@@ -24,6 +24,7 @@ from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.failures import UserError
+from toolwright.images import parts_of, texts_of
 from toolwright.learner.budget import TokenBudget, padded
 from toolwright.learner.forward import Statistics, learn
 from toolwright.learner.optimizer import Optimizer
@@ -308,13 +309,17 @@ def _read(path: Path) -> list[Messages]:
         messages = row.get("messages")
         if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
             raise UserError(f"{path}, row {number}: expected `messages`, a list of chat messages")
+        for message in messages:
+            if isinstance(message.get("content"), list):
+                where = f"{path}, row {number}"
+                message["content"] = parts_of(message["content"], where, folder=path.expanduser().parent)
     return [row["messages"] for row in found]
 
 
 def _characters(conversations: Sequence[Messages]) -> set[str]:
     """Those that a fresh character-level tokenizer must know, or it would read them as unknown."""
     every = [message for messages in conversations for message in messages]
-    contents = [message.get("content") for message in every]
+    contents = [text for message in every for text in texts_of(message.get("content"))]
     calls = [
         json.dumps(message["tool_calls"], ensure_ascii=False)
         for message in every

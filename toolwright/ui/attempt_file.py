@@ -89,6 +89,7 @@ def _segments(lists: pa.Array) -> list[dict[str, Any]]:
     found = [{name: _value(column, place) for name, column in columns.items()} for place in range(len(flat))]
     for segment in found:
         segment["calls"] = _from_json(segment.get("calls")) or []
+        segment["images"] = _from_json(segment.get("images")) or []
     return found
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from toolwright.engines.native.cache import DecodeAttention, ExtendAttention, SlotCache
+from toolwright.images import data_url
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
+from toolwright.models.own_forward import seeing
+from toolwright.models.vision import PROBES, look, sight_of
+from toolwright.trajectory import SeenImage
 
 PROMPT, DRAWN = 11, 5  # tokens
 
@@ -17,21 +24,42 @@ PROMPT, DRAWN = 11, 5  # tokens
 def difference(decoder: Decoder) -> float:
     """The largest difference of any log-probability between one pass over a whole sequence, as the learner
     makes it, and a pass over its prompt followed by one for each further token, as the engine does."""
+    tokens = torch.arange(min(PROMPT + DRAWN, decoder.shape.context)) % decoder.shape.vocab
+    found = _difference(decoder, tokens.to(decoder.device), [])
+    reader = getattr(decoder, "reader", None)
+    if reader is not None:  # the same with a picture in the prompt
+        url = data_url(PROBES[0])
+        text = tokens[tokens != reader.token]
+        tokens = torch.cat([text[:3], torch.full((reader.tokens(url),), reader.token), text[3:]])
+        if len(tokens) <= decoder.shape.context:
+            found = max(found, _difference(decoder, tokens.to(decoder.device), [(0, len(tokens), url)]))
+    return found
+
+
+def _difference(decoder: Decoder, tokens: Tensor, seen: Sequence[SeenImage]) -> float:
     device = decoder.device
-    tokens = torch.arange(min(PROMPT + DRAWN, decoder.shape.context), device=device) % decoder.shape.vocab
     prompt = max(1, len(tokens) - DRAWN)
     whole = PackedAttention([len(tokens)], device)
-    by_learner = decoder.head(decoder.hidden(tokens, whole.positions, whole))
+    turned = 0
+    hidden, opening = decoder.hidden, decoder.hidden
+    if seen:
+        own = seeing(decoder)
+        row, every = look(own, tokens, seen), torch.arange(len(tokens))
+        turned = 0 if row.turned is None else int(row.turned.max()) + 1 - len(tokens)
+        there = torch.where(every < prompt, every, -1)
+        hidden = partial(own.hidden, sight=sight_of(own, [(row, every)], whole.positions))
+        opening = partial(own.hidden, sight=sight_of(own, [(row, there)], whole.positions[:prompt]))
+    by_learner = decoder.head(hidden(tokens, whole.positions, whole))
     shape = replace(
         decoder.shape, context=len(tokens) + 1
     )  # after the last token the place moves on once more
     cache = SlotCache(shape, 1, rows=1, dtype=torch.float32, device=device)
     places = torch.arange(prompt, device=device)
     extend = ExtendAttention(cache, torch.zeros(1, dtype=torch.int64, device=device), places[None])
-    by_engine = [decoder.head(decoder.hidden(tokens[:prompt], places, extend))]
+    by_engine = [decoder.head(opening(tokens[:prompt], places, extend))]
     one = torch.ones(1, dtype=torch.int64, device=device)
     decode = DecodeAttention(cache, one * prompt, one, seen=prompt + 1)
     for token in tokens[prompt:]:
-        by_engine.append(decoder.head(decoder.hidden(token[None], decode.positions, decode)))
+        by_engine.append(decoder.head(decoder.hidden(token[None], decode.positions + turned, decode)))
         decode.advance()
     return float((torch.cat(by_engine).log_softmax(-1) - by_learner.log_softmax(-1)).abs().max())

@@ -24,9 +24,12 @@ from toolwright.engines.native.sampler import Sampler
 from toolwright.engines.turns import check_prompt, stopped, turn_of
 from toolwright.failures import InfrastructureFailure
 from toolwright.models.decoder import Decoder, DecoderWeights
+from toolwright.models.own_forward import seeing
 from toolwright.models.precision import autocast
 from toolwright.models.products import fixed
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.models.vision import Sight, look, sight_of
+from toolwright.trajectory import SeenImage
 
 PREFILL_TOKENS = 8_192  # prompts computed in one pass, padding counted: bounds the memory of admission
 ROWS, ROWS_OF_GRAPHS = CacheRows(1), CacheRows(2, idle=1)
@@ -47,6 +50,8 @@ class ActiveTurn:
     slot: int = -1
     cached: int = 0  # tokens whose keys and values are in the slot
     version: int = 0  # of the weights they were computed with, the first of them at least
+    images: Sequence[SeenImage] = ()
+    turned: int = 0  # by how much the positions that rotate keys differ from the plain ones, after images
 
     @property
     def generated(self) -> list[int]:
@@ -98,10 +103,13 @@ class NativeEngine:
         *,
         attempt: str,
         on_token: TokenCallback | None = None,
+        images: Sequence[SeenImage] = (),
     ) -> Completion:
         check_prompt(prompt, context=self.context, attempt=attempt)
+        if images:
+            seeing(self.decoder)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        sequence = ActiveTurn(attempt, list(prompt), len(prompt), sampling, done, on_token)
+        sequence = ActiveTurn(attempt, list(prompt), len(prompt), sampling, done, on_token, images=images)
         self.waiting.append(sequence)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -159,18 +167,23 @@ class NativeEngine:
             if self.waiting[0].done.done():
                 self.waiting.popleft()
                 continue
+            parked = self.cache.parked.get(self.waiting[0].attempt)
             place = self.cache.take(self.waiting[0].attempt, self.waiting[0].tokens)
             if place is None:
                 break
             sequence = self.waiting.popleft()
             sequence.slot, sequence.cached = place
+            if sequence.images and parked is not None and sequence.cached < len(parked.tokens):
+                sequence.cached = 0  # never a part of an image
             sequence.version = self.weights_version
             admitted.append(sequence)
         if not admitted:
             return
-        leaders: dict[tuple[int, ...] | int, list[ActiveTurn]] = {}
+        leaders: dict[Any, list[ActiveTurn]] = {}
         for sequence in admitted:  # attempts at one task share its prompt: compute it once
-            key = tuple(sequence.tokens) if sequence.cached == 0 else id(sequence)
+            key: Any = tuple(sequence.tokens) if sequence.cached == 0 else id(sequence)
+            if sequence.images:
+                key = key, *sequence.images
             leaders.setdefault(key, []).append(sequence)
         families = list(leaders.values())
         fresh = [len(family[0].tokens) - family[0].cached for family in families]
@@ -193,7 +206,11 @@ class NativeEngine:
         attend, weights = ExtendAttention(self.cache, slots, positions), self._laid_out()
         with self._precision():
             places = attend.positions.flatten()
-            hidden = self.decoder.hidden(tokens.flatten(), places, attend, weights=weights)
+            if any(leader.images for leader in leaders):
+                sight = self._sight(leaders, width, places)
+                hidden = seeing(self.decoder).hidden(tokens.flatten(), places, attend, sight=sight)
+            else:
+                hidden = self.decoder.hidden(tokens.flatten(), places, attend, weights=weights)
             last = [i * width + len(row) - 1 for i, row in enumerate(fresh)]
             chosen = hidden.index_select(0, torch.tensor(last, device=self.device))
             logits = self.decoder.head(chosen, weights=weights)
@@ -202,12 +219,26 @@ class NativeEngine:
             for member in family:
                 if member is not family[0]:
                     self.cache.copy(family[0].slot, member.slot, len(member.tokens))
-                member.cached = len(member.tokens)
+                member.cached, member.turned = len(member.tokens), family[0].turned
                 members.append(member)
         rows = torch.tensor([i for i, family in enumerate(families) for _ in family], device=self.device)
         sampler = Sampler([member.sampling for member in members], [len(m.tokens) for m in members])
         self.active += self._record(members, *sampler(logits[rows]), sampler.best)
         self._decoding = None
+
+    def _sight(self, leaders: list[ActiveTurn], width: int, places: Tensor) -> Sight:
+        """What a pass over prompts of so many tokens each sees; what is cached is not looked at again."""
+        own, rows = seeing(self.decoder), []
+        for number, leader in enumerate(leaders):
+            if not leader.images:
+                continue
+            tokens = torch.tensor(leader.tokens)
+            row = look(own, tokens, leader.images)
+            if row.turned is not None:
+                leader.turned = int(row.turned.max()) + 1 - len(tokens)
+            fresh = torch.arange(len(tokens)) - leader.cached
+            rows.append((row, torch.where(fresh >= 0, fresh + number * width, -1)))
+        return sight_of(own, rows, places)
 
     @torch.inference_mode()
     def _decode(self) -> None:
@@ -221,7 +252,7 @@ class NativeEngine:
                 [s.sampling for s in self.active],
             )
         with self._precision():
-            drawn = self._decoding.step(self._forward())
+            drawn = self._decoding.step(self._forward(self._turned()))
         for sequence in self.active:
             sequence.cached = len(sequence.tokens)
         going_on = self._record(self.active, *drawn, self._decoding.sampler.best)
@@ -296,12 +327,24 @@ class NativeEngine:
     def _precision(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.dtype == torch.float32 else autocast(self.device, self.dtype)
 
-    def _forward(self) -> Forward:
+    def _turned(self) -> Tensor | None:
+        """[slots]: by how much each row's positions differ from the plain ones; None: no row's do."""
+        if not any(sequence.turned for sequence in self.active):
+            return None
+        found = torch.zeros(max(sequence.slot for sequence in self.active) + 1, dtype=torch.int64)
+        for sequence in self.active:
+            found[sequence.slot] = sequence.turned
+        return found.to(self.device)
+
+    def _forward(self, turned: Tensor | None) -> Forward:
         """A pass over one token a row."""
         weights = self._laid_out()
         if not self._written_in_place:
             return lambda tokens, positions, attend: self.decoder.head(
-                self.decoder.hidden(tokens, positions, attend, weights=weights), weights=weights
+                self.decoder.hidden(
+                    tokens, positions if turned is None else positions + turned, attend, weights=weights
+                ),
+                weights=weights,
             )
         if self._in_place is None:
             self._in_place = InPlace(self.decoder, weights)

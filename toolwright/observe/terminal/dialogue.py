@@ -41,8 +41,10 @@ def turns(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
     for segment, reward in attempt.segments(t):
         for call in attempt.calls(segment):
             yield Paragraph("call", attempt.cut(call.line, most), "red" if call.trouble else "dim")
-        note = attempt.branch_note(segment)
-        text = note + _shown(segment.text, most) if segment.text else attempt.segment_text(segment)
+        text = attempt.segment_text(segment)
+        if segment.text:
+            shown = _shown(segment.text, most)
+            text = attempt.branch_note(segment) + shown + attempt.pictures(segment)
         note = "" if reward is None else f"  (reward {compact(reward)})"
         yield Paragraph(segment.source, text + note, COLOURS.get(segment.source, ""))
     if t.failure is not None:

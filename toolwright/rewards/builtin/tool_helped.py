@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from toolwright.images import text_of
 from toolwright.rewards import SCORERS
 from toolwright.rewards.answers import words
 from toolwright.rewards.builtin.numeric import TAIL, numbers
@@ -19,7 +20,7 @@ def tool_helped(
     call itself, and what the question says, no tool has found.
     """
     answers = _answers(ground_truth)
-    earlier = " ".join(str(message.get("content") or "") for message in prompt)
+    earlier = " ".join(text_of(message.get("content")) for message in prompt)
     for result in tool_results:
         known = " ".join([earlier, *turns[: result["turn"]]])
         if result["succeeded"] and any(

@@ -7,10 +7,12 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError
+from toolwright.images import PART, images_in, part_of, read_image, texts_of, with_images
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.datasets import DATASETS
 from toolwright.tasks.interaction import read_interactions, with_interaction
@@ -20,6 +22,7 @@ from toolwright.tasks.rows import Row, read
 from toolwright.tasks.space import draw
 from toolwright.trajectory import Task
 
+MARK = "<image>"  # verl's: each stands for the next image of the row's column
 TaskReader = Callable[..., Task]  # of a row, with the `id` of its task and `where` it stands
 
 
@@ -33,13 +36,16 @@ def file(
     held_out_size: int,
     prompt: str | None = None,
     interactions: str | None = None,
+    images: str = "images",
 ) -> TaskSet:
     """Without `held_out`, held-out tasks are taken from the training file. Without `train`, a model can be
     evaluated but not trained. `prompt`: what the user asks in place of the file's words, with `{question}`,
     or whatever text `extra_info` has, in it. `interactions`: a YAML file of simulated users, one of whom
-    answers each task (docs/agents.md)."""
+    answers each task (docs/agents.md). `images`: the column with the images that `<image>` in a prompt
+    stands for."""
+    reader = partial(task_of_row, images=images)
     learned, judged = splits(
-        task_of_row if prompt is None else _asking(prompt),
+        reader if prompt is None else _asking(prompt, reader),
         task="file",
         seed=seed,
         train=train,
@@ -144,7 +150,7 @@ def tasks_of(path: Path, prefix: str = "", task_of: TaskReader | None = None) ->
     ]
 
 
-def task_of_row(row: Row, *, id: str, where: str) -> Task:
+def task_of_row(row: Row, *, id: str, where: str, images: str = "images") -> Task:
     if row.get("prompt") is None:
         raise UserError(f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}")
     extra = row.get("extra_info")
@@ -153,18 +159,54 @@ def task_of_row(row: Row, *, id: str, where: str) -> Task:
     source = row.get("data_source")
     return Task(
         id=id,
-        prompt=messages_of(row["prompt"], where),
+        prompt=_prompt(row, where, images),
         ground_truth=_ground_truth(row, where),
         data_source="" if source is None else str(source),
         extra_info=extra or {},
     )
 
 
-def _asking(words: str) -> TaskReader:
+def _prompt(row: Row, where: str, column: str) -> list[dict[str, Any]]:
+    """The messages, with the images of the row's own column in their places."""
+    folder = Path(where.rpartition(", row ")[0]).expanduser().parent
+    found = row.get(column)
+    if not found:
+        return messages_of(row["prompt"], where, folder=folder)
+    messages = messages_of(_marked(row["prompt"]), where, folder=folder)
+    listed = found if isinstance(found, list) else [found]
+    urls = [
+        read_image(one, f"{where}: image {number} of `{column}`", folder=folder)
+        for number, one in enumerate(listed, 1)
+    ]
+    return with_images(messages, urls, mark=MARK, where=where)
+
+
+def _marked(prompt: Any) -> Any:
+    """Image parts without an image take the next one of the column as well."""
+
+    def marked(part: Any) -> Any:
+        bare = (
+            isinstance(part, dict) and part.get("type") == PART and not any(map(part.get, ("image", "url")))
+        )
+        return {"type": "text", "text": MARK} if bare else part
+
+    return (
+        [
+            {**message, "content": [marked(part) for part in message["content"]]}
+            if isinstance(message, dict) and isinstance(message.get("content"), list)
+            else message
+            for message in prompt
+        ]
+        if isinstance(prompt, list)
+        else prompt
+    )
+
+
+def _asking(words: str, task_of: TaskReader) -> TaskReader:
     """Tasks whose last message of the user are these words, names in braces replaced by what a row has."""
 
     def read(row: Row, *, id: str, where: str) -> Task:
-        task = task_of_row(row, id=id, where=where)
+        task = task_of(row, id=id, where=where)
         known = {name: value for name, value in task.extra_info.items() if isinstance(value, str)}
         for name in dict.fromkeys(re.findall(r"\{(\w+)\}", words)):
             if name not in known:
@@ -173,7 +215,10 @@ def _asking(words: str) -> TaskReader:
                     f"it has {', '.join(known) or 'none'}"
                 )
         text = re.sub(r"\{(\w+)\}", lambda match: known[match[1]], words)
-        return replace(task, prompt=[*task.prompt[:-1], {"role": "user", "content": text}])
+        said: str | list[dict[str, Any]] = text
+        if urls := images_in(task.prompt[-1:]):  # a question in other words is about the same images
+            said = [*map(part_of, urls), {"type": "text", "text": text}]
+        return replace(task, prompt=[*task.prompt[:-1], {"role": "user", "content": said}])
 
     return read
 
@@ -225,6 +270,6 @@ def _spread(tasks: list[Task], count: int) -> list[Task]:
 
 
 def _characters(task: Task) -> set[str]:
-    text = "".join(message.get("content", "") for message in task.prompt)
+    text = "".join(text for message in task.prompt for text in texts_of(message.get("content")))
     truth = task.ground_truth
     return set(text) | set(truth if isinstance(truth, str) else json.dumps(truth, ensure_ascii=False))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from toolwright.images import PART, images_in, is_safe
 from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.token_texts import TokenTexts
 from toolwright.ui.attempt_file import OF_TOKENS, read_attempts
@@ -20,7 +21,7 @@ from toolwright.ui.views.attempts import attempt_rows, numbers
 Array = np.ndarray[Any, Any]
 MOST_TEXT, MOST_TOKENS = 1_000_000, 20_000  # of a segment, unless the whole is asked for
 MOST_OF_GROUP = 64
-NOT_VALUES = frozenset({"tokens", "source", "text", "reward", "anchor", "calls"})
+NOT_VALUES = frozenset({"tokens", "source", "text", "reward", "anchor", "calls", "images"})
 LEARNED = "token_entropies"  # an attempt that was not learned from has none
 SHOWN_AS = {
     "log_probs": "log_prob",
@@ -128,6 +129,7 @@ def _segment(segment: Mapping[str, Any], texts: TokenTexts, tokens: bool, whole:
         "reward": segment.get("reward"),
         "anchor": segment.get("anchor"),
         "calls": segment["calls"],
+        "images": [url for url in segment["images"] if is_safe(url)],  # the prompt's have names alone here
     }
     return {**told, "tokens": _tokens(segment, texts, None if whole else MOST_TOKENS)} if tokens else told
 
@@ -173,10 +175,28 @@ def _task(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "id": record.get("task_id"),
         "source": record.get("data_source"),
-        "prompt": record["prompt"],
+        "prompt": _shown(record["prompt"]),
         "ground_truth": record["ground_truth"],
         "extra_info": record["extra_info"],
     }
+
+
+def _shown(prompt: Any) -> Any:
+    """The messages. What is no image that a browser may show becomes text."""
+    if not isinstance(prompt, list) or not images_in([m for m in prompt if isinstance(m, dict)]):
+        return prompt
+    return [
+        {**message, "content": [_part(part) for part in message["content"]]}
+        if isinstance(message, dict) and isinstance(message.get("content"), list)
+        else message
+        for message in prompt
+    ]
+
+
+def _part(part: Any) -> Any:
+    if not isinstance(part, dict) or part.get("type") != PART:
+        return part
+    return part if is_safe(part.get(PART)) else {"type": "text", "text": "[image]"}
 
 
 def _group_places(table: AttemptTable, place: int) -> Array:

@@ -31,6 +31,7 @@ SAMPLERS, SAMPLER_NODES = "rollout.n_gpus_per_node", "rollout.nnodes"
 COUNTED, JUDGED = "data.train_data_num", "data.val_data_num"  # Search-R1's names
 WORLD = "env.env_name"
 CUT, SKIP, START = "data.truncation", "data.filter_overlong_prompts", "data.max_start_length"
+IMAGES, MOVING = "data.image_key", ("data.video_key", "data.audio_key")
 CUTS = ("left", "right", "middle")
 CLASS_FILE, CLASS_NAME = "data.custom_cls.path", "data.custom_cls.name"
 
@@ -238,12 +239,18 @@ def long_prompts(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def images(verl: VerlConfig) -> Iterator[Outcome]:
-    """Refuse a line that names a column of images: a run on the text alone would learn something else."""
-    for key in ("data.image_key", "data.video_key", "data.audio_key"):
+    """The column whose images `<image>` in a prompt stands for."""
+    if verl.is_set(IMAGES) and verl[IMAGES]:
+        yield TranslatedSetting("task.params.images", str(verl[IMAGES]), (IMAGES,))
+
+
+def moving(verl: VerlConfig) -> Iterator[Outcome]:
+    """Refuse a line that names a column of videos: a run on the rest would learn something else."""
+    for key in MOVING:
         if verl.is_set(key) and verl[key]:
             yield TranslationProblem(
-                f"{verl.as_typed(key)}: models here read text only; leave the key out for a file without "
-                "that column"
+                f"{verl.as_typed(key)}: models here read text and images; leave the key out for a file "
+                "without that column"
             )
 
 
@@ -291,10 +298,8 @@ ROWS: list[KeyRow] = [
     part(SKIP, "task.long_prompts", "`skip` if true, else as `truncation` says", long_prompts),
     part(CUT, "task.long_prompts", "`error`, or cut as in verl: `left`, `right`, `middle`", long_prompts),
     part(START, "task.max_prompt_tokens", "Search-R1: longer ones are cut from the left", long_prompts),
-    *(
-        part(key, (), "models here read text only: an error if it is set", images)
-        for key in ("data.image_key", "data.video_key", "data.audio_key")
-    ),
+    part(IMAGES, "task.params.images", "the column of the images that `<image>` stands for", images),
+    *(part(key, (), "models here read text and images: an error if it is set", moving) for key in MOVING),
     part(
         "data.max_response_length",
         ("rollout.max_tokens", "model.context"),

@@ -27,7 +27,7 @@ def world(verl: VerlConfig) -> Iterator[Outcome]:
     if any(word in name for word in IMAGES) or (name == "sokoban" and verl[f"{SOKOBAN}mode"] == "rgb_array"):
         mode = f", {verl.as_typed(f'{SOKOBAN}mode')}" if name == "sokoban" else ""
         yield TranslationProblem(
-            f"{verl.as_typed(WORLD)}{mode}: shown as images, and models here read text only"
+            f"{verl.as_typed(WORLD)}{mode}: an environment that shows images, which is not here; {OWN}"
         )
         return
     if name not in WORLDS:

@@ -29,7 +29,12 @@ TRAINED, SAMPLED = "actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_r
 MEGATRON = "actor_rollout_ref.actor.megatron.dtype"
 OVERRIDES = f"{MODEL}override_config"
 DROPOUTS = ("attention_dropout", "embd_pdrop", "resid_pdrop", "hidden_dropout", "attn_pdrop")
-IMAGES = re.compile(r"(?<![a-z])(vl|vlm|vision|omni|llava|internvl|vla)(?![a-z])", re.IGNORECASE)
+# Names of models that see or hear, but for those whose images are read here.
+UNSEEN = re.compile(
+    r"^(?!.*(qwen2(\.5)?-vl|smolvlm|idefics3)).*(?<![a-z])(vl|vlm|vision|omni|llava|internvl|vla)(?![a-z])",
+    re.IGNORECASE,
+)
+FREEZE = "actor_rollout_ref.actor.freeze_vision_tower"
 LORA = f"{MODEL}lora."
 # Megatron's names of what the hub calls q_proj and so on; its four together are all matrices.
 MATRICES = {
@@ -45,14 +50,20 @@ def path(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslationProblem(f"{PATH} is not set: name a Hugging Face folder")
         return
     name = str(verl[PATH])
-    if IMAGES.search(name.rstrip("/").rpartition("/")[2].replace("_", "-")):
+    if UNSEEN.search(name.rstrip("/").rpartition("/")[2].replace("_", "-")):
         yield TranslationProblem(
-            f"{verl.as_typed(PATH)}: a model that reads images, and models here read text only; take the "
-            "text model of that family"
+            f"{verl.as_typed(PATH)}: a model whose images or sounds are not read here; those of Qwen2-VL, "
+            "Qwen2.5-VL, Idefics3 and SmolVLM are"
         )
     if looks_local(name):
         verl.lacks(name)
     yield TranslatedSetting("model.path", name, (PATH,))
+
+
+def frozen(verl: VerlConfig) -> Iterator[Outcome]:
+    """Unset or false, vision learns with the rest, as in verl."""
+    if verl[FREEZE]:
+        yield TranslatedSetting("model.config.freeze_vision_tower", True, (FREEZE,))
 
 
 def looks_local(name: str) -> bool:
@@ -144,6 +155,7 @@ def adapter(verl: VerlConfig) -> Iterator[Outcome]:
 
 ROWS: list[KeyRow] = [
     part(PATH, "model.path", "a Hugging Face folder, or `owner/name` of the hub", path),
+    part(FREEZE, "model.config", "a vision model's eyes stay as they are; false: they learn too", frozen),
     part(
         TRAINED,
         "model.dtype",

@@ -8,6 +8,7 @@ from toolwright.verl.config import VerlConfig, missing_for
 from toolwright.verl.row import (
     FitChange,
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
@@ -15,7 +16,7 @@ from toolwright.verl.row import (
     part,
     same,
 )
-from toolwright.verl.table.data import SEARCH_R1_N, attempts, makes_tasks, samples_key
+from toolwright.verl.table.data import IMAGES, SEARCH_R1_N, attempts, makes_tasks, samples_key
 
 ROLLOUT = "actor_rollout_ref.rollout."
 NAME, TOP_K, GREEDY = f"{ROLLOUT}name", f"{ROLLOUT}top_k", f"{ROLLOUT}do_sample"
@@ -41,6 +42,9 @@ def engine(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslationProblem(
             f"{verl.as_typed(NAME)}: {missing}; leave it out for the native engine, or let --fit choose that"
         )
+    if name == "vllm" and verl.is_set(IMAGES) and verl[IMAGES]:
+        yield Near(f"{verl.as_typed(NAME)}: the native engine, as vLLM is not given images here")
+        name = "native"
     yield TranslatedSetting("engine.name", name, (NAME,))
 
 

@@ -9,8 +9,17 @@ const LONG_MESSAGE = 600; // characters of a prompt's message before it is folde
 /** A message's text; parts that are not text are written as JSON. */
 function content(value) {
   if (value === null || value === undefined) return "";
-  if (Array.isArray(value) && value.every((part) => typeof part?.text === "string")) return value.map((part) => part.text).join("");
+  if (Array.isArray(value) && value.every((part) => typeof part?.text === "string" || part?.type === "image")) return value.map((part) => part.text ?? "").join("");
   return written(value);
+}
+
+// Kinds that are pixels and nothing else. The server has checked that the bytes are of the kind.
+const PICTURE = /^data:image\/(png|jpeg|gif|bmp|webp);base64,/;
+
+/** Images that a prompt, a tool or an environment showed. */
+function Pictures({ urls }) {
+  const shown = urls.filter((url) => typeof url === "string" && PICTURE.test(url));
+  return shown.length > 0 && html`<div class="pictures">${shown.map((url, n) => html`<img key=${n} src=${url} alt=${`image ${n + 1}`} />`)}</div>`;
 }
 
 /** `view` is {colouring, scale, onToken}; `onWhole` asks the server for texts that it cut. */
@@ -33,9 +42,11 @@ function Message({ message }) {
   const text = content(message.content);
   const long = text.length > LONG_MESSAGE;
   const [open, setOpen] = useState(!long);
+  const urls = Array.isArray(message.content) ? message.content.map((part) => part?.image) : [];
   return html`<div class="segment prompt">
     <span class="who">${visible(message.role ?? "prompt")}${long && html` <button class="quiet" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "fold" : `${whole(text.length)} characters: unfold`}</button>`}</span>
     ${open ? html`<${LongText} text=${text} />` : html`<pre class="text soft">${oneLine(text, 160)}</pre>`}
+    <${Pictures} urls=${urls} />
   </div>`;
 }
 
@@ -47,6 +58,7 @@ function Segment({ segment, turn = null, earned = null, view, onWhole }) {
   return html`<div class=${`segment ${segment.source}`}>
     <span class="who">${visible(who[0])} <small>${who.slice(1).filter(Boolean).join(" · ")}</small></span>
     ${segment.calls?.length > 0 && html`<ul class="calls">${segment.calls.map((call, n) => html`<${Call} key=${n} call=${call} />`)}</ul>`}
+    <${Pictures} urls=${segment.images ?? []} />
     ${coloured ? html`<${Tokens} segment=${segment} ...${view} />` : segment.text ? html`<${LongText} text=${segment.text} cut=${segment.cut ?? 0} onWhole=${onWhole} />` : html`<p class="soft">(${counted(tokens?.count ?? 0, "token")} without text)</p>`}
   </div>`;
 }
