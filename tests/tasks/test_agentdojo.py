@@ -86,6 +86,16 @@ def test_an_attempt_begins_with_a_fresh_environment() -> None:
     assert [t.reward for t in attempted(again, lambda task: plan(task, "user_task"))] == [1.0] * 3
 
 
+def test_no_user_task_is_both_learned_from_and_held_out() -> None:
+    params = {"suites": "slack", "attack": "direct"}
+    tasks = load(
+        schema.TaskConfig(name="agentdojo", train_size=12, held_out_size=5000, params=params), seed=0
+    )
+    users = [{task.id.rpartition("/")[0] for task in split} for split in (tasks.train, tasks.held_out)]
+    assert (len(tasks.train), len(tasks.held_out)) == (12, 18 * 5)
+    assert not users[0] & users[1]
+
+
 @pytest.mark.parametrize(
     ("suites", "params", "why"),
     [

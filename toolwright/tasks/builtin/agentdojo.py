@@ -85,15 +85,24 @@ def agentdojo(
     attack: str | None = None,
     version: str = VERSION,
 ) -> TaskSet:
-    """All user tasks are held out, but for `train_size`. With an `attack`, each with every injected task."""
+    """All are held out, but for `train_size`. With an `attack`, each user task with every injected one."""
     names = suites.split(",") if isinstance(suites, str) else suites
     tasks = [task for name in dict.fromkeys(names) for task in _tasks(name, version, attack)]
     random.Random(f"agentdojo {seed}").shuffle(tasks)
-    train, held_out = tasks[: train_size or 0], tasks[train_size or 0 :][:held_out_size]
+    users = {user: place for place, user in enumerate(dict.fromkeys(map(_user, tasks)))}
+    train = sorted(tasks, key=lambda task: users[_user(task)])[: train_size or 0]
+    learned = set(map(_user, train))
+    held_out = [task for task in tasks if _user(task) not in learned][:held_out_size]
     text = "".join(f"{task.prompt}{task.extra_info}" for task in tasks)
     return TaskSet(
         train, held_out, scorer="environment", alphabet="".join(sorted({*string.printable, *text}))
     )
+
+
+def _user(task: Task) -> str:
+    """One user's task, under whatever attack: it is learned from or held out as a whole."""
+    settings = task.extra_info["environment"]
+    return f"{settings['suite']}/{settings['user_task']}"
 
 
 def _tasks(name: str, version: str, attack: str | None) -> list[Task]:
@@ -106,7 +115,7 @@ def _tasks(name: str, version: str, attack: str | None) -> list[Task]:
     def task(user: Any, **own: Any) -> Task:
         settings = {"name": "agentdojo", "suite": name, "version": version, "user_task": user.ID, **own}
         return Task(
-            id="/".join([name, user.ID, *filter(None, [own.get("injection_task")])]),
+            id="/".join([name, user.ID, *([own["injection_task"]] if own else [])]),
             prompt=[system, {"role": "user", "content": user.PROMPT}],
             data_source=f"agentdojo/{name}",
             extra_info={"environment": settings, "tools": tools},
