@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT), str(DOCS)]
 import rooms  # noqa: E402
 
 from toolwright.config.keys import Key, every_key  # noqa: E402
-from toolwright.config.schema import Config, SupervisedConfig  # noqa: E402
+from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig  # noqa: E402
 from toolwright.observe.metric_names import METRICS  # noqa: E402
 from toolwright.verl import docs as verl  # noqa: E402
 
@@ -106,6 +106,12 @@ def sft_configuration(say: Say) -> str:
     return _table(own, SupervisedConfig(), say)
 
 
+def rm_configuration(say: Say) -> str:
+    """What `rm` has besides."""
+    own = [key for key in every_key(RewardModelConfig) if not key.block and "." not in key.path]
+    return _table(own, RewardModelConfig(), say)
+
+
 def _tables(schema: type[Config], say: Say) -> str:
     sections: dict[str, list[Key]] = {}
     for key in every_key(schema):
@@ -181,6 +187,7 @@ def _formula(file: Path) -> str:
 PARTS: dict[str, Callable[[Say], str]] = {
     "configuration": configuration,
     "sft": sft_configuration,
+    "rm": rm_configuration,
     "metrics": metrics,
     "presets": presets,
     "rooms": rooms.drawn,

@@ -45,7 +45,7 @@ def test_help_lists_every_command_within_a_second() -> None:
     assert seconds("-m", "toolwright", "--help") < 1
     done = run("--help")
     assert done.returncode == 0
-    for name in ("config", "eval", "sft", "train"):
+    for name in ("config", "eval", "rm", "sft", "train"):
         assert f"  {name} " in done.stdout
     assert "Train by reinforcement learning." in done.stdout
 
@@ -134,7 +134,7 @@ def test_a_bug_keeps_its_traceback(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["train", "sft", "eval", "config"])
+@pytest.mark.parametrize("name", ["train", "sft", "rm", "eval", "config"])
 def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     printed = capsys.readouterr().out
@@ -144,7 +144,7 @@ def test_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert "--explain" in printed
 
 
-@pytest.mark.parametrize("name", ["train", "sft", "eval"])
+@pytest.mark.parametrize("name", ["train", "sft", "rm", "eval"])
 def test_a_dry_run_shows_and_starts_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,7 +40,7 @@ def test_every_preset_resolves(command: str, chosen: dict[str, str]) -> None:
 
 def test_every_preset_file_belongs_to_a_group() -> None:
     known = {f"{group}/{name}" for group, names in presets("train").items() for name in names}
-    known |= {"train", "sft", "demo", "demo_warm_start", "smollm2_sums", "workflow", "quick", "deep"}
+    known |= {"train", "sft", "rm", "demo", "demo_warm_start", "smollm2_sums", "workflow", "quick", "deep"}
     known |= {"gsm8k_python", "gsm8k_python_start"}
     files = [file.relative_to(folder) for folder in preset_folders() for file in folder.rglob("*.yaml")]
     assert {str(file.with_suffix("")) for file in files} == known

@@ -9,11 +9,11 @@ import pytest
 from pydantic import ValidationError
 
 from toolwright.config.keys import every_key, find, leaves
-from toolwright.config.schema import Config, RolloutConfig, RunConfig, SupervisedConfig
+from toolwright.config.schema import Config, RewardModelConfig, RolloutConfig, RunConfig, SupervisedConfig
 from toolwright.workflow.config import WorkflowConfig
 
 
-@pytest.mark.parametrize("schema", [Config, SupervisedConfig, WorkflowConfig])
+@pytest.mark.parametrize("schema", [Config, SupervisedConfig, RewardModelConfig, WorkflowConfig])
 def test_fewer_than_150_leaves(schema: type) -> None:
     assert len(leaves(schema)) < 150
 

@@ -33,7 +33,13 @@ from toolwright.config.hydra_errors import as_user_errors, short_path
 from toolwright.config.keys import Schema
 from toolwright.config.origin import ConfigLayer, Resolved, layers_of, open_source, origin_of, origins_of
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
-from toolwright.config.schema import CommandConfig, Config, RunConfig, SupervisedConfig
+from toolwright.config.schema import (
+    CommandConfig,
+    Config,
+    RewardModelConfig,
+    RunConfig,
+    SupervisedConfig,
+)
 from toolwright.config.validate import format_problems, validate
 from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError, nearest
@@ -49,7 +55,7 @@ _lock = threading.RLock()  # Hydra's state is global
 def schemas() -> dict[str, type[CommandConfig]]:
     """The schema of every primary config, those of plugins included."""
     added = {name: load_object(reference) for name, reference in added_to("toolwright.config").items()}
-    return {"train": Config, "sft": SupervisedConfig, **added}
+    return {"train": Config, "sft": SupervisedConfig, "rm": RewardModelConfig, **added}
 
 
 def commands() -> list[str]:

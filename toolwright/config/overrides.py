@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import (
 from hydra.errors import HydraException
 
 from toolwright.config.keys import Key, Schema, find, format_value
-from toolwright.config.schema import Config, SupervisedConfig
+from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig
 from toolwright.config.validate import unknown_key
 from toolwright.failures import nearest
 
@@ -153,7 +153,7 @@ def _problem(override: Override, vocabulary: Vocabulary, *, sweep: bool) -> str 
         return f"{word}: unknown config group; {nearest(name, vocabulary.groups)}"
     if find(vocabulary.schema, name):
         return None
-    others: dict[str, Schema] = {"train": Config, "sft": SupervisedConfig}
+    others: dict[str, Schema] = {"train": Config, "sft": SupervisedConfig, "rm": RewardModelConfig}
     for command, schema in others.items():
         if find(schema, name):
             return f"{word}: a key of `{command}`, which `{vocabulary.command}` does not have"

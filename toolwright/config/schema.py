@@ -447,3 +447,27 @@ class SupervisedConfig(CommandConfig):
     @classmethod
     def name_for(cls, composed: Any) -> str:
         return f"sft-{short_name(composed.task.name)}"
+
+
+class RewardModelConfig(CommandConfig):
+    """The whole configuration of `rm`."""
+
+    task: TaskConfig = TaskConfig(name="preferences")
+    model: Model = Field(default=Model(), description="what the reward model begins as; its head begins at 0")
+    steps: PositiveInt = 200
+    batch: PositiveInt = Field(default=32, description="pairs a step")
+    micro_tokens: PositiveInt | None = Field(
+        default=None, description="tokens in one forward pass; null: as update.micro_tokens of `train`"
+    )
+    optimizer: OptimizerConfig = OptimizerConfig(
+        lr="auto", warmup_steps=10, decay="cosine", weight_decay=0.01
+    )
+    eval_every: int = Field(
+        default=50, ge=0, description="steps between evaluations on held-out pairs; 0: before and after"
+    )
+    checkpoint: Checkpoint = Checkpoint()
+    trackers: Trackers = Field(default={}, description="as in `train`")
+
+    @classmethod
+    def name_for(cls, composed: Any) -> str:
+        return f"rm-{short_name(composed.task.name)}"

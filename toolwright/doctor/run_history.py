@@ -83,6 +83,8 @@ class RunHistory:
     @property
     def kind(self) -> str:
         if "algorithm" not in self.config:
+            if "eval_every" in self.config:
+                return "rm"
             return "sft" if "optimizer" in self.config else "search" if "search" in self.config else "unknown"
         if self.values("policy/preference_accuracy"):
             return "preferences"
@@ -207,6 +209,7 @@ class RunHistory:
             "train": f"{self.setting('algorithm.name')} on {self.setting('task.name')}",
             "preferences": f"{self.setting('algorithm.name')} on compared answers",
             "sft": f"sft on {self.setting('task.name')}",
+            "rm": f"rm on {self.setting('task.name')}",
             "evaluation": f"evaluation on {self.setting('task.name')}",
             "search": "a search for workflows",
         }.get(self.kind, "a run of an unknown kind")

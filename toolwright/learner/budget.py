@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
-from toolwright.batch import Batch
 from toolwright.failures import UserError
 from toolwright.learner import eight_bit
 from toolwright.learner.adamw import own_part
@@ -27,6 +26,13 @@ LOGITS = 6 * GIB  # of a chunk in float32, and their gradient in bfloat16
 SLACK = GIB  # workspaces of libraries
 
 
+class HasLengths(Protocol):
+    """What is computed in parts, none of them smaller than one sequence."""
+
+    @property
+    def lengths(self) -> list[int]: ...
+
+
 class TokenBudget:
     """Of one model: found at its first pass, when everybody else has taken their memory, and halved where
     that was not all that they take."""
@@ -43,7 +49,7 @@ class TokenBudget:
         """The fewest of any rank, so that all divide a batch alike."""
         return -int(self.ranks.highest(-token_budget(self.asked, self.decoder, packs=self.packs)))
 
-    def fit(self, batch: Batch, work: Callable[[], T]) -> T:
+    def fit(self, batch: HasLengths, work: Callable[[], T]) -> T:
         """Do the work; if memory runs out, do it again from the beginning in smaller parts."""
         while True:
             try:

@@ -30,7 +30,7 @@ class RunState:
     """What a folder tells of its run without reading its attempts."""
 
     path: Path
-    kind: str  # train, sft, eval or workflow; empty if the folder does not tell
+    kind: str  # train, sft, rm, eval or workflow; empty if the folder does not tell
     status: Status
     step: int
     steps: int | None  # that it is to take
@@ -70,7 +70,12 @@ def state(path: Path, *, now: float | None = None) -> RunState:
     except (UserError, OSError) as error:
         problem = " ".join(str(error).split())
     kind = _kind(path, tree)
-    steps = {"train": _at(tree, "train", "steps"), "sft": _at(tree, "steps"), "eval": 0}.get(kind)
+    steps = {
+        "train": _at(tree, "train", "steps"),
+        "sft": _at(tree, "steps"),
+        "rm": _at(tree, "steps"),
+        "eval": 0,
+    }.get(kind)
     step = max((int(row.get("step", 0)) for row in rows), default=0)
     rewards, accuracies = series(rows, "reward/mean"), series(rows, "held_out/accuracy")
     longest = max((seconds for _, seconds in series(rows, "time/total_s")), default=0.0)
@@ -130,7 +135,7 @@ def _kind(path: Path, tree: dict[str, Any]) -> str:
     return said or ("train" if "algorithm" in tree else "sft" if "demonstrations" in tree else "")
 
 
-KINDS = ("train", "sft", "eval", "workflow")
+KINDS = ("train", "sft", "rm", "eval", "workflow")
 
 
 def _at(tree: Any, *names: str) -> int | None:

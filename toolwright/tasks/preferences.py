@@ -1,13 +1,15 @@
 """Answers that were compared, in the rows of a file: pairs, or single answers with a label.
 
 The columns are those of TRL's preference datasets: `prompt`, `chosen` and `rejected`, or `prompt`,
-`completion` and `label`. Each is text or a list of chat messages. Conversations may repeat the prompt, or
-stand without one: what `chosen` and `rejected` begin with in common is the prompt then.
+`completion` and `label`. A pair may have a `margin`, for reward models. An answer is text or a list of chat
+messages. Conversations may repeat the prompt, or stand without one: what `chosen` and `rejected` begin with
+in common is the prompt then.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -43,6 +45,8 @@ def read(row: Row, where: str) -> tuple[Messages, dict[str, Any]]:
     found: dict[str, Any] = {c: _answer(messages, prompt, where, c) for c, messages in said.items()}
     if single:
         found["label"] = _label(row.get("label"), where)
+    elif row.get("margin") is not None:
+        found["margin"] = _margin(row["margin"], where)
     return prompt, found
 
 
@@ -112,6 +116,12 @@ def _shared(chosen: Messages, rejected: Messages) -> Messages:
     while same and same >= min(len(chosen), len(rejected)):  # one of them goes on where the other ends
         same -= 1
     return chosen[:same]
+
+
+def _margin(margin: Any, where: str) -> float:
+    if isinstance(margin, int | float) and not isinstance(margin, bool) and math.isfinite(margin):
+        return float(margin)
+    raise UserError(f"{where}: `margin` must be a number, found {json.dumps(margin)}")
 
 
 def _label(label: Any, where: str) -> bool:

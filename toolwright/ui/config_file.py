@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 
 from toolwright.config.keys import flatten
-from toolwright.config.schema import Config, SupervisedConfig
+from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig
 from toolwright.observe.run_folders import process_alive
 from toolwright.ui.run_files import RunFiles, Version
 
 MOST = 1 << 20
-DEFAULTS = {"train": Config, "eval": Config, "sft": SupervisedConfig}
+DEFAULTS = {"train": Config, "eval": Config, "sft": SupervisedConfig, "rm": RewardModelConfig}
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -37,7 +37,7 @@ class ConfigFile:
         self.tree: dict[str, Any] = {}
         self.command = ""
         self.words: list[str] = []  # of the command that started the run, or that last went on with it
-        self.kind = "unknown"  # or train, sft, eval, search
+        self.kind = "unknown"  # or train, sft, rm, eval, search
 
     def read(self, files: RunFiles) -> None:
         version = tuple(_version(files, name) for name in ("config.yaml", "command.txt"))

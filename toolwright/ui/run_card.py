@@ -71,7 +71,12 @@ def model(config: ConfigFile) -> str:
 
 
 def _steps(config: ConfigFile) -> int | None:
-    kinds = {"sft": config.at("steps"), "train": config.at("train.steps"), "eval": 0}
+    kinds = {
+        "sft": config.at("steps"),
+        "rm": config.at("steps"),
+        "train": config.at("train.steps"),
+        "eval": 0,
+    }
     found = kinds.get(config.kind)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
