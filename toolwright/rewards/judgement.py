@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from toolwright.failures import TaskFailure, UserError
+from toolwright.images import text_of
 from toolwright.rewards.item import Item, final_turn
-from toolwright.rewards.retelling import as_text, text_of
+from toolwright.rewards.retelling import as_text
 
 TEMPLATE = """\
 Judge the answer to a question.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolwright.failures import TaskFailure
+from toolwright.images import text_of
 
 if TYPE_CHECKING:
     from toolwright.models.chat import ChatTemplates
@@ -28,14 +29,6 @@ def retold(messages: Sequence[Mapping[str, Any]], chat: ChatTemplates) -> list[d
         else:
             told.append({**message, "role": role, "content": text})
     return told
-
-
-def text_of(content: Any) -> str:
-    """What a message says; of content in parts, the texts."""
-    if isinstance(content, list):
-        parts = [part.get("text", "") if isinstance(part, dict) else part for part in content]
-        return "\n".join(str(part) for part in parts if part)
-    return "" if content is None else str(content)
 
 
 def cut(tokens: list[int], most: int, rule: CutRule) -> list[int]:
