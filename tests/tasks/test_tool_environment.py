@@ -77,6 +77,11 @@ def test_a_call_that_cannot_be_answered_is_told_and_one_of_no_tool_is_heard_of()
     assert trajectory.reward_parts["known"] == 2
 
 
+def test_half_a_character_in_an_argument_breaks_nothing() -> None:
+    trajectory = attempt([put("\ud800")], [("\ud800", {"\ud800": 1})], [put(5)], "Done.")
+    assert (trajectory.failure, trajectory.reward) == (None, 1.0)
+
+
 def test_the_verdict_is_asked_for_whatever_ended_the_attempt() -> None:
     limited = attempt([put(5)], [put(1)], task=task_of(turns=1))
     assert (limited.reward, limited.stop, limited.turns) == (1.0, "turns", 1)

@@ -16,7 +16,7 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import InvalidAction
 from toolwright.tasks.environment_host import EnvironmentHost
 from toolwright.tools.call import ToolRequest, ToolResult
-from toolwright.tools.toolbox import Toolbox
+from toolwright.tools.toolbox import Toolbox, without_surrogates
 from toolwright.trajectory import OUTCOME, Segment, Task
 
 
@@ -85,7 +85,8 @@ class ToolEnvironmentLoop(ToolUse):
     async def _call(self, attempt: Attempt, one: ToolRequest, offered: Offered) -> ToolResult:
         """The environment hears of every call; the policy reads of our near misses where there is no tool."""
         try:
-            return ToolResult(await self._hosts[attempt].call(one.name, dict(one.arguments)))
+            text = await self._hosts[attempt].call(one.name, without_surrogates(one.arguments))
+            return ToolResult(without_surrogates(text))
         except InvalidAction as error:
             if one.name in offered:
                 return ToolResult(str(error), "raised", error.reward or None)

@@ -65,7 +65,7 @@ class Toolbox:
         if not isinstance(call.arguments, Mapping):
             return _answer(f"{offer.name}: the arguments must be an object with names", "arguments")
         try:
-            arguments = offer.check(_without_surrogates(call.arguments))
+            arguments = offer.check(without_surrogates(call.arguments))
         except BadArguments as error:
             return _answer(f"{offer.name}: {error}", "arguments")
         except RecursionError:
@@ -199,19 +199,19 @@ def _answer(text: str, trouble: Trouble = "", reward: float | None = None) -> To
     if len(text) > _MOST_TEXT:
         half, length = _MOST_TEXT // 2, len(text)
         text = f"{text[:half]}\n… {length:,} characters, the middle left out …\n{text[-half:]}"
-    return ToolResult(_without_surrogates(text), trouble, reward)
+    return ToolResult(without_surrogates(text), trouble, reward)
 
 
-def _without_surrogates(value: Any) -> Any:
+def without_surrogates(value: Any) -> Any:
     """Replaces lone surrogates, which JSON can carry and UTF-8 cannot: one in a request would break the
     connection that attempts share, one in an answer the tokenizer.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, Mapping):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_surrogates(item) for item in value]
+        return [without_surrogates(item) for item in value]
     return value
 
 
