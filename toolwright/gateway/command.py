@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class CommandAgent(ProgramAgent):
         if not words:
             raise UserError("rollout.agent.command is empty: write a command line, such as 'python agent.py'")
         self.words = [_absolute(word) for word in words]
-        if shutil.which(self.words[0]) is None:
+        if shutil.which(self.words[0], path=_search_path()) is None:
             raise UserError(f"rollout.agent.command: there is no program {words[0]!r} to run")
 
     @property
@@ -46,7 +47,8 @@ class CommandAgent(ProgramAgent):
 
     async def run(self, attempt: Attempt, address: AttemptAddress, session: Session) -> ProgramEnd:
         task = attempt.task
-        env = {**os.environ, **variables(address, self.program.model), **self.program.env}
+        given = variables(address, self.program.model)
+        env = {**os.environ, "PATH": _search_path(), **given, **self.program.env}
         folder = tempfile.mkdtemp(prefix="toolwright-agent-")
         try:
             child = await ChildProcess.start(_filled(self.words, task), cwd=folder, env=env)
@@ -69,6 +71,13 @@ def _filled(words: list[str], task: Task) -> list[str]:
     for mark, text in named.items():
         words = [word.replace(mark, text) for word in words]
     return words
+
+
+def _search_path() -> str:
+    """Where programs are found. Without an active environment, `python` is the one that runs this."""
+    path = os.environ.get("PATH", os.defpath)
+    active = "VIRTUAL_ENV" in os.environ or sys.prefix == sys.base_prefix
+    return path if active else f"{Path(sys.executable).parent}{os.pathsep}{path}"
 
 
 def _absolute(word: str) -> str:
