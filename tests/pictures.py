@@ -122,6 +122,32 @@ def qwen_folder(folder: Path, *, seed: int = 0, width: int = 32, scale: float = 
     return folder
 
 
+def qwen3_folder(folder: Path, *, seed: int = 0, width: int = 32) -> Path:
+    """Qwen3-VL's shape: what it sees is added again after its first layers."""
+    import torch
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    given = json.loads((qwen_folder(folder, seed=seed, width=width) / "config.json").read_text())
+    text, vision = given["text_config"], given["vision_config"]
+    for key in ("model_type", "layer_types", "use_sliding_window", "sliding_window", "max_window_layers"):
+        text.pop(key, None)
+    config = Qwen3VLConfig(
+        text_config={**text, "head_dim": width // 4},
+        vision_config={
+            **{key: vision[key] for key in ("hidden_size", "intermediate_size", "depth", "num_heads")},
+            "out_hidden_size": width,
+            "patch_size": 8,
+            "num_position_embeddings": 64,
+            "deepstack_visual_indexes": [0],
+        },
+        tie_word_embeddings=True,
+        **{key: given[key] for key in given if key.endswith("_token_id")},
+    )
+    torch.manual_seed(seed)
+    _wide(Qwen3VLForConditionalGeneration(config)).save_pretrained(folder)
+    return folder
+
+
 def smol_folder(folder: Path, *, seed: int = 0, width: int = 32) -> Path:
     """SmolVLM's shape: images in tiles."""
     import torch
