@@ -67,8 +67,8 @@ def _tokenizer(folder: Path, tokens: list[str], template: str) -> Tokenizer:
     return words
 
 
-def qwen_folder(folder: Path, *, seed: int = 0, width: int = 32, **vision: Any) -> Path:
-    """Qwen2.5-VL's shape."""
+def qwen_folder(folder: Path, *, seed: int = 0, width: int = 32, scale: float = 6) -> Path:
+    """Qwen2.5-VL's shape. `scale`: by how much its weights are larger than a fresh model's."""
     import torch
     from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
@@ -76,6 +76,7 @@ def qwen_folder(folder: Path, *, seed: int = 0, width: int = 32, **vision: Any) 
     image, video, start, end = map(words.backend.token_to_id, QWEN_TOKENS)
     ends = {"eos_token_id": words.backend.token_to_id(END), "pad_token_id": words.backend.token_to_id(PAD)}
     sizes = {"hidden_size": width, "intermediate_size": 2 * width}
+    pairs = width // 8  # of a head, which turn by time, height and width
     config = Qwen2_5_VLConfig(
         text_config={
             **sizes,
@@ -86,7 +87,11 @@ def qwen_folder(folder: Path, *, seed: int = 0, width: int = 32, **vision: Any) 
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
             "max_position_embeddings": 512,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]},
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "mrope_section": [pairs // 4, pairs // 4, pairs - 2 * (pairs // 4)],
+            },
         },
         vision_config={
             **sizes,
@@ -96,7 +101,6 @@ def qwen_folder(folder: Path, *, seed: int = 0, width: int = 32, **vision: Any) 
             "patch_size": 8,
             "window_size": 32,
             "fullatt_block_indexes": [1],
-            **vision,
         },
         image_token_id=image,
         video_token_id=video,
@@ -106,7 +110,7 @@ def qwen_folder(folder: Path, *, seed: int = 0, width: int = 32, **vision: Any) 
         **ends,
     )
     torch.manual_seed(seed)
-    _wide(Qwen2_5_VLForConditionalGeneration(config)).save_pretrained(folder)
+    _wide(Qwen2_5_VLForConditionalGeneration(config), scale).save_pretrained(folder)
     settings = {
         "image_processor_type": "Qwen2VLImageProcessor",
         "patch_size": 8,
@@ -115,6 +119,32 @@ def qwen_folder(folder: Path, *, seed: int = 0, width: int = 32, **vision: Any) 
         "size": {"shortest_edge": 32 * 32, "longest_edge": 64 * 64},
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def qwen3_folder(folder: Path, *, seed: int = 0, width: int = 32) -> Path:
+    """Qwen3-VL's shape: what it sees is added again after its first layers."""
+    import torch
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    given = json.loads((qwen_folder(folder, seed=seed, width=width) / "config.json").read_text())
+    text, vision = given["text_config"], given["vision_config"]
+    for key in ("model_type", "layer_types", "use_sliding_window", "sliding_window", "max_window_layers"):
+        text.pop(key, None)
+    config = Qwen3VLConfig(
+        text_config={**text, "head_dim": width // 4},
+        vision_config={
+            **{key: vision[key] for key in ("hidden_size", "intermediate_size", "depth", "num_heads")},
+            "out_hidden_size": width,
+            "patch_size": 8,
+            "num_position_embeddings": 64,
+            "deepstack_visual_indexes": [0],
+        },
+        tie_word_embeddings=True,
+        **{key: given[key] for key in given if key.endswith("_token_id")},
+    )
+    torch.manual_seed(seed)
+    _wide(Qwen3VLForConditionalGeneration(config)).save_pretrained(folder)
     return folder
 
 
@@ -156,12 +186,12 @@ def smol_folder(folder: Path, *, seed: int = 0, width: int = 32) -> Path:
     return folder
 
 
-def _wide(model: Any) -> Any:
-    """Weights larger than a fresh model's, so that what it says depends on what it sees."""
+def _wide(model: Any, scale: float = 6) -> Any:
+    """With larger weights, so that what it says depends on what it sees."""
     import torch
 
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() >= 2:
-                parameter.mul_(6)
+                parameter.mul_(scale)
     return model

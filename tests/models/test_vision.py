@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from pictures import asks, picture, qwen_folder, smol_folder, url
+from pictures import asks, picture, qwen3_folder, qwen_folder, smol_folder, url
 
 from toolwright import engines, record
 from toolwright.batch import Batch
@@ -35,7 +35,7 @@ PROMPTS = [
     asks("and these", url("red", (40, 40)), url((0, 200, 9), (90, 50))),
     [{"role": "user", "content": "no image <|image_pad|> <image> here"}],
 ]
-FOLDERS = {"qwen": qwen_folder, "smol": smol_folder}
+FOLDERS = {"qwen": qwen_folder, "qwen3": qwen3_folder, "smol": smol_folder}
 
 
 @pytest.fixture(scope="module", params=FOLDERS)
@@ -118,7 +118,7 @@ class TestTokens:
         assert tokenizer.image_reader is not None
         tokens = tokenizer.opening(asks("?", image)).tokens
         with torch.no_grad():
-            assert tokens.count(tokenizer.image_reader.token) == len(vectors_of(decoder, image))
+            assert tokens.count(tokenizer.image_reader.token) == vectors_of(decoder, image).shape[1]
 
     def test_tiles_are_written_as_the_library_writes_them(self, tmp_path: Path) -> None:
         from transformers.models.idefics3.processing_idefics3 import Idefics3Processor

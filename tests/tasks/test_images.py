@@ -144,3 +144,12 @@ def test_readers_are_told_what_stood_there() -> None:
     content = [{"type": "image", "image": url("red", (8, 6))}, {"type": "text", "text": " red?"}]
     assert text_of(content).startswith("[png image, ")
     assert text_of(content).endswith(f"{images.name_of(url('red', (8, 6)))}] red?")
+
+
+def test_a_browser_is_given_pictures_alone() -> None:
+    png = images.data_url(PNG)
+    assert images.is_safe(png)
+    assert not images.is_safe(png.replace("image/png", "image/gif"))
+    assert not images.is_safe("data:image/svg+xml;base64,PHN2Zy8+")
+    assert not images.is_safe(png + "' onload='alert(1)")
+    assert not images.is_safe(images.name_of(png))

@@ -65,7 +65,7 @@ class ImageReader:
             return True
         raise UserError(
             f"{self.folder}: images of this model are not known here, its image processor is a "
-            f"{type(self.processor).__name__}; Qwen2-VL, Qwen2.5-VL, Idefics3 and SmolVLM are known"
+            f"{type(self.processor).__name__}; Qwen2-VL to Qwen3-VL, Idefics3 and SmolVLM are known"
         )
 
     @cached_property

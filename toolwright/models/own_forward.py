@@ -146,10 +146,8 @@ class OwnForward(Decoder):
         if sight is None:
             out = _body(self.model)(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
         else:
-            said: Tensor = self.model.get_input_embeddings()(tokens)
-            said = said.index_copy(0, sight.places, sight.vectors.to(said.dtype))
-            places = positions[None] if sight.turned is None else sight.turned[:, None]
-            out = _body(self.model)(inputs_embeds=said[None], position_ids=places, use_cache=False)
+            given = sight.body_arguments(self.model.get_input_embeddings()(tokens), positions)
+            out = _body(self.model)(**given, use_cache=False)
         hidden: Tensor = out[0][0]
         return hidden
 
@@ -431,6 +429,13 @@ class _States(tuple[Tensor]):
     @property
     def last_hidden_state(self) -> Tensor:
         return self[0]
+
+    def keys(self) -> list[str]:
+        """For a model that passes on all that its body gave back."""
+        return ["last_hidden_state"]
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(0 if key == "last_hidden_state" else key)
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):

@@ -46,9 +46,21 @@ class SeenRow(NamedTuple):
 class Sight:
     """What a pass sees beside its tokens."""
 
-    places: Tensor  # [image tokens] int64, in the pass
-    vectors: Tensor  # [image tokens, width]
+    places: Tensor  # [image tokens] int64, in the pass, in order
+    vectors: Tensor  # [1 + layers, image tokens, width]: in place of tokens, and added after the first layers
     turned: Tensor | None  # [3, tokens of the pass]
+
+    def body_arguments(self, said: Tensor, positions: Tensor) -> dict[str, Any]:
+        """What a text model is given in place of tokens, whose vectors are `said`, and plain positions."""
+        vectors = self.vectors.to(said.dtype)
+        turned = positions[None] if self.turned is None else self.turned[:, None]
+        shown = said.index_copy(0, self.places, vectors[0])[None]
+        found: dict[str, Any] = {"inputs_embeds": shown, "position_ids": turned}
+        if len(vectors) > 1:  # DeepStack, arXiv 2406.04334
+            there = torch.zeros(1, len(said), dtype=torch.bool, device=said.device)
+            there[0, self.places] = True
+            found |= {"visual_pos_masks": there, "deepstack_visual_embeds": list(vectors[1:])}
+        return found
 
 
 def look(decoder: OwnForward, tokens: Tensor, seen: Sequence[SeenImage]) -> SeenRow:
@@ -84,12 +96,13 @@ def _turned(
 
 
 def vectors_of(decoder: OwnForward, url: str) -> Tensor:
-    """[image tokens, width]: what the model's vision makes of one image."""
+    """[1 + layers, image tokens, width]: what the model's vision makes of one image, and what it adds after
+    each of the first layers."""
     assert decoder.reader is not None
     numbers = {key: value.to(decoder.device) for key, value in decoder.reader.numbers(url).items()}
-    pooled = decoder.model.get_image_features(**numbers, return_dict=True).pooler_output
-    found: Tensor = torch.cat(list(pooled)) if isinstance(pooled, list | tuple) else pooled.flatten(0, -2)
-    return found
+    seen = decoder.model.get_image_features(**numbers, return_dict=True)
+    every = [seen.pooler_output, *(getattr(seen, "deepstack_features", None) or ())]
+    return torch.stack([torch.cat(list(one)) if isinstance(one, list | tuple) else one for one in every])
 
 
 def sight_of(decoder: OwnForward, rows: Sequence[tuple[SeenRow, Tensor]], positions: Tensor) -> Sight:
@@ -109,12 +122,12 @@ def sight_of(decoder: OwnForward, rows: Sequence[tuple[SeenRow, Tensor]], positi
             if url not in known:
                 known[url] = vectors_of(decoder, url)
             places.append(where[own][there])
-            vectors.append(known[url][there.to(decoder.device)])
+            vectors.append(known[url][:, there.to(decoder.device)])
     device = decoder.device
-    none = torch.empty(0, decoder.shape.width, device=device)
+    none = torch.empty(1, 0, decoder.shape.width, device=device)
     return Sight(
         torch.cat([torch.empty(0, dtype=torch.int64), *places]).to(device),
-        torch.cat(vectors) if vectors else none,
+        torch.cat(vectors, dim=1) if vectors else none,
         None if turned is None else turned.to(device),
     )
 

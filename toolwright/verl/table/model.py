@@ -31,7 +31,7 @@ OVERRIDES = f"{MODEL}override_config"
 DROPOUTS = ("attention_dropout", "embd_pdrop", "resid_pdrop", "hidden_dropout", "attn_pdrop")
 # Names of models that see or hear, but for those whose images are read here.
 UNSEEN = re.compile(
-    r"^(?!.*(qwen2(\.5)?-vl|smolvlm|idefics3)).*(?<![a-z])(vl|vlm|vision|omni|llava|internvl|vla)(?![a-z])",
+    r"^(?!.*(qwen(2|2\.5|3)-vl|smolvlm|idefics3)).*(?<![a-z])(vl|vlm|vision|omni|llava|internvl|vla)(?![a-z])",
     re.IGNORECASE,
 )
 FREEZE = "actor_rollout_ref.actor.freeze_vision_tower"
@@ -52,8 +52,8 @@ def path(verl: VerlConfig) -> Iterator[Outcome]:
     name = str(verl[PATH])
     if UNSEEN.search(name.rstrip("/").rpartition("/")[2].replace("_", "-")):
         yield TranslationProblem(
-            f"{verl.as_typed(PATH)}: a model whose images or sounds are not read here; those of Qwen2-VL, "
-            "Qwen2.5-VL, Idefics3 and SmolVLM are"
+            f"{verl.as_typed(PATH)}: a model whose images or sounds are not read here; those of Qwen2-VL to "
+            "Qwen3-VL, Idefics3 and SmolVLM are"
         )
     if looks_local(name):
         verl.lacks(name)
