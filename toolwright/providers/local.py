@@ -30,6 +30,7 @@ class PromptTokens:
     tokens: list[int]
     offered: Offered  # tools that the model may call
     thinking: bool = False  # the prompt ends inside a <think> block
+    messages: Sequence[Mapping[str, Any]] = ()  # what it was rendered from
 
 
 @dataclass(frozen=True)

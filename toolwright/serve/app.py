@@ -14,6 +14,8 @@ from toolwright.serve.exchange import Exchange
 from toolwright.serve.metrics import ServeMetrics
 from toolwright.serve.openai import OpenAI, Outcome
 from toolwright.serve.problems import HttpProblem
+from toolwright.serve.recorder import Recorder
+from toolwright.serve.requests import FeedbackRequest
 from toolwright.serve.service import ModelService
 from toolwright.web import serving
 from toolwright.web.address import url_of
@@ -29,7 +31,7 @@ class ServeApp:
 
     def __init__(self, service: ModelService, callers: Callers) -> None:
         self.draining = False
-        self._callers, self._metrics = callers, ServeMetrics(service)
+        self._callers, self._metrics, self._recorder = callers, ServeMetrics(service), service.recorder
         self._openai, anthropic = OpenAI(service), Anthropic(service)
         self._get: dict[str, Callable[[], HttpReply]] = {
             "/health": self._health,
@@ -41,6 +43,7 @@ class ServeApp:
             "/v1/completions": self._openai.completions,
             "/v1/messages": anthropic.messages,
             "/v1/messages/count_tokens": anthropic.count_tokens,
+            "/v1/feedback": self._feedback,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,6 +72,11 @@ class ServeApp:
             raise HttpProblem(503, "the server is stopping")
         outcome = await handler(await exchange.body())
         return HttpReply(outcome) if isinstance(outcome, bytes) else outcome
+
+    async def _feedback(self, raw: Any) -> Outcome:
+        if self._recorder is None:
+            raise HttpProblem(404, "this server keeps no record: start it with --record DIR")
+        return await self._recorder.feedback(FeedbackRequest.model_validate(raw))
 
     def _health(self) -> HttpReply:
         if self.draining:
@@ -102,10 +110,13 @@ async def serve(
     callers: Callers,
     queue_limit: int = 1024,
     drain_s: float = 30.0,
+    recorder: Recorder | None = None,
     log: Callable[[str], None],
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then finish the requests under way."""
-    app = ServeApp(ModelService(model, queue_limit=queue_limit), callers)
+    service = ModelService(model, queue_limit=queue_limit)
+    service.recorder = recorder
+    app = ServeApp(service, callers)
     try:
         await serving.serve(
             app,
@@ -114,4 +125,6 @@ async def serve(
             on_start=lambda: log(f"serving {model.name} on {url_of(listening)}"),
         )
     finally:
+        if recorder is not None:
+            await recorder.close()
         await model.close()
