@@ -1,6 +1,7 @@
 """Answers that the data has, in place of sampled ones: attempt i at a task is its i-th answer.
 
-Written by the code that demonstrations are written with. Turns of the prompt are context, also those of the
+Answers of a served model's record are the tokens that it sampled. Others are written by the code that
+demonstrations are written with. Turns of the prompt are context, also those of the
 assistant; what the assistant says in the answer are actions.
 """
 
@@ -15,6 +16,7 @@ from toolwright.agents.auto import choice
 from toolwright.agents.demonstration import Demonstrator, demonstrator_like
 from toolwright.config import schema
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.tasks import record_folder
 from toolwright.tasks.preferences import ANSWERS
 from toolwright.tools.toolbox import Toolbox
 from toolwright.trajectory import Task, Trajectory
@@ -37,9 +39,19 @@ class RecordedAnswers:
         self._demonstrator: Demonstrator | None = None
 
     async def attempt(self, attempt: Attempt) -> None:
-        for segment in (await self.written(attempt.task, attempt.trajectory.index)).segments:
+        answer = attempt.task.extra_info[ANSWERS][attempt.trajectory.index]
+        if "turns" in answer:  # as a served model sampled them
+            segments = record_folder.written(answer["turns"])
+        else:
+            segments = (await self.written(attempt.task, attempt.trajectory.index)).segments
+        for segment in segments:
             attempt.trajectory.append(segment)
         attempt.finish("done")
+
+    async def length(self, task: Task, index: int) -> int:
+        """Tokens of the prompt and that answer."""
+        known = task.extra_info[ANSWERS][index].get("tokens")
+        return len((await self.written(task, index)).tokens) if known is None else int(known)
 
     async def written(self, task: Task, index: int) -> Trajectory:
         """The prompt and that answer, as tokens."""

@@ -7,6 +7,8 @@ Examples:
   toolwright eval eval.samples=8 eval.temperature=1.0 --json
   toolwright eval model.path=FOLDER task=gsm8k --against OTHER
                                  compared task by task with a model's folder or a run that was evaluated
+  toolwright eval model.path=NEW task=gsm8k --against OLD --gate 2 && toolwright serve NEW
+                                 exit code 1 unless NEW is surely no more than 2 points less accurate
 """
 
 from __future__ import annotations
@@ -21,22 +23,28 @@ from toolwright.failures import UserError
 
 if TYPE_CHECKING:
     from toolwright.config.schema import Config
+    from toolwright.observe.estimates import PairedDifference
     from toolwright.observe.evaluation import EvaluationResult
 
-AGAINST = "--against"
+AGAINST, GATE = "--against", "--gate"
 
 
 def main(argv: list[str]) -> int:
     from toolwright.config.launch import launch
 
-    words, against = _taken_out(argv)
-    return launch("eval", words, about=__doc__ or "", start=Start("--json" in argv, against))
+    words, against = _taken_out(argv, AGAINST, "a model's folder, or a run that was evaluated")
+    words, gate = _taken_out(words, GATE, "a number of points that accuracy may fall by")
+    start = Start("--json" in argv, against, _points(gate, against))
+    code = launch("eval", words, about=__doc__ or "", start=start)
+    return 1 if start.stopped else code
 
 
-@dataclass(frozen=True)
+@dataclass
 class Start:
     as_json: bool
     against: str | None = None
+    gate: float | None = None
+    stopped: bool = False  # at the gate
 
     def __call__(self, config: Config, command: list[str]) -> dict[str, float]:
         from toolwright.observe.evaluation import differences
@@ -53,6 +61,7 @@ class Start:
         if self.as_json:
             compared = {s: {name: asdict(one) for name, one in own.items()} for s, own in paired.items()}
             print(json.dumps({**figures, **({"against": compared} if other else {})}))
+            self._check(paired)
             return figures
         console = make_console()
         show_evaluation(console, result)
@@ -64,27 +73,57 @@ class Start:
         if keeps(config.run):
             run = Path(config.run.dir, str(config.run.name))
             print(f"\nattempts  toolwright view {run} --step 0\nreport    {run / 'report.html'}")
+        self._check(paired)
         return figures
+
+    def _check(self, paired: dict[str, dict[str, PairedDifference]]) -> None:
+        """Say whether the model passes: the whole interval must lie above what it may lose. Few tasks make a
+        wide interval, so a model that was hardly tried does not pass."""
+        if self.gate is None:
+            return
+        if "" not in paired:
+            raise UserError(f"{GATE}: the two evaluations have no tasks in common")
+        found = paired[""]["accuracy"]
+        self.stopped = 100 * found.low < -self.gate
+        verdict = "closed" if self.stopped else "open"
+        _say(
+            f"gate {verdict}: accuracy {100 * found.difference:+.1f} points over {found.tasks} tasks, with "
+            f"97.5 % certainty at least {100 * found.low:+.1f}; allowed is {-self.gate:+.1f}"
+        )
 
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr)  # not where numbers are read from
 
 
-def _taken_out(argv: list[str]) -> tuple[list[str], str | None]:
-    """The words without `--against OTHER`, and OTHER."""
-    words, other = [], None
+def _taken_out(argv: list[str], option: str, what: str) -> tuple[list[str], str | None]:
+    """The words without the option, and its value. `what` that must be is said if there is none."""
+    words, value = [], None
     rest = iter(argv)
     for word in rest:
-        if word == AGAINST:
-            other = next(rest, None)
-            if other is None:
-                raise UserError(f"{AGAINST} needs a model's folder, or a run that was evaluated")
-        elif word.startswith(f"{AGAINST}="):
-            other = word.partition("=")[2]
+        if word == option:
+            value = next(rest, None)
+            if value is None:
+                raise UserError(f"{option} needs {what}")
+        elif word.startswith(f"{option}="):
+            value = word.partition("=")[2]
         else:
             words.append(word)
-    return words, other
+    return words, value
+
+
+def _points(gate: str | None, against: str | None) -> float | None:
+    if gate is None:
+        return None
+    try:
+        points = float(gate)
+    except ValueError:
+        points = -1.0
+    if not 0 <= points <= 100:
+        raise UserError(f"{GATE} {gate}: expected the points that accuracy may fall by, from 0 to 100")
+    if against is None:
+        raise UserError(f"{GATE} compares two models: name the other by {AGAINST} OTHER")
+    return points
 
 
 def _kept(other: str) -> EvaluationResult | None:

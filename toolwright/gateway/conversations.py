@@ -98,7 +98,7 @@ class Conversations:
         elif place is None:
             place = self._open[new] = self._opening(plain, keys, tools)
         thinking = place.new.text.rstrip().endswith("<think>")
-        return BranchPrompt(place.tokens, offered_by(tools), thinking, place.new.text, place)
+        return BranchPrompt(place.tokens, offered_by(tools), thinking, place.new.text, place=place)
 
     def raw_prompt(self, prompt: str | list[int], tokens: list[int]) -> BranchPrompt:
         """The same of a request for plain text, which `tokens` are of."""
@@ -112,7 +112,7 @@ class Conversations:
             text = prompt if isinstance(prompt, str) else self._written(tokens)
             written = Written(text[len(before.text) if before else 0 :], new)
             self._open[key] = self._place(before, (), "raw", written, "environment")
-        return BranchPrompt(tokens, {}, False, "", self._open[key])
+        return BranchPrompt(tokens, {}, place=self._open[key])
 
     def record(
         self, place: OpenPrompt, seed: int, completion: Completion, parsed: ParsedCompletion

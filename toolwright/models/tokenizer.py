@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import re
@@ -146,6 +147,11 @@ class Tokenizer:
                 f"{folder}: no end-of-sequence token, neither in tokenizer_config.json nor config.json"
             )
         return tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for tokenizers whose tokens mean the same."""
+        return hashlib.blake2b(self.backend.to_str().encode(), digest_size=8).hexdigest()
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ class PromptTokens:
     offered: Offered  # tools that the model may call
     thinking: bool = False  # the prompt ends inside a <think> block
     text: str = ""  # the last part of it as text
+    messages: Sequence[Mapping[str, Any]] = ()  # what it was rendered from
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,13 @@ class Anthropic:
             max_tokens=body.max_tokens,
             stop=body.stop_sequences or (),
         )
-        request = GenerationRequest([prompt], sampling)
         head = {
             "id": f"msg_{uuid.uuid4().hex}",
             "type": "message",
             "role": "assistant",
             "model": body.model,
         }
+        request = GenerationRequest([prompt], sampling, id=head["id"])
         if body.stream:
             return self._events(request, head, len(prompt.tokens))
         answer = (await self.service.answers(request))[0]

@@ -14,6 +14,8 @@ from toolwright.serve.exchange import Exchange
 from toolwright.serve.metrics import ServeMetrics
 from toolwright.serve.openai import OpenAI, Outcome
 from toolwright.serve.problems import HttpProblem
+from toolwright.serve.recorder import Recorder
+from toolwright.serve.requests import FeedbackRequest
 from toolwright.serve.responses import Responses
 from toolwright.serve.service import ModelService
 from toolwright.web import serving
@@ -58,14 +60,14 @@ class ServeApp:
 
     def __init__(self, service: ModelService, callers: Callers) -> None:
         self.draining = False
-        self._callers, self._metrics = callers, ServeMetrics(service)
+        self._callers, self._metrics, self._recorder = callers, ServeMetrics(service), service.recorder
         self._service = service
         self._get: dict[str, Callable[[], HttpReply]] = {
             "/health": self._health,
             "/metrics": self._metrics.reply,
             MODELS: lambda: models(service, MODELS),
         }
-        self._post = endpoints(service)
+        self._post = {**endpoints(service), "/v1/feedback": self._feedback}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -94,6 +96,11 @@ class ServeApp:
         outcome = await handler(await exchange.body())
         return HttpReply(outcome) if isinstance(outcome, bytes) else outcome
 
+    async def _feedback(self, raw: Any) -> Outcome:
+        if self._recorder is None:
+            raise HttpProblem(404, "this server keeps no record: start it with --record DIR")
+        return await self._recorder.feedback(FeedbackRequest.model_validate(raw))
+
     def _health(self) -> HttpReply:
         if self.draining:
             raise HttpProblem(503, "the server is stopping")
@@ -113,10 +120,13 @@ async def serve(
     callers: Callers,
     queue_limit: int = 1024,
     drain_s: float = 30.0,
+    recorder: Recorder | None = None,
     log: Callable[[str], None],
 ) -> None:
     """Serve a model until SIGTERM or SIGINT, then finish the requests under way."""
-    app = ServeApp(ModelService(model, queue_limit=queue_limit), callers)
+    service = ModelService(model, queue_limit=queue_limit)
+    service.recorder = recorder
+    app = ServeApp(service, callers)
     try:
         await serving.serve(
             app,
@@ -125,4 +135,6 @@ async def serve(
             on_start=lambda: log(f"serving {model.name} on {url_of(listening)}"),
         )
     finally:
+        if recorder is not None:
+            await recorder.close()
         await model.close()

@@ -4,6 +4,7 @@ Examples:
   toolwright serve runs/NAME/model
   toolwright serve path/to/hf/folder --port 0 --slots 64 --context 4096
   TOOLWRIGHT_SERVE_TOKEN=… toolwright serve runs/NAME/model --host 0.0.0.0
+  toolwright serve runs/NAME/model --record answers
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError
@@ -45,6 +47,13 @@ _OPTIONS = (
     ("timeout-s", float, 600.0, "the time limit of one answer"),
     ("queue-limit", int, 1024, "answers under way before further requests get 429"),
     ("drain-s", float, 30.0, "seconds to finish requests after Ctrl-C or SIGTERM"),
+    (
+        "record",
+        str,
+        None,
+        "a folder that keeps all answers, token by token, for /v1/feedback and task=recorded",
+    ),
+    ("record-mb", float, 1024.0, "megabytes that the record may take; then its oldest answers go"),
 )
 
 
@@ -53,9 +62,10 @@ def main(argv: list[str]) -> int:
 
     arguments = _parser().parse_args(argv)
     from toolwright.serve import app
+    from toolwright.serve.recorder import Recorder
     from toolwright.web import address
 
-    for option, least in (("queue_limit", 1), ("drain_s", 0)):
+    for option, least in (("queue_limit", 1), ("drain_s", 0), ("record_mb", 1)):
         value = getattr(arguments, option)
         if not least <= value < float("inf"):
             raise UserError(f"--{option.replace('_', '-')} {value}: expected a number from {least} on")
@@ -63,6 +73,9 @@ def main(argv: list[str]) -> int:
     address.require_token(arguments.host, token, app.TOKEN_VARIABLE)
     with address.bind(arguments.host, arguments.port) as listening:
         model = _model(arguments)
+        recorder = None
+        if arguments.record is not None:
+            recorder = Recorder(Path(arguments.record), model, limit_mb=arguments.record_mb)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         with asyncio.Runner(loop_factory=address.new_event_loop) as runner:
             runner.run(
@@ -72,6 +85,7 @@ def main(argv: list[str]) -> int:
                     callers=callers.from_options(arguments, token),
                     queue_limit=arguments.queue_limit,
                     drain_s=arguments.drain_s,
+                    recorder=recorder,
                     log=lambda text: print(text, flush=True),
                 )
             )

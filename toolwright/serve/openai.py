@@ -46,8 +46,9 @@ class OpenAI:
         messages = [message.plain() for message in body.messages]
         prompt = self.service.chat_prompt(messages, body.offered)
         max_tokens = body.max_completion_tokens or body.max_tokens
-        request = self._generation(body, [prompt], max_tokens, top=body.top_logprobs or 0)
-        form = _Chat(self._head("chatcmpl", "chat.completion", body), log_probs=bool(body.logprobs))
+        head = self._head("chatcmpl", "chat.completion", body)
+        request = self._generation(head, body, [prompt], max_tokens, top=body.top_logprobs or 0)
+        form = _Chat(head, log_probs=bool(body.logprobs))
         return await self._outcome(body, request, form)
 
     async def completions(self, raw: Any) -> Outcome:
@@ -56,8 +57,9 @@ class OpenAI:
         prompts = [self.service.raw_prompt(prompt) for prompt in body.prompts]
         if not 1 <= len(prompts) * (body.n or 1) <= MOST_CHOICES:
             raise HttpProblem(400, f"prompt: 1 to {MOST_CHOICES} answers in all", param="prompt")
-        request = self._generation(body, prompts, body.max_tokens, top=body.logprobs or 0)
-        form = _Completion(self._head("cmpl", "text_completion", body), body.logprobs is not None)
+        head = self._head("cmpl", "text_completion", body)
+        request = self._generation(head, body, prompts, body.max_tokens, top=body.logprobs or 0)
+        form = _Completion(head, body.logprobs is not None)
         return await self._outcome(body, request, form)
 
     async def _outcome(self, body: SamplingFields, request: GenerationRequest, form: _Form) -> Outcome:
@@ -102,7 +104,13 @@ class OpenAI:
             )
 
     def _generation(
-        self, body: SamplingFields, prompts: Sequence[PromptTokens], max_tokens: int | None, *, top: int
+        self,
+        head: dict[str, Any],
+        body: SamplingFields,
+        prompts: Sequence[PromptTokens],
+        max_tokens: int | None,
+        *,
+        top: int,
     ) -> GenerationRequest:
         sampling = self.service.sampling(
             temperature=body.temperature,
@@ -113,7 +121,7 @@ class OpenAI:
             seed=body.seed,
             top=top,
         )
-        return GenerationRequest(prompts, sampling, body.n or 1)
+        return GenerationRequest(prompts, sampling, body.n or 1, head["id"])
 
     def _head(self, prefix: str, kind: str, body: SamplingFields) -> dict[str, Any]:
         name = f"{prefix}-{uuid.uuid4().hex}"

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from pydantic import model_validator as validator
 
 from toolwright.agents.formats.arguments import Unreadable, read_json
+from toolwright.tasks.record_folder import FeedbackScope
 
 MOST_CHOICES = 128  # of one request
 MOST_STOPS = 16
@@ -288,6 +289,16 @@ def _unforced(choice: Any) -> Any:
     if isinstance(choice, dict) or choice == "required":
         raise ValueError("a call cannot be forced here; write auto or none")
     return choice
+
+
+class FeedbackRequest(Body):
+    """The body of `/v1/feedback`: a score for an answer that this server gave."""
+
+    id: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    score: Annotated[float, Field(ge=-1000, le=1000)]
+    choice: Annotated[int, Field(ge=0, lt=MOST_CHOICES)] = 0
+    text: Annotated[str, StringConstraints(max_length=10_000)] | None = None
+    scope: FeedbackScope = "conversation"
 
 
 def _object(text: str) -> str:

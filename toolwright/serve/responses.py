@@ -48,8 +48,8 @@ class Responses:
             seed=body.seed,
             top=body.top_logprobs or 0,
         )
-        request = GenerationRequest([prompt], sampling)
         head = self._head(body)
+        request = GenerationRequest([prompt], sampling, id=head["id"])
         if body.stream:
             return self._events(request, head, said, body)
         answer = (await self.service.answers(request))[0]

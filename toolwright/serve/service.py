@@ -14,6 +14,7 @@ from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.models.tokenizer import REPLACEMENT, Tokenizer
 from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens
 from toolwright.serve.problems import HttpProblem
+from toolwright.serve.recorder import Recorder, choice_id
 
 GREEDY_BELOW = 1e-4  # a temperature below it selects the likeliest token: logits divided by it would overflow
 
@@ -46,6 +47,7 @@ class GenerationRequest:
     prompts: Sequence[PromptTokens]
     sampling: Sampling  # its `stop` is the caller's own
     choices: int = 1
+    id: str = ""  # the protocol's own, by which the answer can be scored later
 
 
 class ModelService:
@@ -55,12 +57,14 @@ class ModelService:
         self.model, self.queue_limit = model, queue_limit
         self.under_way = 0
         self.prompt_tokens = self.completion_tokens = self.aborted = 0
+        self.recorder: Recorder | None = None
         self._number = itertools.count()
 
     def chat_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> PromptTokens:
         """Render a conversation with the model's chat template."""
         try:
-            return self._check_length(self.model.render(messages, tools or None), "messages")
+            prompt = self._check_length(self.model.render(messages, tools or None), "messages")
+            return replace(prompt, messages=messages)
         except UserError as error:
             raise HttpProblem(400, str(error), param="messages") from None
 
@@ -111,7 +115,7 @@ class ModelService:
         tasks = []
         for number, prompt in enumerate(p for p in request.prompts for _ in range(request.choices)):
             sampling = replace(request.sampling, seed=request.sampling.seed + number % request.choices)
-            tasks.append(asyncio.create_task(self._answer(number, prompt, sampling, on_piece)))
+            tasks.append(asyncio.create_task(self._answer(request.id, number, prompt, sampling, on_piece)))
         try:
             return await asyncio.gather(*tasks)
         except TaskFailure as error:  # of this request, which would fail again
@@ -138,7 +142,7 @@ class ModelService:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _answer(
-        self, number: int, prompt: PromptTokens, sampling: Sampling, on_piece: OnPiece | None
+        self, id: str, number: int, prompt: PromptTokens, sampling: Sampling, on_piece: OnPiece | None
     ) -> Answer:
         model, own_stop = self.model, sampling.stop
         room = self.context - len(prompt.tokens)
@@ -164,6 +168,8 @@ class ModelService:
             raise HttpProblem(400, "this engine does not report the likeliest tokens beside those drawn")
         self.prompt_tokens += len(prompt.tokens)
         self.completion_tokens += len(completion.tokens)
+        if self.recorder is not None:
+            self.recorder.keep(choice_id(id, number), prompt, completion, sampling)
         parsed = self._parsed(prompt, completion, own_stop)
         answer = Answer(parsed, completion.sampled)
         if on_piece is not None:

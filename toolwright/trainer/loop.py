@@ -195,9 +195,9 @@ class TrainingLoop:
         rollouts, learners = self.roles.rollouts, self.roles.learners
         rollouts.rest()
         trajectories = sampled.trajectories
-        metrics, values = learners.learn(
-            trajectories, step, exact=rollouts.description["exact"], baselines=sampled.baselines
-        )
+        # What a record has was sampled by weights that are not the learner's any more.
+        exact = rollouts.description["exact"] and self.config.rollout.agent != "recorded"
+        metrics, values = learners.learn(trajectories, step, exact=exact, baselines=sampled.baselines)
         sampled.learned = dict(zip(map(id, trajectories), values, strict=True))
         if self.config.algorithm.preference is None:
             rollouts.publish(step)

@@ -23,7 +23,7 @@ from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.learner.preference import TOGETHER
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
-from toolwright.tasks.preferences import labelled, pairs
+from toolwright.tasks.preferences import ANSWERS, labelled, pairs
 from toolwright.tools.settings import Settings
 from toolwright.trajectory import Task, Trajectory
 
@@ -43,7 +43,12 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
         )
     arrange = labelled if preferences.learns_from_labels(name) else pairs
     tasks = replace(tasks, train=arrange(tasks.train), held_out=arrange(tasks.held_out))
-    rollout = {"agent": "recorded", "samples": TOGETHER, "max_tokens": 1}
+    return without_sampling(config, samples=TOGETHER), tasks
+
+
+def without_sampling(config: schema.Config, *, samples: int) -> schema.Config:
+    """The run with the agent that writes what the data has, and with the smallest engine."""
+    rollout = {"agent": "recorded", "samples": samples, "max_tokens": 1}
     runtime = config.runtime
     if runtime.placement.rollout.gpus is None:
         workers = runtime.placement.rollout.model_copy(update={"gpus": 0.0})
@@ -55,11 +60,11 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
         "reward": schema.Reward(function="environment"),
         "runtime": runtime,
     }
-    return config.model_copy(update=changed), tasks
+    return config.model_copy(update=changed)
 
 
 def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks: Sequence[Task]) -> list[int]:
-    """Of each task, the tokens of its prompt with the longer answer."""
+    """Of each task, the tokens of its prompt with the longest answer."""
 
     async def written() -> list[int]:
         agents = AgentSet(config.rollout, tokenizer, tools=tools)
@@ -67,7 +72,7 @@ def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks:
         assert isinstance(agent, RecordedAnswers)
         try:
             return [
-                max([len((await agent.written(task, index)).tokens) for index in range(TOGETHER)])
+                max([await agent.length(task, index) for index in range(len(task.extra_info[ANSWERS]))])
                 for task in tasks
             ]
         except InfrastructureFailure as error:

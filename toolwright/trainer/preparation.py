@@ -18,7 +18,7 @@ from toolwright.images import images_in
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.tools.settings import Settings, settings_of
-from toolwright.trainer import building, defaults, preference
+from toolwright.trainer import building, defaults, preference, recorded
 from toolwright.trainer.role_config import RoleConfig
 from toolwright.trainer.teacher import check_length, check_teacher
 from toolwright.trajectory import Task
@@ -42,7 +42,7 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
     `learns`: training tasks are needed as well."""
     tasks = task_sets.load(config.task, seed=config.run.seed, learns=learns)
     tools = settings_of(config) if tools is None else tools
-    if learns and config.algorithm.preference is not None:
+    if learns and (config.algorithm.preference is not None or recorded.is_recorded(tasks)):
         return _prepare_answers(config, tools, tasks)
     _check_images(config, [*tasks.train, *tasks.held_out])
     known_characters = alphabet(tasks, tools)
@@ -100,11 +100,14 @@ def _check_images(config: schema.Config, tasks: Sequence[Task]) -> None:
 
 def _prepare_answers(config: schema.Config, tools: Settings, tasks: TaskSet) -> PreparedRun:
     """The same of a run on answers that the data has. Those that are too long are skipped whole."""
-    config, tasks = preference.arranged(config, tasks)
+    by_labels = config.algorithm.preference is not None
+    config, tasks = (preference if by_labels else recorded).arranged(config, tasks)
     known_characters = alphabet(tasks, tools)
     building.context_of(config.model)  # first of all it must be a model's folder
     tokenizer = building.build_tokenizer(config.model, known_characters)
     every = [*tasks.train, *tasks.held_out]
+    if not by_labels:
+        recorded.check_tokenizer(every, tokenizer)
     tokens = preference.lengths(config, tokenizer, tools, every)
     settled = defaults.decide(config, prompt=0, turns=1, demonstration=max(tokens))
     config = settled.config

@@ -38,7 +38,9 @@ class RunLog:
         title = f"{config.algorithm.name} on {config.task.name}"
         self.progress = Progress(config.train.steps, title=title)
         self.progress.stream.gone = lambda: folder.log(UNREAD)
-        self.gap = GapAlarm(config.algorithm.correction.alarm, engine=short_name(config.engine.name))
+        # The policy is meant to leave the one that a record was sampled from: that is no engine's fault.
+        limit = math.inf if config.rollout.agent == "recorded" else config.algorithm.correction.alarm
+        self.gap = GapAlarm(limit, engine=short_name(config.engine.name))
         rewarded = config.algorithm.preference is None and config.algorithm.teacher is None
         self.warnings = (SameRewards(config), OutOfTokens(config), NoToolCalls(config)) if rewarded else ()
         self.entropy = EntropyCollapse()
