@@ -74,7 +74,7 @@ def test_a_key_of_ours_wins_over_a_translated_one(line: Line) -> None:
         # Without an equivalent, and something else would be learned.
         ("actor_rollout_ref.model.exclude_modules=[lm_head]", "name those that are adapted instead"),
         ("algorithm.use_pf_ppo=True", "there is no PF-PPO"),
-        ("reward_model.enable=True", "name a function that asks one"),
+        ("reward_model.enable=True", "does not say which model"),
         ("data.truncation=top", "expected error, left, right, middle"),
         ("data.image_key=images", "models here read text only"),
         ("actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-3B-Instruct", "models here read text only"),
