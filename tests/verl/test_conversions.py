@@ -122,6 +122,24 @@ GAE = "algorithm.adv_estimator=gae"
             ["reward.custom_reward_function.path=r.py", "reward.custom_reward_function.name=f"],
             {"reward.function": "r.py:f"},
         ),
+        (
+            ["reward_model.enable=True", "reward_model.model.path=/rm", "+reward_model.max_length=256"],
+            {
+                "reward.function": "reward_model",
+                "reward.params.reward_model.path": "/rm",
+                "reward.params.reward_model.max_tokens": 256,
+                "reward.params.reward_model.cut": "right",
+            },
+        ),
+        (
+            [
+                "reward.reward_model.enable=True",
+                "reward.reward_model.model_path=/rm",
+                "reward.reward_model.rollout.prompt_length=1024",
+                "reward.reward_model.rollout.response_length=512",
+            ],
+            {"reward.params.reward_model.path": "/rm", "reward.params.reward_model.max_tokens": 1536},
+        ),
         # The run.
         ([], {"run.dir": "checkpoints/verl_examples", "run.name": "gsm8k", "run.resume": False}),
         (

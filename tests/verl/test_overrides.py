@@ -85,7 +85,7 @@ def test_a_line_with_images_is_translated(line: Line) -> None:
         # Without an equivalent, and something else would be learned.
         ("actor_rollout_ref.model.exclude_modules=[lm_head]", "name those that are adapted instead"),
         ("algorithm.use_pf_ppo=True", "there is no PF-PPO"),
-        ("reward_model.enable=True", "name a function that asks one"),
+        ("reward_model.enable=True", "does not say which model"),
         ("data.truncation=top", "expected error, left, right, middle"),
         ("data.video_key=videos", "models here read text and images"),
         ("actor_rollout_ref.model.path=llava-hf/llava-1.5-7b-hf", "images or sounds are not read here"),

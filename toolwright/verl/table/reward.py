@@ -23,11 +23,19 @@ OVERLONG = (
     "reward.reward_kwargs.overlong_buffer_cfg",
 )
 RESPONSE = "actor_rollout_ref.rollout.response_length"
+# Blocks of a reward model: where it says so, the model, and the longest sequence that it reads.
+MODELS = {
+    "reward.reward_model": "reward.reward_model.model_path",
+    "reward_model": "reward_model.model.path",
+}
+MODEL = "reward.params.reward_model"
 MANAGED = ("naive", "batch", "prime", "dapo", "episode", "rate_limited")
 
 
 def function(verl: VerlConfig) -> Iterator[Outcome]:
     block = next((name for name in FUNCTIONS if verl[f"{name}.path"] is not None), None)
+    if any(verl[f"{name}.enable"] for name in MODELS):
+        return  # `model` says it
     if block is None:
         yield TranslatedSetting("reward.function", None, (f"{FUNCTIONS[0]}.path",))
         return
@@ -39,6 +47,48 @@ def function(verl: VerlConfig) -> Iterator[Outcome]:
     for argument, value in (verl[f"{block}.reward_kwargs"] or {}).items():
         key = verl.first(f"{block}.reward_kwargs.{argument}", f"{block}.reward_kwargs")
         yield TranslatedSetting(f"reward.params.{name}.{argument}", value, (key,))
+
+
+def model(verl: VerlConfig) -> Iterator[Outcome]:
+    """verl's reward is the model's number alone, where there is one."""
+    block = next((name for name in MODELS if verl[f"{name}.enable"]), None)
+    if block is None:
+        return
+    enabled, path = f"{block}.enable", MODELS[block]
+    asking = next((f"{name}.path" for name in FUNCTIONS if verl[f"{name}.path"] is not None), None)
+    if asking is not None:
+        yield TranslationProblem(
+            f"{verl.as_typed(enabled)}, {verl.as_typed(asking)}: that function asks the server which verl "
+            "starts for the model, and there is none here; leave it out to be scored by a classifier alone; "
+            "or leave the model out, and let a language model judge: toolwright.reward.function=judge_model"
+        )
+        return
+    if verl[path] is None:
+        yield TranslationProblem(f"{verl.as_typed(enabled)}: {path} does not say which model")
+        return
+    yield TranslatedSetting("reward.function", "reward_model", (enabled,))
+    yield TranslatedSetting(f"{MODEL}.path", str(verl[path]), (path,))
+    yield from _reach(verl, block)
+
+
+def _reach(verl: VerlConfig, block: str) -> Iterator[Outcome]:
+    """How long a conversation the model reads; verl cuts off the end of a longer one."""
+    lengths = (f"{block}.rollout.prompt_length", f"{block}.rollout.response_length")
+    if block == "reward_model" and verl["reward_model.max_length"] is not None:
+        longest = ("reward_model.max_length",)
+        yield TranslatedSetting(f"{MODEL}.max_tokens", verl.number(longest[0]), longest)
+        yield TranslatedSetting(f"{MODEL}.cut", "right", longest)
+    elif all(verl.is_set(key) for key in lengths):
+        yield TranslatedSetting(f"{MODEL}.max_tokens", sum(verl.number(key) for key in lengths), lengths)
+
+
+def words(verl: VerlConfig) -> Iterator[Outcome]:
+    key = "reward_model.model.input_tokenizer"
+    if verl.is_set(key):
+        yield Note(
+            f"{verl.as_typed(key)}: nothing to set: a reward model reads the conversation written anew by "
+            "its own template"
+        )
 
 
 def manager(verl: VerlConfig) -> Iterator[Outcome]:
@@ -85,8 +135,6 @@ def fusion(verl: VerlConfig) -> Iterator[Outcome]:
             )
 
 
-MODEL = "there is no reward model; name a function, which may ask one: `custom_reward_function.path`"
-
 ROWS: list[KeyRow] = [
     *(
         part(f"{block}.path", "reward.function", "`path:name`; unset: by each task's `data_source`", function)
@@ -97,6 +145,18 @@ ROWS: list[KeyRow] = [
         part(f"{block}.reward_kwargs.*", "reward.params", "arguments of the function by name", function)
         for block in FUNCTIONS
     ),
+    *(
+        part(f"{block}.enable", "reward.function", "true → `reward_model`: the model's number alone", model)
+        for block in MODELS
+    ),
+    *(part(key, f"{MODEL}.path", "", model) for key in MODELS.values()),
+    part("reward_model.max_length", (f"{MODEL}.max_tokens", f"{MODEL}.cut"), "the end is cut off", model),
+    *(
+        part(f"{block}.rollout.{name}", f"{MODEL}.max_tokens", "prompt and response together", model)
+        for block in MODELS
+        for name in ("prompt_length", "response_length")
+    ),
+    part("reward_model.model.input_tokenizer", (), "the conversation is always written anew", words),
     *(
         part(
             key,
