@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from toolwright.cli import main
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.tasks import load
@@ -172,3 +175,17 @@ def test_some_questions_may_be_learned_from_and_are_not_held_out() -> None:
 def test_an_unknown_category_is_named_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"no category 'paralel' here; did you mean 'parallel'\?"):
         tasks_of("paralel")
+
+
+def test_the_preset_reports_a_row_for_each_category(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny = ["model.layers=1", "model.width=32", "model.heads=2", "model.kv_heads=2", "model.ffn=32"]
+    limits = ["model.context=16384", "rollout.max_tokens=8", "run.threads=1", "task.held_out_size=10"]
+    words = ["task=bfcl", "task.params.categories=[simple,irrelevance]", "model.path=null", *tiny, *limits]
+    assert main(["eval", *words, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    rows = {name for name in figures if name.endswith("/accuracy") and "bfcl" in name}
+    assert rows == {"held_out/bfcl/irrelevance/accuracy", "held_out/bfcl/simple/accuracy"}
+    assert figures["held_out/bfcl/irrelevance/accuracy_low"] > 0, "a cut turn has called nothing"
