@@ -2,8 +2,8 @@
 
     python examples/06_unmodified_agent.py [STEPS] [WARM_STEPS]
 
-`shop_agent` is written with OpenAI's SDK, as agents in the wild are. While the run samples, its policy answers
-the SDK. Each attempt has an address and a key of its own. What was sampled is what is learned from.
+`shop_agent` is written with OpenAI's SDK, as agents in the wild are. While the run samples, its policy
+answers the SDK. Each attempt has an address and a key of its own. What was sampled is what is learned from.
 """
 
 from __future__ import annotations
