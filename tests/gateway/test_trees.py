@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from toolwright.gateway.server import AttemptAddress
 from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Policy
 from toolwright.models.attention import PackedAttention
+from toolwright.record import from_table, load, save, to_table
 from toolwright.trajectory import ROOT, Segment, Task, Trajectory
 
 from .programs import ADD, is_what_was_sampled, one, rows, scripted
@@ -238,6 +240,18 @@ class TestBatch:
         assert torch.equal(again.tokens, whole.tokens)
         assert torch.equal(again.actions, whole.actions)
         assert whole.between(4, 5).rows == [whole.rows[4]]
+
+
+def test_a_tree_is_kept_as_it_is(tmp_path: Path) -> None:
+    made = branched()
+    made.result = {"answer": "5", "exit_code": 0}
+    (again,) = from_table(to_table([made]))
+    assert again == made
+    save(tmp_path / "step.parquet", [made, tiny.trajectory([("prompt", [1]), ("policy", [2])])])
+    kept, plain = load(tmp_path / "step.parquet")
+    assert kept.sequences == made.sequences == [[0, 1, 2, 3], [4, 5], [0, 1, 6, 7]]
+    assert kept.result == made.result
+    assert (plain.result, plain.sequences) == (None, [[0, 1]])
 
 
 @pytest.mark.parametrize("aggregation", aggregate.names())

@@ -279,7 +279,10 @@ def _summary(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     if _model(config):
         found.append(("model", _model(config)))
     add("engine", "{}", "engine.name")
-    add("agent", "{}, {} tokens a turn", "rollout.agent", "rollout.max_tokens")
+    agent = "rollout.agent"
+    if isinstance(program := _at(config, agent), Mapping):  # of the user's own
+        agent = next((f"{agent}.{key}" for key in ("command", "function", "url") if program.get(key)), agent)
+    add("agent", "{}, {} tokens a turn", agent, "rollout.max_tokens")
     add("attempts a step", "{} × {} (prompts × samples)", "rollout.prompts", "rollout.samples")
     add("updates a step", "{} × {} (epochs × minibatches)", "update.epochs", "update.minibatches")
     add("learning rate", "{}", "update.policy.lr")

@@ -23,6 +23,7 @@ FACTS = (
     ("task", ("task.name",)),
     ("engine", ("engine.name",)),
     ("agent", ("rollout.agent",)),
+    ("agent", ("rollout.agent.command", "rollout.agent.function", "rollout.agent.url")),
     ("prompts a step", ("rollout.prompts",)),
     ("samples a prompt", ("rollout.samples",)),
     ("tokens a turn", ("rollout.max_tokens",)),
@@ -59,7 +60,8 @@ def overview(run: OpenRun, query: Query) -> ViewAnswer:
 
 def _facts(config: ConfigFile) -> Iterator[tuple[str, str]]:
     for name, keys in FACTS:
-        values = [str(value) for key in keys if (value := config.at(key)) is not None]
+        known = [config.at(key) for key in keys]
+        values = [str(value) for value in known if value is not None and not isinstance(value, dict)]
         if values:
             rest = f" ({', '.join(values[1:])})" if len(values) > 1 else ""
             yield name, values[0] + rest
