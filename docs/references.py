@@ -192,6 +192,7 @@ PARTS: dict[str, Callable[[Say], str]] = {
     "presets": presets,
     "rooms": rooms.drawn,
     "verl": verl.tables,
+    "trl": verl.trl_tables,
 }
 
 

@@ -9,6 +9,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.offer import ToolError, ToolTimeout
+from toolwright.tools.plain_server import PlainProtocol, PlainServer, is_ours
 
 if TYPE_CHECKING:
     from toolwright.sandbox.client import Client, ExecutionResult
@@ -19,12 +20,14 @@ _PATIENCE_S = 60.0  # beyond the code's own time: for the queue of a busy server
 _LINGER_S = 0.01
 _LONGEST_CODE = 1 << 18  # characters; a whole batch stays far below the limit of a server
 _LONGEST_INPUT = 1 << 20
+NOTHING_PRINTED = "(no output; print what you want to see)"
 _ERROR_LINES = 30  # of an error
 
 
 class SandboxTool:
     """Calls a sandbox server. Created in the loop that uses it."""
 
+    speaks_plain = False  # whether a server that is not ours will do
     keeps_time = True  # the server ends slow code; a late server is not the code's fault
 
     def __init__(
@@ -44,7 +47,23 @@ class SandboxTool:
         retry_delay_s: NonNegativeFloat | None = None,
         memory_mb: PositiveInt | None = None,
         timeout_s: PositiveFloat = 30.0,
+        request: Any = None,
+        response: str | None = None,
     ) -> None:
+        """`request` and `response` are of a server that is not ours: the body of a POST, with `{code}`,
+        `{stdin}` and `{timeout_s}` in it, and where the answer has its text, such as `result.stdout`."""
+        self._foreign = PlainProtocol(request, response)
+        if self._foreign != PlainProtocol() and not self.speaks_plain:
+            raise UserError("request and response are settings of the tool `python` alone")
+        self._is_foreign: bool | None = True if self._foreign != PlainProtocol() else None
+        self._plain: PlainServer | None = None
+        self._plain_settings: dict[str, Any] = {
+            "concurrency": concurrency,
+            "request_interval": request_interval,
+            "timeout_s": timeout_s,
+            "max_retries": max_retries,
+            "retry_delay_s": retry_delay_s,
+        }
         self._urls = _servers(url, urls, host_addr, host_port)
         self._code_s = timeout_s
         self._memory_mb = memory_mb
@@ -68,9 +87,21 @@ class SandboxTool:
 
     async def close(self) -> None:
         await self._client.close()
+        if self._plain is not None:
+            await self._plain.close()
+
+    async def _plain_server(self) -> PlainServer | None:
+        """The server where it is not ours: one that has no health to tell, or whose protocol is named."""
+        if self._is_foreign is None:
+            self._is_foreign = not await is_ours(self._urls[0])
+        if self._is_foreign and self._plain is None:
+            self._plain = PlainServer(self._urls[0], self._foreign, **self._plain_settings)
+        return self._plain
 
     async def _run(self, code: str, stdin: str) -> str:
         """Runs a program that leaves nothing behind."""
+        if (plain := await self._plain_server()) is not None:
+            return await plain.run(sendable(code, "code", _LONGEST_CODE), stdin) or NOTHING_PRINTED
         options: dict[str, Any] = {
             "stdin": sendable(stdin, "input", _LONGEST_INPUT),
             "timeout_s": self._code_s,
@@ -83,7 +114,7 @@ class SandboxTool:
         if result.status == "error" and result.exit_code is None and result.reason:
             # Refused before it ran, because of its limits.
             raise UserError(f"the sandbox ({self._server_names}) refuses the run: {result.reason}")
-        return self._text(result, silent="(no output; print what you want to see)")
+        return self._text(result, silent=NOTHING_PRINTED)
 
     async def _with_server_name(self, call: Awaitable[T]) -> T:
         """Adds the name of the server to an infrastructure failure."""

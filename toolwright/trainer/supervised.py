@@ -38,6 +38,8 @@ from toolwright.observe.tracker_config import read_trackers
 from toolwright.observe.tracking import Tracking
 from toolwright.runtime.reaper import reap_children
 from toolwright.tasks import TaskSet, rows
+from toolwright.tasks.mapped import data_files
+from toolwright.tasks.messages import conversation_of
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, served, settings_of
 from toolwright.trainer import building, defaults, memory, preparation, solved_attempts
@@ -300,20 +302,20 @@ def _conversations(config: schema.SupervisedConfig, tasks: TaskSet) -> list[Mess
 
 
 def _read(path: Path) -> list[Messages]:
-    """JSON lines or Parquet with `messages`."""
+    """Conversations of files: `messages`, or a prompt and its response."""
     try:
-        found = rows.read(path)
+        found = [row for file in data_files(str(path), "train") for row in rows.read(file)]
     except UserError as error:
         raise UserError(f"demonstrations: {error}") from None
+    conversations = []
     for number, row in enumerate(found, 1):
-        messages = row.get("messages")
-        if not isinstance(messages, list) or not all(isinstance(m, dict) and "role" in m for m in messages):
-            raise UserError(f"{path}, row {number}: expected `messages`, a list of chat messages")
+        where = f"{path}, row {number}"
+        messages = conversation_of(row, where)
         for message in messages:
             if isinstance(message.get("content"), list):
-                where = f"{path}, row {number}"
                 message["content"] = parts_of(message["content"], where, folder=path.expanduser().parent)
-    return [row["messages"] for row in found]
+        conversations.append(messages)
+    return conversations
 
 
 def _characters(conversations: Sequence[Messages]) -> set[str]:

@@ -32,11 +32,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from toolwright.failures import UserError
 
 if TYPE_CHECKING:
+    from toolwright.verl.flat import FlatTranslation
     from toolwright.verl.row import TranslatedSetting
     from toolwright.verl.translate import Translation
 
 PROGRAM = "toolwright.trainer.main_ppo"
 ARROW = "  ←  "
+LAUNCHERS = ("torchrun", "accelerate", "python", "python3")
 
 
 class VerlParser(argparse.ArgumentParser):
@@ -66,18 +68,98 @@ def main_module(argv: list[str] | None = None) -> int:
     if not words or words[0].startswith("-"):
         print((__doc__ or "").rstrip())
         return 0 if words and words[0] in ("-h", "--help") else 2
-    return _guarded(words[1:], module=words[0], typed=["toolwright", "verl", words[0]])
+    module, line = _launched(words)
+    return _guarded(line, module=module, typed=["toolwright", "verl", module])
+
+
+def main_trl(argv: list[str] | None = None) -> int:
+    """`toolwright trl grpo --num_generations 8 …`: TRL's scripts by their names."""
+    from toolwright.verl.flat import trl
+
+    words = sys.argv[2:] if argv is None else argv
+    script = words[0].removesuffix(".py").rpartition("/")[2] if words else ""
+    if script not in trl.TABLES:
+        print(trl.usage())
+        return 0 if script in ("-h", "--help") else 2
+    line, show, fit = _flags(words[1:])
+    command, table = trl.TABLES[script]
+    try:
+        values = trl.read_options(line)
+        return _run_flat(table.translate(values, command=command, fit=fit), show=show, typed=["trl", *words])
+    except UserError as error:
+        print(f"toolwright trl {script}: {error}", file=sys.stderr)
+        return 2
+
+
+def _launched(words: list[str]) -> tuple[str, list[str]]:
+    """The module and its arguments, behind a launcher's own: `torchrun … -m MODULE`, `launch MODULE …`."""
+    from toolwright.verl.flat.other_commands import is_other_command
+
+    module, line = words[0], list(words[1:])
+    if module in LAUNCHERS and "-m" in line:
+        place = line.index("-m")
+        return line[place + 1], line[place + 2 :]
+    if not is_other_command(module) and line and is_other_command(line[0]):
+        return line[0], line[1:]
+    return module, line
+
+
+def _flags(words: list[str]) -> tuple[list[str], bool, bool]:
+    """The line without --show and --fit, and whether it has them."""
+    return [word for word in words if word not in ("--show", "--fit")], "--show" in words, "--fit" in words
 
 
 def _guarded(line: list[str], *, typed: list[str], module: str | None = None) -> int:
     try:
-        return _run(line, module, typed)
+        return _run_other(line, module, typed) if _is_other(module) else _run(line, module, typed)
     except UserError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"{PROGRAM}: interrupted", file=sys.stderr)
         return 130
+
+
+def _is_other(module: str | None) -> bool:
+    from toolwright.verl.flat.other_commands import is_other_command
+
+    return module is not None and is_other_command(module)
+
+
+def _run_other(line: list[str], module: str | None, typed: list[str]) -> int:
+    """An entry point of verl's beside PPO: by keys, or by options of a script."""
+    from toolwright.verl import overrides
+    from toolwright.verl.flat import other_commands
+
+    words, show, fit = _flags(line)
+    found = other_commands.table_of(str(module))
+    if found is None:
+        result = other_commands.arguments_for(str(module), words, fit=fit)
+    else:
+        args = VerlParser().parse_intermixed_args(words)
+        file = config_file(args.config_path, args.config_name)
+        parsed = overrides.parse(args.words, config=file if not isinstance(file, str) else None)
+        command, table = found
+        result = table.translate(parsed.values, command=command, fit=fit)
+        result.notes += parsed.notes
+        result.problems += parsed.problems
+        result.words += parsed.ours
+    return _run_flat(result, show=show, typed=[*typed, *line])
+
+
+def _run_flat(translation: FlatTranslation, *, show: bool, typed: list[str]) -> int:
+    from toolwright.cli import main as run_command
+    from toolwright.config.validate import format_problems
+
+    if show:
+        print(translation.describe())
+    if translation.problems:
+        raise UserError(format_problems(translation.problems))
+    if show:
+        return 0
+    for text in (*translation.changes, *translation.notes):
+        print(f"note: {text}", file=sys.stderr)
+    return run_command([translation.command, *translation.line])
 
 
 def _run(line: list[str], module: str | None, typed: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""The tables of docs/coming-from-verl.md; `make docs` writes them there."""
+"""The tables of docs/coming-from-verl.md and coming-from-trl.md; `make docs` writes them there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from toolwright.config.keys import find, format_value
 from toolwright.config.names import Registered
 from toolwright.config.schema import Config
 from toolwright.verl import keys
+from toolwright.verl.flat import FlatTable
 from toolwright.verl.row import KeyRow
 from toolwright.verl.table import SECTIONS, row_of
 from toolwright.verl.table.tools import AGENT, SEARCHER
 
 SUPPORT = {"always": "nothing to set", "unused": "not used", "near": "near", "refused": "**no equivalent**"}
+TRL = {"`trl grpo`": "trl_grpo", "`trl sft`": "trl_sft", "`trl dpo` and `trl kto`": "trl_dpo"}
+ENTRY_POINTS = {
+    "`verl.trainer.sft_trainer`, `fsdp_sft_trainer`": "verl_sft",
+    "`verl.trainer.main_generation`, `main_generation_server`": "verl_generation",
+}
 NOT_YET = "Not there yet, and an error that says so where a command line needs it: {keys}."
 LEGEND = """\
 The {main} keys of verl 0.9's main configuration and {more} of older releases and of forks.
@@ -30,7 +36,34 @@ def tables(say: Callable[[str], str]) -> str:
     for section, rows in SECTIONS.items():
         lines += ["", f"### {say(section)}", "", say("| verl | default | Toolwright | |")]
         lines += ["| --- | --- | --- | --- |", *(_line(row, say) for row in rows)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_entry_points(say)]) + "\n"
+
+
+def trl_tables(say: Callable[[str], str]) -> str:
+    """Every option of TRL's scripts with what it is here."""
+    lines: list[str] = []
+    for heading, name in TRL.items():
+        lines += [f"### {say(heading)}", "", say("| TRL | here | |"), "| --- | --- | --- |"]
+        lines += [*_flat_lines(name, say), ""]
+    return "\n".join(lines)
+
+
+def _entry_points(say: Callable[[str], str]) -> Iterator[str]:
+    """Every key of verl's entry points beside PPO that have keys."""
+    for heading, name in ENTRY_POINTS.items():
+        yield from ("", f"### {say(heading)}", "", say("| verl | here | |"), "| --- | --- | --- |")
+        yield from _flat_lines(name, say)
+
+
+def _flat_lines(name: str, say: Callable[[str], str]) -> Iterator[str]:
+    """A row for each key that becomes one of ours, and one for each reason of the others."""
+    rows = FlatTable(name).rows()
+    for key, ours in rows["translated"].items():
+        yield f"| `{key}` | `{ours}` | |"
+    for kind in ("near", "unused", "refused"):
+        for reason, names in rows[kind].items():
+            listed = ", ".join(f"`{one}`" for one in names)
+            yield f"| {listed} | {say(SUPPORT[kind])} | {say(reason)} |"
 
 
 def _not_yet(say: Callable[[str], str]) -> Iterator[str]:

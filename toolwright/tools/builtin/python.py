@@ -15,5 +15,7 @@ class Python(SandboxTool):
         stdin: what the program reads with input()
     """
 
+    speaks_plain = True
+
     async def __call__(self, code: str, stdin: str = "") -> str:
         return await self._run(code, stdin)

@@ -1,0 +1,106 @@
+"""verl's entry points beside PPO: each key in one of the four lists, and the same as a command of ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.verl.conftest import tasks
+from toolwright.tasks import rows
+from toolwright.tasks.messages import conversation_of
+from toolwright.verl.command import main_module
+
+SFT = """data.train_files=talks.parquet data.val_files=more.parquet data.prompt_key=extra_info
+    data.response_key=extra_info +data.prompt_dict_keys=['question'] +data.response_dict_keys=['answer']
+    data.micro_batch_size_per_gpu=4 data.train_batch_size=8 data.max_length=512 data.truncation=right
+    model.partial_pretrain=weights/base model.lora_rank=16 model.lora_alpha=32 model.target_modules=all-linear
+    optim.lr=1e-4 optim.weight_decay=0.1 optim.warmup_steps_ratio=0.1 optim.lr_scheduler=cosine
+    optim.betas=[0.9,0.95] optim.clip_grad=1.0 trainer.total_epochs=2 trainer.project_name=p
+    trainer.experiment_name=e trainer.logger=['console'] trainer.default_local_dir=kept/sft
+    trainer.n_gpus_per_node=8 trainer.nnodes=1 ulysses_sequence_parallel_size=2 use_remove_padding=true
+    engine.strategy=fsdp2 model.trust_remote_code=true checkpoint.save_contents=[model]
+    trainer.save_freq=-1"""
+GENERATION = """trainer.nnodes=1 trainer.n_gpus_per_node=2 data.path=asked.parquet data.prompt_key=prompt
+    data.n_samples=4 data.output_path=kept/said.parquet model.path=weights/base rollout.temperature=0.7
+    rollout.top_k=50 rollout.top_p=0.9 rollout.prompt_length=512 rollout.response_length=256
+    rollout.tensor_model_parallel_size=2 rollout.gpu_memory_utilization=0.8"""
+MERGE = "merge --backend fsdp --local_dir kept/checkpoints/step_3 --target_dir out"
+LINES = {
+    "sft": ("verl.trainer.fsdp_sft_trainer", SFT, "toolwright sft demonstrations=talks.parquet"),
+    "sft by torchrun": (
+        "torchrun",
+        f"--nnodes=1 --nproc_per_node=4 -m verl.trainer.sft_trainer {SFT}",
+        "toolwright sft demonstrations=talks.parquet",
+    ),
+    "sft by a launcher": ("somebodys.launch", f"verl.trainer.sft_trainer {SFT}", "toolwright sft"),
+    "generation": ("verl.trainer.main_generation", GENERATION, "toolwright eval task=file"),
+    "merge": ("verl.model_merger", MERGE, "toolwright model convert kept/checkpoints/step_3 --out out"),
+    "an older merge": ("scripts/legacy_model_merger.py", MERGE, "toolwright model convert"),
+    "data": (
+        "examples/data_preprocess/gsm8k.py",
+        "--local_dir data/gsm8k",
+        "toolwright data prepare gsm8k --out data/gsm8k",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_line_is_shown_as_a_command_of_ours(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module, words, ours = LINES[name]
+    assert main_module([module, *words.split(), "--show", "--fit"]) == 0
+    assert ours in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["sft", "generation"])
+def test_every_key_is_in_one_of_the_lists(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module, words, _ = LINES[name]
+    main_module([module, *words.split(), "--show", "--fit"])
+    shown = capsys.readouterr().out
+    keys = [word.lstrip("+").partition("=")[0] for word in words.split()]
+    assert [key for key in keys if key not in shown] == []
+
+
+def test_what_is_near_needs_fit_and_a_misspelt_key_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_module(["verl.trainer.sft_trainer", *SFT.split(), "--show"]) == 2
+    assert "--fit accepts that" in capsys.readouterr().err
+    assert main_module(["verl.trainer.sft_trainer", "optim.lrr=1", "--show", "--fit"]) == 2
+    assert "did you mean optim.lr?" in capsys.readouterr().err
+    assert main_module(["verl.trainer.main_eval", "data.path=x", "--show"]) == 2
+    assert "toolwright eval" in capsys.readouterr().err
+
+
+def test_epochs_become_steps_where_the_file_is_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tasks(tmp_path / "talks.parquet", count=40)
+    words = [f"data.train_files={file}", "data.train_batch_size=8", "trainer.total_epochs=3", "model.path=m"]
+    words += ["optim.lr_warmup_steps_ratio=0.2", "optim.lr=1e-4", "optim.min_lr=1e-5"]
+    assert main_module(["verl.trainer.sft_trainer", *words, "--show", "--fit"]) == 0
+    shown = capsys.readouterr().out
+    for word in ("steps=15", "optimizer.warmup_steps=3", "optimizer.min_lr_ratio=0.1"):
+        assert word in shown
+
+
+def test_conversations_are_found_by_their_columns() -> None:
+    talk = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}]
+    for row in (
+        {"messages": talk},
+        {"question": "1+1=", "answer": "2"},
+        {"prompt": talk[:1], "completion": talk[1:]},
+        {"prompt": "?", "extra_info": {"question": "1+1=", "answer": "2"}},
+    ):
+        assert conversation_of(row, "row 1") == talk
+
+
+def test_a_line_of_sft_trains(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "talks.parquet"
+    rows.write(file, [{"extra_info": {"question": f"{n}+1=", "answer": str(n + 1)}} for n in range(8)])
+    words = [f"data.train_files={file}", f"model.partial_pretrain={model}", "data.train_batch_size=4"]
+    words += ["data.max_length=64", "trainer.total_epochs=1", "optim.lr=1e-3"]
+    words += [f"trainer.default_local_dir={tmp_path / 'kept' / 'warm'}", "toolwright.run.threads=1"]
+    assert main_module(["verl.trainer.fsdp_sft_trainer", *words, "--fit"]) == 0
+    written = (tmp_path / "kept" / "warm" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(written[-1])["step"] == 2
+    assert (tmp_path / "kept" / "warm" / "model" / "config.json").is_file()

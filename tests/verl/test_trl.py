@@ -1,0 +1,102 @@
+"""TRL's scripts: options become keys of ours, with TRL's defaults, and each is in one of the four lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.verl.conftest import tasks
+from toolwright.tasks import rows
+from toolwright.verl.command import main_trl
+from toolwright.verl.flat.trl import TABLES, read_options
+
+GRPO = """--model_name_or_path weights/base --dataset_name asked.parquet --num_generations 4 --beta 0.04
+    --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --steps_per_generation 8
+    --num_iterations 2 --learning_rate 2e-6 --lr_scheduler_type cosine --warmup_ratio 0.1 --max_steps 16
+    --temperature 0.9
+    --loss_type dr_grpo --scale_rewards none --epsilon 0.2 --epsilon_high 0.28 --mask_truncated_completions
+    --reward_funcs accuracy_reward my_rewards.polite --reward_weights 1.0 0.5 --max_completion_length 128
+    --use_vllm --vllm_mode colocate --bf16 --gradient_checkpointing --report_to wandb --logging_steps 1
+    --output_dir kept/grpo --use_peft --lora_r 16 --lora_alpha 32 --log_completions --seed 7"""
+SFT = """--model_name_or_path weights/base --dataset_name talks.parquet --learning_rate 2e-5 --packing
+    --max_length 512 --per_device_train_batch_size 2 --gradient_accumulation_steps 8 --max_steps 20
+    --output_dir kept/sft --assistant_only_loss --eval_strategy no"""
+DPO = """--model_name_or_path weights/base --dataset_name pairs.parquet --beta 0.2 --loss_type sigmoid
+    --label_smoothing 0.1 --max_steps 5 --learning_rate 5e-7 --precompute_ref_log_probs
+    --output_dir kept/dpo"""
+KTO = """--model_name_or_path weights/base --dataset_name marked.parquet --desirable_weight 1.3
+    --max_steps 5"""
+LINES = {"grpo": GRPO, "sft": SFT, "dpo": DPO, "kto": KTO}
+BECOMES = {
+    "grpo": {
+        "rollout.prompts": 8,  # 4 × 8 completions drawn at once, 4 a prompt
+        "update.minibatches": 2,
+        "update.epochs": 2,
+        "train.steps": 4,  # 16 updates, 2 × 2 of them a round
+        "algorithm.aggregate": "seq-mean-token-sum-norm",
+        "algorithm.norm_tokens": 128,
+        "algorithm.normalize_by_std": False,
+        "algorithm.kl.coef": 0.04,
+        "algorithm.clip_high": 0.28,
+        "reward.parts.polite": 0.5,
+        "reward.params.polite.function": "my_rewards:polite",
+        "reward.truncated": "mask",
+        "model.lora.rank": 16,
+        "run.name": "grpo",
+        "run.seed": 7,
+    },
+    "sft": {"batch": 16, "steps": 20, "optimizer.decay": "linear", "model.context": 512},
+    "dpo": {"algorithm.params.dpo.beta": 0.2, "algorithm.params.dpo.label_smoothing": 0.1, "train.steps": 5},
+    "kto": {"algorithm.params.kto.desirable_weight": 1.3, "rollout.prompts": 8},
+}
+
+
+@pytest.mark.parametrize("script", LINES)
+def test_a_line_becomes_ours(script: str) -> None:
+    command, table = TABLES[script]
+    result = table.translate(read_options(LINES[script].split()), command=command, fit=True)
+    assert result.problems == []
+    found = {ours: value for ours, value, _ in result.settings}
+    assert {key: found.get(key) for key in BECOMES[script]} == BECOMES[script]
+
+
+@pytest.mark.parametrize("script", LINES)
+def test_every_option_is_in_one_of_the_lists(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_trl([script, *LINES[script].split(), "--show", "--fit"]) == 0
+    shown = capsys.readouterr().out
+    options = [word[2:] for word in LINES[script].split() if word.startswith("--")]
+    assert [option for option in options if option not in shown] == []
+
+
+def test_mistakes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_trl(["grpo", "--num_generation", "4", "--dataset_name", "x", "--show"]) == 2
+    assert "did you mean num_generations?" in capsys.readouterr().err
+    line = ["--dataset_name", "x", "--num_generations", "3", "--per_device_train_batch_size", "4"]
+    assert main_trl(["grpo", *line, "--show"]) == 2
+    assert "no multiple of 3" in capsys.readouterr().err
+    assert main_trl(["grpo", "--dataset_name", "x", "--repetition_penalty", "1.2", "--show"]) == 2
+    assert "has no equivalent" in capsys.readouterr().err
+    assert main_trl(["nothing"]) == 2
+
+
+def test_a_config_file_gives_what_the_line_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("learning_rate: 1.0e-5\nnum_generations: 2\n")
+    found = read_options(["--config", str(file), "--num_generations", "6"])
+    assert found == {"learning_rate": 1e-5, "num_generations": 6}
+
+
+@pytest.mark.slow
+def test_scripts_train(model: Path, tmp_path: Path) -> None:
+    file = tasks(tmp_path / "train.parquet")
+    shared = ["--model_name_or_path", str(model), "--max_steps", "2", "--fit"]
+    words = ["--dataset_name", str(file), "--num_generations", "2", "--per_device_train_batch_size", "4"]
+    words += ["--max_completion_length", "6", "--output_dir", str(tmp_path / "kept" / "grpo")]
+    words += ["--eval_strategy", "no"]
+    assert main_trl(["grpo", *shared, *words]) == 0
+    assert len((tmp_path / "kept" / "grpo" / "metrics.jsonl").read_text().splitlines()) == 2
+    talks = tmp_path / "talks.parquet"
+    rows.write(talks, [{"prompt": f"{n}+1=", "completion": str(n + 1)} for n in range(8)])
+    words = ["--dataset_name", str(talks), "--per_device_train_batch_size", "4", "--max_length", "64"]
+    assert main_trl(["sft", *shared, *words, "--output_dir", str(tmp_path / "kept" / "sft")]) == 0

@@ -1,0 +1,121 @@
+"""`verl.trainer.sft_trainer` and `fsdp_sft_trainer`, as `toolwright sft`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from toolwright.tasks import rows
+from toolwright.tasks.mapped import data_files
+from toolwright.verl.flat import FlatTable, FlatTranslation
+
+DECAYS = {"cosine": "cosine", "constant": "constant", "linear": "linear", "wsd": "constant"}
+COLUMNS = "data.prompt_key", "data.response_key", "data.prompt_dict_keys", "data.response_dict_keys"
+READ = {"prompt", "question", "response", "answer", "completion", "extra_info"}
+HELD_OUT = "held-out figures are those of the task that `sft` has by default; name yours as task=…"
+DEFAULTS: dict[str, Any] = {
+    "data.train_files": "~/data/gsm8k/train.parquet",
+    "data.train_batch_size": 256,
+    "trainer.total_epochs": 4,
+    "optim.lr": 1e-5,
+    "data.max_length": 1024,
+}
+
+
+def _special(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+    """Keys that are read together: files and lengths make steps, and a schedule is several keys."""
+    whole = {**DEFAULTS, **values}
+    files = whole["data.train_files"]
+    files = [files] if isinstance(files, str) else list(files)
+    yield "data.train_files"
+    result.set("demonstrations", files[0], f"data.train_files={files[0]}")
+    if len(files) > 1:
+        result.problems.append(
+            f"data.train_files={files}: one file; `toolwright data mix` makes one of several"
+        )
+    for key in ("data.train_batch_size", "optim.lr", "data.max_length"):
+        if key not in values:
+            ours = SFT.rows()["translated"][key]
+            result.set(ours, DEFAULTS[key], f"{key}={DEFAULTS[key]} (verl's default)")
+    steps = whole.get("trainer.total_training_steps") or _steps(files[0], whole)
+    yield from ("trainer.total_epochs", "trainer.total_training_steps", "data.train_max_samples")
+    source = "trainer.total_training_steps" if whole.get("trainer.total_training_steps") else None
+    source = source or f"trainer.total_epochs={whole['trainer.total_epochs']}"
+    if steps is None:
+        result.notes.append(f"{source}: becomes steps once {files[0]} is here")
+    else:
+        result.set("steps", int(steps), source)
+    result.notes.append(HELD_OUT)
+    yield from _columns(values, result)
+    yield from _schedule(values, result, steps)
+    folder = "trainer.default_local_dir"
+    if folder in values:
+        yield from (folder, "trainer.experiment_name")
+        result.keep_in(str(values[folder]), f"{folder}={values[folder]}")
+    cut = "data.truncation"
+    if cut in values:
+        yield cut
+        if values[cut] == "error":
+            result.near("data.truncation=error: a longer conversation is left out and counted")
+        else:
+            result.near(f"data.truncation={values[cut]}: a longer conversation is left out, not cut")
+
+
+def _steps(file: str, whole: Mapping[str, Any]) -> int | None:
+    if not Path(file).expanduser().exists():
+        return None
+    count = sum(rows.count(one) for one in data_files(file, "train"))
+    most = int(whole.get("data.train_max_samples") or -1)
+    count = min(count, most) if most > 0 else count
+    batch = min(int(whole["data.train_batch_size"]), count)
+    return max(1, count // batch) * int(whole["trainer.total_epochs"])
+
+
+def _columns(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+    for key in COLUMNS:
+        if key not in values:
+            continue
+        yield key
+        named = values[key] if isinstance(values[key], list) else [values[key]]
+        unknown = [str(name) for name in named if name is not None and name not in READ]
+        word = f"{key}={values[key]}"
+        if unknown:
+            result.problems.append(
+                f"{word}: columns are `messages`, or `prompt` or `question` with `response`, `answer` or "
+                "`completion`, also within `extra_info`: rename it in the file"
+            )
+        else:
+            result.notes.append(f"{word}: nothing to set: the column is found by its name")
+
+
+def _first(values: Mapping[str, Any], *keys: str) -> str | None:
+    return next((key for key in keys if key in values), None)
+
+
+def _schedule(values: Mapping[str, Any], result: FlatTranslation, steps: int | None) -> Iterator[str]:
+    name = _first(values, "optim.lr_scheduler", "optim.lr_scheduler_type", "optim.lr_decay_style")
+    if name is not None:
+        yield name
+        if values[name] in DECAYS:
+            result.set("optimizer.decay", DECAYS[values[name]], f"{name}={values[name]}")
+        else:
+            result.problems.append(f"{name}={values[name]}: expected {', '.join(DECAYS)}")
+    lowest = _first(values, "optim.min_lr", "optim.min_lr_ratio")
+    if lowest is not None:
+        yield lowest
+        lr = float(values.get("optim.lr", DEFAULTS["optim.lr"])) if lowest == "optim.min_lr" else 1.0
+        ratio = float(values[lowest] or 0) / lr
+        result.set("optimizer.min_lr_ratio", min(ratio, 1.0), f"{lowest}={values[lowest]}")
+    part = _first(values, "optim.lr_warmup_steps_ratio", "optim.warmup_steps_ratio")
+    if part is not None:
+        yield part
+        if steps is None:
+            result.notes.append(
+                f"{part}={values[part]}: becomes optimizer.warmup_steps once the data is here"
+            )
+        else:
+            result.set("optimizer.warmup_steps", int(float(values[part]) * steps), f"{part}={values[part]}")
+
+
+SFT = FlatTable("verl_sft", _special)

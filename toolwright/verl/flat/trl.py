@@ -1,0 +1,406 @@
+"""TRL's scripts: `trl grpo`, `rloo`, `sft`, `dpo` and `kto`, and scripts that accelerate launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolwright.failures import UserError, nearest
+from toolwright.tasks import rows
+from toolwright.tasks.mapped import HUB_NAME, data_files
+from toolwright.verl.flat import KINDS, FlatTable, FlatTranslation
+from toolwright.verl.flat.supervised import HELD_OUT
+
+Values = Mapping[str, Any]
+GRPO: dict[str, Any] = {  # TRL's defaults, where ours differ
+    "learning_rate": 1e-6,
+    "num_generations": 8,
+    "max_completion_length": 256,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "num_iterations": 1,
+    "num_train_epochs": 3,
+    "beta": 0.0,
+    "epsilon": 0.2,
+    "weight_decay": 0.0,
+    "seed": 42,
+    "loss_type": "dapo",
+    "scale_rewards": "group",
+    "lr_scheduler_type": "linear",
+}
+SFT = {**GRPO, "learning_rate": 2e-5, "max_length": 1024}
+PAIRS = {**GRPO, "learning_rate": 1e-6, "max_length": 1024, "beta": 0.1, "loss_type": None}
+# loss_type: our loss, and how tokens are added up.
+LOSSES = {
+    "grpo": ("ppo", "seq-mean-token-mean"),
+    "bnpo": ("ppo", "token-mean"),
+    "dapo": ("ppo", "token-mean"),
+    "dr_grpo": ("ppo", "seq-mean-token-sum-norm"),
+    "cispo": ("cispo", "token-mean"),
+    "sapo": ("sapo", "seq-mean-token-mean"),
+    "vespo": ("vespo", "token-mean"),
+    "luspo": ("gspo", "seq-mean-token-sum"),
+}
+REWARDS = {"accuracy_reward": "math", "reasoning_accuracy_reward": "math"}
+DECAYS = {"linear": "linear", "cosine": "cosine", "constant": "constant", "constant_with_warmup": "constant"}
+SIZES = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_processes", "num_machines")
+TRUE = ("true", "yes", "1")
+# Options that are read together with others, in every script.
+TOGETHER: tuple[str, ...] = (
+    *SIZES,
+    "num_train_epochs",
+    "lr_scheduler_type",
+    "warmup_ratio",
+    "warmup_steps",
+    "bf16",
+    "fp16",
+)
+TOGETHER += ("dtype", "use_peft", "adam_beta1", "adam_beta2", "output_dir", "beta", "loss_type")
+TOGETHER += ("reward_funcs", "reward_weights", "use_vllm", "scale_rewards", "mask_truncated_completions")
+
+
+def read_options(words: list[str]) -> dict[str, Any]:
+    """`--key value`, `--key=value`, `--flag` and lists; `--config FILE` gives what the line does not."""
+    found: dict[str, Any] = {}
+    place = 0
+    while place < len(words):
+        word = words[place]
+        place += 1
+        if not word.startswith("--"):
+            raise UserError(f"{word}: expected an option such as --learning_rate 1e-6")
+        name, equals, text = word[2:].partition("=")
+        taken = [text] if equals else []
+        while not equals and place < len(words) and not words[place].startswith("--"):
+            taken.append(words[place])
+            place += 1
+        read = [yaml.safe_load(one) if one else one for one in taken]
+        read = [float(one) if isinstance(one, str) and _is_number(one) else one for one in read]
+        found[name.replace("-", "_")] = True if not read else read[0] if len(read) == 1 else read
+    if "config" in found:
+        file = Path(str(found.pop("config"))).expanduser()
+        if not file.is_file():
+            raise UserError(f"--config {file}: no such file")
+        found = {**(yaml.safe_load(file.read_text(encoding="utf-8")) or {}), **found}
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _with_defaults(values: Values, defaults: Values, table: FlatTable, result: FlatTranslation) -> None:
+    """TRL's defaults of keys that are translated one to one, where the line does not set them."""
+    for key, value in defaults.items():
+        ours = table.rows()["translated"].get(key)
+        if ours is not None and key not in values and value is not None:
+            result.set(ours, value, f"--{key} {value} (TRL's default)")
+
+
+def _data(values: Values, result: FlatTranslation, ours: str) -> Iterator[str]:
+    """A file, a folder or a name of the hub; a plain script names files as well."""
+    key = next((one for one in ("dataset_name", "data_files", "train_file") if values.get(one)), None)
+    if key is None:
+        result.problems.append("--dataset_name is missing: a file, a folder or owner/name of the hub")
+        return
+    yield key
+    result.set(ours, values[key], f"--{key} {values[key]}")
+
+
+def _rows(values: Values) -> int | None:
+    name = str(values.get("dataset_name") or "")
+    if not Path(name).expanduser().exists() or HUB_NAME.fullmatch(name):
+        return None
+    return sum(rows.count(file) for file in data_files(name, "train"))
+
+
+def _schedule(values: Values, result: FlatTranslation, block: str, steps: int | None) -> Iterator[str]:
+    name = values.get("lr_scheduler_type", "linear")
+    yield "lr_scheduler_type"
+    if name in DECAYS:
+        result.set(f"{block}.decay", DECAYS[name], f"--lr_scheduler_type {name}")
+    else:
+        result.near(f"--lr_scheduler_type {name}: cosine is the nearest of {', '.join(DECAYS)}")
+        result.set(f"{block}.decay", "cosine", f"--lr_scheduler_type {name}")
+    if "warmup_steps" in values or "warmup_ratio" in values:
+        key = "warmup_ratio" if "warmup_ratio" in values else "warmup_steps"
+        yield key
+        amount = float(values[key])
+        if amount >= 1 or amount == 0:
+            result.set(f"{block}.warmup_steps", int(amount), f"--{key} {values[key]}")
+        elif steps is not None:
+            result.set(f"{block}.warmup_steps", int(amount * steps), f"--{key} {values[key]}")
+        else:
+            result.notes.append(f"--{key} {values[key]}: becomes {block}.warmup_steps once the data is here")
+    if "adam_beta1" in values or "adam_beta2" in values:
+        betas = [float(values.get("adam_beta1", 0.9)), float(values.get("adam_beta2", 0.999))]
+        result.set(f"{block}.betas", betas, "--adam_beta1, --adam_beta2")
+        yield from ("adam_beta1", "adam_beta2")
+    if "optim" in values and str(values["optim"]).startswith("adamw"):
+        yield "optim"
+        result.notes.append(f"--optim {values['optim']}: the optimiser is AdamW")
+
+
+def _precision(values: Values, result: FlatTranslation) -> Iterator[str]:
+    """Number format, adapter and folder. `fp16` is nearly bfloat16; on a CPU it is float32."""
+    wanted = {key: values[key] for key in ("bf16", "fp16", "dtype", "torch_dtype") if key in values}
+    yield from wanted
+    names = {"bf16": "bfloat16", "fp16": "bfloat16", "bfloat16": "bfloat16", "float16": "bfloat16"}
+    for key, value in wanted.items():
+        chosen = names.get(key if str(value).lower() in TRUE else str(value), "float32")
+        if key in ("bf16", "fp16") and str(value).lower() not in TRUE:
+            continue
+        if chosen == "bfloat16" and result.fit and not _has_gpu():
+            result.near(f"--{key} {value}: float32 on a CPU")
+            chosen = "float32"
+        elif key == "fp16" or value == "float16":
+            result.near(f"--{key} {value}: bfloat16, whose range needs no scaling of the loss")
+        result.set("model.dtype", chosen, f"--{key} {value}")
+    if "output_dir" in values:
+        yield "output_dir"
+        result.keep_in(str(values["output_dir"]), f"--output_dir {values['output_dir']}")
+    if "use_peft" in values:
+        yield "use_peft"
+        used = str(values["use_peft"]).lower() in TRUE
+        if used and "lora_r" not in values:
+            result.set("model.lora.rank", 16, "--use_peft (TRL's rank)")
+    for key in ("lora_r", "lora_alpha", "lora_target_modules"):
+        if key in values and "use_peft" not in values:
+            yield key
+            result.notes.append(f"--{key} {values[key]}: without effect: --use_peft is not set")
+
+
+def _batch(values: Values) -> int:
+    """Sequences an optimiser update, over all processes that accelerate would start."""
+    whole = {**GRPO, **values}
+    each = int(whole["per_device_train_batch_size"]) * int(whole["gradient_accumulation_steps"])
+    return each * int(whole.get("num_processes", 1) or 1)
+
+
+def _grpo(values: Values, result: FlatTranslation) -> Iterator[str]:
+    whole = {**GRPO, **values}
+    result.words += ["task=file", "algorithm=grpo"]
+    _with_defaults(values, GRPO, TABLES["grpo"][1], result)
+    yield from _data(values, result, "task.train")
+    batch, samples = _batch(values), int(whole["num_generations"])
+    once = int(whole["gradient_accumulation_steps"])
+    rounds = int(whole.get("steps_per_generation") or once)
+    drawn = int(whole.get("generation_batch_size") or batch * rounds // once)
+    sources = ", ".join(f"--{key}" for key in (*SIZES[:2], "num_generations"))
+    if drawn % samples:
+        result.problems.append(f"{sources}: {drawn} completions are no multiple of {samples} for a prompt")
+    prompts, updates = max(1, drawn // samples), max(1, drawn // batch)
+    result.set("rollout.prompts", prompts, sources)
+    result.set("update.minibatches", min(updates, prompts), sources)
+    yield from (*SIZES, "steps_per_generation", "generation_batch_size", "max_steps", "num_train_epochs")
+    steps = _steps(values, prompts, updates * int(whole["num_iterations"]))
+    if steps is not None:
+        result.set("train.steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
+    else:
+        result.notes.append("--num_train_epochs: becomes train.steps once the data is here")
+    yield from _objective(values, whole, result)
+    yield from _rewards(values, result)
+    yield from _schedule(values, result, "update.policy", steps)
+    yield from _precision(values, result)
+    yield from _sampling(values, result)
+
+
+def _steps(values: Values, prompts: int, updates: int) -> int | None:
+    """Rounds of sampling: TRL counts optimiser updates."""
+    if int(values.get("max_steps") or -1) > 0:
+        return ceil(int(values["max_steps"]) / updates)
+    found = _rows(values)
+    epochs = float(values.get("num_train_epochs", GRPO["num_train_epochs"]))
+    return None if found is None else max(1, int(found * epochs) // prompts)
+
+
+def _objective(values: Values, whole: Values, result: FlatTranslation) -> Iterator[str]:
+    yield from ("loss_type", "importance_sampling_level", "beta", "scale_rewards", "epsilon_high")
+    kind = str(whole["loss_type"])
+    if kind not in LOSSES:
+        raise UserError(f"--loss_type {kind}: {nearest(kind, LOSSES)}")
+    loss, aggregate = LOSSES[kind]
+    source = f"--loss_type {kind}" + ("" if "loss_type" in values else " (TRL's default)")
+    level = str(whole.get("importance_sampling_level", "token"))
+    if level.startswith("sequence") and loss == "ppo":
+        loss, source = "gspo", f"{source}, --importance_sampling_level {level}"
+    result.set("algorithm.loss", loss, source)
+    result.set("algorithm.aggregate", aggregate, source)
+    if aggregate == "seq-mean-token-sum-norm":
+        result.set("algorithm.norm_tokens", int(whole["max_completion_length"]), source)
+    beta = float(whole["beta"])
+    result.set("algorithm.kl.where", "loss" if beta else "none", f"--beta {beta:g}")
+    if beta:
+        result.set("algorithm.kl.coef", beta, f"--beta {beta:g}")
+        result.set("algorithm.kl.estimator", "k3", f"--beta {beta:g}")
+    scale = str(whole["scale_rewards"]).lower()
+    if scale == "batch":
+        result.near("--scale_rewards batch: rewards are divided by the deviation of their group")
+    by_std = scale not in ("none", "false", "no")
+    result.set("algorithm.normalize_by_std", by_std, f"--scale_rewards {whole['scale_rewards']}")
+    high = whole.get("epsilon_high") or whole["epsilon"]
+    result.set("algorithm.clip_high", float(high), f"--epsilon_high {high}")
+    if "mask_truncated_completions" in values:
+        yield "mask_truncated_completions"
+        masked = str(values["mask_truncated_completions"]).lower() in TRUE
+        result.set("reward.truncated", "mask" if masked else "keep", "--mask_truncated_completions")
+    if whole.get("multi_objective_aggregation") == "normalize_then_sum":
+        result.set("algorithm.adv_estimator", "gdpo", "--multi_objective_aggregation normalize_then_sum")
+    yield "multi_objective_aggregation"
+    if str(values.get("use_adaptive_entropy", "")).lower() in TRUE:
+        result.near("--use_adaptive_entropy: a bonus that holds a target (algorithm=adaptive_entropy)")
+        result.set("algorithm.entropy_target", float(values.get("entropy_target", 0.2)), "--entropy_target")
+    yield from (
+        "use_adaptive_entropy",
+        "entropy_target",
+        "entropy_coef_min",
+        "entropy_coef_max",
+        "entropy_coef_delta",
+    )
+
+
+def _rewards(values: Values, result: FlatTranslation) -> Iterator[str]:
+    """Functions by name: `accuracy_reward` is our `math`; yours is `package.module.name`."""
+    yield from ("reward_funcs", "reward_weights")
+    named = values.get("reward_funcs")
+    if named is None:
+        return
+    named = named if isinstance(named, list) else [named]
+    weights = values.get("reward_weights") or [1.0] * len(named)
+    weights = weights if isinstance(weights, list) else [weights]
+    found: dict[str, str] = {}
+    for name in named:
+        if name in REWARDS:
+            result.near(f"--reward_funcs {name}: the scorer `{REWARDS[name]}`")
+            found[str(name)] = REWARDS[name]
+        elif "." in str(name):
+            module, _, function = str(name).rpartition(".")
+            found[function] = f"{module}:{function}"
+        else:
+            result.problems.append(
+                f"--reward_funcs {name}: name a function as package.module.name, or {' or '.join(REWARDS)}"
+            )
+    if len(found) == 1:
+        result.set("reward.function", next(iter(found.values())), f"--reward_funcs {named[0]}")
+        return
+    for (label, function), weight in zip(found.items(), weights, strict=False):
+        result.set(f"reward.parts.{label}", float(weight), "--reward_funcs, --reward_weights")
+        result.set(f"reward.params.{label}.function", function, f"--reward_funcs {label}")
+
+
+def _sampling(values: Values, result: FlatTranslation) -> Iterator[str]:
+    if str(values.get("use_vllm", "")).lower() in TRUE:
+        if result.fit and not _has_vllm():
+            result.near("--use_vllm: the package vllm is not installed: the native engine")
+        else:
+            result.set("engine.name", "vllm", "--use_vllm")
+    yield "use_vllm"
+    if "shuffle_dataset" in values:
+        yield "shuffle_dataset"
+        shuffled = str(values["shuffle_dataset"]).lower() in TRUE
+        result.set("task.order", "shuffled" if shuffled else "as_listed", "--shuffle_dataset")
+    if "max_tool_calling_iterations" in values:
+        yield "max_tool_calling_iterations"
+        turns = int(values["max_tool_calling_iterations"]) + 1
+        result.set("rollout.max_turns", turns, "--max_tool_calling_iterations, + 1 for the turn that answers")
+    if "eval_strategy" in values:
+        yield "eval_strategy"
+        if values["eval_strategy"] in (False, "no"):
+            result.set("task.held_out", [], "--eval_strategy no")
+        else:
+            result.notes.append(f"--eval_strategy {values['eval_strategy']}: every `--eval_steps`")
+
+
+def _has_gpu() -> bool:
+    from toolwright.verl.config import Machine
+
+    return Machine.here().devices > 0
+
+
+def _has_vllm() -> bool:
+    from toolwright.verl.config import missing_for
+
+    return missing_for("vllm") is None
+
+
+def _supervised(values: Values, result: FlatTranslation) -> Iterator[str]:
+    _with_defaults(values, SFT, TABLES["sft"][1], result)
+    yield from _data(values, result, "demonstrations")
+    result.notes.append(HELD_OUT)
+    batch, found = _batch(values), _rows(values)
+    result.set("batch", batch, ", ".join(f"--{key}" for key in SIZES[:2]))
+    yield from (*SIZES, "num_train_epochs", "max_steps")
+    steps: int | None = int(values.get("max_steps") or -1)
+    if (steps or 0) <= 0:
+        epochs = float(values.get("num_train_epochs", 3))
+        steps = None if found is None else max(1, int(found * epochs) // batch)
+    if steps is None:
+        result.notes.append("--num_train_epochs: becomes steps once the data is here")
+    else:
+        result.set("steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
+    yield from _schedule(values, result, "optimizer", steps)
+    yield from _precision(values, result)
+
+
+def _preferences(
+    values: Values, result: FlatTranslation, loss: str, arguments: tuple[str, ...]
+) -> Iterator[str]:
+    result.words += ["task=preferences", f"algorithm={loss}"]
+    whole = {**PAIRS, **values}
+    _with_defaults(values, PAIRS, TABLES[loss][1], result)
+    yield from _data(values, result, "task.train")
+    batch, found = _batch(values), _rows(values)
+    result.set("rollout.prompts", batch, ", ".join(f"--{key}" for key in SIZES[:2]))
+    yield from (*SIZES, "num_train_epochs", "max_steps", "loss_type", "beta", *arguments)
+    for name in ("beta", *arguments):
+        if name in whole:
+            result.set(f"algorithm.params.{loss}.{name}", float(whole[name]), f"--{name} {whole[name]}")
+    kind = values.get("loss_type")
+    if kind not in (None, "sigmoid", "kto"):
+        result.problems.append(f"--loss_type {kind}: has no equivalent: {loss} here is the paper's own")
+    steps = int(values.get("max_steps") or -1)
+    if steps <= 0 and found is not None:
+        steps = max(1, int(found * float(values.get("num_train_epochs", 3))) // batch)
+    if steps > 0:
+        result.set("train.steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
+    else:
+        result.notes.append("--num_train_epochs: becomes train.steps once the data is here")
+    yield from _schedule(values, result, "update.policy", steps if steps > 0 else None)
+    yield from _precision(values, result)
+
+
+def _dpo(values: Values, result: FlatTranslation) -> Iterator[str]:
+    yield from _preferences(values, result, "dpo", ("label_smoothing",))
+
+
+def _kto(values: Values, result: FlatTranslation) -> Iterator[str]:
+    yield from _preferences(values, result, "kto", ("desirable_weight", "undesirable_weight"))
+
+
+# The script, our command, and the table of its options.
+TABLES: dict[str, tuple[str, FlatTable]] = {
+    "grpo": ("train", FlatTable("trl_grpo", _grpo)),
+    "sft": ("sft", FlatTable("trl_sft", _supervised)),
+    "dpo": ("train", FlatTable("trl_dpo", _dpo)),
+    "kto": ("train", FlatTable("trl_dpo", _kto)),
+}
+
+
+def usage() -> str:
+    """How the command is written, and every option of each script."""
+    lines = ["usage: toolwright trl SCRIPT [--option value …] [--config FILE] [--show] [--fit]", ""]
+    lines += ["  --show     print what each option becomes and stop"]
+    lines += ["  --fit      accept what is done nearly so; prints a line each"]
+    for script, (_, table) in TABLES.items():
+        kinds = table.rows()
+        rest = [one for kind in KINDS[1:] for keys in kinds[kind].values() for one in keys]
+        options = sorted({*kinds["translated"], *rest, *TOGETHER})
+        lines += ["", f"{script}:", f"  {' '.join(f'--{option}' for option in options)}"]
+    return "\n".join(lines)
