@@ -307,7 +307,7 @@ def _read(path: Path) -> list[Messages]:
         found = [row for file in data_files(str(path), "train") for row in rows.read(file)]
     except UserError as error:
         raise UserError(f"demonstrations: {error}") from None
-    conversations = []
+    conversations: list[Messages] = []
     for number, row in enumerate(found, 1):
         where = f"{path}, row {number}"
         messages = conversation_of(row, where)
