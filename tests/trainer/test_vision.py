@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pictures import asks, picture, qwen_folder, smol_folder, url
@@ -15,6 +16,9 @@ from toolwright.observe.metrics import Metrics
 from toolwright.observe.rollouts import files, read
 from toolwright.trainer import supervised
 from toolwright.trainer.loop import train
+from toolwright.ui.query import Query
+from toolwright.ui.run_library import RunLibrary
+from toolwright.ui.view import RUN_VIEWS
 
 HERE = Path(__file__).resolve().parent
 COLOURS = f"task.name={HERE / 'colours.py'}:tasks"
@@ -64,6 +68,10 @@ def test_a_run_on_pictures_agrees_with_its_engine(make: object, tmp_path: Path, 
     assert all(len(attempt.images) == 1 for attempt in attempts)
     assert "png image" in (folder / "report.html").read_text()
     assert "base64" not in (folder / "report.html").read_text()
+    library = RunLibrary(folder.parent)
+    shown: Any = RUN_VIEWS.get("attempts/item").target(library.get(folder.name), Query.parse(b"", ["2", "0"]))
+    part = shown.data["task"]["prompt"][0]["content"][0]
+    assert part == {"type": "image", "image": attempts[0].images[0][2]}
 
 
 def test_what_takes_no_images_is_said_before_anything_starts(tmp_path: Path, task_file: Path) -> None:
