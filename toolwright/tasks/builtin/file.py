@@ -35,7 +35,7 @@ def file(
     evaluated but not trained. `prompt`: what the user asks in place of the file's words, with `{question}`,
     or whatever text `extra_info` has, in it."""
     learned, judged = splits(
-        _task if prompt is None else _asking(prompt),
+        task_of_row if prompt is None else _asking(prompt),
         task="file",
         seed=seed,
         train=train,
@@ -50,7 +50,7 @@ def file(
         held_out=judged,
         # A scorer is registered under the data sources that it serves, so one source is its scorer's name.
         scorer=sources.pop() if len(sources) == 1 else "data_source",
-        alphabet="".join(sorted(set().union(*(_characters(task) for task in every)))),
+        alphabet="".join(sorted(set().union(*(characters_of(task) for task in every)))),
     )
 
 
@@ -124,12 +124,12 @@ def _listed(files: str | list[str]) -> list[str]:
 def tasks_of(path: Path, prefix: str = "", task_of: TaskReader | None = None) -> list[Task]:
     """The tasks of a file, each known by the file's name and its row, wherever the file lies."""
     return [
-        (task_of or _task)(row, id=f"{prefix}{path.name}:{number}", where=f"{path}, row {number}")
+        (task_of or task_of_row)(row, id=f"{prefix}{path.name}:{number}", where=f"{path}, row {number}")
         for number, row in enumerate(read(path), 1)
     ]
 
 
-def _task(row: Row, *, id: str, where: str) -> Task:
+def task_of_row(row: Row, *, id: str, where: str) -> Task:
     if row.get("prompt") is None:
         raise UserError(f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}")
     extra = row.get("extra_info")
@@ -149,7 +149,7 @@ def _asking(words: str) -> TaskReader:
     """Tasks whose last message of the user are these words, names in braces replaced by what a row has."""
 
     def read(row: Row, *, id: str, where: str) -> Task:
-        task = _task(row, id=id, where=where)
+        task = task_of_row(row, id=id, where=where)
         known = {name: value for name, value in task.extra_info.items() if isinstance(value, str)}
         for name in dict.fromkeys(re.findall(r"\{(\w+)\}", words)):
             if name not in known:
@@ -209,7 +209,7 @@ def _spread(tasks: list[Task], count: int) -> list[Task]:
     return [tasks[index * len(tasks) // count] for index in range(count)]
 
 
-def _characters(task: Task) -> set[str]:
+def characters_of(task: Task) -> set[str]:
     text = "".join(message.get("content", "") for message in task.prompt)
     truth = task.ground_truth
     return set(text) | set(truth if isinstance(truth, str) else json.dumps(truth, ensure_ascii=False))
