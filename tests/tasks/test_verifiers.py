@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import random
 import signal
 import sys
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from toolwright.agents.rollout import AttemptRequest, Rollout
+from toolwright.cli import main
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.models.tokenizer import Tokenizer
+from toolwright.observe.metrics import Metrics
 from toolwright.rewards import Scorer
 from toolwright.tasks import TaskSet, load
 from toolwright.trajectory import Trajectory
@@ -156,3 +159,27 @@ def test_the_signals_of_the_process_stay_as_they_are() -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     tasks(args={"limit": 3})
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_rows_with_an_answer_can_be_demonstrated() -> None:
+    found = tasks()
+    assert found.demonstrate is not None
+    assert found.demonstrate(found.train[0], random.Random(0)) == [
+        {"role": "assistant", "content": found.train[0].ground_truth}
+    ]
+
+
+@pytest.mark.slow
+def test_a_warm_start_learns_on(tmp_path: Path) -> None:
+    """The letter after a letter, by a tiny model that was shown each a few times."""
+    common = ["task=verifiers", f"task.params.id={WORLDS}", "task.params.args.kind=letters"]
+    common += ["task.held_out_size=1", "model.context=32", "run.threads=1", f"run.dir={tmp_path}"]
+    size = ["model.layers=1", "model.width=32", "model.heads=2", "model.kv_heads=2", "model.ffn=64"]
+    warm = ["steps=40", "batch=8", "optimizer.lr=5e-3", "run.name=warm"]
+    assert main(["sft", *common, *size, *warm]) == 0
+    own = ["rollout.max_tokens=2", "rollout.prompts=8", "rollout.samples=8", "train.steps=40"]
+    own += ["eval.every=0", f"model.path={tmp_path}/warm/model", "update.policy.lr=3e-3", "run.name=better"]
+    assert main(["train", *common, *own]) == 0
+    rows = Metrics.read(tmp_path / "better/metrics.jsonl")
+    rewards = [row["reward/mean"] for row in rows if "reward/mean" in row]
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2

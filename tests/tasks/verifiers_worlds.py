@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import verifiers as vf
@@ -79,11 +80,17 @@ async def counted(state: Any, answer: str) -> float:
     return float(state.get("total") == int(answer))
 
 
+def next_letters() -> Dataset:
+    return Dataset.from_list([{"question": a, "answer": b} for a, b in pairwise("abcdefghijklmnop")])
+
+
 def load_environment(kind: str = "single", held_out: bool = False, limit: int = 4) -> vf.Environment:
     rubric = vf.Rubric(funcs=[right, brief], weights=[1.0, 0.25])
     settings: dict[str, Any] = {"dataset": rows(), "system_prompt": "Be brief.", "rubric": rubric}
     if held_out:
         settings["eval_dataset"] = rows(2)
+    if kind == "letters":
+        return vf.SingleTurnEnv(dataset=next_letters(), rubric=vf.Rubric(funcs=[right]))
     if kind == "single":
         return vf.SingleTurnEnv(**settings)
     if kind == "broken":

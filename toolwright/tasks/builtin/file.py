@@ -69,7 +69,7 @@ def task_set(learned: list[Task], judged: list[Task]) -> TaskSet:
         held_out=judged,
         # A scorer is registered under the data sources that it serves, so one source is its scorer's name.
         scorer=sources.pop() if len(sources) == 1 else "data_source",
-        alphabet="".join(sorted(set().union(*(_characters(task) for task in every)))),
+        alphabet="".join(sorted(set().union(*(characters_of(task) for task in every)))),
     )
 
 
@@ -269,7 +269,7 @@ def _spread(tasks: list[Task], count: int) -> list[Task]:
     return [tasks[index * len(tasks) // count] for index in range(count)]
 
 
-def _characters(task: Task) -> set[str]:
+def characters_of(task: Task) -> set[str]:
     text = "".join(text for message in task.prompt for text in texts_of(message.get("content")))
     truth = task.ground_truth
     return set(text) | set(truth if isinstance(truth, str) else json.dumps(truth, ensure_ascii=False))

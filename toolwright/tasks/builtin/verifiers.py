@@ -137,4 +137,12 @@ def verifiers(
         held_out=[task(row, "held out", number) for number, row in enumerate(held[:held_out_size])],
         scorer="environment",
         alphabet=string.printable,
+        demonstrate=_answered,
     )
+
+
+def _answered(task: Task, rng: random.Random) -> list[dict[str, Any]]:
+    """The row's own answer, for the warm start: of a single turn, or as the last one."""
+    if not isinstance(task.ground_truth, str) or not task.ground_truth:
+        raise UserError(f"task {task.id} has no answer to show: its row of the data set has none")
+    return [{"role": "assistant", "content": task.ground_truth}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -22,14 +22,20 @@ TEN = (
 
 @DATASETS.register("reasoning-gym")
 def reasoning_gym() -> Dataset:
-    return Dataset("reasoning_gym", {}, _example, generate=_generate)
+    return Dataset("reasoning_gym", {}, _example, generate=generate)
 
 
-def _generate(
-    *, seed: int, train: int, test: int, kinds: str = TEN, levels: Annotated[int, Field(gt=0)] = 3
+def generate(
+    *,
+    seed: int,
+    train: int,
+    test: int,
+    kinds: str = TEN,
+    levels: Annotated[int, Field(gt=0)] = 3,
+    config: dict[str, Any] | None = None,
 ) -> dict[str, list[Row]]:
     """`kinds`: names of its data sets, divided by commas, in equal shares. `levels`: how many steps of the
-    package's own curriculum each is made of, the easiest first."""
+    package's own curriculum each is made of, the easiest first. `config`: settings of every data set."""
     try:
         import reasoning_gym as gym
         from reasoning_gym.factory import CURRICULA, create_curriculum
@@ -45,12 +51,16 @@ def _generate(
     parts = [(name, level) for name in names for level in range(levels if name in CURRICULA else 1)]
     for place, (name, level) in enumerate(parts):
         shares = [size // len(parts) + (place < size % len(parts)) for size in (train, test)]
-        settings = {"size": TRIES * sum(shares), "seed": seed + level}
+        settings = {**(config or {}), "size": TRIES * sum(shares), "seed": seed + level}
         if name in CURRICULA and levels > 1:
             curriculum = create_curriculum(name)
             curriculum.set_global_level(level)
             settings = vars(curriculum.generate_configuration(settings))
-        entries = _distinct(gym.create_dataset(name, **settings) if sum(shares) else (), sum(shares), asked)
+        try:
+            puzzles = gym.create_dataset(name, **settings) if sum(shares) else ()
+        except (TypeError, ValueError, AssertionError) as error:
+            raise UserError(f"reasoning-gym cannot make {name} with {config}: {error}") from None
+        entries = _distinct(puzzles, sum(shares), asked)
         held = shares[1] * len(entries) // max(1, sum(shares))
         made["test"] += [{**entry, "level": level} for entry in entries[:held]]
         made["train"] += [{**entry, "level": level} for entry in entries[held:]]
