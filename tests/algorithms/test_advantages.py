@@ -42,6 +42,7 @@ def estimate(name: str, batch: Example, **changed: Any) -> tuple[Tensor, Tensor]
         "reward_baseline": batch.values[:, 0],
         "old_log_prob": batch.old_log_prob,
         "teacher_log_prob": batch.log_prob,
+        "implicit_reward": batch.log_prob,
         "sum_pi_squared": batch.sum_pi_squared,
         "step_rewards": batch.rewards.sum(-1),
         "trajectory": list(range(rows)),
@@ -430,6 +431,7 @@ def test_a_wrong_shape_is_named_with_what_was_expected() -> None:
         ("gdpo", {"reward_parts", "part_weights"}),
         ("optimal_token_baseline", {"old_log_prob", "sum_pi_squared"}),
         ("distill", {"old_log_prob", "teacher_log_prob"}),
+        ("prime", {"implicit_reward"}),
         ("grpo", set()),
     ],
 )

@@ -19,7 +19,7 @@ PRESETS = {file.stem: file for file in sorted(FOLDER.glob("*.yaml"))}
 DOCS = Path(__file__).parents[2] / "docs" / "algorithms.md"
 NAMED = """ppo grpo dr_grpo rloo remax reinforce_plus_plus reinforce_plus_plus_baseline dapo gspo gmpo cispo
     sapo opo gpg gigpo grpo_roc sppo kl_cov clip_cov luspo vespo adaptive_entropy top_entropy vapo gdpo
-    dpo kto orpo distill hgpo dppo"""
+    dpo kto orpo distill hgpo dppo prime"""
 
 
 def read(name: str) -> dict[str, Any]:

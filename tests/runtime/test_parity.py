@@ -226,3 +226,17 @@ def test_a_reward_model_scores_as_in_one_process(build: Build, tmp_path: Path) -
     )
     assert alone == apart
     assert len({of_attempt[5]["liked"] for of_attempt in alone}) > 3
+
+
+def test_a_reward_model_that_learns_is_an_actor_with_the_same_numbers(build: Build, tmp_path: Path) -> None:
+    own = [f"run.dir={tmp_path}", "algorithm=prime", "train.steps=2"]
+    here = train(configured("run.name=here", *own), command=["toolwright"])
+    with walked():
+        trainer = build("run.name=there", *own)
+    assert_apart(trainer, ["policy", "process_reward", "reward", "rollout-0"])
+    folder = RunFolder.claim(trainer.config.run, made_of=["x"])
+    list(trainer.steps(folder, command=["toolwright"]))
+    for mine, theirs in zip(comparable(metrics(here)), comparable(metrics(folder.path)), strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-6)
+    weights = "model/model.safetensors"
+    assert (folder.path / weights).read_bytes() == (here / weights).read_bytes()

@@ -15,8 +15,9 @@ from toolwright.trainer.loop import TrainingLoop
 
 from .runs import HERE, metrics, rollouts, trained, words
 
-# On compared answers, test_preference.py; with a teacher, test_teacher.py.
-ELSEWHERE = {"dpo", "kto", "orpo", "distill"}
+# On compared answers, test_preference.py; with a teacher, test_teacher.py; more slowly, while a reward model
+# learns what is right, test_prime.py.
+ELSEWHERE = {"dpo", "kto", "orpo", "distill", "prime"}
 PRESET_NAMES = sorted({file.stem for file in (PRESETS / "algorithm").glob("*.yaml")} - ELSEWHERE)
 SEEDS = (0, 1, 2)
 # Those that live on steps and on tool calls; all others answer in one turn.

@@ -75,7 +75,7 @@ def test_a_module_is_known_by_its_name(capsys: pytest.CaptureFixture[str]) -> No
     line = LINES["SPPO"]
     assert main_module([line["module"], *line["words"].split(), "--show", "--fit"]) == 0
     assert "algorithm.loss=sppo" in capsys.readouterr().out
-    assert main_module(["recipe.prime.main_prime", "--show"]) == 2
-    assert "reward model of its own" in capsys.readouterr().err
+    assert main_module(["recipe.spin.main_spin", "--show"]) == 2
+    assert "SPIN compares answers" in capsys.readouterr().err
     assert main_module(["verl.trainer.main_pppo"]) == 2
     assert "did you mean" in capsys.readouterr().err

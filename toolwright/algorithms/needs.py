@@ -28,7 +28,14 @@ from toolwright.trajectory import Trajectory
 # What a run has or does only because a provider asks for it: a role, a greedy attempt at each task, a pass of
 # the learner over what was sampled, and rows that are steps instead of whole attempts.
 Requirement = Literal[
-    "critic", "reference", "teacher", "greedy_attempt", "old_log_prob", "sum_pi_squared", "steps"
+    "critic",
+    "reference",
+    "teacher",
+    "process_reward",
+    "greedy_attempt",
+    "old_log_prob",
+    "sum_pi_squared",
+    "steps",
 ]
 
 
@@ -37,7 +44,7 @@ class ScoredStep:
     """What providers compute from: a step's scored attempts, once the roles that were asked have answered."""
 
     # With a column for each answer: `values`, `ref_log_prob`, `teacher_log_prob`, `old_log_prob`,
-    # `sum_pi_squared`.
+    # `sum_pi_squared`, `implicit_reward`.
     batch: Batch
     trajectories: Sequence[Trajectory]
     baselines: Mapping[str, Sequence[float]]  # `rewards_to_go` of the greedy attempt, by group
@@ -102,6 +109,12 @@ def ref_log_prob(step: ScoredStep) -> Tensor:
 @provides("teacher_log_prob", "teacher", "old_log_prob")
 def teacher_log_prob(step: ScoredStep) -> Tensor:
     return step.batch.padded("teacher_log_prob")
+
+
+@provides("implicit_reward", "process_reward")
+def implicit_reward(step: ScoredStep) -> Tensor:
+    """By how much likelier each token is to PRIME's reward model than to what that began as."""
+    return step.batch.padded("implicit_reward")
 
 
 @provides("old_log_prob", "old_log_prob")

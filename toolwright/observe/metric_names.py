@@ -103,6 +103,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("critic/skipped", "its updates that were not finite"),
     Metric("reference/kl", "divergence of the policy from the reference", "grows slowly in a healthy run"),
     Metric("reference/kl_coef", "what it is weighed by"),
+    Metric("process_reward/loss", "`prime`: cross-entropy of the reward model and the outcomes"),
+    Metric("process_reward/accuracy", "attempts whose outcome it foresaw, before its update"),
+    Metric("process_reward/grad_norm", "norm of its gradient"),
+    Metric("process_reward/lr", "its learning rate"),
+    Metric("process_reward/skipped", "the reward model's updates that were not finite"),
     Metric("teacher/kl", "`distill`: reverse divergence from the teacher, which falls"),
     Metric(
         "gap/abs_mean",

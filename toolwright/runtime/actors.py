@@ -66,7 +66,7 @@ class ActorRole:
                 except RayTaskError as error:
                     raise _cause(error) from None
                 except (RayActorError, ValueError) as error:
-                    if self._role == "critic" or time.monotonic() > limit:
+                    if self._role in ("critic", "process_reward") or time.monotonic() > limit:
                         raise InfrastructureFailure(
                             f"{self._role} was lost while it was asked for {method}: {first_line(error)}"
                         ) from None

@@ -28,7 +28,7 @@ from toolwright.runtime.roles import LearnerLost, Learners
 from toolwright.runtime.transport import RemoteTrajectory, TrajectoryRef
 from toolwright.trajectory import Trajectory
 
-LEARNING = {"policy", "critic"}  # what is lost with them cannot be asked of anybody else
+LEARNING = {"policy", "critic", "process_reward"}  # what is lost with them cannot be asked of anybody else
 
 PULSE_S = 5.0  # for one that lives to say so
 

@@ -68,10 +68,11 @@ def plan(
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     ranks = config.policy.layout.size if "policy" in roles else 0
-    asked = config.colocate == "yes" or (config.colocate == "auto" and gpus == 1 and ranks == 1)
-    together = asked and {"policy", "rollout"} <= set(roles)
+    joined = config.colocate == "yes" or (config.colocate == "auto" and gpus == 1 and ranks == 1)
+    together = joined and {"policy", "rollout"} <= set(roles)
     # Several ranks hold a part of reference and critic each, beside their part of the policy.
-    frozen = [name for name in ("reference", "teacher", "critic") if name in roles and ranks == 1]
+    asked = ("reference", "teacher", "critic", "process_reward")
+    frozen = [name for name in asked if name in roles and ranks == 1]
     own_gpus = config.policy.gpus if config.policy.gpus is not None else min(gpus, 1.0)
     # Reference and critic live on the policy's GPU: they work while it waits for them.
     beside = reward_gpus is None and ranks == 1 and own_gpus <= 1

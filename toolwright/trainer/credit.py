@@ -15,6 +15,7 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner.objective import importance_weights
 from toolwright.learner.policy import Policy
+from toolwright.trainer.process_reward import OWN
 from toolwright.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Credit:
     reference: Reference | None
     critic: Values | None
     teacher: Reference | None = None
+    process_reward: Values | None = None
 
     def __post_init__(self) -> None:
         algorithm = self.config.algorithm
@@ -39,7 +41,9 @@ class Credit:
         common = entry.accepted(
             gamma=algorithm.gamma, lam=algorithm.lam, normalize_by_std=algorithm.normalize_by_std
         )
-        own = {k: v for k, v in algorithm.params.get(algorithm.adv_estimator, {}).items() if k != "teacher"}
+        roles = {"teacher"} | ({*OWN} if "process_reward" in self.required else set())  # their own settings
+        settings = algorithm.params.get(algorithm.adv_estimator, {})
+        own = {key: value for key, value in settings.items() if key not in roles}
         self.params = {**common, **own}
         by_token = "turn_end" not in entry.parameters and "steps" not in self.required
         if algorithm.discount_per == "turn" and by_token and common.keys() & {"gamma", "lam"}:
@@ -95,6 +99,12 @@ class Credit:
             metrics["teacher/kl"] = float(away.mean())
         if self.critic is not None:
             batch.columns["values"] = self.critic.values(batch)
+        if self.process_reward is not None:  # it learns first: what it has just seen is graded best
+            right = torch.tensor([min(1.0, max(0.0, t.accuracy or 0.0)) for t in trajectories])
+            batch.columns["label"] = right.repeat_interleave(torch.tensor(batch.action_lengths))
+            learned = self.process_reward.update(batch)
+            metrics.update({f"process_reward/{name}": value for name, value in learned.items()})
+            batch.columns["implicit_reward"] = self.process_reward.values(batch)
         penalty = None
         if self.config.algorithm.kl.where == "reward":
             away = self._divergence(batch)

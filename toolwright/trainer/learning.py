@@ -29,6 +29,7 @@ from toolwright.trainer import building
 from toolwright.trainer.credit import Credit
 from toolwright.trainer.measures import OF_FIRST_UPDATE, of_gap, of_updates
 from toolwright.trainer.preference import PreferenceCredit
+from toolwright.trainer.process_reward import build_process_reward, needs_process_reward
 from toolwright.trainer.rehearsal import rehearse
 from toolwright.trainer.teacher import build_teacher, needs_teacher
 from toolwright.trajectory import Trajectory
@@ -104,6 +105,7 @@ class Learner:
         reference: Reference | None = None,
         critic: Values | None = None,
         teacher: Reference | None = None,
+        process_reward: Values | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         self.config = config
@@ -131,6 +133,9 @@ class Learner:
             self.critic = critic or build_critic(config, decoder, ranks)
         if needs_teacher(algorithm) and teacher is None:
             teacher = build_teacher(config, ranks)
+        self.process_reward = process_reward
+        if needs_process_reward(algorithm) and process_reward is None:
+            self.process_reward = build_process_reward(config, decoder)
         self.policy = Policy(
             decoder,
             update.policy,
@@ -154,7 +159,9 @@ class Learner:
         else:
             tokens = require_number(config.rollout.max_tokens, "rollout.max_tokens")
             self.objective = Objective(algorithm, norm_tokens=tokens * max_turns)
-            self.credit = Credit(config, self.policy, self.reference, self.critic, teacher)
+            self.credit = Credit(
+                config, self.policy, self.reference, self.critic, teacher, self.process_reward
+            )
             rehearse(config, self.credit, self.objective)
 
     def learn(
@@ -276,6 +283,8 @@ class Learner:
         tensors = {"policy": self.policy.state_dict()}
         if self.critic is not None:
             tensors["critic"] = self.critic.state_dict()
+        if self.process_reward is not None:
+            tensors["process_reward"] = self.process_reward.state_dict()
         if self.reference is not None:
             tensors["reference"] = self.reference.state_dict()
         coefficients = {"kl_coef": self.objective.kl_coef, "entropy": asdict(self.objective.entropy)}
@@ -286,6 +295,8 @@ class Learner:
             self.policy.load_state_dict(tensors["policy"])
             if self.critic is not None:
                 self.critic.load_state_dict(tensors["critic"])
+            if self.process_reward is not None:
+                self.process_reward.load_state_dict(tensors["process_reward"])
             if self.reference is not None:
                 self.reference.load_state_dict(tensors["reference"])
         except (KeyError, RuntimeError, ValueError) as error:

@@ -25,6 +25,7 @@ from toolwright.models.decoder import Recompute, Shape
 from toolwright.rewards.held_models import models_of
 from toolwright.trainer import building
 from toolwright.trainer.learning import needs_critic, needs_reference
+from toolwright.trainer.process_reward import needs_process_reward
 from toolwright.trainer.teacher import needs_teacher, teacher_model
 
 log = logging.getLogger(__name__)
@@ -92,6 +93,8 @@ def learner_parts(config: schema.Config, model: PlannedModel) -> dict[str, int]:
         parts["reference"] = 4 * trained if model.adapted else weight_bytes(model)
     if needs_critic(config.algorithm):
         parts["critic"] = weight_bytes(model) + gradients + moments
+    if needs_process_reward(config.algorithm):  # and what it began as
+        parts["process reward"] = 2 * weight_bytes(model) + gradients + moments
     return parts
 
 

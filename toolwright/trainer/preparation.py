@@ -19,6 +19,7 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import TaskSet
 from toolwright.tools.settings import Settings, settings_of
 from toolwright.trainer import building, defaults, preference, recorded
+from toolwright.trainer.process_reward import check_process_reward
 from toolwright.trainer.role_config import RoleConfig
 from toolwright.trainer.teacher import check_length, check_teacher
 from toolwright.trajectory import Task
@@ -50,6 +51,7 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
     tokenizer = building.build_tokenizer(config.model, known_characters)
     if learns:
         check_teacher(config, tokenizer)
+        check_process_reward(config, tokenizer)
     opening = asyncio.run(_openings(config.rollout, tokenizer, tools))
     training = tasks.train if learns else ()
     texts = [[opening(task) for task in found] for found in (training, tasks.held_out)]

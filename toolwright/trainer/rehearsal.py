@@ -55,6 +55,7 @@ def _play(credit: Credit, objective: Objective, *, samples: int) -> torch.Tensor
         teacher_log_prob=0.5 * sampled,
         values=0.1 * sampled,
         sum_pi_squared=sampled.exp(),
+        implicit_reward=0.2 * sampled,
     )
     baselines = {attempt.group: [0.1] for attempt in attempts}
     advantage, _ = credit.estimate(batch, attempts, baselines)

@@ -238,7 +238,8 @@ class _Replayer:
 
 def _asks_a_model(config: schema.Config) -> bool:
     """Whether advantages depend on more than the rewards."""
-    asked = {"reference", "teacher", "sum_pi_squared"} & needs.required(config.algorithm.adv_estimator)
+    grades = {"reference", "teacher", "process_reward", "sum_pi_squared"}
+    asked = grades & needs.required(config.algorithm.adv_estimator)
     return bool(asked) or needs_critic(config.algorithm) or config.algorithm.kl.where == "reward"
 
 

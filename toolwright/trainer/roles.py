@@ -39,6 +39,7 @@ from toolwright.trainer.learning import (
     needs_critic,
     needs_reference,
 )
+from toolwright.trainer.process_reward import build_process_reward, needs_process_reward
 from toolwright.trainer.reward_role import RewardRole
 from toolwright.trainer.role_config import RemoteRole, RoleConfig
 from toolwright.trainer.teacher import build_teacher, needs_teacher
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from toolwright.learner.sharded_checkpoints import Saver
     from toolwright.learner.sharding import RankGroup
 
+OTHERS = ("reference", "teacher", "critic", "process_reward")  # whom the policy asks
 BUILDER = "toolwright.trainer.role_builder:build"
 
 
@@ -90,6 +92,8 @@ def required_roles(config: schema.Config) -> list[str]:
         names.append("teacher")
     if needs_critic(config.algorithm):
         names.append("critic")
+    if needs_process_reward(config.algorithm):
+        names.append("process_reward")
     return [*names, "policy", "reward"]
 
 
@@ -154,6 +158,7 @@ def build_roles(
         "reference": lambda: _reference(context, shared="policy" in names),
         "teacher": lambda: build_teacher(context.config),
         "critic": lambda: _critic(context),
+        "process_reward": lambda: build_process_reward(context.config, context.model[0]),
         "policy": lambda: PolicyRole(context, role),
         "reward": lambda: RewardRole(context.role_config, context.tools),
     }
@@ -251,7 +256,7 @@ class PolicyRole:
         others: dict[str, Any] = {}
         if context.rank.count == 1:
             needed = required_roles(context.config)
-            others = {name: role(name) for name in ("reference", "teacher", "critic") if name in needed}
+            others = {name: role(name) for name in OTHERS if name in needed}
         self.context = context
         # Counted while this process has all of them.
         self.parameters = sum(p.numel() for p in context.model[0].parameters())

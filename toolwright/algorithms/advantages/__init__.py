@@ -30,7 +30,7 @@ registry: Registry[Estimator] = Registry("advantage estimator", "toolwright.algo
 
 _PER_TOKEN = {
     *("rewards", "values", "old_log_prob", "ref_log_prob", "sum_pi_squared", "weights"),
-    *("teacher_log_prob", "baseline_to_go", "turn_end"),
+    *("teacher_log_prob", "baseline_to_go", "turn_end", "implicit_reward"),
 }
 _PER_ROW = {"scores", "reward_baseline", "step_rewards"}
 _KEYS = {"group", "trajectory", "anchor"}

@@ -20,6 +20,7 @@ from toolwright.verl.table import (
     data,
     environment,
     model,
+    prime,
     reward,
     rollout,
     tools,
@@ -46,7 +47,7 @@ SECTIONS: dict[str, list[KeyRow]] = {
     "Rollout": rollout.ROWS,
     "Tools and search": [*tools.ROWS, *environment.ROWS],
     "Critic": critic.ROWS,
-    "Rewards": reward.ROWS,
+    "Rewards": [*reward.ROWS, *prime.ROWS],
     "Trainer": trainer.ROWS,
     "Everything else": [],
 }

@@ -16,6 +16,7 @@ from toolwright.verl.row import (
     part,
     same,
 )
+from toolwright.verl.table.prime import is_prime
 
 ESTIMATOR = "algorithm.adv_estimator"
 ESTIMATORS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
@@ -109,6 +110,10 @@ def estimator(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslatedSetting("algorithm.name", "distill", sources)
         yield TranslatedSetting("algorithm.adv_estimator", "distill", sources)
         return
+    if is_prime(verl):
+        for key in ("algorithm.name", "algorithm.adv_estimator"):
+            yield TranslatedSetting(key, "prime", (ESTIMATOR,))
+        return
     source = verl[ESTIMATOR]
     name = ESTIMATORS.get(source, source)
     known = Registered("advantage estimator", "toolwright.algorithms.advantages").names()
@@ -130,6 +135,9 @@ def reference(verl: VerlConfig) -> Iterator[Outcome]:
             f"{IN_LOSS} and {IN_REWARD}: the reference is in the loss or in the reward; choose one"
         )
         return
+    if in_reward and is_prime(verl):
+        yield Note(f"{verl.as_typed(IN_REWARD)}: without effect in PRIME, whose advantages do not read it")
+        in_reward = False
     where = "loss" if in_loss else "reward" if in_reward else "none"
     yield TranslatedSetting("algorithm.kl.where", where, (IN_LOSS, IN_REWARD))
     actor, control = "actor_rollout_ref.actor.kl_loss_", "algorithm.kl_ctrl."

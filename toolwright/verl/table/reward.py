@@ -14,6 +14,7 @@ from toolwright.verl.row import (
     TranslationProblem,
     part,
 )
+from toolwright.verl.table.prime import is_prime
 
 FUNCTIONS = ("reward.custom_reward_function", "custom_reward_function")
 MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager")
@@ -34,7 +35,7 @@ MANAGED = ("naive", "batch", "prime", "dapo", "episode", "rate_limited")
 
 def function(verl: VerlConfig) -> Iterator[Outcome]:
     block = next((name for name in FUNCTIONS if verl[f"{name}.path"] is not None), None)
-    if any(verl[f"{name}.enable"] for name in MODELS):
+    if any(verl[f"{name}.enable"] for name in MODELS) and not is_prime(verl):
         return  # `model` says it
     if block is None:
         yield TranslatedSetting("reward.function", None, (f"{FUNCTIONS[0]}.path",))
@@ -52,7 +53,7 @@ def function(verl: VerlConfig) -> Iterator[Outcome]:
 def model(verl: VerlConfig) -> Iterator[Outcome]:
     """verl's reward is the model's number alone, where there is one."""
     block = next((name for name in MODELS if verl[f"{name}.enable"]), None)
-    if block is None:
+    if block is None or is_prime(verl):
         return
     enabled, path = f"{block}.enable", MODELS[block]
     asking = next((f"{name}.path" for name in FUNCTIONS if verl[f"{name}.path"] is not None), None)

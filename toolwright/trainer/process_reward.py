@@ -1,0 +1,77 @@
+"""PRIME's reward model as a role: who needs it, and how it is built."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from toolwright.algorithms import needs
+from toolwright.config import schema
+from toolwright.failures import UserError
+from toolwright.learner.implicit_reward import ImplicitReward
+from toolwright.models.decoder import Decoder
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.trainer import building
+
+# Of the estimator's settings: what only its reward model reads.
+OWN = ("path",)
+
+
+def needs_process_reward(algorithm: schema.Algorithm) -> bool:
+    return algorithm.preference is None and "process_reward" in needs.required(algorithm.adv_estimator)
+
+
+def process_reward_model(config: schema.Config) -> schema.Model | None:
+    """The folder that it begins as, read as the policy's is; None: it begins as the policy."""
+    path = _settings(config).get("path")
+    model = config.model
+    if path is None:
+        return None
+    return schema.Model(path=str(path), context=model.context, dtype=model.dtype, device=model.device)
+
+
+def build_process_reward(config: schema.Config, policy: Decoder) -> ImplicitReward:
+    """`policy` as it is before the first step."""
+    own, update = process_reward_model(config), config.update
+    if own is None:
+        decoder = copy.deepcopy(policy)
+    else:
+        decoder, _ = building.build_model(own, "", seed=config.run.seed)
+    return ImplicitReward(
+        decoder,
+        update.critic,
+        beta=float(_settings(config).get("beta", 0.05)),
+        total_updates=config.train.steps,
+        micro_tokens=update.micro_tokens,
+        dtype=building.dtype_of(config.model),
+        packs=update.optimizer_state == "int8",
+    )
+
+
+def check_process_reward(config: schema.Config, tokenizer: Tokenizer) -> None:
+    """A UserError for a reward model that reads other tokens than the policy, or that ranks would divide."""
+    if not needs_process_reward(config.algorithm):
+        return
+    if config.runtime.placement.policy.layout.size > 1:
+        raise UserError(
+            f"algorithm.adv_estimator={config.algorithm.adv_estimator} learns a reward model in one process: "
+            "leave runtime.placement.policy.ranks at 1"
+        )
+    model = process_reward_model(config)
+    if building.adapts(config.model) and model is None:
+        raise UserError(
+            f"algorithm.params.{config.algorithm.adv_estimator}.path: with an adapter the reward model "
+            "cannot begin as the policy; name the folder that it begins as"
+        )
+    if model is not None:
+        own, theirs = (t.backend.get_vocab() for t in (tokenizer, building.build_tokenizer(model, "")))
+        if own != theirs:
+            raise UserError(
+                f"algorithm.params.{config.algorithm.adv_estimator}.path={model.path} has another tokenizer "
+                "than the policy, whose own tokens it grades"
+            )
+
+
+def _settings(config: schema.Config) -> dict[str, Any]:
+    found: dict[str, Any] = config.algorithm.params.get(config.algorithm.adv_estimator, {})
+    return found
