@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from toolwright.cli import main
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.observe.metrics import Metrics
 from toolwright.rewards import Scorer
 from toolwright.tasks import TaskSet, load
 from toolwright.trajectory import Segment, Task, Trajectory
@@ -83,3 +85,21 @@ def test_prepared_files_are_read_where_they_are_named(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = schema.TaskConfig(name="reasoning_gym", train=str(file), held_out_size=2)
     assert len(load(config, seed=0).train) == 10
+
+
+@pytest.mark.slow
+def test_a_warm_start_learns_on(tmp_path: Path) -> None:
+    """Sums of two digits, by a tiny model that reads character by character and has seen some answers."""
+    common = ["task=reasoning_gym", "task.params.dataset=chain_sum", "task.train_size=60"]
+    sums = ["min_terms=2", "max_terms=2", "min_digits=1", "max_digits=1"]
+    common += [*(f"task.params.config.{word}" for word in sums), "task.held_out_size=20"]
+    common += ["model.context=256", "run.threads=1", f"run.dir={tmp_path}"]
+    size = ["model.layers=2", "model.width=64", "model.heads=4", "model.kv_heads=4", "model.ffn=128"]
+    warm = ["steps=220", "batch=16", "optimizer.lr=5e-3", "run.name=warm"]
+    assert main(["sft", *common, *size, *warm]) == 0
+    own = ["rollout.max_tokens=24", "rollout.prompts=8", "rollout.samples=8", "train.steps=40"]
+    own += ["eval.every=0", f"model.path={tmp_path}/warm/model", "update.policy.lr=1e-3", "run.name=better"]
+    assert main(["train", *common, *own]) == 0
+    rows = Metrics.read(tmp_path / "better/metrics.jsonl")
+    rewards = [row["reward/mean"] for row in rows if "reward/mean" in row]
+    assert sum(rewards[-10:]) / 10 > sum(rewards[:10]) / 10 + 0.08

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import random
 import signal
 import sys
@@ -22,8 +23,8 @@ from toolwright.rewards import Scorer
 from toolwright.tasks import TaskSet, load
 from toolwright.trajectory import Trajectory
 
-vf = pytest.importorskip("verifiers", reason="needs the extra 'verifiers'")
-if not hasattr(vf, "load_environment"):
+pytest.importorskip("verifiers", reason="needs the extra 'verifiers'")
+if importlib.util.find_spec("verifiers.envs") is None:
     pytest.skip("this version of verifiers has no load_environment", allow_module_level=True)
 
 
@@ -43,6 +44,7 @@ def import_beside_the_tests(name: str) -> None:
         sys.modules.update(own)
 
 
+import_beside_the_tests("verifiers.utils.env_utils")
 import_beside_the_tests("verifiers.utils.tool_utils")
 
 from agents.scripted import ScriptedEngine, saying  # noqa: E402
