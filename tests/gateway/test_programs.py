@@ -125,8 +125,8 @@ class TestCommand:
             f"open({str(note)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
             "time.sleep(600)\n"
         )
-        (trajectory,) = run(command(tmp_path, source), timeout_s=8)
-        assert "took longer than rollout.timeout_s=8 while waiting for the command" in failure(trajectory)
+        (trajectory,) = run(command(tmp_path, source), timeout_s=12)
+        assert "took longer than rollout.timeout_s=12 while waiting for the command" in failure(trajectory)
         assert not any(alive(int(pid)) for pid in note.read_text().split())
 
     def test_a_child_in_the_background_ends_with_it(self, tmp_path: Path) -> None:
@@ -198,6 +198,7 @@ class TestFunction:
         assert "raised ValueError: no luck" in failure(made[0])
         assert made[1].failure is None
 
+    @pytest.mark.slow
     def test_one_that_hangs_is_killed(self, tmp_path: Path) -> None:
         file, note = tmp_path / "mine.py", tmp_path / "pid"
         file.write_text(
