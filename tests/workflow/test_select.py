@@ -21,7 +21,7 @@ from toolwright.workflow.selection import (
     GreedySelection,
     GuidedSelection,
     PortfolioSelection,
-    TaskOrder,
+    RunOrder,
     build_selection,
     mixed,
 )
@@ -36,8 +36,8 @@ def scored(candidate: Candidate, score: float, runs: int = 10) -> None:
     }
 
 
-def ordered(count: int = 10, repeats: int = 1) -> TaskOrder:
-    return TaskOrder.of([f"t{n}" for n in range(count)], repeats, finals=0.0)
+def ordered(count: int = 10, repeats: int = 1) -> RunOrder:
+    return RunOrder.of([f"t{n}" for n in range(count)], repeats, finals=0.0)
 
 
 def grown(scores: list[float], start: float = 0.5) -> Tree:
@@ -124,7 +124,7 @@ def test_workflows_of_one_meaning_are_one_candidate() -> None:
 @settings(deadline=None, max_examples=25)
 @given(st.data())
 def test_a_tree_keeps_its_books(data: st.DataObject) -> None:
-    """However it grows: visits are subtree sizes, paths lead to the start, no meaning comes twice."""
+    """However it grows: paths lead to the start, no meaning comes twice."""
     tree = Tree(single_call())
     for _ in range(data.draw(st.integers(0, 6))):
         parent = tree[data.draw(st.integers(0, len(tree) - 1))]
@@ -135,7 +135,6 @@ def test_a_tree_keeps_its_books(data: st.DataObject) -> None:
             tree.take_up(parent, options[data.draw(st.integers(0, len(options) - 1))])
     assert len({c.workflow.fingerprint for c in tree}) == len(tree) == len(tree.by_fingerprint)
     for candidate in tree:
-        assert candidate.visits == len(list(tree.below(candidate)))
         path = tree.path(candidate)
         assert path[0] is tree.start
         assert len(path) == candidate.depth + 1
@@ -150,7 +149,7 @@ def test_runs_are_made_in_one_order_so_that_they_can_be_compared() -> None:
 
 
 def test_candidates_begin_at_different_tasks_and_share_those_of_the_finals() -> None:
-    selection = GuidedSelection(Guided(first=3), TaskOrder.of([f"t{n}" for n in range(12)], 1, finals=0.25))
+    selection = GuidedSelection(Guided(first=3), RunOrder.of([f"t{n}" for n in range(12)], 1, finals=0.25))
     one, other = Candidate(1, single_call()), Candidate(2, single_call())
     first = [{task for task, _ in selection.first_runs(c)} for c in (one, other)]
     assert not first[0] & first[1]
@@ -161,7 +160,7 @@ def test_candidates_begin_at_different_tasks_and_share_those_of_the_finals() -> 
 
 
 def test_a_data_set_of_few_tasks_holds_none_back() -> None:
-    order = TaskOrder.of(["a", "b", "c"], 2, finals=0.5)
+    order = RunOrder.of(["a", "b", "c"], 2, finals=0.5)
     assert len(order.searching(0)) == len(order.finals) == 6
 
 

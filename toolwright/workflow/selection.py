@@ -127,7 +127,7 @@ FEW = 8  # tasks, of which none are held back
 
 
 @dataclass(frozen=True)
-class TaskOrder:
+class RunOrder:
     """The order in which candidates make their runs. While searching, each candidate begins at another task:
     workflows that resemble each other are right and wrong on the same ones, so a part of the data set that
     suits one kind would be taken for the worth of that kind. In the finals all run on the same tasks, which
@@ -138,7 +138,7 @@ class TaskOrder:
     repeats: int
 
     @classmethod
-    def of(cls, tasks: Sequence[str], repeats: int, *, finals: float) -> TaskOrder:
+    def of(cls, tasks: Sequence[str], repeats: int, *, finals: float) -> RunOrder:
         kept = len(tasks) - (round(finals * len(tasks)) if len(tasks) >= FEW else 0)
         return cls(tasks[:kept], tasks[kept:], repeats)
 
@@ -160,7 +160,7 @@ class ArmSelection:
 
     Strategies differ in which candidate they edit and how."""
 
-    def __init__(self, settings: Guided, order: TaskOrder, *, opening: int | None = None) -> None:
+    def __init__(self, settings: Guided, order: RunOrder, *, opening: int | None = None) -> None:
         """`opening`: runs that the start and the portfolio get first."""
         self.settings, self.order, self.width = settings, order, settings.width
         self.chunk = settings.first or LEAST_CHUNK  # runs that a candidate gets at a time
@@ -270,7 +270,7 @@ class GuidedSelection(GreedySelection):
     candidate rests on its own runs."""
 
     def __init__(
-        self, settings: Guided, order: TaskOrder, *, prior: Prior | None = None, opening: int | None = None
+        self, settings: Guided, order: RunOrder, *, prior: Prior | None = None, opening: int | None = None
     ) -> None:
         super().__init__(settings, order, opening=opening)
         self.prior, self.columns = prior, Columns()
@@ -333,7 +333,7 @@ def build_selection(
     chunk = settings.first or max(LEAST_CHUNK, search.runs // CHUNKS)
     settings = settings.model_copy(update={"first": chunk})
     opening = max(FEWEST, min(chunk, search.runs // (OPENING * (carried + 1))))
-    order = TaskOrder.of(tasks, settings.repeats, finals=settings.finals)
+    order = RunOrder.of(tasks, settings.repeats, finals=settings.finals)
     if search.select == "guided":
         return GuidedSelection(settings, order, prior=prior, opening=opening)
     return PLAIN[search.select](settings, order, opening=opening)
