@@ -92,7 +92,7 @@ class Dear(UniformProposer):
 def test_a_proposer_that_cannot_be_paid_ends_the_search_with_what_it_has() -> None:
     found = searched(None, proposer=Dear(Editor(OPERATORS)))
     assert found.why == "budget"
-    assert len(found.tree) == 4
+    assert 1 < len(found.tree) <= 4
 
 
 def test_what_a_dead_worker_had_under_way_counts_as_spent(tmp_path: Path) -> None:

@@ -223,8 +223,13 @@ class WorkflowSearch:
         return self.budget.runs - self.tree.spent()[0]
 
     def _money_left(self) -> float:
-        """The part of the cost limit that the runs have left, cached ones counted: when the finals begin."""
-        return 1.0 if self.budget.cost is None else max(0.0, 1 - self.tree.spent()[1] / self.budget.cost)
+        """The part of the cost limit that is left, by which the finals begin. What is committed counts, paid
+        for now or earlier: a resumed search decides alike. Beyond the limit, most of it was paid for earlier,
+        and the limit says nothing."""
+        if self.budget.cost is None:
+            return 1.0
+        left = 1 - self.tree.spent()[1] / self.budget.cost
+        return left if left > 0 else 1.0
 
     def state(self, candidate: Candidate) -> WorkflowState:
         score = self.selection.score(candidate)[0] if candidate.runs else None

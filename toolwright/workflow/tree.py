@@ -52,7 +52,6 @@ class Candidate:
     fingerprint: str = ""
     runs: dict[Run, Payment] = field(default_factory=dict)
     children: list[int] = field(default_factory=list)
-    visits: int = 0  # candidates taken up in its subtree, itself counted
     options: list[Proposal] = field(default_factory=list)  # not tried yet
     offered: set[str] = field(default_factory=set)  # fingerprints that were ever among them
     exhausted: bool = False  # the proposer has no further edits
@@ -81,7 +80,7 @@ class Tree:
     """Candidates by number, the start first. Each fingerprint occurs once."""
 
     def __init__(self, start: Workflow) -> None:
-        self.candidates = [Candidate(0, start, fingerprint=start.fingerprint, visits=1)]
+        self.candidates = [Candidate(0, start, fingerprint=start.fingerprint)]
         self.by_fingerprint = {start.fingerprint: 0}
 
     def __len__(self) -> int:
@@ -129,8 +128,6 @@ class Tree:
         self.by_fingerprint[proposal.fingerprint] = child.number
         parent.options = [o for o in parent.options if o is not proposal]
         parent.children.append(child.number)
-        for one in self.path(child):
-            one.visits += 1
         return child
 
     def path(self, candidate: Candidate) -> list[Candidate]:
@@ -139,12 +136,6 @@ class Tree:
         while found[-1].parent is not None:
             found.append(self.candidates[found[-1].parent])
         return found[::-1]
-
-    def below(self, candidate: Candidate) -> Iterator[Candidate]:
-        """It, and all that came of it."""
-        yield candidate
-        for number in candidate.children:
-            yield from self.below(self.candidates[number])
 
     def spent(self) -> tuple[int, float]:
         """Runs and money."""
