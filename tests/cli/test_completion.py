@@ -61,7 +61,7 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="there is n
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("toolwright tr", ["train"]),
+        ("toolwright tra", ["train"]),
         ("toolwright train rollout.sam", ["rollout.samples="]),
         ("toolwright train task=su", ["sums"]),
         ("toolwright train task=sums algorithm=dr", ["dr_grpo"]),

@@ -52,6 +52,11 @@ LINES: dict[str, tuple[str, list[str]]] = {
         [*SMALL, "algorithm.adv_estimator=rloo", "rollout.nnodes=1", "rollout.n_gpus_per_node=2"],
     ),
     "SPPO": ("recipe.sppo.main_sppo", SMALL),
+    "DPPO": (
+        "verl.trainer.main_ppo",
+        [*SMALL, "algorithm.adv_estimator=grpo", "actor_rollout_ref.actor.policy_loss.loss_mode=dppo_tv"],
+    ),
+    "verl-agent, HGPO": ("recipe.hgpo.main_hgpo", [*SOKOBAN, "algorithm.adv_estimator=hgpo"]),
     "verl-agent, GiGPO": ("verl.trainer.main_ppo", [*SOKOBAN, "algorithm.adv_estimator=gigpo"]),
     "verl-agent, a shop": (
         "verl.trainer.main_ppo",
@@ -130,3 +135,18 @@ def test_a_file_with_verls_tools_trains(model: Path, tmp_path: Path) -> None:
     assert steps[-1]["step"] == 3
     attempts = load(tmp_path / "run" / "rollouts" / "step_000003.parquet")
     assert "calc_gsm8k_reward" in attempts[0].segments[0].text
+
+
+def test_a_line_with_a_simulated_user_trains(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "users.yaml"
+    entry = {"class_name": "verl.interactions.gsm8k_interaction.Gsm8kInteraction", "config": {}}
+    file.write_text(yaml.safe_dump({"interaction": [entry]}))
+    multi = f"{ROLLOUT}.multi_turn"
+    words = [*SMALL, "algorithm.adv_estimator=grpo", f"{multi}.enable=True", "data.max_prompt_length=500"]
+    words += [f"{multi}.interaction_config_path={file}", f"{multi}.max_user_turns=2"]
+    words += ["toolwright.rollout.stop=['0','1','2','3','4']", "trainer.n_gpus_per_node=1"]
+    train = tasks(tmp_path / "train.parquet")
+    steps = run("verl.trainer.main_ppo", words, train=train, model=model, out=tmp_path / "run")
+    assert steps[-1]["step"] == 3
+    attempts = load(tmp_path / "run" / "rollouts" / "step_000003.parquet")
+    assert any("environment" in [segment.source for segment in one.segments] for one in attempts)

@@ -79,3 +79,25 @@ def test_a_module_is_known_by_its_name(capsys: pytest.CaptureFixture[str]) -> No
     assert "SPIN compares answers" in capsys.readouterr().err
     assert main_module(["verl.trainer.main_pppo"]) == 2
     assert "did you mean" in capsys.readouterr().err
+
+
+def test_an_unknown_module_runs_nearly_with_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data.train_files=x.parquet", "actor_rollout_ref.model.path=m", "--show"]
+    assert main_module(["somebodys.recipe.main_own", *words, "--fit"]) == 0
+    assert "not a module that is known here" in capsys.readouterr().out
+    assert main_module(["somebodys.recipe.main_own", *words]) == 2
+    assert main_module(["recipe.flowrl.main_flowrl", *words, "--fit"]) == 0
+    assert "partition function" in capsys.readouterr().out
+
+
+def test_a_file_of_loops_may_name_those_of_verl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "agents.yaml"
+    file.write_text("- name: mine\n  _target_: verl.experimental.agent_loop.tool_agent_loop.ToolAgentLoop\n")
+    agent = "actor_rollout_ref.rollout.agent"
+    words = ["data.train_files=x.parquet", "actor_rollout_ref.model.path=m", "--show", "--fit"]
+    words += [f"{agent}.agent_loop_config_path={file}", f"{agent}.default_agent_loop=mine"]
+    assert main([*words]) == 0
+    assert "rollout.agent=tool_use" in capsys.readouterr().out
+    file.write_text("- name: mine\n  _target_: own.loops.ReactLoop\n")
+    assert main([*words]) == 2
+    assert "rollout.agent=path.py:name" in capsys.readouterr().err

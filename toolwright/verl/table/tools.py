@@ -113,8 +113,9 @@ def agent(verl: VerlConfig) -> Iterator[Outcome]:
     sources = WORLD if verl[WORLD] == "search" else sources
     chosen = SEARCHER if searches(verl) else AGENT if several_turns(verl) else "single_turn"
     if calls_tools(verl) and verl[USERS] is not None:
-        chosen, sources = TALKER, USERS
-    yield TranslatedSetting("rollout.agent", chosen, (sources,))
+        yield TranslatedSetting("rollout.agent", TALKER, (USERS, sources))
+    else:
+        yield TranslatedSetting("rollout.agent", chosen, (sources,))
     if searches(verl) and verl[f"{TOOL}enabled"]:
         yield Note(f"{SEARCH} goes before {TOOL}enabled: the search rollout is used, without the tool server")
 
