@@ -8,8 +8,8 @@ import pytest
 
 from tests.verl.conftest import tasks
 from toolwright.tasks import rows
-from toolwright.verl.command import main_trl
 from toolwright.verl.flat.trl import TABLES, read_options
+from toolwright.verl.trl_command import main
 
 GRPO = """--model_name_or_path weights/base --dataset_name asked.parquet --num_generations 4 --beta 0.04
     --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --steps_per_generation 8
@@ -63,21 +63,21 @@ def test_a_line_becomes_ours(script: str) -> None:
 
 @pytest.mark.parametrize("script", LINES)
 def test_every_option_is_in_one_of_the_lists(script: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main_trl([script, *LINES[script].split(), "--show", "--fit"]) == 0
+    assert main([script, *LINES[script].split(), "--show", "--fit"]) == 0
     shown = capsys.readouterr().out
     options = [word[2:] for word in LINES[script].split() if word.startswith("--")]
     assert [option for option in options if option not in shown] == []
 
 
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main_trl(["grpo", "--num_generation", "4", "--dataset_name", "x", "--show"]) == 2
+    assert main(["grpo", "--num_generation", "4", "--dataset_name", "x", "--show"]) == 2
     assert "did you mean num_generations?" in capsys.readouterr().err
     line = ["--dataset_name", "x", "--num_generations", "3", "--per_device_train_batch_size", "4"]
-    assert main_trl(["grpo", *line, "--show"]) == 2
+    assert main(["grpo", *line, "--show"]) == 2
     assert "no multiple of 3" in capsys.readouterr().err
-    assert main_trl(["grpo", "--dataset_name", "x", "--repetition_penalty", "1.2", "--show"]) == 2
+    assert main(["grpo", "--dataset_name", "x", "--repetition_penalty", "1.2", "--show"]) == 2
     assert "has no equivalent" in capsys.readouterr().err
-    assert main_trl(["nothing"]) == 2
+    assert main(["nothing"]) == 2
 
 
 def test_a_config_file_gives_what_the_line_does_not(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ def test_scripts_train(model: Path, tmp_path: Path) -> None:
     words = ["--dataset_name", str(file), "--num_generations", "2", "--per_device_train_batch_size", "4"]
     words += ["--max_completion_length", "6", "--output_dir", str(tmp_path / "kept" / "grpo")]
     words += ["--eval_strategy", "no"]
-    assert main_trl(["grpo", *shared, *words]) == 0
+    assert main(["grpo", *shared, *words]) == 0
     assert len((tmp_path / "kept" / "grpo" / "metrics.jsonl").read_text().splitlines()) == 2
     talks = tmp_path / "talks.parquet"
     rows.write(talks, [{"prompt": f"{n}+1=", "completion": str(n + 1)} for n in range(8)])
     words = ["--dataset_name", str(talks), "--per_device_train_batch_size", "4", "--max_length", "64"]
-    assert main_trl(["sft", *shared, *words, "--output_dir", str(tmp_path / "kept" / "sft")]) == 0
+    assert main(["sft", *shared, *words, "--output_dir", str(tmp_path / "kept" / "sft")]) == 0

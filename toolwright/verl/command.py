@@ -72,25 +72,6 @@ def main_module(argv: list[str] | None = None) -> int:
     return _guarded(line, module=module, typed=["toolwright", "verl", module])
 
 
-def main_trl(argv: list[str] | None = None) -> int:
-    """`toolwright trl grpo --num_generations 8 …`: TRL's scripts by their names."""
-    from toolwright.verl.flat import trl
-
-    words = sys.argv[2:] if argv is None else argv
-    script = words[0].removesuffix(".py").rpartition("/")[2] if words else ""
-    if script not in trl.TABLES:
-        print(trl.usage())
-        return 0 if script in ("-h", "--help") else 2
-    line, show, fit = _flags(words[1:])
-    command, table = trl.TABLES[script]
-    try:
-        values = trl.read_options(line)
-        return _run_flat(table.translate(values, command=command, fit=fit), show=show, typed=["trl", *words])
-    except UserError as error:
-        print(f"toolwright trl {script}: {error}", file=sys.stderr)
-        return 2
-
-
 def _launched(words: list[str]) -> tuple[str, list[str]]:
     """The module and its arguments, behind a launcher's own: `torchrun … -m MODULE`, `launch MODULE …`."""
     from toolwright.verl.flat.other_commands import is_other_command
@@ -104,7 +85,7 @@ def _launched(words: list[str]) -> tuple[str, list[str]]:
     return module, line
 
 
-def _flags(words: list[str]) -> tuple[list[str], bool, bool]:
+def flags(words: list[str]) -> tuple[list[str], bool, bool]:
     """The line without --show and --fit, and whether it has them."""
     return [word for word in words if word not in ("--show", "--fit")], "--show" in words, "--fit" in words
 
@@ -131,7 +112,7 @@ def _run_other(line: list[str], module: str | None, typed: list[str]) -> int:
     from toolwright.verl import overrides
     from toolwright.verl.flat import other_commands
 
-    words, show, fit = _flags(line)
+    words, show, fit = flags(line)
     found = other_commands.table_of(str(module))
     if found is None:
         result = other_commands.arguments_for(str(module), words, fit=fit)
@@ -144,10 +125,10 @@ def _run_other(line: list[str], module: str | None, typed: list[str]) -> int:
         result.notes += parsed.notes
         result.problems += parsed.problems
         result.words += parsed.ours
-    return _run_flat(result, show=show, typed=[*typed, *line])
+    return run_flat(result, show=show, typed=[*typed, *line])
 
 
-def _run_flat(translation: FlatTranslation, *, show: bool, typed: list[str]) -> int:
+def run_flat(translation: FlatTranslation, *, show: bool, typed: list[str]) -> int:
     from toolwright.cli import main as run_command
     from toolwright.config.validate import format_problems
 

@@ -1,10 +1,10 @@
-"""What reading verl's command lines adds to Toolwright."""
+"""What reading the command lines of verl and TRL adds to Toolwright."""
 
 ADDS = {
     "toolwright.trainer.main_ppo": {"main": "toolwright.verl.command:main"},
     "toolwright.cli": {
         "verl": "toolwright.verl.command:main_module",
-        "trl": "toolwright.verl.command:main_trl",
+        "trl": "toolwright.verl.trl_command:main",
     },
     "toolwright.tasks.builtin": {"dataset_class": "toolwright.verl.dataset_class:dataset_class"},
 }

@@ -1,0 +1,26 @@
+"""Train from a TRL command line: grpo, sft, dpo or kto with its options, or show what they become here."""
+
+from __future__ import annotations
+
+import sys
+
+from toolwright.failures import UserError
+from toolwright.verl.command import flags, run_flat
+from toolwright.verl.flat import trl
+
+
+def main(argv: list[str] | None = None) -> int:
+    """`toolwright trl grpo --num_generations 8 …`: TRL's scripts by their names."""
+    words = sys.argv[2:] if argv is None else argv
+    script = words[0].removesuffix(".py").rpartition("/")[2] if words else ""
+    if script not in trl.TABLES:
+        print(trl.usage())
+        return 0 if script in ("-h", "--help") else 2
+    line, show, fit = flags(words[1:])
+    command, table = trl.TABLES[script]
+    try:
+        values = trl.read_options(line)
+        return run_flat(table.translate(values, command=command, fit=fit), show=show, typed=["trl", *words])
+    except UserError as error:
+        print(f"toolwright trl {script}: {error}", file=sys.stderr)
+        return 2
