@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ LIMIT = 20.0
 
 Row = list[Tensor]  # a sequence's tokens, each a number with its gradient
 Rows = list[Row]
+Far = Callable[[float, float], float]  # how far a probability is from what it was
 
 
 def held(x: Tensor, low: float = -LIMIT, high: float = LIMIT) -> Tensor:
@@ -89,6 +91,32 @@ def cispo(new: Row, old: Row, a: Row, *, clip_low: float, clip_high: float) -> R
     ]
 
 
+def dppo(new: Row, old: Row, a: Row, far: Far, *, clip_low: float, clip_high: float, clip_c: float) -> Row:
+    """2602.04879, algorithm 1: REINFORCE with a bounded weight; nothing of a token that has moved too far in
+    the direction that its advantage pushes it."""
+    found = []
+    for n, o, advantage in zip(new, old, a, strict=True):
+        now, before = math.exp(float(n.detach())), math.exp(float(o))
+        bound = clip_high if advantage > 0 else clip_low
+        onwards = now > before if advantage > 0 else now < before
+        stands = far(now, before) > bound and onwards
+        weight = min(float(ratio(n, o).detach()), clip_c)
+        found.append(0.0 * n if stands else -advantage * weight * n)
+    return found
+
+
+def variation(now: float, before: float) -> float:
+    """The total variation of "this token" and "another"."""
+    return abs(now - before)
+
+
+def binary_kl(now: float, before: float) -> float:
+    """KL of the same two outcomes, from before to now."""
+    least = 1e-8  # in place of the logarithm of nothing
+    rest, rest_now = max(0.0, 1 - before), max(0.0, 1 - now)
+    return before * math.log(before / now) + rest * math.log((rest + least) / (rest_now + least))
+
+
 def sapo(new: Row, old: Row, a: Row, *, tau_pos: float, tau_neg: float) -> Row:
     """2511.20347: σ(τ (r − 1)) 4 / τ in place of r."""
     found = []
@@ -144,6 +172,8 @@ LOSSES: dict[str, Callable[..., Row]] = {
     "gspo": gspo,
     "gmpo": gmpo,
     "cispo": cispo,
+    "dppo_tv": partial(dppo, far=variation),
+    "dppo_kl": partial(dppo, far=binary_kl),
     "sapo": sapo,
     "vespo": vespo,
     "gpg": gpg,

@@ -21,6 +21,8 @@ PARAMS: dict[str, dict[str, Any]] = {
     "gspo": {"clip_low": 0.1, "clip_high": 0.15},
     "gmpo": {"clip_low": 0.4, "clip_high": 0.4},
     "cispo": {"clip_low": 1.0, "clip_high": 0.28},
+    "dppo_tv": {"clip_low": 0.1, "clip_high": 0.15, "clip_c": 3.0},
+    "dppo_kl": {"clip_low": 0.02, "clip_high": 0.05, "clip_c": 3.0},
     "sapo": {"tau_pos": 1.0, "tau_neg": 1.05},
     "vespo": {"k_pos": 2.0, "lambda_pos": 3.0, "k_neg": 3.0, "lambda_neg": 2.0},
     "gpg": {},

@@ -58,7 +58,7 @@ def test_what_the_engine_keeps_is_counted_as_it_is(
     decoder, tokenizer = building.build_model(config.model, "", seed=0)
     engine = building.build_engine(config, decoder, tokenizer)
     assert isinstance(engine, NativeEngine)
-    engine._forward()
+    engine._forward(turned=None)
     weights = engine._laid_out()
     matrices = [m for one in weights.layers for m in (one.qkv, one.out, one.gate_up, one.down)]
     owned = {parameter.untyped_storage().data_ptr() for parameter in decoder.parameters()}

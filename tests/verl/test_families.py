@@ -76,7 +76,7 @@ def test_a_module_is_known_by_its_name(capsys: pytest.CaptureFixture[str]) -> No
     assert main_module([line["module"], *line["words"].split(), "--show", "--fit"]) == 0
     assert "algorithm.loss=sppo" in capsys.readouterr().out
     assert main_module(["recipe.spin.main_spin", "--show"]) == 2
-    assert "SPIN compares answers" in capsys.readouterr().err
+    assert "SPIN is DPO on pairs of its own samples" in capsys.readouterr().err
     assert main_module(["verl.trainer.main_pppo"]) == 2
     assert "did you mean" in capsys.readouterr().err
 

@@ -15,6 +15,7 @@ from toolwright.workflow.portfolio import Portfolio
 from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import Editor
 from toolwright.workflow.record import records
+from toolwright.workflow.selection import FEWEST
 
 SEARCH = ["workflow", "search", "search.tasks=12", "search.held_out=4", "proposer.name=uniform"]
 
@@ -76,7 +77,7 @@ def test_every_strategy_measures_the_portfolio_first(select: str, tmp_path: Path
     (record,) = records(tmp_path / "one").values()
     listed = [row for row in record.rows[1:] if row.edit.startswith("portfolio: ")]
     assert [row.number for row in listed] == list(range(1, len(listed) + 1))
-    assert all(row.runs >= 3 for row in listed)
+    assert all(row.runs >= FEWEST for row in listed)
     edited = len(record.rows) - len(listed) - 1
     assert (edited == 0) == (select == "portfolio")
     assert sum(row.runs for row in record.rows) <= 130

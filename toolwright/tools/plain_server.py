@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
-
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.offer import ToolError
 
@@ -49,6 +47,8 @@ class PlainServer:
         max_retries: int,
         retry_delay_s: float | None,
     ) -> None:
+        import aiohttp  # a third of a second that configurations need not wait for
+
         self._url, self._protocol, self._code_s = url, protocol, timeout_s
         self._max_retries = max_retries
         self._pause_s = _PAUSE_S if retry_delay_s is None else retry_delay_s
@@ -72,6 +72,8 @@ class PlainServer:
         return _text(answer if said is None else said).rstrip("\n")
 
     async def _ask(self, body: Any) -> Any:
+        import aiohttp
+
         tried = 0
         while True:
             try:
@@ -106,6 +108,8 @@ class PlainServer:
 
 async def is_ours(url: str) -> bool:
     """Whether a sandbox of ours answers there; a server that cannot be reached may be one that restarts."""
+    import aiohttp
+
     try:
         timeout = aiohttp.ClientTimeout(total=5)
         async with aiohttp.ClientSession(timeout=timeout) as http, http.get(f"{url}/health") as response:

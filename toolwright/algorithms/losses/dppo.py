@@ -44,7 +44,9 @@ def dppo_kl(
     clip_c: float = 20.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     new, old = log_prob.detach().exp(), old_log_prob.exp()
-    others = (1 - old) * ((1 - old + TINY) / (1 - new + TINY)).log()
+    # Rounded, a log-probability may lie above 0.
+    old_rest, new_rest = ((1 - p).clamp(min=0) for p in (old, new))
+    others = old_rest * ((old_rest + TINY) / (new_rest + TINY)).log()
     divergence = old * (old_log_prob - log_prob.detach()) + others
     up, down = (divergence > clip_high) & (new > old), (divergence > clip_low) & (new < old)
     return _losses(old_log_prob, log_prob, advantages, torch.where(advantages > 0, up, down), clip_c)
