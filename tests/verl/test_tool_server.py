@@ -162,10 +162,9 @@ def test_max_retries_and_retry_delay(server: ToolServer) -> None:
 def test_timeout(server: ToolServer) -> None:
     server.slow_s = 5.0
     words = (f"{TOOL}.timeout=0.3", f"{TOOL}.max_retries=0")
-    started = time.monotonic()
     (trajectory,) = attempts(with_server(server, *words), CALL, END)
     assert trajectory.failure is not None
-    assert time.monotonic() - started < 4.0
+    assert "gave no answer within 0.3 s" in trajectory.failure.message
     server.slow_s = 0.0
 
 
