@@ -160,11 +160,12 @@ def test_max_retries_and_retry_delay(server: ToolServer) -> None:
 
 
 def test_timeout(server: ToolServer) -> None:
-    server.slow_s = 5.0
+    server.slow_s = 60.0
     words = (f"{TOOL}.timeout=0.3", f"{TOOL}.max_retries=0")
     (trajectory,) = attempts(with_server(server, *words), CALL, END)
     assert trajectory.failure is not None
     assert "gave no answer within 0.3 s" in trajectory.failure.message
+    assert server.busy == 1  # it is still at it, and was not waited for
     server.slow_s = 0.0
 
 

@@ -15,7 +15,6 @@ from toolwright.workflow.portfolio import Portfolio
 from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import Editor
 from toolwright.workflow.record import records
-from toolwright.workflow.selection import FEWEST
 
 SEARCH = ["workflow", "search", "search.tasks=12", "search.held_out=4", "proposer.name=uniform"]
 
@@ -72,12 +71,12 @@ def test_a_file_that_cannot_be_read_is_a_sentence(text: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("select", ["portfolio", "random", "greedy", "guided"])
 def test_every_strategy_measures_the_portfolio_first(select: str, tmp_path: Path) -> None:
-    words = [f"search.select={select}", "search.runs=130", "search.guided.first=4"]
+    words = [f"search.select={select}", "search.runs=260", "search.guided.first=4"]
     assert main([*SEARCH, *words, f"run.dir={tmp_path}", "run.name=one"]) == 0
     (record,) = records(tmp_path / "one").values()
     listed = [row for row in record.rows[1:] if row.edit.startswith("portfolio: ")]
     assert [row.number for row in listed] == list(range(1, len(listed) + 1))
-    assert all(row.runs >= FEWEST for row in listed)
+    assert all(row.runs >= 3 for row in listed)
     edited = len(record.rows) - len(listed) - 1
     assert (edited == 0) == (select == "portfolio")
-    assert sum(row.runs for row in record.rows) <= 130
+    assert sum(row.runs for row in record.rows) <= 260
