@@ -13,7 +13,9 @@ from tokenizers import AddedToken
 
 from toolwright.models.tokenizer import END, PAD, Tokenizer
 
-pytest.importorskip("PIL", reason="images need Pillow: pip install 'toolwright[vision]'")
+NEEDED = "what reads images is missing or too old: pip install 'toolwright[vision]'"
+pytest.importorskip("PIL", reason=NEEDED)
+pytest.importorskip("transformers", minversion="5.21", reason=NEEDED)
 
 QWEN_TOKENS = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
 SMOL_TOKENS = [

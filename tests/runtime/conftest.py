@@ -6,7 +6,9 @@ Tests that start Ray are in two groups, `ray runs` and `ray deaths`, for two pro
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,9 @@ def cluster(deadly: Path) -> Iterator[Any]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), before.get("PYTHONPATH", "")])
     os.environ["DEADLY"] = str(deadly)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    # Ray notes the cluster in a file of its folder, which only the user who came first may write. The name is short,
+    # because the paths of sockets below it may have 107 bytes.
+    folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="tw-", dir="/tmp")
     # Nobody reads its logs or has it scaled.
     head = {"num_cpus": 2, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
     made = Cluster(initialize_head=True, head_node_args=head)
@@ -44,6 +49,7 @@ def cluster(deadly: Path) -> Iterator[Any]:
     made.shutdown()
     os.environ.clear()
     os.environ.update(before)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

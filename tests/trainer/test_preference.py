@@ -107,7 +107,7 @@ def test_an_adapter_learns_and_is_all_that_is_saved(data: Path, tmp_path: Path) 
     huggingface.save(tiny.decoder(vocab=tokenizer.size, context=32, kv_heads=2), base)
     tokenizer.save(base)
     own = ["algorithm=dpo", f"model.path={base}", "model.lora.rank=4", "train.steps=20"]
-    run = trained(data, tmp_path / "runs", *own, "update.policy.lr=2e-2")
+    run = trained(data, tmp_path / "runs", *own)
     rows = metrics(run)
     assert rows[0]["held_out/margin"] == pytest.approx(0.0, abs=1e-6)
     assert rows[-1]["held_out/loss"] < 0.6
