@@ -39,6 +39,7 @@ from toolwright.observe.metrics import Metrics
 from toolwright.trajectory import Task, Trajectory
 
 LIMITS = {"table": 1.0, "filter": 1.0, "attempt": 0.3, "memory_mb": 500.0, "slower_percent": 1.0}
+SOURCE = Path(__file__).parents[1]
 GROUP = 8  # attempts at one task
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
@@ -114,10 +115,11 @@ def make_step(
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, int]]:
-    """The command as a user starts it: its address and process."""
-    command = [sys.executable, "-m", "toolwright", "ui", str(folder), "--port", "0", "--no-browser"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def served(folder: Path, source: Path = SOURCE) -> Iterator[tuple[str, int]]:
+    """The command as a user starts it, of this checkout: its address and process."""
+    command = [sys.executable, "-m", "toolwright", "ui", str(folder.resolve()), "--port", "0", "--no-browser"]
+    where = {**os.environ, "PYTHONPATH": str(source)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=where, cwd=source)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

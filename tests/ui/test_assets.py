@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tests.ui.vendored import FILES, FOLDER, VendoredFile
+from toolwright.ui.assets import Assets
 
 OURS = sorted(path for path in FOLDER.parent.rglob("*.js") if path.parent != FOLDER)
 MARKUP = ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc")
@@ -38,3 +39,10 @@ def test_every_module_is_reached_from_the_page() -> None:
         for name in re.findall(r'from "(\.[^"]+)"', path.read_text(encoding="utf-8"))
     }
     assert [path.name for path in OURS if path not in imported and f"assets/{path.name}" not in page] == []
+
+
+def test_the_page_names_every_module_so_that_none_waits_for_another() -> None:
+    page = Assets().reply("index.html").body.decode()
+    named = re.findall(r'(?:modulepreload" href|type="module" src)="([^"]+)"', page)
+    scripts = {path.relative_to(FOLDER.parents[1]).as_posix() for path in FOLDER.parent.rglob("*.js")}
+    assert set(named) == scripts - {"assets/theme.js"}  # that one is no module

@@ -55,9 +55,7 @@ class AttemptColumns:
         table = file.read(columns=[name for name in wanted if name in known], use_threads=False)
         self.rows = file.metadata.num_rows
         self.texts = {
-            name: _dictionary(table[column], MOST_MESSAGE)
-            for name, column in TEXTS.items()
-            if column in known
+            name: _shortened(_dictionary(table[column])) for name, column in TEXTS.items() if column in known
         }
         self.numbers = {name: _floats(table[column]) for name, column in NUMBERS.items() if column in known}
         for name, column in NAMED_NUMBERS.items():
@@ -77,10 +75,13 @@ def rows_at_once(file: pq.ParquetFile, group: int = 0) -> int:
     return max(1, min(AT_ONCE, BYTES_AT_ONCE * about.num_rows // max(1, about.total_byte_size)))
 
 
-def _dictionary(column: pa.ChunkedArray, most: int) -> pa.DictionaryArray:
+def _dictionary(column: pa.ChunkedArray) -> pa.DictionaryArray:
     texts = pc.fill_null(column.combine_chunks(), "").dictionary_encode()
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    short = pc.utf8_slice_codeunits(texts.dictionary, 0, most)
+    return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+
+
+def _shortened(texts: pa.DictionaryArray) -> pa.DictionaryArray:
+    short = pc.utf8_slice_codeunits(texts.dictionary, 0, MOST_MESSAGE)
     return pa.DictionaryArray.from_arrays(texts.indices, short)
 
 
@@ -89,7 +90,8 @@ def _floats(column: pa.ChunkedArray) -> Array:
 
 
 def _named_numbers(prefix: str, column: pa.ChunkedArray) -> dict[str, Array]:
-    texts = [text or "{}" for text in column.to_pylist()]
+    encoded = _dictionary(column)  # many attempts have the same counts: each text is read once
+    texts = [text or "{}" for text in encoded.dictionary.to_pylist()]
     try:  # all at once: a call for each of them takes three times as long
         rows = orjson.loads(f"[{','.join(texts)}]")
     except ValueError:
@@ -97,8 +99,11 @@ def _named_numbers(prefix: str, column: pa.ChunkedArray) -> dict[str, Array]:
     if len(rows) != len(texts):
         rows = [_from_json(text) for text in texts]
     rows = [row if isinstance(row, dict) else {} for row in rows]
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {f"{prefix}/{name}": np.array([_number(row.get(name)) for row in rows], float) for name in names}
+    numbers = {
+        name: np.array([_number(row.get(name)) for row in rows], float)
+        for name in dict.fromkeys(name for row in rows for name in row)
+    }
+    return {f"{prefix}/{name}": found[encoded.indices.to_numpy()] for name, found in numbers.items()}
 
 
 def _from_json(text: str) -> Any:

@@ -21,6 +21,7 @@ TYPES = {
     ".txt": b"text/plain; charset=utf-8",
 }
 _HASHED = re.compile(r"[-.][0-9A-Za-z_-]{8,}\.\w+$")  # a name that changes with what the file holds
+_APART = ("assets/app.js", "assets/theme.js")  # scripts that the page itself names
 FOREVER, NEVER = b"public, max-age=31536000, immutable", b"no-cache"
 
 
@@ -30,12 +31,16 @@ class Assets:
     def __init__(self, folder: Path = FOLDER) -> None:
         files = (path for path in folder.rglob("*") if path.is_file() and path.suffix in TYPES)
         self._files = {path.relative_to(folder).as_posix(): path for path in files}
+        scripts = sorted(name for name in self._files if name.endswith(".js") and name not in _APART)
+        self._preloads = "".join(f'<link rel="modulepreload" href="{name}">' for name in scripts).encode()
 
     def reply(self, name: str) -> HttpReply:
+        """The page itself names all modules, so that a browser need not find them import by import."""
         path = self._files.get(name)
         if path is None:
             raise PageProblem(404, "there is nothing at this address")
+        body = path.read_bytes()
+        if name == "index.html":
+            body = body.replace(b"</head>", self._preloads + b"</head>")
         lasting = FOREVER if _HASHED.search(name) else NEVER
-        return HttpReply(
-            path.read_bytes(), content_type=TYPES[path.suffix], headers=[(b"cache-control", lasting)]
-        )
+        return HttpReply(body, content_type=TYPES[path.suffix], headers=[(b"cache-control", lasting)])

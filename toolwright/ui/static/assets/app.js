@@ -14,7 +14,7 @@ function App() {
   const live = useRuns();
   const [help, setHelp] = useState(false);
   const view = VIEWS.find((one) => one.name === route.view) ?? VIEWS[0];
-  const chosen = useMemo(() => choose(live.runs ?? [], route.runs), [live.runs, route.runs.join("\n")]);
+  const chosen = useMemo(() => choose(live.runs, route.runs), [live.runs, route.runs.join("\n")]);
   const keys = Object.fromEntries(VIEWS.filter((one) => one.key).map((one) => [one.key, { does: `show ${one.title.toLowerCase()}`, run: () => go(one.name, { run: route.runs }) }]));
   useKeys({
     "?": { does: "show or hide the keys", run: () => setHelp(!help) },
@@ -46,10 +46,11 @@ function App() {
     ${help && html`<${Help} close=${() => setHelp(false)} />`}`;
 }
 
-/** The summaries of the runs in the address; where it names none, the newest run. */
+/** The summaries of the runs in the address; where it names none, the newest run. Until the list is here, a name must do. */
 function choose(runs, names) {
-  const found = names.map((name) => runs.find((run) => run.name === name) ?? { name, missing: true, has: [], last: {}, spark: [] });
-  return found.length ? found : runs.slice(0, 1);
+  const unknown = { missing: Boolean(runs), has: runs ? [] : VIEWS.map((view) => view.needs), last: {}, spark: [] };
+  const found = names.map((name) => runs?.find((run) => run.name === name) ?? { name, ...unknown });
+  return found.length ? found : (runs ?? []).slice(0, 1);
 }
 
 function Body({ view, route, live, chosen }) {
@@ -58,7 +59,7 @@ function Body({ view, route, live, chosen }) {
     return html`<p class="problem" role="alert">This view could not be drawn: ${String(error.message)} <button onClick=${reset}>Try again</button></p>`;
   }
   if (live.error && !live.runs) return html`<p class="problem" role="alert">${live.error}</p>`;
-  if (!live.runs) return html`<p class="empty" role="status">Loading…</p>`;
+  if (!live.runs && (!view.run || !chosen.length)) return html`<p class="empty" role="status">Loading…</p>`;
   if (view.run && !chosen.length) return html`<p class="empty">No runs in ${live.folder} yet. Start one: <code>toolwright train task=sums</code></p>`;
   if (view.run && chosen[0].missing) return html`<p class="problem" role="alert">There is no run ${visible(chosen[0].name)} in ${live.folder}.</p>`;
   return html`<${view.View} route=${route} live=${live} chosen=${chosen.filter((run) => !run.missing)} run=${chosen[0]} />`;

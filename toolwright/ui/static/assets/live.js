@@ -8,13 +8,14 @@ let source = null;
 export const live = { state: "connecting", runs: null, folder: "", version: "", error: null };
 
 let due = null;
+let told = -PAUSE_MS;
 
 /** Runs may tell of many steps a second; nobody reads faster than this. */
 function tell() {
   due ??= setTimeout(() => {
-    due = null;
+    [due, told] = [null, performance.now()];
     for (const listener of listeners) listener();
-  }, PAUSE_MS);
+  }, told + PAUSE_MS - performance.now());
 }
 
 /** Call `listener(changed)` when something of this run changed. Returns how to stop it. */

@@ -11,7 +11,7 @@ function matches(key, value, q) {
 
 function View({ route, run, chosen, live }) {
   const other = route.get("with", chosen[1]?.name ?? "");
-  const options = [["", "no other run"], ...live.runs.filter((one) => one.name !== run.name).map((one) => [one.name, visible(one.name)])];
+  const options = [["", "no other run"], ...(live.runs ?? []).filter((one) => one.name !== run.name).map((one) => [one.name, visible(one.name)])];
   return html`<div class="bar"><h1>Configuration</h1>
       <${Field} label="search settings" hidden type="search" placeholder="search settings" value=${route.get("q")} onChange=${(q) => change({ q })} />
       <${Select} label="compare with" value=${other} options=${options} onChange=${(name) => change({ with: name || null, ...(name ? {} : { run: [run.name] }) })} />

@@ -11,7 +11,7 @@ const NAMES = { tokens_mean: "tokens", truncated: "cut off" };
 
 function View({ route, run, chosen, live }) {
   const other = route.get("with", chosen[1]?.name ?? "");
-  const options = [["", "no other run"], ...live.runs.filter((one) => one.name !== run.name).map((one) => [one.name, visible(one.name)])];
+  const options = [["", "no other run"], ...(live.runs ?? []).filter((one) => one.name !== run.name).map((one) => [one.name, visible(one.name)])];
   const all = route.get("of") === "all";
   const url = all ? "/api/evaluations" : runPath(run.name, "evaluations");
   const { data, error } = useApi(url, { run: run.name, live: ["metrics"] });
