@@ -18,6 +18,8 @@ from tests.waiting import wait_until
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.sandbox.local import command
+from toolwright.trainer.measures import tool_use
+from toolwright.trainer.sampling import SampledStep
 from toolwright.trajectory import Task, Trajectory
 
 from .scripted import ScriptedEngine, saying
@@ -98,10 +100,15 @@ def test_attempts_end_right_once_it_is_back(sandbox: Sandbox) -> None:
         await asyncio.sleep(0.5)
         await asyncio.to_thread(sandbox.start)
 
-    for attempt in attempts(sandbox.url, restart, takes_s=1.5, timeout=600.0, max_retries=100):
+    found = attempts(sandbox.url, restart, takes_s=1.5, timeout=600.0, max_retries=100)
+    for attempt in found:
         assert attempt.failure is None, attempt.failure
         assert "<result>42" in attempt.response
         assert attempt.counts.get("tool_errors", 0) == 0
+        assert attempt.counts["sandbox_kills"] == 0
+    use = tool_use(SampledStep(attempts=found), seconds=1.0)
+    assert use["use/sandbox_runs"] >= 1.5 * ATTEMPTS  # each ran for so long
+    assert use["use/sandbox_queue"] == use["use/sandbox_waited_s"] > 0  # two workers and six runs, in 1 s
 
 
 def test_one_that_stays_away_is_named_within_its_limit(sandbox: Sandbox) -> None:

@@ -37,7 +37,11 @@ def test_python_answers_as_a_notebook_would(box: Make, sandbox: str) -> None:
         "timeout",
         "a\nTimeoutError: the code took longer than 3 s and was stopped",
     )
-    assert "more than the 256 MB" in made.call("python", code="x = bytearray(1 << 30)").text
+    large = made.call("python", code="x = bytearray(1 << 30)")
+    assert "more than the 256 MB" in large.text
+    uses = [answer.sandbox for answer in (wrong, slow, large)]
+    assert [use.killed for use in uses if use] == [False, True, True]
+    assert all(use.ran_s > 0 <= use.queued_s for use in uses if use)
     assert made.call("python", code="raise SystemExit(3)").text == "the code ended with exit code 3"
     assert made.call("python", code="#" * 2_000_000).text.startswith("the code is too long")
     assert made.call("python", code="print('\ud800')").text == "?"

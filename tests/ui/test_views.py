@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.trainer.runs import metrics, rollouts
+from toolwright.observe.metrics import Metrics
 from toolwright.workflow.program import single_call
 from toolwright.workflow.record import CandidateRow, CurvePoint, Record
 
@@ -116,6 +117,22 @@ def test_load_is_told_by_stage(page: ServedPage) -> None:
     assert ["time/update_s", "update"] in titles["Seconds by stage"]["keys"]
     assert "Cores in use" in titles
     assert all(len(column) == 4 for column in told["columns"].values())
+
+
+def test_load_has_the_sandbox_beside_the_machine(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "code/metrics.jsonl")
+    load = {"runs": 2.0, "queue": 3.0, "waited_s": 40.0, "kills": 1.0}
+    metrics.append(1, {f"use/sandbox_{name}": value for name, value in load.items()})
+    with serving(tmp_path) as page:
+        charts = {chart["title"]: chart["keys"] for chart in page.of_run("code", "/load")["charts"]}
+    assert charts == {
+        "Sandbox: runs at work and in its queue": [
+            ["use/sandbox_queue", "queue"],
+            ["use/sandbox_runs", "runs"],
+        ],
+        "Sandbox: seconds that runs waited": [["use/sandbox_waited_s", "waited"]],
+        "Sandbox: runs that it ended": [["use/sandbox_kills", "kills"]],
+    }
 
 
 def test_configurations_are_compared(page: ServedPage) -> None:

@@ -130,6 +130,10 @@ class ToolUse:
         answer = await self._call(attempt, one, offered)
         attempt.count("tool_errors", bool(answer.trouble))
         attempt.count("tool_timeouts", answer.trouble == "timeout")
+        if answer.sandbox is not None:
+            attempt.count("sandbox_kills", answer.sandbox.killed)
+            attempt.spend("sandbox_s", answer.sandbox.ran_s)
+            attempt.spend("sandbox_queue_s", answer.sandbox.queued_s)
         record = {
             "name": name,
             "arguments": to_json(one.arguments)[:ARGUMENTS_SHOWN],

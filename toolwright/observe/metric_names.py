@@ -163,6 +163,14 @@ METRICS: tuple[Metric, ...] = (
         "tool calls under way at once, the mean while the step sampled: the load on sandbox and servers",
         "above the sandbox's workers: calls wait in its queue",
     ),
+    Metric("use/sandbox_runs", "runs at work in the sandbox at once, the mean while the step sampled"),
+    Metric(
+        "use/sandbox_queue",
+        "runs that waited in the sandbox's queue at once, the mean while the step sampled",
+        "above 0 for long: more workers (`toolwright sandbox serve --workers`) or more servers",
+    ),
+    Metric("use/sandbox_waited_s", "seconds that the step's runs waited there, all together"),
+    Metric("use/sandbox_kills", "runs that the sandbox ended: too slow, too large, or killed"),
     Metric("runtime/deaths", "processes that died and were replaced"),
     Metric("runtime/resampled", "attempts sampled again for that reason"),
 )

@@ -36,6 +36,15 @@ class Malformed:
 
 
 @dataclass(frozen=True)
+class SandboxUse:
+    """What a run took of its sandbox: seconds at work, seconds in the queue, and whether it was killed."""
+
+    ran_s: float
+    queued_s: float
+    killed: bool
+
+
+@dataclass(frozen=True)
 class ToolResult:
     """The text that goes back to the policy. A tool may return one itself, to reward the call."""
 
@@ -43,3 +52,4 @@ class ToolResult:
     trouble: Trouble = ""
     reward: float | None = None  # goes to the step that made the call
     images: tuple[str, ...] = ()  # data URLs, shown after the text
+    sandbox: SandboxUse | None = None  # where it ran in one

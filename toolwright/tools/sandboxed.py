@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from toolwright.failures import InfrastructureFailure, UserError
-from toolwright.tools.offer import ToolError, ToolTimeout
+from toolwright.tools.call import SandboxUse, ToolResult, Trouble
+from toolwright.tools.offer import ToolError
 from toolwright.tools.plain_server import PlainProtocol, PlainServer, is_ours
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _LONGEST_CODE = 1 << 18  # characters; a whole batch stays far below the limit o
 _LONGEST_INPUT = 1 << 20
 NOTHING_PRINTED = "(no output; print what you want to see)"
 _ERROR_LINES = 30  # of an error
+_KILLED = ("timeout", "memory", "killed")  # a status of a run that the sandbox ended
 
 
 class SandboxTool:
@@ -98,10 +100,11 @@ class SandboxTool:
             self._plain = PlainServer(self._urls[0], self._foreign, **self._plain_settings)
         return self._plain
 
-    async def _run(self, code: str, stdin: str) -> str:
+    async def _run(self, code: str, stdin: str) -> ToolResult:
         """Runs a program that leaves nothing behind."""
         if (plain := await self._plain_server()) is not None:
-            return await plain.run(sendable(code, "code", _LONGEST_CODE), stdin) or NOTHING_PRINTED
+            printed = await plain.run(sendable(code, "code", _LONGEST_CODE), stdin)
+            return ToolResult(printed or NOTHING_PRINTED)
         options: dict[str, Any] = {
             "stdin": sendable(stdin, "input", _LONGEST_INPUT),
             "timeout_s": self._code_s,
@@ -114,7 +117,7 @@ class SandboxTool:
         if result.status == "error" and result.exit_code is None and result.reason:
             # Refused before it ran, because of its limits.
             raise UserError(f"the sandbox ({self._server_names}) refuses the run: {result.reason}")
-        return self._text(result, silent=NOTHING_PRINTED)
+        return self._answer(result, silent=NOTHING_PRINTED)
 
     async def _with_server_name(self, call: Awaitable[T]) -> T:
         """Adds the name of the server to an infrastructure failure."""
@@ -129,8 +132,8 @@ class SandboxTool:
     def _server_names(self) -> str:
         return ", ".join(self._urls)
 
-    def _text(self, result: ExecutionResult, *, silent: str, note: str = "") -> str:
-        """The result as a notebook shows it. A run that failed is raised, with the same text."""
+    def _answer(self, result: ExecutionResult, *, silent: str, note: str = "") -> ToolResult:
+        """The result as a notebook shows it, and what it took of the sandbox."""
         parts = [result.stdout.rstrip("\n"), result.value or "", _last_lines(result.stderr)]
         parts.append("(some of the output was too long and is left out)" if result.truncated else "")
         if result.status == "timeout":
@@ -145,11 +148,9 @@ class SandboxTool:
         elif result.status == "error" and not result.stderr.strip():
             parts.append(f"the code ended with exit code {result.exit_code}")
         text = "\n".join(part for part in [*parts, note] if part)
-        if result.status == "timeout":
-            raise ToolTimeout(text)
-        if result.status != "ok":
-            raise ToolError(text)
-        return text or silent
+        trouble: Trouble = "" if result.ok else "timeout" if result.status == "timeout" else "raised"
+        use = SandboxUse(result.duration_s, result.queued_s, result.status in _KILLED)
+        return ToolResult(text if text or trouble else silent, trouble, sandbox=use)
 
 
 def sendable(text: str, what: str, longest: int) -> str:

@@ -165,7 +165,7 @@ def _result(name: str, result: Any) -> ToolResult:
     text += "\n".join(part["text"] for part in parts if part["type"] == "text")
     answer = _answer(text, result.trouble if isinstance(result, ToolResult) else "", reward)
     urls = tuple(part[images.PART] for part in parts if part["type"] == images.PART)
-    return replace(answer, images=urls) if urls else answer
+    return replace(answer, images=urls, sandbox=getattr(result, "sandbox", None))
 
 
 def _is_image(part: Any) -> bool:

@@ -50,9 +50,19 @@ def of_sample(sampled: SampledStep) -> dict[str, float]:
 
 
 def tool_use(sampled: SampledStep, seconds: float) -> dict[str, float]:
-    """How many tool calls were under way at once, on average, while a step took `seconds` to sample."""
-    spent = [t.timings["tool_s"] for t in sampled.attempts if "tool_s" in t.timings]
-    return {"use/tool_calls": sum(spent) / max(seconds, 1e-9)} if spent else {}
+    """How many tool calls were under way at once, on average, while a step took `seconds` to sample; and of
+    those in the sandbox, how many ran, how many waited and how many it ended."""
+    names = {
+        "tool_s": "tool_calls",
+        "sandbox_s": "sandbox_runs",
+        "sandbox_queue_s": "sandbox_queue",
+    }
+    spent = {name: [t.timings[name] for t in sampled.attempts if name in t.timings] for name in names}
+    found = {f"use/{names[name]}": sum(times) / max(seconds, 1e-9) for name, times in spent.items() if times}
+    if spent["sandbox_s"]:
+        found["use/sandbox_waited_s"] = sum(spent["sandbox_queue_s"])
+        found["use/sandbox_kills"] = sum(t.counts.get("sandbox_kills", 0) for t in sampled.attempts)
+    return found
 
 
 def _by_source(attempts: Sequence[Trajectory]) -> dict[str, float]:

@@ -57,7 +57,9 @@ def _for_tools(history: RunHistory, total: float) -> Diagnosis | None:
     """Sampling that computes little because every attempt waits for its tools."""
     sampling, cores = history.end("time/sample_s") or 0.0, history.end("use/rollout.run_cores")
     spent = [
-        (a.timings.get("tool_s", 0.0), sum(a.timings.values())) for a in history.attempts if not a.failure
+        (a.timings.get("tool_s", 0.0), a.timings.get("attempt_s", 0.0))
+        for a in history.attempts
+        if not a.failure
     ]
     tools, whole = sum(tool for tool, _ in spent), sum(seconds for _, seconds in spent)
     if cores is None or cores > 0.3 or sampling < BUSY * total or not whole or tools < 0.5 * whole:

@@ -8,6 +8,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from toolwright.tools import TOOLS
 from toolwright.tools.builtin.python_session import PythonSession
+from toolwright.tools.call import ToolResult
 from toolwright.tools.offer import Offer, offer_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class CodeJudge(PythonSession):
             return [offer_of(self._name, self.__call__, doc=PythonSession.__doc__)]
         return [offer_of(self._name, self.program)]
 
-    async def program(self, code: str, input: str = "") -> str:
+    async def program(self, code: str, input: str = "") -> ToolResult:
         """Run a Python program and get what it prints. Nothing is kept from one call to the next.
 
         Args:

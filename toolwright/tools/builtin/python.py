@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolwright.tools import TOOLS
+from toolwright.tools.call import ToolResult
 from toolwright.tools.sandboxed import SandboxTool
 
 
@@ -17,5 +18,5 @@ class Python(SandboxTool):
 
     speaks_plain = True
 
-    async def __call__(self, code: str, stdin: str = "") -> str:
+    async def __call__(self, code: str, stdin: str = "") -> ToolResult:
         return await self._run(code, stdin)

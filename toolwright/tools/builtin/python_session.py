@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from toolwright.tools import TOOLS
+from toolwright.tools.call import ToolResult
 from toolwright.tools.sandboxed import SandboxTool, sendable
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class PythonSession(SandboxTool):
         self._sessions: dict[str, SandboxSession] = {}
         self._turns: dict[str, asyncio.Lock] = {}
 
-    async def __call__(self, code: str, *, attempt: str) -> str:
+    async def __call__(self, code: str, *, attempt: str) -> ToolResult:
         cell = sendable(code, "code", _LONGEST)
         # Two calls of one turn must not open two sessions; cells of one session run one after the other.
         async with self._turns.setdefault(attempt, asyncio.Lock()):
@@ -38,12 +39,12 @@ class PythonSession(SandboxTool):
             session = self._sessions[attempt]
             result = await self._with_server_name(session.run(cell, timeout_s=self._code_s))
             if not result.reason.startswith(_ENDED):
-                return self._text(result, silent="(no output)")
+                return self._answer(result, silent="(no output)")
             # The policy itself ended the session: it is told, and may go on with an empty one. A session lost
             # in any other way has raised above, and the attempt is repeated.
             self._sessions.pop(attempt, None)
             note = f"{result.reason}; its variables are gone; the next call starts a new one"
-            return self._text(result, silent="", note=note)
+            return self._answer(result, silent="", note=note)
 
     async def end(self, attempt: str) -> None:
         self._turns.pop(attempt, None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from toolwright.tasks.public_tests import trial
 from toolwright.tools import TOOLS
+from toolwright.tools.call import ToolResult
 from toolwright.tools.sandboxed import SandboxTool, sendable
 from toolwright.trajectory import Task
 
@@ -20,13 +23,14 @@ class RunTests(SandboxTool):
         code: all of your code, with the function that the task asks for
     """
 
-    async def __call__(self, code: str, *, task: Task) -> str:
+    async def __call__(self, code: str, *, task: Task) -> ToolResult:
         """Only `extra_info.public_tests` are tried: the tests that give the reward are not known here."""
         tests, entry = task.extra_info.get("public_tests"), task.extra_info.get("entry_point")
         code = _unfenced(sendable(code, "code", _LONGEST))
         if not tests or not entry:
-            await self._run(code, "")
-            return "the code runs; this task has no examples to try it on"
+            ran = await self._run(code, "")
+            note = "the code runs; this task has no examples to try it on"
+            return ran if ran.trouble else replace(ran, text=note)
         declaration = str(task.extra_info.get("declaration") or "")
         return await self._run(trial(code, tests, str(entry), declaration=declaration), "")
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from toolwright.ui.query import Query
 from toolwright.ui.run_library import OpenRun
 from toolwright.ui.view import RUN_VIEWS, ViewAnswer, of_columns
 
+_UNIT = re.compile("_(cores|gpu|calls)$|(?<!per)_s$")
 PREFIXES = ("use/", "time/", "runtime/", "throughput/")
-# Title, prefix, ending, and whether the curves add up to a whole.
+# Title, prefix, endings, and whether the curves add up to a whole.
 CHARTS = (
-    ("Cores in use", "use/", "_cores", False),
-    ("GPU use", "use/", "_gpu", False),
-    ("Seconds by stage", "time/", "_s", True),
-    ("Throughput", "throughput/", "", False),
-    ("Deaths and attempts sampled again", "runtime/", "", False),
-    ("Tool calls under way at once, in the sandbox and elsewhere", "use/", "_calls", False),
+    ("Cores in use", "use/", ("_cores",), False),
+    ("GPU use", "use/", ("_gpu",), False),
+    ("Seconds by stage", "time/", ("_s",), True),
+    ("Throughput", "throughput/", ("",), False),
+    ("Deaths and attempts sampled again", "runtime/", ("",), False),
+    ("Tool calls under way at once, in the sandbox and elsewhere", "use/", ("_calls",), False),
+    ("Sandbox: runs at work and in its queue", "use/sandbox_", ("runs", "queue"), False),
+    ("Sandbox: seconds that runs waited", "use/sandbox_", ("waited_s",), False),
+    ("Sandbox: runs that it ended", "use/sandbox_", ("kills",), False),
 )
 
 
@@ -25,11 +30,11 @@ def load(run: OpenRun, query: Query) -> ViewAnswer:
     names = [name for name in run.metrics.names if name.startswith(PREFIXES)]
     columns = run.metrics.columns(names)
     charts: list[dict[str, Any]] = []
-    for title, prefix, ending, stacked in CHARTS:
+    for title, prefix, endings, stacked in CHARTS:
         keys = [
-            [name, name.removeprefix(prefix).removesuffix(ending).replace("_", " ")]
+            [name, _UNIT.sub("", name.removeprefix(prefix)).replace("_", " ")]
             for name in names
-            if name.startswith(prefix) and name.endswith(ending) and not (stacked and name == "time/total_s")
+            if name.startswith(prefix) and name.endswith(endings) and not (stacked and name == "time/total_s")
         ]
         if keys:
             charts.append({"title": title, "keys": keys, "stacked": stacked})
