@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.ui.example_runs import branching_attempt
 from toolwright.cli import main
 from toolwright.observe import rollouts
 from toolwright.observe.export import ExportedAttempt, markdown_head, to_json_line, to_markdown
+from toolwright.observe.terminal import dialogue
 
 from .conftest import HOSTILE, OBEYED, hostile_attempt, make_attempt
 
@@ -45,6 +47,24 @@ def test_a_dialogue_has_a_title_a_time_and_numbered_questions_and_answers() -> N
         "### Ground truth",
         "84",
     ]
+
+
+def test_branches_are_marked_where_they_begin() -> None:
+    lines = to_markdown(ExportedAttempt(1, branching_attempt()), 1).splitlines()
+    headings = [line for line in lines if line.startswith("### ")]
+    assert headings == [
+        "### Question 1",
+        "### Answer 1",
+        "### Question 2 (environment)",
+        "### Answer 2",
+        "### Question 3 (environment) (branch from turn 1)",
+        "### Answer 3",
+        "### `prompt` (branch with a prompt of its own)",
+        "### Answer 4",
+    ]
+    shown = [paragraph.text for paragraph in dialogue.turns(branching_attempt())]
+    assert shown[3] == "Right?  (branch from turn 1)"
+    assert shown[5] == "Sum it up.  (branch with a prompt of its own)"
 
 
 def test_no_text_leaves_its_block_in_markdown() -> None:

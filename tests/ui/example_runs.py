@@ -10,7 +10,7 @@ import toolwright as tw
 from tests.interface.runs import first_letter, small
 from toolwright.observe.metrics import Metrics
 from toolwright.record import save
-from toolwright.trajectory import Failure, Segment, Task, Trajectory
+from toolwright.trajectory import ROOT, Failure, Segment, Task, Trajectory
 
 SEARCH = (
     *("search.tasks=15", "search.held_out=5", "search.guided.first=5", "search.runs=60"),
@@ -64,6 +64,28 @@ def hostile(folder: Path) -> None:
         run / "rollouts/step_1.parquet",
         [_attempt(HARM, 0), _attempt(ESCAPES, 1), _attempt("x" * HUGE_LINE, 2)],
     )
+
+
+def branched(folder: Path) -> None:
+    """A run whose attempt is a tree: a turn, two ways on from it, and a conversation of its own."""
+    run = folder / "branched"
+    (run / "rollouts").mkdir(parents=True)
+    Metrics(run / "metrics.jsonl").append(1, {"reward/mean": 1.0})
+    save(run / "rollouts/step_1.parquet", [branching_attempt()])
+
+
+def branching_attempt() -> Trajectory:
+    task = Task("t", [{"role": "user", "content": "Which way?"}])
+    made = Trajectory(task, "1.0", reward=1.0, stop="eos", counts={"branches": 2})
+    made.append(Segment("prompt", [1], text="Which way?"))
+    made.append(Segment("policy", [2], [-0.1], text="Let me see."))
+    made.append(Segment("environment", [3], text="Left?"))
+    made.append(Segment("policy", [4, 5], [-0.2, -0.3], text="Left it is."))
+    made.append(Segment("environment", [6], text="Right?", parent=1))
+    made.append(Segment("policy", [7], [-0.4], text="Right it is."))
+    made.append(Segment("prompt", [8], text="Sum it up.", parent=ROOT))
+    made.append(Segment("policy", [9], [-0.5], text="Two ways."))
+    return made
 
 
 def _attempt(text: str, index: int) -> Trajectory:

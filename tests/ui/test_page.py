@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ VIEWS = {
     "attempts": "attempts?run=one",
     "attempt": "attempt?run=one&step=1&row=0",
     "mask": "attempt?run=one&step=1&row=0&colour=mask",
+    "branches": "attempt?run=branched&step=1&row=0",
     "group": "group?run=one&step=1&group=1.0.0",
     "tasks": "tasks?run=one",
     "distributions": "distributions?run=one",
@@ -46,6 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     example_runs.train(made, "two", "algorithm=rloo", "rollout.samples=2")
     example_runs.search(made, "search")
     example_runs.hostile(made)
+    example_runs.branched(made)
     return made
 
 
@@ -192,6 +195,21 @@ def test_a_searchs_tree_shows_its_candidates(shown: PageUnderTest) -> None:
     nodes.nth(1).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Candidate 0")).to_have_count(0)
+
+
+def test_an_attempts_branches_are_a_tree_to_choose_a_way_through(shown: PageUnderTest) -> None:
+    page = shown.open("attempt?run=branched&step=1&row=0")
+    turns = page.locator(".conversation .segment.policy")
+    expect(page.locator(".branches .node")).to_have_count(4)
+    expect(turns).to_have_text([re.compile("turn 1.*Let me see"), re.compile("turn 2.*Left it is")])
+    page.locator(".branches .node[data-node='3']").click()
+    expect(turns).to_have_text([re.compile("turn 1.*Let me see"), re.compile("turn 3.*Right it is")])
+    expect(page.locator(".conversation")).to_contain_text("branch from turn 1")
+    page.locator(".branches .node[data-node='4']").press("Enter")
+    expect(page.locator(".conversation")).not_to_contain_text("Which way?")
+    expect(page.locator(".conversation")).to_contain_text("branch with a prompt of its own")
+    page.reload()
+    expect(turns).to_have_text([re.compile("turn 4.*Two ways")])
 
 
 def test_two_configurations_are_compared(shown: PageUnderTest) -> None:

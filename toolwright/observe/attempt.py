@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from toolwright.images import PART, label, text_of
@@ -53,27 +53,51 @@ def question(task: Task, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def segments(trajectory: Trajectory) -> list[tuple[Segment, float | None]]:
+@dataclass(frozen=True)
+class ShownSegment:
+    """What one source wrote, with what the step earned and where it branched off."""
+
+    segment: Segment
+    reward: float | None
+    branch: str  # empty where it goes on from the segment before it
+
+    @property
+    def note(self) -> str:
+        """`branch from turn 1, reward 0.5`, or less."""
+        reward = "" if self.reward is None else f"reward {compact(self.reward)}"
+        return ", ".join(word for word in (self.branch, reward) if word)
+
+
+def segments(trajectory: Trajectory) -> list[ShownSegment]:
     """What came after the prompt, with what each step earned: a scorer's word counts before the segment's.
     Of an attempt that branched, also what its other sequences open with."""
     said = iter(trajectory.step_rewards)
     found = [
-        (segment, next(said, segment.reward) if segment.source == "policy" else segment.reward)
-        for segment in trajectory.segments
+        ShownSegment(one, next(said, one.reward) if one.source == "policy" else one.reward, branch)
+        for one, branch in zip(trajectory.segments, _branches(trajectory.segments), strict=True)
     ]
-    return [(s, reward) for s, reward in found if s.source != "prompt" or s.parent is not None]
+    return [one for one in found if one.segment.source != "prompt" or one.branch]
+
+
+def _branches(segments: Sequence[Segment]) -> Iterator[str]:
+    """Where each segment branched off: empty, or the last turn on the way to it."""
+    turn, last = 0, list[int]()  # of each segment: the last turn on the way to it, itself included
+    for number, segment in enumerate(segments):
+        parent = number - 1 if segment.parent is None else segment.parent
+        before = last[parent] if parent != ROOT else 0
+        turn += segment.source == "policy"
+        last.append(turn if segment.source == "policy" else before)
+        if segment.parent is None:
+            yield ""
+        elif parent == ROOT:
+            yield "branch with a prompt of its own"
+        else:
+            yield f"branch from turn {before}" if before else "branch from the prompt"
 
 
 def segment_text(segment: Segment) -> str:
     text = visible(segment.text) if segment.text else f"({len(segment.tokens)} tokens without text)"
-    return branch_note(segment) + text + pictures(segment)
-
-
-def branch_note(segment: Segment) -> str:
-    """Where a segment goes on from, if that is not the one before it."""
-    if segment.parent is None:
-        return ""
-    return "(opens a sequence) " if segment.parent == ROOT else f"(after segment {segment.parent}) "
+    return text + pictures(segment)
 
 
 def pictures(segment: Segment) -> str:

@@ -110,14 +110,15 @@ def _dialogue(t: Trajectory) -> Iterator[str]:
         asked += role in ASKS
         answered += role in ANSWERS
         yield f"### {_heading(role, asked, answered)}\n\n{_fence(text)}"
-    for segment, reward in attempt.segments(t):
+    for one in attempt.segments(t):
+        segment = one.segment
         asked += segment.source in ASKS
         answered += segment.source in ANSWERS
         for call in attempt.calls(segment):
             yield f"**Tool call** {_code(call.line)}\n"
-        earned = "" if reward is None else f" (reward {compact(reward)})"
+        note = f" ({one.note})" if one.note else ""
         heading = _heading(segment.source, asked, answered)
-        yield f"### {heading}{earned}\n\n{_fence(attempt.segment_text(segment))}"
+        yield f"### {heading}{note}\n\n{_fence(attempt.segment_text(segment))}"
 
 
 def _heading(role: str, asked: int, answered: int) -> str:

@@ -154,12 +154,12 @@ def show_attempts(
         about = [*attempt.facts(t), *([attempt.reward_parts(t)] if t.reward_parts else [])]
         title.append("  " + "  ".join(about), style="not bold dim")
         console.print(title)
-        for segment, reward in attempt.segments(t):
-            for call in attempt.calls(segment):
+        for one in attempt.segments(t):
+            for call in attempt.calls(one.segment):
                 _block(console, "call", call.line, "red" if call.trouble else "bright_black")
-            text = attempt.cut(attempt.segment_text(segment), most)
-            note = "" if reward is None else f"  (reward {compact(reward)})"
-            _block(console, segment.source, text + note, COLOURS.get(segment.source, ""))
+            text = attempt.cut(attempt.segment_text(one.segment), most)
+            note = f"  ({one.note})" if one.note else ""
+            _block(console, one.segment.source, text + note, COLOURS.get(one.segment.source, ""))
         if t.failure is not None:
             _block(console, "failure", visible(f"{t.failure.kind}: {t.failure.message}"), "red")
 

@@ -17,7 +17,7 @@ from toolwright.observe.metrics import Metrics, Row, series
 from toolwright.observe.numbers import compact, duration
 from toolwright.observe.summary import RunSummary, outcome
 from toolwright.registry import added_to, load_object
-from toolwright.trajectory import Segment, Trajectory, as_groups
+from toolwright.trajectory import Trajectory, as_groups
 
 ATTEMPTS = 4  # shown of each step
 LONG_MESSAGE = 600  # characters of a prompt's message before it is folded
@@ -189,7 +189,7 @@ def _attempt(t: Trajectory, rewards: Sequence[float]) -> str:
         head.append(attempt.reward_parts(t))
     facts = "".join(f"<span>{escape(fact)}</span>" for fact in head)
     prompt = "".join(_message(role, text) for role, text in attempt.messages(t))
-    segments = "".join(_segment(segment, reward) for segment, reward in attempt.segments(t))
+    segments = "".join(_segment(one) for one in attempt.segments(t))
     failure = ""
     if t.failure is not None:
         message = escape(visible(f"{t.failure.kind} failure: {t.failure.message}"))
@@ -225,11 +225,11 @@ def _message(role: str, text: str) -> str:
     )
 
 
-def _segment(segment: Segment, reward: float | None) -> str:
-    note = "" if reward is None else f", reward {compact(reward)}"
-    called = "".join(_call(call) for call in attempt.calls(segment))
+def _segment(one: attempt.ShownSegment) -> str:
+    note = f", {one.note}" if one.note else ""
+    called = "".join(_call(call) for call in attempt.calls(one.segment))
     head = f'<ul class="calls">{called}</ul>' if called else ""
-    return _block(segment.source, segment.source, attempt.segment_text(segment), note, head)
+    return _block(one.segment.source, one.segment.source, attempt.segment_text(one.segment), note, head)
 
 
 def _call(call: attempt.ShownCall) -> str:

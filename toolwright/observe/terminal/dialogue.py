@@ -38,14 +38,14 @@ def prompt(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
 def turns(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
     """What policy, tools and environment wrote, then failure and truth."""
     most = LONG if full else SHORT
-    for segment, reward in attempt.segments(t):
+    for one in attempt.segments(t):
+        segment = one.segment
         for call in attempt.calls(segment):
             yield Paragraph("call", attempt.cut(call.line, most), "red" if call.trouble else "dim")
         text = attempt.segment_text(segment)
         if segment.text:
-            shown = _shown(segment.text, most)
-            text = attempt.branch_note(segment) + shown + attempt.pictures(segment)
-        note = "" if reward is None else f"  (reward {compact(reward)})"
+            text = _shown(segment.text, most) + attempt.pictures(segment)
+        note = f"  ({one.note})" if one.note else ""
         yield Paragraph(segment.source, text + note, COLOURS.get(segment.source, ""))
     if t.failure is not None:
         yield Paragraph("failure", _shown(f"{t.failure.kind}: {t.failure.message}", most), "red")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from toolwright.images import PART, images_in, is_safe
 from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.token_texts import TokenTexts
+from toolwright.trajectory import ROOT
 from toolwright.ui.attempt_file import OF_TOKENS, read_attempts
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.query import Query, whole_number
@@ -21,7 +22,7 @@ from toolwright.ui.views.attempts import attempt_rows, numbers
 Array = np.ndarray[Any, Any]
 MOST_TEXT, MOST_TOKENS = 1_000_000, 20_000  # of a segment, unless the whole is asked for
 MOST_OF_GROUP = 64
-NOT_VALUES = frozenset({"tokens", "source", "text", "reward", "anchor", "calls", "images"})
+NOT_VALUES = frozenset({"tokens", "source", "text", "reward", "anchor", "calls", "images", "parent"})
 LEARNED = "token_entropies"  # an attempt that was not learned from has none
 SHOWN_AS = {
     "log_probs": "log_prob",
@@ -94,8 +95,9 @@ def group(run: OpenRun, query: Query) -> ViewAnswer:
 def _told(record: Mapping[str, Any], texts: TokenTexts, *, tokens: bool, whole: bool) -> dict[str, Any]:
     found = _spread_values(record) if tokens else record.get("segments") or ()
     segments = [_segment(one, texts, tokens, whole) for one in found]
-    _give_step_rewards(segments, record.get("step_rewards"))
+    _place_in_tree(segments, found)
     steps = [one for one in segments if one["source"] == "policy"]
+    _give_step_rewards(steps, record.get("step_rewards"))
     kind = record.get("failure_kind")
     return {
         "group": record["group"],
@@ -164,9 +166,18 @@ def _spread_values(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return segments
 
 
-def _give_step_rewards(segments: list[dict[str, Any]], rewards: Array | None) -> None:
+def _place_in_tree(segments: Sequence[dict[str, Any]], found: Sequence[Mapping[str, Any]]) -> None:
+    """Number the turns, and say of each segment which one it goes on from; -1: from none."""
+    turn = 0
+    for number, (one, recorded) in enumerate(zip(segments, found, strict=True)):
+        parent = recorded.get("parent")
+        one["parent"] = parent if parent is not None and ROOT <= parent < number else number - 1
+        turn += one["source"] == "policy"
+        one["turn"] = turn if one["source"] == "policy" else None
+
+
+def _give_step_rewards(steps: Sequence[dict[str, Any]], rewards: Array | None) -> None:
     """What a scorer said of a step counts before the segment's own."""
-    steps = [one for one in segments if one["source"] == "policy"]
     for one, reward in zip(steps, [] if rewards is None else numbers(rewards), strict=False):
         one["reward"] = reward
 

@@ -25,15 +25,14 @@ function Pictures({ urls }) {
 /** `view` is {colouring, scale, onToken}; `onWhole` asks the server for texts that it cut. */
 export function Conversation({ attempt, task, view, onWhole, prompt = true }) {
   const messages = prompt ? task?.prompt ?? [] : [];
-  const turns = attempt.segments.filter((segment) => segment.source !== "prompt");
-  const opening = attempt.segments.filter((segment) => segment.source === "prompt");
-  let step = 0;
+  const opening = attempt.segments.filter((segment) => segment.source === "prompt" && !segment.branch);
+  const turns = attempt.segments.filter((segment) => segment.source !== "prompt" || segment.branch);
   return html`<div class="conversation">
     ${prompt && view.colouring === "mask"
       ? opening.map((segment, n) => html`<${Segment} key=${`p${n}`} segment=${segment} view=${view} onWhole=${onWhole} />`)
       : messages.map((message, n) => html`<${Message} key=${`m${n}`} message=${message} />`)}
     ${prompt && !messages.length && view.colouring !== "mask" && opening.map((segment, n) => html`<${Segment} key=${`p${n}`} segment=${segment} view=${view} onWhole=${onWhole} />`)}
-    ${turns.map((segment, n) => html`<${Segment} key=${n} segment=${segment} turn=${segment.source === "policy" ? ++step : null} earned=${attempt.step_rewards?.[step - 1]} view=${view} onWhole=${onWhole} />`)}
+    ${turns.map((segment, n) => html`<${Segment} key=${n} segment=${segment} view=${view} onWhole=${onWhole} />`)}
     ${attempt.failure && html`<div class="segment failure"><span class="who">${visible(attempt.failure.kind)} failure</span><${LongText} text=${attempt.failure.message} /></div>`}
   </div>`;
 }
@@ -50,11 +49,10 @@ function Message({ message }) {
   </div>`;
 }
 
-function Segment({ segment, turn = null, earned = null, view, onWhole }) {
-  const reward = segment.source === "policy" ? earned ?? segment.reward : segment.reward;
-  const { tokens } = segment;
+function Segment({ segment, view, onWhole }) {
+  const { reward, tokens, turn } = segment;
   const coloured = view.colouring !== "none" && tokens?.texts && !segment.cut;
-  const who = [segment.source, turn && `turn ${turn}`, tokens?.count && counted(tokens.count, "token"), reward !== null && reward !== undefined && `reward ${compact(reward)}`];
+  const who = [segment.source, turn && `turn ${turn}`, segment.branch, tokens?.count && counted(tokens.count, "token"), reward !== null && reward !== undefined && `reward ${compact(reward)}`];
   return html`<div class=${`segment ${segment.source}`}>
     <span class="who">${visible(who[0])} <small>${who.slice(1).filter(Boolean).join(" · ")}</small></span>
     ${segment.calls?.length > 0 && html`<ul class="calls">${segment.calls.map((call, n) => html`<${Call} key=${n} call=${call} />`)}</ul>`}

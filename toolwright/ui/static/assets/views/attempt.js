@@ -1,5 +1,6 @@
 // One attempt: turn by turn, token by token, with the others of its group.
 import { get, runPath, useApi } from "../api.js";
+import { branched, Branches, branchNote, through } from "../branches.js";
 import { Conversation } from "../conversation.js";
 import { Choice, Facts, Pill, Waiting } from "../controls.js";
 import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
@@ -8,7 +9,6 @@ import { compact, duration, whole } from "../numbers.js";
 import { change, go, link } from "../route.js";
 import { LongText, oneLine, visible, written } from "../text.js";
 import { advantageScale, COLOURINGS, hasColouring, Legend } from "../tokens.js";
-import { Tree } from "../tree.js";
 
 function View({ route, run }) {
   const [step, row] = [route.number("step", 0), route.number("row", 0)];
@@ -38,13 +38,18 @@ function Attempt({ route, attempt, onWhole, to }) {
   const colouring = options.some(([name]) => name === wanted) ? wanted : "none";
   const scale = useMemo(() => advantageScale(attempt.segments), [attempt]);
   const view = { colouring, scale, onToken: setToken };
+  const all = attempt.segments;
+  const place = all.findIndex((one) => one.turn === route.number("turn", 1));
+  const path = useMemo(() => (branched(all) && place >= 0 ? through(all, place) : null), [all, place]);
+  const shown = path ? { ...attempt, segments: path.map((n) => ({ ...all[n], branch: branchNote(all, n) })) } : attempt;
   return html`<${Head} route=${route} attempt=${attempt} to=${to} />
     <${Siblings} route=${route} attempt=${attempt} />
+    ${path && html`<${Branches} segments=${all} path=${path} chosen=${all[place].turn} onChoose=${(turn) => change({ turn })} />`}
     <div class="attempt-bar">
       ${options.length > 1 && html`<span class="soft">colour</span><${Choice} label="colour of tokens" value=${colouring} options=${options} onChange=${(colour) => change({ colour })} />`}
       <${Legend} colouring=${colouring} scale=${scale} />
     </div>
-    <div class="card"><${Conversation} attempt=${attempt} task=${attempt.task} view=${view} onWhole=${onWhole} /></div>
+    <div class="card"><${Conversation} attempt=${shown} task=${attempt.task} view=${view} onWhole=${onWhole} prompt=${!path || path[0] === 0} /></div>
     ${attempt.task.ground_truth !== null && attempt.task.ground_truth !== undefined && html`<section class="card pad"><h2>Right answer</h2><${LongText} text=${written(attempt.task.ground_truth)} /></section>`}
     ${colouring !== "none" && html`<p class="token-line" role="status" aria-live="polite">${token || "Point at a token, or go through them with the arrow keys."}</p>`}`;
 }
@@ -73,15 +78,11 @@ function Head({ route, attempt, to }) {
     <${Facts} facts=${facts} />`;
 }
 
-/** The others of the group; as a tree where attempts branched off each other. */
+/** The others of the group. */
 function Siblings({ route, attempt }) {
   const rows = attempt.group_rows ?? [];
   const address = (row) => ({ run: route.runs, step: row.step, row: row.row, colour: route.get("colour") });
   if (rows.length < 2) return null;
-  if (rows.some((row) => row.parent !== null && row.parent !== undefined)) {
-    const nodes = rows.map((row) => ({ id: row.row, parent: row.parent, label: String(row.index), tone: row.reward ?? null, failed: row.failed, title: `attempt ${row.index}, reward ${compact(row.reward)}`, marked: false }));
-    return html`<${Tree} label="branches" nodes=${nodes} chosen=${attempt.row} onChoose=${(id) => go("attempt", address(rows.find((row) => row.row === id)))} />`;
-  }
   return html`<ul class="siblings" aria-label="attempts of the group">
     ${rows.map((row) => html`<li key=${row.row}><a href=${link("attempt", address(row))} aria-current=${row.row === attempt.row ? "true" : null} class=${tint(row, rows)} title=${`${whole(row.length)} tokens`}><small>${row.index}</small> ${compact(row.reward)}</a></li>`)}
   </ul>`;

@@ -1,5 +1,6 @@
 // The attempts of one group side by side.
 import { runPath, useApi } from "../api.js";
+import { branchNote } from "../branches.js";
 import { Conversation } from "../conversation.js";
 import { Choice, Waiting } from "../controls.js";
 import { html, useState } from "../dom.js";
@@ -29,10 +30,15 @@ function View({ route, run }) {
       ${data.attempts.map((attempt) => html`<article class="card" key=${attempt.row}>
         <header><a href=${link("attempt", { run: route.runs, step: attempt.step ?? data.step, row: attempt.row, colour: wanted === "none" ? null : wanted })}>attempt ${attempt.index}</a>
           <b>${attempt.failure ? "failed" : compact(attempt.reward)}</b> <small>${whole(attempt.length)} tokens · ${visible(attempt.stop)}</small></header>
-        <${Conversation} attempt=${attempt} task=${data.task} view=${view} prompt=${false} />
+        <${Conversation} attempt=${marked(attempt)} task=${data.task} view=${view} prompt=${false} />
       </article>`)}
     </div>
     ${view.colouring !== "none" && html`<p class="token-line" role="status" aria-live="polite">${token || "Point at a token, or go through them with the arrow keys."}</p>`}`;
+}
+
+/** The attempt, with a word at each segment that branches off. */
+function marked(attempt) {
+  return { ...attempt, segments: attempt.segments.map((one, n) => ({ ...one, branch: branchNote(attempt.segments, n) })) };
 }
 
 export const group = { name: "group", title: "Group", tab: "attempts", run: true, View };
