@@ -43,12 +43,12 @@ class Batch:
     @classmethod
     def pack(cls, trajectories: Sequence[Trajectory]) -> Batch:
         tokens: list[int] = []
-        actions: list[int] = []
-        steps: list[int] = []
         sampled: list[float] = []
+        places: list[tuple[int, int, int]] = []  # of each sampled segment: first token, length, step
         rows: list[list[int]] = []
+        action_lengths: list[int] = []
         for trajectory in trajectories:
-            places: dict[int, int] = {}  # where in `tokens` each segment stands first
+            starts: dict[int, int] = {}  # where in `tokens` each segment stands first
             rows.append([])
             for sequence in trajectory.sequences:
                 start = len(tokens)
@@ -59,28 +59,27 @@ class Batch:
                             f"attempt {trajectory.group}/{trajectory.index} begins with a sampled token; "
                             "it must open with what that was sampled from"
                         )
-                    places.setdefault(number, len(tokens))
+                    starts.setdefault(number, len(tokens))
                     tokens.extend(segment.tokens)
                 rows[-1].append(len(tokens) - start)
-            step = 0
+            before, step = len(sampled), 0
             for number, segment in enumerate(trajectory.segments):
                 if segment.source == "policy":
-                    actions.extend(range(places[number], places[number] + len(segment.tokens)))
-                    steps.extend([step] * len(segment.tokens))
+                    places.append((starts[number], len(segment.tokens), step))
                     sampled.extend(segment.log_probs)
                     step += 1
+            action_lengths.append(len(sampled) - before)
         images = [trajectory.images for trajectory in trajectories]
+        first, length, step_of = np.array(places, dtype=np.int64).reshape(-1, 3).T
+        within = np.arange(len(sampled)) - np.repeat(length.cumsum() - length, length)
         # By way of an array, in a fifth of the time that torch takes for a list.
-        of_tokens, of_actions, of_steps = (
-            torch.from_numpy(np.array(values, dtype=np.int64)) for values in (tokens, actions, steps)
-        )
         return cls(
-            tokens=of_tokens,
+            tokens=torch.from_numpy(np.array(tokens, dtype=np.int64)),
             lengths=[sum(of_one) for of_one in rows],
-            actions=of_actions,
-            action_lengths=[t.sampled_tokens for t in trajectories],
+            actions=torch.from_numpy(np.repeat(first, length) + within),
+            action_lengths=action_lengths,
             group=[t.group for t in trajectories],
-            steps=of_steps,
+            steps=torch.from_numpy(np.repeat(step_of, length)),
             columns={"sampled_log_prob": torch.from_numpy(np.array(sampled, dtype=np.float32))},
             rows=rows if any(len(of_one) > 1 for of_one in rows) else [],
             images=images if any(images) else [],
@@ -148,7 +147,7 @@ class Batch:
     def shared_prompts(self) -> list[tuple[int, int]] | None:
         """For each row, an earlier one that opens with the same tokens before any action of this row, and how
         many those are; None where no two do."""
-        tokens, lengths, acted = self.tokens.numpy(), self.row_lengths, self._acted()
+        tokens, lengths, acted = self.tokens.numpy(), self.row_lengths, self._acted
         starts = [0, *accumulate(lengths)]
         siblings = [len(of_one) for of_one in self.rows] or [1] * len(lengths)
         first: dict[bytes, int] = {}
@@ -173,12 +172,15 @@ class Batch:
 
     def chosen_from(self) -> list[int]:
         """How many tokens of each row any of its actions is chosen after; at least one."""
-        return [max(1, last) for _, last in self._acted()]
+        return [max(1, last) for _, last in self._acted]
 
+    @cached_property
     def _acted(self) -> list[tuple[int, int]]:
         """Where in each row its first action stands, and its last; (0, 0) where it has none."""
-        actions, lengths = np.sort(self.actions.numpy()), self.row_lengths
-        ends = np.cumsum([0, *lengths])
+        actions = self.actions.numpy()
+        if self.rows:  # one of branches may stand before another that was sampled earlier
+            actions = np.sort(actions)
+        ends = np.cumsum([0, *self.row_lengths])
         cuts = np.searchsorted(actions, ends)
         return [
             (int(actions[first] - start), int(actions[last - 1] - start)) if last > first else (0, 0)

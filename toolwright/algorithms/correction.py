@@ -41,7 +41,11 @@ def compute(
     for name, value, known in (("mode", mode, MODES), ("level", level, LEVELS)):
         if value not in known:
             raise UserError(f"correction: unknown {name} {value!r}; {nearest(value, known)}")
-    gap = _gap(old_log_prob, sampled_log_prob, mask)
+    check_matrix("correction", "old_log_prob", old_log_prob)
+    check_shape("correction", "sampled_log_prob", sampled_log_prob, old_log_prob.shape)
+    check_shape("correction", "mask", mask, old_log_prob.shape)
+    work = working_type(old_log_prob)
+    gap = torch.where(mask.bool(), old_log_prob.to(work) - sampled_log_prob.to(work), 0)
     log_weight, units = gap, mask
     if level != "token":
         log_weight, units = gap.sum(-1, keepdim=True), mask.bool().any(-1, keepdim=True)
@@ -51,45 +55,20 @@ def compute(
     outside = (ratio > high) | ((ratio < low) if mode in ("mask", "reject") else False)
     if mode == "reject":
         outside = (outside & units.bool()).any(-1, keepdim=True)
-    ones = torch.ones_like(ratio)
-    changed = {
-        "none": ones,
-        "truncate": ratio.clamp(max=high),
-        "mask": ratio * ~outside,
-        "reject": ones * ~outside,
-    }
-    weights = changed[mode].expand_as(gap) * mask.to(gap.dtype)
+    weight = ratio.clamp(max=high) if mode == "truncate" else ratio if mode == "mask" else ratio.new_ones(())
+    if mode in ("mask", "reject"):
+        weight = weight * ~outside
+    weights = weight.expand_as(gap) * mask.to(gap.dtype)
     metrics = {
         "weight_mean": masked.mean(weights, mask),
         f"{mode}_fraction": masked.mean(outside.expand_as(gap).to(gap.dtype), mask),
         "effective_sample_size": _effective_sample_size(ratio, units),
-    }
-    if mode == "none":
-        metrics.pop("none_fraction")
-    return weights.to(old_log_prob.dtype), metrics | _describe(gap, mask)
-
-
-@torch.no_grad()
-def gap_metrics(*, old_log_prob: Tensor, sampled_log_prob: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """How far the two sets of log-probabilities are apart: mean |Δ|, max |Δ|, and KL(sampled ‖ old)."""
-    return _describe(_gap(old_log_prob, sampled_log_prob, mask), mask)
-
-
-def _gap(old_log_prob: Tensor, sampled_log_prob: Tensor, mask: Tensor) -> Tensor:
-    check_matrix("correction", "old_log_prob", old_log_prob)
-    check_shape("correction", "sampled_log_prob", sampled_log_prob, old_log_prob.shape)
-    check_shape("correction", "mask", mask, old_log_prob.shape)
-    work = working_type(old_log_prob)
-    return torch.where(mask.bool(), old_log_prob.to(work) - sampled_log_prob.to(work), 0)
-
-
-def _describe(gap: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    return {
-        "gap_mean_abs": masked.mean(gap.abs(), mask),
-        "gap_max_abs": gap.abs().max() if gap.numel() else gap.new_zeros(()),
         "kl_k1": masked.mean(-gap, mask),
         "kl_k3": masked.mean(torch.expm1(gap.clamp(-20, 20)) - gap, mask),
     }
+    if mode == "none":
+        metrics.pop("none_fraction")
+    return weights.to(old_log_prob.dtype), metrics
 
 
 def _effective_sample_size(ratio: Tensor, units: Tensor) -> Tensor:

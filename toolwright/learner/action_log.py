@@ -32,7 +32,8 @@ class ActionLog:
     def whole(self, ranks: Ranks) -> tuple[Tensor, Tensor, Tensor]:
         """(log-probability, entropy, whether any pass saw it), [actions] each, the same on all ranks."""
         found = torch.zeros(self.actions, 3)
-        for place, known in self._noted:
-            found[place.cpu()] = known.float().cpu()
+        if self._noted:
+            places, known = (torch.cat(parts).cpu() for parts in zip(*self._noted, strict=True))
+            found[places] = known.float()
         log_prob, entropy, noted = ranks.total(found).unbind(1)  # nought from all ranks but one
         return log_prob, entropy, noted.bool()

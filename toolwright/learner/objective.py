@@ -18,7 +18,7 @@ def importance_weights(
     config: learning.Correction, mode: str, batch: Batch, old_log_prob: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """(weights, metrics) that correct the gap between the engine and `old_log_prob`, the learner's."""
-    weights, metrics = correction.compute(
+    return correction.compute(
         mode=mode,
         old_log_prob=old_log_prob,
         sampled_log_prob=batch.padded("sampled_log_prob"),
@@ -27,8 +27,6 @@ def importance_weights(
         low=config.low,
         high=config.high,
     )
-    # The gap itself is a metric of every step, corrected or not.
-    return weights, {name: value for name, value in metrics.items() if not name.startswith("gap")}
 
 
 class Objective:
