@@ -59,7 +59,8 @@ class Objective:
         `seed` is the update's own, for a loss that draws; one in `algorithm.params` is added to it."""
         columns: dict[str, Tensor] = {}
         if losses.prepares(self.config.loss):
-            drawn = self.entry.accepted(seed=seed + self.params.get("seed", 0))
+            preparation = losses.preparations.get(self.config.loss)
+            drawn = preparation.accepted(seed=seed + self.params.get("seed", 0))
             prepared = losses.prepare(
                 self.config.loss,
                 old_log_prob=batch.padded("old_log_prob"),

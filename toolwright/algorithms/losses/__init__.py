@@ -6,7 +6,8 @@ log_prob, advantages, mask, …)` that returns `(losses, measures)`: the losses 
 losses share is done here: half precision, masking, importance weights, aggregation.
 
 Some losses choose tokens by a statistic of the whole minibatch. Such a loss registers a preparation: it is
-called once with the whole minibatch, and what it returns is passed to the loss of each micro-batch.
+called once with the whole minibatch, and the tensors that it returns are passed to the loss of each
+micro-batch. Both take their settings by name from the same `params`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 from toolwright.algorithms import aggregate as aggregation
 from toolwright.algorithms.aggregate import Totals
 from toolwright.algorithms.arguments import check_matrix, check_names, check_shape, working_type
-from toolwright.registry import Registry
+from toolwright.registry import Entry, Registry
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 Preparation = Callable[..., dict[str, Tensor]]
@@ -55,11 +56,10 @@ def prepare(
     **params: Any,
 ) -> dict[str, Tensor]:
     """Per-token tensors of the whole minibatch, to be cut like it and passed to `compute` by name."""
-    given = _given(name, log_prob, advantages, mask, old_log_prob, params)
     if not prepares(name):
         return {}
     preparation = preparations.get(name)
-    return preparation.target(**preparation.accepted(**given))
+    return preparation.target(**_given(name, preparation, log_prob, advantages, mask, old_log_prob, params))
 
 
 def compute(
@@ -79,10 +79,20 @@ def compute(
 
     A loss of whole sequences is the mean over sequences, whatever `aggregate` says of tokens.
     """
-    given = _given(name, log_prob, advantages, mask, old_log_prob, params)
+    if prepares(name) and not any(isinstance(value, Tensor) for value in params.values()):
+        params |= prepare(
+            name,
+            log_prob=log_prob,
+            advantages=advantages,
+            mask=mask,
+            old_log_prob=old_log_prob,
+            **params,
+        )
+    entry = registry.get(name)
+    given = _given(name, entry, log_prob, advantages, mask, old_log_prob, params)
     if totals is None:
         totals, norm_tokens = Totals.of(mask), norm_tokens or mask.shape[-1]
-    losses, measures = registry.get(name).target(**given)
+    losses, measures = entry.target(**given)
     if losses.ndim == 1:
         losses, aggregate = losses[:, None].expand_as(mask), "seq-mean-token-mean"
     if weights is not None:
@@ -100,17 +110,22 @@ def compute(
 
 def _given(
     name: str,
+    entry: Entry[Any],
     log_prob: Tensor,
     advantages: Tensor,
     mask: Tensor,
     old_log_prob: Tensor | None,
     params: dict[str, Any],
 ) -> dict[str, Any]:
-    """Checked arguments of a loss: tensors in working precision, 0 outside the mask whatever was there."""
-    entry = registry.get(name)
+    """Checked arguments of a loss or of its preparation: tensors in working precision, 0 outside the mask
+    whatever was there."""
     kind = f"policy loss {name!r}"
+    of_other = {*registry.get(name).parameters}
+    if prepares(name):
+        of_other |= {*preparations.get(name).parameters}
+    of_other -= {*entry.parameters}
     tensors = {"log_prob": log_prob, "advantages": advantages, "mask": mask, "old_log_prob": old_log_prob}
-    given = entry.accepted(**tensors) | params
+    given = entry.accepted(**tensors) | {k: value for k, value in params.items() if k not in of_other}
     check_names("policy loss", entry, given)
     check_matrix(kind, "log_prob", log_prob)
     check_shape(kind, "mask", mask, log_prob.shape)

@@ -2,11 +2,8 @@
 
     L = max(−A r, −A clip(r, 1 − ε_low, 1 + ε_high)), 0 on the chosen tokens        arXiv 2505.22617
 
-Chosen at random: `clip_cov_ratio` of all tokens, at least one, among those whose covariance
-(log π − mean)(A − mean) lies between the bounds and which PPO's clip has not silenced already. Means, and the
-choice, are over the minibatch. The choice follows from `seed` and from nothing else: candidates are numbered
-along the sequences, so neither padding nor device nor the global random state changes it. In training every
-update draws with a seed of its own, which follows from the run's seed and the update's number.
+`clip_cov_ratio` of all tokens, at least one, drawn by `seed` among those that PPO's clip has not silenced and
+whose covariance (log π − mean)(A − mean) over the minibatch lies between the bounds.
 """
 
 from __future__ import annotations
@@ -36,10 +33,8 @@ def left_out(
     share = covariance(log_prob, advantages, mask).masked_fill(clipped > free, -torch.inf)
     candidates = ((share > clip_cov_lb) & (share < clip_cov_ub)).flatten().nonzero().flatten()
     order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(seed))
-    count = max(int(mask.sum() * clip_cov_ratio), 1)
-    chosen = mask.new_zeros(mask.numel()).bool()
-    chosen[candidates[order[:count].to(candidates.device)]] = True
-    return {"dropped": chosen.view_as(mask)}
+    drawn = candidates[order[: max(int(mask.sum() * clip_cov_ratio), 1)].to(candidates.device)]
+    return {"dropped": torch.isin(torch.arange(mask.numel(), device=mask.device), drawn).view_as(mask)}
 
 
 @registry.register("clip_cov", needs={"old_log_prob"})
@@ -48,28 +43,10 @@ def clip_cov(
     old_log_prob: Tensor,
     log_prob: Tensor,
     advantages: Tensor,
-    mask: Tensor,
+    dropped: Tensor,
     clip_low: float = 0.2,
     clip_high: float = 0.2,
-    clip_cov_ratio: float = 2e-4,
-    clip_cov_lb: float = 1.0,
-    clip_cov_ub: float = 5.0,
-    seed: int = 0,
-    dropped: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    if dropped is None:
-        dropped = left_out(
-            old_log_prob=old_log_prob,
-            log_prob=log_prob.detach(),
-            advantages=advantages,
-            mask=mask,
-            clip_low=clip_low,
-            clip_high=clip_high,
-            clip_cov_ratio=clip_cov_ratio,
-            clip_cov_lb=clip_cov_lb,
-            clip_cov_ub=clip_cov_ub,
-            seed=seed,
-        )["dropped"]
     free, clipped = surrogate(importance(log_prob, old_log_prob), advantages, clip_low, clip_high)
     measures = clip_measures(free, clipped, advantages) | {"dropped_fraction": dropped}
     return torch.maximum(free, clipped) * ~dropped, measures

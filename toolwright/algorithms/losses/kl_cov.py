@@ -29,19 +29,8 @@ def held_back(
 
 @registry.register("kl_cov", needs={"old_log_prob"})
 def kl_cov(
-    *,
-    old_log_prob: Tensor,
-    log_prob: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    kl_cov_ratio: float = 2e-4,
-    ppo_kl_coef: float = 1.0,
-    held: Tensor | None = None,
+    *, old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, held: Tensor, ppo_kl_coef: float = 1.0
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    if held is None:
-        held = held_back(
-            log_prob=log_prob.detach(), advantages=advantages, mask=mask, kl_cov_ratio=kl_cov_ratio
-        )["held"]
     change = (log_prob - old_log_prob).abs()
     losses = -advantages * importance(log_prob, old_log_prob) + ppo_kl_coef * change * held
     return losses, {"held_fraction": held, "abs_kl": change}
