@@ -198,6 +198,27 @@ class TestFunction:
         assert "raised ValueError: no luck" in failure(made[0])
         assert made[1].failure is None
 
+    def test_all_attempts_run_side_by_side_and_the_module_is_imported_once(self, tmp_path: Path) -> None:
+        """With fewer at a time than it has rows, the engine would decode small batches one after another."""
+        file, seen, imports = tmp_path / "mine.py", tmp_path / "seen", tmp_path / "imports"
+        seen.mkdir()
+        file.write_text(
+            ASK + "import time\nif 'toolwright.gateway' not in sys.modules:\n"
+            f"    open({str(imports)!r}, 'a').write('x')\n"
+            f"def run(task):\n    open({str(seen)!r} + f'/{{os.getpid()}}', 'w')\n"
+            f"    while len(os.listdir({str(seen)!r})) < 24: time.sleep(0.01)\n    ask('go')\n"
+        )
+        made = run(f"{file}:run", count=24)
+        assert [t.failure for t in made] == [None] * 24
+        assert imports.read_text() == "x"
+
+    def test_one_that_ends_its_process_is_a_failure_and_the_next_is_made(self, tmp_path: Path) -> None:
+        file = tmp_path / "mine.py"
+        file.write_text(ASK + "def run(task):\n    ask('go')\n    if task['id'] == 't': os._exit(3)\n")
+        made = run({"function": f"{file}:run", "concurrency": 1}, count=2)
+        assert "has ended" in failure(made[0])
+        assert "has ended" in failure(made[1])
+
     @pytest.mark.slow
     def test_one_that_hangs_is_killed(self, tmp_path: Path) -> None:
         file, note = tmp_path / "mine.py", tmp_path / "pid"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from asyncio.subprocess import SubprocessStreamProtocol
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -35,10 +35,12 @@ class ChildProcess:
         self._readers: list[asyncio.Task[bytes]] = []
 
     @classmethod
-    async def start(cls, words: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> ChildProcess:
-        pipe, loop = asyncio.subprocess.PIPE, asyncio.get_running_loop()
+    async def start(
+        cls, words: Sequence[str], *, cwd: str, env: Mapping[str, str], stdin: int = PIPE
+    ) -> ChildProcess:
+        loop = asyncio.get_running_loop()
         transport, protocol = await loop.subprocess_exec(
-            lambda: _Exiting(loop), *words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=cwd, env=dict(env),
+            lambda: _Exiting(loop), *words, stdin=stdin, stdout=PIPE, stderr=PIPE, cwd=cwd, env=dict(env),
             start_new_session=True,
         )  # fmt: skip
         return cls(asyncio.subprocess.Process(transport, protocol, loop), protocol.exited)
@@ -54,7 +56,7 @@ class ChildProcess:
         with suppress(OSError):
             self.process.stdin.close()
         await self.exited.wait()
-        self._kill_group()  # what it left in the background
+        kill(self.process.pid)  # what it left in the background
         await asyncio.wait(self._readers, timeout=CLOSING_S)
         out, err = (one.result() if one.done() else b"" for one in self._readers)
         return out, err
@@ -68,17 +70,19 @@ class ChildProcess:
         """Kill it and all below it."""
         for reader in self._readers:
             reader.cancel()
-        below = tree(self.process.pid)[1:] if self.process.returncode is None else []
-        self._kill_group()
-        for pid in below:  # some may have left the group
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        kill(self.process.pid)
         await self.exited.wait()
         self.process._transport.close()  # type: ignore[attr-defined]
 
-    def _kill_group(self) -> None:
+
+def kill(pid: int) -> None:
+    """Kill the group that a process leads, and what is below it and has left the group."""
+    below = tree(pid)[1:]
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    for one in below:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.kill(one, signal.SIGKILL)
 
 
 async def _tail(stream: asyncio.StreamReader, kept: int) -> bytes:

@@ -1,0 +1,155 @@
+"""What a step costs whose attempts a program makes through the gateway, beside the same step of our own loop.
+
+    python benchmarks/gateway.py [--large] [--steps 8]
+
+The same tasks, seeds and tokens each time; only who asks differs: our own agent, a program with a bare HTTP
+client, OpenAI's SDK with one client for all attempts, and with a client for each. The run's own processor
+time is what our side costs. What the program costs by itself is measured by letting it ask a server that
+answers at once: no gateway can be cheaper than that. `--large` takes the layers of SmolLM2-135M in place of a
+tiny model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+AGENT = """
+import http.client, json, os, urllib.parse
+from openai import OpenAI
+
+CLIENT = OpenAI(api_key="-", base_url="http://127.0.0.1")
+
+def score(solution_str, ground_truth):
+    return solution_str.count("a") / max(1, len(solution_str))
+
+def asked(client, task):
+    messages = [{"role": "user", "content": task["question"]}]
+    client.chat.completions.create(model="any", messages=messages)
+
+def each(task):
+    asked(OpenAI(), task)
+
+def kept(task, policy):
+    asked(CLIENT.with_options(base_url=policy["base_url"], api_key=policy["api_key"]), task)
+
+def bare(task, policy):
+    url = urllib.parse.urlsplit(policy["base_url"])
+    messages = [{"role": "user", "content": task["question"]}]
+    connection = http.client.HTTPConnection(url.hostname, url.port)
+    headers = {"content-type": "application/json", "authorization": "Bearer " + policy["api_key"]}
+    body = json.dumps({"model": "any", "messages": messages})
+    connection.request("POST", url.path + "/chat/completions", body, headers)
+    return json.loads(connection.getresponse().read()) and None
+"""
+WAYS = {"our own loop": None, "a bare HTTP client": "bare", "OpenAI's SDK, one client": "kept",
+        "OpenAI's SDK, a client an attempt": "each"}  # fmt: skip
+TINY = {"prompts": 8, "samples": 8, "max_tokens": 32}
+LARGE = {"prompts": 4, "samples": 4, "max_tokens": 64}
+SMOLLM2 = ("model.layers=30", "model.width=576", "model.heads=9", "model.kv_heads=3", "model.ffn=1536")
+MEASURED = 200  # attempts of a program by itself
+
+
+class _AtOnce(BaseHTTPRequestHandler):
+    """Answers every question with the same words."""
+
+    protocol_version = "HTTP/1.1"
+    reply = json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "any", "choices": [
+        {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "a" * 32}}
+    ]}).encode()  # fmt: skip
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(self.reply)))
+        self.end_headers()
+        self.wfile.write(self.reply)
+
+
+ALONE = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+import agent
+url = sys.argv[3]
+os.environ |= {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "-"}
+work, policy = getattr(agent, sys.argv[2]), {"base_url": url, "api_key": "-"}
+given = ({"question": "go"}, policy)[: work.__code__.co_argcount]
+work(*given)
+started = time.process_time()
+for _ in range(int(sys.argv[4])):
+    work(*given)
+print((time.process_time() - started) / int(sys.argv[4]))
+"""
+
+
+def alone(folder: Path, name: str) -> float:
+    """Processor seconds that a program takes for an attempt if it is answered at once."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _AtOnce)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    words = [sys.executable, "-c", ALONE, str(folder), name, f"http://127.0.0.1:{server.server_port}/v1"]
+    found = subprocess.run([*words, str(MEASURED)], check=True, capture_output=True, text=True)
+    server.shutdown()
+    return float(found.stdout)
+
+
+def steps(folder: Path, name: str, program: str | None, count: int, *, large: bool) -> list[dict[str, float]]:
+    """The metrics of a run, without its first steps, in which processes start."""
+    size = LARGE if large else TINY
+    agent = "single_turn" if program is None else f"{folder}/agent.py:{program}"
+    words = [
+        "task=reverse", f"run.dir={folder}", f"run.name={name}", f"train.steps={count + 2}",
+        "eval.at_start=false", "task.held_out_size=4", f"reward.function={folder}/agent.py:score",
+        f"rollout.agent={agent}", *(f"rollout.{key}={value}" for key, value in size.items()),
+        *(SMOLLM2 if large else ["run.threads=1"]),
+    ]  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-m", "toolwright", "train", *words], check=True, stdout=subprocess.DEVNULL
+    )
+    lines = (folder / name / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines][2:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--steps", type=int, default=8)
+    given = parser.parse_args()
+    size = LARGE if given.large else TINY
+    attempts = size["prompts"] * size["samples"]
+    print(f"{attempts} attempts of {size['max_tokens']} tokens, {os.cpu_count()} cores, load "
+          f"{os.getloadavg()[0]:.0f}, {time.strftime('%Y-%m-%d')}")  # fmt: skip
+    print("| who asks | a step | its sampling | our side, ms an attempt | the program, ms an attempt |")
+    print("| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "agent.py").write_text(AGENT)
+        for way, program in WAYS.items():
+            rows = steps(folder, program or "own", program, given.steps, large=given.large)
+            step, sampling, ours = (
+                statistics.median(values)
+                for values in zip(*((row["time/total_s"], row["time/sample_s"],
+                                     row["time/sample_s"] * row["use/rollout.run_cores"]) for row in rows),
+                                  strict=True)
+            )  # fmt: skip
+            own = "" if program is None else f"{1e3 * alone(folder, program):.1f}"
+            print(
+                f"| {way} | {step:.2f} s | {sampling:.2f} s | {1e3 * ours / attempts:.2f} | {own} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
