@@ -73,6 +73,11 @@ class Batch:
         first, length, step_of = np.array(places, dtype=np.int64).reshape(-1, 3).T
         within = np.arange(len(sampled)) - np.repeat(length.cumsum() - length, length)
         # By way of an array, in a fifth of the time that torch takes for a list.
+        columns = {"sampled_log_prob": torch.from_numpy(np.array(sampled, dtype=np.float32))}
+        if any(segment.forced for trajectory in trajectories for segment in trajectory.steps):
+            free = [place not in segment.forced for trajectory in trajectories for segment in trajectory.steps
+                    for place in range(len(segment.tokens))]  # fmt: skip
+            columns["free"] = torch.tensor(free, dtype=torch.float32)
         return cls(
             tokens=torch.from_numpy(np.array(tokens, dtype=np.int64)),
             lengths=[sum(of_one) for of_one in rows],
@@ -80,7 +85,7 @@ class Batch:
             action_lengths=action_lengths,
             group=[t.group for t in trajectories],
             steps=torch.from_numpy(np.repeat(step_of, length)),
-            columns={"sampled_log_prob": torch.from_numpy(np.array(sampled, dtype=np.float32))},
+            columns=columns,
             rows=rows if any(len(of_one) > 1 for of_one in rows) else [],
             images=images if any(images) else [],
         )

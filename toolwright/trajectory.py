@@ -41,6 +41,8 @@ class Segment:
     parent: int | None = None
     # The images that stand in its tokens: by name where the task's prompt has them, else as data URLs.
     images: list[str] = field(default_factory=list)
+    # Places of tokens that a JSON schema forced on the policy; nothing is learned there.
+    forced: list[int] = field(default_factory=list)
 
 
 # Where the segment that an image stands in begins and ends, in tokens of the whole, and its data URL.

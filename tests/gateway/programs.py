@@ -16,11 +16,11 @@ from tests.agents.templates import tokenizer as chat_tokenizer
 from toolwright.agents.attempt import Attempt
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
-from toolwright.engines import Completion, Engine, Sampling, TokenCallback
+from toolwright.engines import Completion, Engine, Sampling, TokenCallback, generate_streamed
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.gateway.program import ProgramAgent, ProgramEnd
 from toolwright.gateway.server import AttemptAddress
-from toolwright.gateway.session import PolicyEngine, Session
+from toolwright.gateway.session import Session
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Task, Trajectory
@@ -61,6 +61,7 @@ class Recording:
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.exact, self.context = engine, engine.exact, engine.context
+        self.takes_schemas = getattr(engine, "takes_schemas", False)
         self.weights_version = 0
         self.seen: list[tuple[str, list[int], list[int]]] = []
         self.released: list[str] = []
@@ -73,12 +74,12 @@ class Recording:
         attempt: str,
         on_token: TokenCallback | None = None,
     ) -> Completion:
-        asked, name = PolicyEngine(self.engine), attempt
+        name = attempt
         if isinstance(
             self.engine, ScriptedEngine
         ):  # it counts the turns of an attempt, whatever their branch
             name = attempt.partition("#")[0]
-        answer = await asked.generate(prompt, sampling, attempt=name, on_token=on_token)
+        answer = await generate_streamed(self.engine, prompt, sampling, attempt=name, on_token=on_token)
         self.seen.append((attempt.partition("#")[0], list(prompt), answer.tokens))
         return answer
 

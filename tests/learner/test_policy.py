@@ -120,6 +120,17 @@ class TestLearning:
         by_hand.update(batch, PLAIN)
         assert same(weights(policy), weights(by_hand))
 
+    def test_a_token_that_a_schema_forced_is_not_learned_from(self) -> None:
+        policy, batch = policy_of(), judged()
+        free = (torch.arange(len(batch.actions)) % 3 > 0).float()
+        batch.columns["free"] = free
+        policy.update(batch, PLAIN)
+        by_hand = policy_of()
+        del batch.columns["free"]
+        batch.columns["advantages"] = batch.columns["advantages"] * free
+        by_hand.update(batch, PLAIN)
+        assert same(weights(policy), weights(by_hand))
+
     def test_the_gap_to_what_the_engine_recorded_is_measured(self) -> None:
         policy, batch = policy_of(), judged()
         now = policy.statistics(batch)["log_prob"]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolwright.registry import Registry
 
@@ -27,6 +28,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     seed: int = 0
     top: int = 0  # how many of the likeliest tokens are returned beside each sampled one
+    schema: str = ""  # JSON: the schema that the answer must follow; for engines that have `takes_schemas`
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,7 @@ class Completion:
         return list(map(SampledToken, self.tokens, self.log_probs, self.top or [()] * len(self.tokens)))
 
 
-# Called with each token as it is sampled. An engine whose `generate` takes `on_token` streams; the tokens of
-# another one are passed on when it has finished.
-TokenCallback = Callable[[SampledToken], None]
+TokenCallback = Callable[[SampledToken], None]  # called with each token as it is sampled
 
 
 class Engine(Protocol):
@@ -64,8 +64,10 @@ class Engine(Protocol):
 
     exact: bool
     takes_weights: bool  # whether `publish` can reach it: without that, nothing can be trained
-    weights_version: int
     context: int  # the longest sequence it can hold
+
+    @property
+    def weights_version(self) -> int: ...
 
     async def generate(self, prompt: Sequence[int], sampling: Sampling, *, attempt: str) -> Completion:
         """Continue `prompt`. `attempt` names whose it is, so that its cache can serve its next turn."""
@@ -84,6 +86,27 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+async def generate_streamed(
+    engine: Engine,
+    prompt: Sequence[int],
+    sampling: Sampling,
+    *,
+    attempt: str,
+    on_token: TokenCallback | None,
+) -> Completion:
+    """Generate with a callback. An engine whose `generate` takes `on_token` streams; the tokens of another
+    one are passed on when it has finished."""
+    if on_token is None:
+        return await engine.generate(prompt, sampling, attempt=attempt)
+    if "on_token" in inspect.signature(engine.generate).parameters:
+        extra: dict[str, Any] = {"on_token": on_token}
+        return await engine.generate(prompt, sampling, attempt=attempt, **extra)
+    answer = await engine.generate(prompt, sampling, attempt=attempt)
+    for token in answer.sampled:
+        on_token(token)
+    return answer
 
 
 @dataclass(frozen=True)

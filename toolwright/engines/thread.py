@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from toolwright.engines import Completion, Engine, Sampling, TokenCallback
+from toolwright.engines import Completion, Engine, Sampling, TokenCallback, generate_streamed
 from toolwright.web.loop_thread import LoopThread
 
 
@@ -16,8 +16,8 @@ class InThread:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.exact, self.context = engine.exact, engine.context
-        self._streams = "on_token" in inspect.signature(engine.generate).parameters
+        self.exact, self.context, self.takes_weights = engine.exact, engine.context, engine.takes_weights
+        self.takes_schemas = getattr(engine, "takes_schemas", False)
         self._thread = LoopThread("engine")
         self._closed = False
 
@@ -33,20 +33,17 @@ class InThread:
         attempt: str,
         on_token: TokenCallback | None = None,
     ) -> Completion:
-        """Cancelling this cancels the engine's work. Without a stream, `on_token` runs at the end."""
+        """Cancelling this cancels the engine's work."""
         own = asyncio.get_running_loop()
-        extra: dict[str, Any] = {}
-        if on_token is not None and self._streams:
-            extra["on_token"] = lambda token: own.call_soon_threadsafe(on_token, token)
-        work = self.engine.generate(prompt, sampling, attempt=attempt, **extra)
-        answer = await asyncio.wrap_future(self._thread.submit(work))
-        if on_token is not None and not self._streams:
-            for token in answer.sampled:
-                on_token(token)
-        return answer
+        tell: Any = None if on_token is None else partial(own.call_soon_threadsafe, on_token)  # type: ignore[arg-type]
+        work = generate_streamed(self.engine, prompt, sampling, attempt=attempt, on_token=tell)
+        return await asyncio.wrap_future(self._thread.submit(work))
 
     def release(self, attempt: str) -> None:
         self._soon(self.engine.release, attempt)
+
+    def rest(self) -> None:
+        self._soon(self.engine.rest)
 
     def publish(self, version: int) -> None:
         self._soon(self.engine.publish, version)

@@ -13,7 +13,8 @@ from typing import Any
 
 from toolwright.agents.formats import offered_by
 from toolwright.agents.rollout import seed_of
-from toolwright.engines import Completion
+from toolwright.engines import Completion, Sampling
+from toolwright.engines.constraint import policy_segment
 from toolwright.gateway.messages import MessageKey, call_key, tools_key
 from toolwright.models.tokenizer import Written
 from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens, plain_message
@@ -115,7 +116,7 @@ class Conversations:
         return BranchPrompt(tokens, {}, place=self._open[key])
 
     def record(
-        self, place: OpenPrompt, seed: int, completion: Completion, parsed: ParsedCompletion
+        self, place: OpenPrompt, sampling: Sampling, completion: Completion, parsed: ParsedCompletion
     ) -> Segment:
         """Append what was sampled to the trajectory, after what it was sampled from."""
         if place.segment is None:
@@ -123,7 +124,7 @@ class Conversations:
             self._append(Segment(place.source, place.new.tokens, text=place.new.text), before)
             place.segment = len(self.trajectory.segments) - 1
             self.trajectory.segments[place.segment].calls = place.records
-        segment = Segment("policy", completion.tokens, completion.log_probs, completion.text)
+        segment = policy_segment(self.model.tokenizer, sampling, completion)
         self._append(segment, place.segment)
         calls = tuple(call_key(call.name, call.arguments) for call in parsed.calls)
         said = MessageKey("assistant", place.prefix + parsed.text, calls)
@@ -134,7 +135,7 @@ class Conversations:
                 tools=place.tools,
                 tokens=[*place.tokens, *completion.tokens],
                 segment=len(self.trajectory.segments) - 1,
-                seed=seed,
+                seed=sampling.seed,
                 root=place.root,
                 ended=completion.stop == "eos",
                 text=text + completion.text,

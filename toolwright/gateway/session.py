@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from toolwright.agents.attempt import Attempt
 from toolwright.agents.formats import CallFormat
 from toolwright.config.agent_program import AgentProgram
 from toolwright.config.schema import RolloutConfig
-from toolwright.engines import Completion, Engine, Sampling, TokenCallback
+from toolwright.engines import Completion, Sampling, TokenCallback, generate_streamed
 from toolwright.gateway.conversations import BranchPrompt, Conversations
 from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens
 from toolwright.serve.app import Handler, endpoints
@@ -30,39 +29,6 @@ HINTS = ("parallel_tool_calls", "reasoning_effort", "reasoning", "thinking")
 AT_ONCE = 256
 
 
-class PolicyEngine:
-    """The run's engine, with one way to ask whether it streams or not."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._streams = "on_token" in inspect.signature(engine.generate).parameters
-
-    @property
-    def context(self) -> int:
-        return self.engine.context
-
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        *,
-        attempt: str,
-        on_token: TokenCallback | None = None,
-    ) -> Completion:
-        extra: dict[str, Any] = {"on_token": on_token} if on_token is not None and self._streams else {}
-        answer = await self.engine.generate(prompt, sampling, attempt=attempt, **extra)
-        if on_token is not None and not self._streams:
-            for token in answer.sampled:
-                on_token(token)
-        return answer
-
-    def release(self, attempt: str) -> None:
-        self.engine.release(attempt)
-
-    async def close(self) -> None:
-        """The run closes it."""
-
-
 class Session(ModelService):
     """The model of one attempt. What it samples is appended to the attempt's trajectory."""
 
@@ -71,7 +37,7 @@ class Session(ModelService):
     ) -> None:
         model = LocalModel(
             program.model,
-            PolicyEngine(attempt.engine),
+            attempt.engine,
             attempt.tokenizer,
             call_format,
             tool_prompt=config.tool_prompt,
@@ -87,7 +53,7 @@ class Session(ModelService):
         self.finished = asyncio.Event()  # it has
         self.turns = 0  # begun
         self._calls = 0
-        self._seeds: dict[int, int] = {}
+        self._sampled: dict[int, Sampling] = {}  # how each completion was, until it is recorded
         self.post: dict[str, Handler] = {
             **{path: self._lenient(path, handler) for path, handler in endpoints(self).items()},
             "/v1/reward": self._reward,
@@ -120,6 +86,7 @@ class Session(ModelService):
             max_tokens=min(run.max_tokens, asked["max_tokens"] or run.max_tokens),
             stop=(*run.stop, *own.stop),
             top=own.top,
+            schema=own.schema,
         )
         if self.program.sampling == "agent":
             chosen = replace(chosen, temperature=own.temperature, top_p=own.top_p, top_k=own.top_k)
@@ -149,15 +116,14 @@ class Session(ModelService):
     ) -> Completion:
         assert isinstance(prompt, BranchPrompt)
         self._count_turn()
-        seed = prompt.place.next_seed()
         started, attempt = time.perf_counter(), self.attempt
         engine, line = self.model.engine, self._line(prompt.place.root)
-        sampling = replace(sampling, seed=seed)
-        completion = await engine.generate(prompt.tokens, sampling, attempt=line, on_token=on_token)
+        sampling = replace(sampling, seed=prompt.place.next_seed())
+        completion = await generate_streamed(engine, prompt.tokens, sampling, attempt=line, on_token=on_token)
         if self.ended:
             engine.release(line)
             raise HttpProblem(403, "this attempt is over", code="attempt_over")
-        self._seeds[id(completion)] = seed
+        self._sampled[id(completion)] = sampling
         attempt.spend("generate_s", time.perf_counter() - started)
         return completion
 
@@ -170,8 +136,7 @@ class Session(ModelService):
             numbered.append(replace(call, id=f"call{self._calls:05d}"))
             self._calls += 1
         parsed = replace(parsed, calls=tuple(numbered))
-        seed = self._seeds.pop(id(completion))
-        self.conversations.record(prompt.place, seed, completion, parsed)
+        self.conversations.record(prompt.place, self._sampled.pop(id(completion)), completion, parsed)
         attempt = self.attempt
         attempt.count("tool_calls", len(numbered))
         full = completion.stop == "length" and len(prompt.tokens) + len(completion.tokens) >= self.context

@@ -85,8 +85,9 @@ class Objective:
             for name, column in part.columns.items()
             if name.startswith("prepared/")
         }
-        # Importance weights, and 1 or 0 where only the least decided tokens are learned from.
-        weighing = [part.padded(name) for name in ("weights", "top_entropy") if name in part.columns]
+        # Importance weights, 1 or 0 where only the least decided tokens are learned from, and 0 where a
+        # constraint left no choice.
+        weighing = [part.padded(name) for name in ("weights", "top_entropy", "free") if name in part.columns]
         corrected: dict[str, Tensor] = {}
         if self.correction != "none" and "weights" not in part.columns:
             weights, found = importance_weights(config.correction, self.correction, part, old)

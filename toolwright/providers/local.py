@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from toolwright.agents import formats
 from toolwright.agents.demonstration import Demonstrator
@@ -13,7 +13,7 @@ from toolwright.agents.formats import CallFormat, Offered
 from toolwright.agents.formats.thinking import spoken
 from toolwright.agents.tool_prompt import with_tools
 from toolwright.config import schema
-from toolwright.engines import Completion, Sampling, TokenCallback
+from toolwright.engines import Completion, Engine
 from toolwright.providers.blocks import arguments_of, plain_text
 from toolwright.providers.chat import Messages, Tools
 from toolwright.tools.call import ToolRequest
@@ -43,23 +43,6 @@ class ParsedCompletion:
     stopped_by: str | None = None  # the caller's stop string that ended it
 
 
-class StreamingEngine(Protocol):
-    """An engine as a model is asked through it."""
-
-    @property
-    def context(self) -> int: ...
-    async def generate(
-        self,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        *,
-        attempt: str,
-        on_token: TokenCallback | None = None,
-    ) -> Completion: ...
-    def release(self, attempt: str) -> None: ...
-    async def close(self) -> None: ...
-
-
 class LocalModel:
     """An engine, its tokenizer, and the format in which the model writes tool calls. `tool_prompt` and
     `template` as in the configuration of a rollout."""
@@ -67,7 +50,7 @@ class LocalModel:
     def __init__(
         self,
         name: str,
-        engine: StreamingEngine,
+        engine: Engine,
         tokenizer: Tokenizer,
         call_format: CallFormat,
         *,

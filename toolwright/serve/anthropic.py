@@ -36,6 +36,7 @@ class Anthropic:
             top_k=body.top_k,
             max_tokens=body.max_tokens,
             stop=body.stop_sequences or (),
+            schema=body.output_format or (body.output_config.format if body.output_config else ""),
         )
         head = {
             "id": f"msg_{uuid.uuid4().hex}",

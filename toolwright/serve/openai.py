@@ -120,6 +120,7 @@ class OpenAI:
             stop=body.stops,
             seed=body.seed,
             top=top,
+            schema=body.response_format,
         )
         return GenerationRequest(prompts, sampling, body.n or 1, head["id"])
 

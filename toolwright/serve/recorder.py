@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 
 from toolwright.engines import Completion, Sampling
+from toolwright.engines.constraint import policy_segment
 from toolwright.providers.local import LocalModel, PromptTokens
 from toolwright.serve.problems import HttpProblem
 from toolwright.serve.requests import FeedbackRequest
@@ -63,7 +64,7 @@ class Recorder:
         group = hashlib.blake2b(str(prompt.tokens).encode(), digest_size=8).hexdigest()
         answer = Trajectory(Task(id, messages, data_source="served", extra_info=about), group)
         answer.append(Segment("prompt", prompt.tokens, text=text))
-        answer.append(Segment("policy", completion.tokens, completion.log_probs, completion.text))
+        answer.append(policy_segment(self.model.tokenizer, sampling, completion))
         answer.stop = completion.stop
         self._endings[list(self._hashes(whole))[-1]] = id
         if len(self._endings) > MOST_ENDINGS:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator
+import orjson
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic import model_validator as validator
 
 from toolwright.agents.formats.arguments import Unreadable, read_json
@@ -103,6 +112,29 @@ class StreamOptions(Body):
     include_usage: bool = False
 
 
+def schema_of(form: Any) -> str:
+    """The JSON schema that an answer must follow, as text; none for plain text. OpenAI's two endpoints and
+    Anthropic's wrap it differently."""
+    kind = "text" if form is None else form.get("type") if isinstance(form, dict) else form
+    if kind == "text":
+        return ""
+    if kind == "json_object":
+        return '{"type":"object"}'
+    schema = form.get("json_schema", form).get("schema") if kind == "json_schema" else None
+    if not isinstance(schema, dict):
+        raise ValueError("expected text, json_object, or json_schema with its schema")
+    return orjson.dumps(schema).decode()
+
+
+AnswerForm = Annotated[str, BeforeValidator(schema_of)]
+
+
+class FormField(Body):
+    """Where Responses and newer Anthropic clients say it."""
+
+    format: AnswerForm = ""
+
+
 class SamplingFields(Body):
     """Fields of both of OpenAI's endpoints."""
 
@@ -117,6 +149,7 @@ class SamplingFields(Body):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = False  # vLLM's extension: the sampled token ids
+    response_format: AnswerForm = ""
 
     refused: ClassVar = {
         "frequency_penalty": (0, 0.0),
@@ -125,7 +158,6 @@ class SamplingFields(Body):
         "best_of": (1,),
         "echo": (False,),
         "suffix": ("",),
-        "response_format": ({"type": "text"},),
         "modalities": (["text"],),
         "functions": ([],),
         "function_call": ("none", "auto"),
@@ -265,8 +297,6 @@ class CountRequest(Body):
         "thinking": ({"type": "disabled"},),
         "mcp_servers": ([],),
         "container": (),
-        "output_format": (),
-        "output_config": ({},),
     }
 
     @property
@@ -282,6 +312,8 @@ class MessagesRequest(CountRequest):
     top_k: Annotated[int, Field(ge=0)] | None = 0
     stop_sequences: Stops | None = None
     stream: bool | None = False
+    output_format: AnswerForm = ""
+    output_config: FormField | None = None
 
 
 def _unforced(choice: Any) -> Any:
@@ -339,6 +371,7 @@ class ResponsesRequest(Body):
     tools: list[ResponsesTool] | None = None
     tool_choice: Literal["auto", "none"] | None = None
     metadata: dict[str, Any] | None = None
+    text: FormField | None = None
 
     refused: ClassVar = {
         "background": (False,),
@@ -346,7 +379,6 @@ class ResponsesRequest(Body):
         "prompt": (),
         "truncation": ("disabled",),
         "reasoning": ({}, {"effort": None}, {"effort": "none"}),
-        "text": ({}, {"format": {"type": "text"}}),
         "parallel_tool_calls": (True,),
     }
 

@@ -47,6 +47,7 @@ class Responses:
             stop=(),
             seed=body.seed,
             top=body.top_logprobs or 0,
+            schema=body.text.format if body.text else "",
         )
         head = self._head(body)
         request = GenerationRequest([prompt], sampling, id=head["id"])

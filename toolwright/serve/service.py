@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from toolwright.engines import Completion, SampledToken, Sampling, TokenCallback
+from toolwright.engines import Completion, SampledToken, Sampling, TokenCallback, generate_streamed
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.models.tokenizer import REPLACEMENT, Tokenizer
 from toolwright.providers.local import LocalModel, ParsedCompletion, PromptTokens
@@ -92,8 +92,11 @@ class ModelService:
         stop: Sequence[str],
         seed: int | None = None,
         top: int = 0,
+        schema: str = "",
     ) -> Sampling:
         """Fill in defaults for fields that are null. Without a seed, answers differ from call to call."""
+        if schema and not getattr(self.model.engine, "takes_schemas", False):
+            raise HttpProblem(400, "this engine cannot hold an answer to JSON; the native one on a CPU can")
         temperature = 1.0 if temperature is None else temperature
         return Sampling(
             temperature=0.0 if temperature < GREEDY_BELOW else temperature,
@@ -103,11 +106,16 @@ class ModelService:
             stop=tuple(stop),
             seed=secrets.randbits(62) if seed is None else seed,
             top=top,
+            schema=schema,
         )
 
     async def answers(self, request: GenerationRequest, on_piece: OnPiece | None = None) -> list[Answer]:
         """Generate all choices of all prompts, in that order. `on_piece` gets pieces as they are generated.
         If it is cancelled, nothing is left behind in the engine."""
+        if request.sampling.schema and any(prompt.offered for prompt in request.prompts):
+            raise HttpProblem(
+                400, "an answer cannot be held to JSON where tools are offered: it may be a call"
+            )
         count = len(request.prompts) * request.choices
         if self.under_way + count > self.queue_limit:
             raise HttpProblem(429, f"{self.under_way} answers are under way already; try again later")
@@ -118,7 +126,7 @@ class ModelService:
             tasks.append(asyncio.create_task(self._answer(request.id, number, prompt, sampling, on_piece)))
         try:
             return await asyncio.gather(*tasks)
-        except TaskFailure as error:  # of this request, which would fail again
+        except (TaskFailure, UserError) as error:  # of this request, which would fail again
             raise HttpProblem(400, str(error)) from None
         except InfrastructureFailure as error:
             raise HttpProblem(503, str(error)) from None
@@ -181,7 +189,9 @@ class ModelService:
     ) -> Completion:
         engine, attempt = self.model.engine, f"request {next(self._number)}"
         try:
-            return await engine.generate(prompt.tokens, sampling, attempt=attempt, on_token=on_token)
+            return await generate_streamed(
+                engine, prompt.tokens, sampling, attempt=attempt, on_token=on_token
+            )
         finally:
             engine.release(attempt)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.engines import Completion, SampledToken, Sampling, TokenCallback
+from toolwright.engines.constraint import ConstrainedSampling
 from toolwright.engines.native import agreement
 from toolwright.engines.native.cache import CacheRows, ExtendAttention, SlotCache, fitting
 from toolwright.engines.native.decoding import InPlace, PackedWeights
@@ -61,7 +62,7 @@ class ActiveTurn:
 class NativeEngine:
     """Slots that refill as sequences end; each turn advances by itself, none waits for its neighbours."""
 
-    takes_weights = True
+    takes_weights = takes_schemas = True
     rows_kept = ROWS
 
     def __init__(
@@ -106,6 +107,8 @@ class NativeEngine:
         images: Sequence[SeenImage] = (),
     ) -> Completion:
         check_prompt(prompt, context=self.context, attempt=attempt)
+        if sampling.schema:
+            sampling = ConstrainedSampling.of(sampling, self.tokenizer, self.decoder.shape.vocab)
         if images:
             seeing(self.decoder)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()

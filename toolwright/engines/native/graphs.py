@@ -62,6 +62,7 @@ class DecodedChunk:
 
 
 class GraphEngine(NativeEngine):
+    takes_schemas = False  # a graph draws many tokens before the host sees one
     rows_kept = ROWS_OF_GRAPHS
 
     def __init__(

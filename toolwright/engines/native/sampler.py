@@ -33,24 +33,39 @@ class Sampler:
         self.any_greedy = bool(self.greedy.any())
         self.plain = bool((self.temperature == 1).all())
         self.filters = bool((self.top_p < 1).any() or (self.top_k > 0).any())
+        self.constraints = [(n, c) for n, row in enumerate(rows) if (c := getattr(row, "constraint", None))]
 
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """[rows, vocab] -> tokens [rows] and their log-probabilities under softmax(logits / temperature)."""
         if not self.plain:
             logits = logits / self.temperature.to(logits.device)[:, None]
         log_probs = logits.log_softmax(-1)
+        likely = log_probs
+        if self.constraints:
+            logits = likely = self._constrained(log_probs)
         if self.all_greedy:
             tokens = logits.argmax(-1)
         else:
-            tokens = self._draw(log_probs)
+            tokens = self._draw(likely)
             if self.any_greedy:
                 tokens = tokens.where(~self.greedy.to(tokens.device), logits.argmax(-1))
+        for row, constraint in self.constraints:
+            constraint.take(int(tokens[row]))
         if self.most:
             values, places = log_probs.topk(min(self.most, log_probs.shape[1]))
             self.best = [
                 list(zip(*row, strict=True)) for row in zip(places.tolist(), values.tolist(), strict=True)
             ]
         return tokens, log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+
+    def _constrained(self, log_probs: Tensor) -> Tensor:
+        """What is drawn from: rows with a constraint, over the tokens that it allows. What is reported stays
+        the whole distribution, as with top-k and top-p."""
+        drawn = log_probs.clone()
+        for row, constraint in self.constraints:
+            allowed = constraint.allowed().to(drawn.device)
+            drawn[row] = drawn[row].masked_fill(~allowed, -torch.inf).log_softmax(-1)
+        return drawn
 
     def _draw(self, log_probs: Tensor) -> Tensor:
         """Inverse transform sampling, one number a row; float64, so that a large vocabulary is not biased."""
