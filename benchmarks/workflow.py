@@ -1,7 +1,7 @@
 """The strategies of `toolwright workflow search` at the same cost, in worlds of another make.
 
     python benchmarks/workflow.py [--seeds 40] [--budgets 250 1000] [--unit runs|calls|money] [--rows …]
-    python benchmarks/workflow.py --rows guided "guided, policy" --policy FOLDER    # of `workflow policy`
+    python benchmarks/workflow.py --tables tables.json.gz [--seeds 20]     # of benchmarks/workflow_record.py
 
 Each world (benchmarks/worlds.py) is a simulated executor and a data set, drawn from a seed, of one of three
 families: operator synergies, deceptive optima, prompts of hidden worth. They share no code and no features
@@ -33,6 +33,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,9 +47,10 @@ from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.portfolio import Portfolio
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
-from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, WorkflowSearch
+from toolwright.workflow.search_loop import SearchBudget, SearchResult, WorkflowSearch
 from toolwright.workflow.selection import build_selection
 from toolwright.workflow.simulate import PROMPTS
+from toolwright.workflow.table import RecordedTable, load_tables
 from toolwright.workflow.value import Prior
 
 TASKS, AFLOW_TASKS = 120, 40
@@ -63,7 +65,6 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     portfolio: bool = True
     taught: bool = False
-    policy: bool = False
 
 
 ROWS = {
@@ -73,53 +74,99 @@ ROWS = {
     "aflow ×1": Row("aflow", {"aflow": {"repeats": 1}}, portfolio=False),
     "guided": Row("guided"),
     "taught": Row("guided", taught=True),
-    "guided, policy": Row("guided", policy=True),
     # Without one part each. Without its value, the guided search is the greedy one.
     "− portfolio": Row("guided", portfolio=False),
-    "− shared runs": Row("guided", {"guided": {"explore": 1.0, "finals": 0.0, "first": 40}}),
-    "− finals": Row("guided", {"guided": {"finals": 0.0}}),
+    "− shared runs": Row("guided", {"guided": {"explore": 1.0, "first": 40}}),
 }
 
 
+@dataclass(frozen=True)
 class CachedEditor(Editor):
-    """Lists the edits of a workflow once in all worlds: they are the same, and take longer than a search."""
+    """Lists the edits of a workflow once in all searches: that takes longer than a search."""
 
-    known: ClassVar[dict[str, dict[str, Workflow]]] = {}
+    listed: dict[str, dict[str, Workflow]] = field(default_factory=dict)
 
     def edits(self, workflow: Workflow) -> dict[str, Workflow]:
-        if workflow.fingerprint not in self.known:
-            self.known[workflow.fingerprint] = super().edits(workflow)
-        return self.known[workflow.fingerprint]
+        if workflow.fingerprint not in self.listed:
+            self.listed[workflow.fingerprint] = super().edits(workflow)
+        return self.listed[workflow.fingerprint]
 
 
 EDITOR = CachedEditor(OPERATORS, PROMPTS)
 
 
+class RecordedWorld:
+    """A recorded table whose tasks are dealt by a seed: half to search by, half to be judged by. The model
+    was trained on neither."""
+
+    def __init__(self, table: RecordedTable, editor: Editor, seed: int) -> None:
+        self.table, self.editor, self.seed = table, editor, seed
+        self.setting, self.kind = f"{table.name}-{seed}", table.kind
+        self.columns = random.Random(self.setting).sample(list(table.columns), len(table.columns))
+
+    @property
+    def family(self) -> str:
+        return self.table.name
+
+    @property
+    def tasks(self) -> list[str]:
+        return [str(place) for place in range(len(self.columns) // 2)]
+
+    def outcome(self, workflow: Workflow, task: int, repeat: int) -> tuple[float, int, float]:
+        found = self.table.outcome(workflow, self.columns[task], repeat)
+        return found.score, found.calls, found.cost
+
+    def truth(self, workflow: Workflow) -> float:
+        places = range(len(self.columns) // 2, len(self.columns))
+        repeats = range(self.table.repeats)
+        return statistics.fmean(self.outcome(workflow, place, n)[0] for place in places for n in repeats)
+
+
+class DrawnWorld(World):
+    """A simulated world with what a search of it may do."""
+
+    kind, editor = "math", EDITOR
+    tasks: ClassVar[list[str]] = [str(number) for number in range(TASKS)]
+
+
+def worlds(asked: argparse.Namespace, seed: int) -> list[DrawnWorld | RecordedWorld]:
+    """The worlds of a seed: one of each family, or of each table."""
+    if asked.tables is None:
+        return [DrawnWorld(family, seed) for family in FAMILIES]
+    return [RecordedWorld(table, editor, seed) for table, editor in tables(asked.tables)]
+
+
+@cache
+def tables(path: Path) -> list[tuple[RecordedTable, Editor]]:
+    return [
+        (table, CachedEditor(table.operators, table.prompts, known=table.programs.keys()))
+        for table in load_tables(path).values()
+    ]
+
+
 def searched(
-    world: World, row: Row, *, budget: int, unit: str, prior: Prior | None, policy: Path | None
+    world: DrawnWorld | RecordedWorld, row: Row, *, budget: int, unit: str, prior: Prior | None
 ) -> SearchResult:
     search = SearchConfig.model_validate({**row.settings, "select": row.select, "runs": budget})
-    tasks = [str(number) for number in range(AFLOW_TASKS if row.select == "aflow" else TASKS)]
+    if isinstance(world, RecordedWorld):
+        most_repeats = {"repeats": min(search.guided.repeats, world.table.repeats)}
+        search = search.model_copy(update={"guided": search.guided.model_copy(update=most_repeats)})
+    tasks = world.tasks[: AFLOW_TASKS if row.select == "aflow" else TASKS]
     random.Random(world.setting).shuffle(tasks)
-    carried = Portfolio.load().usable(EDITOR) if row.portfolio else []
+    carried = Portfolio.load().usable(world.editor) if row.portfolio else []
     most = budget * average_cost(world, unit) if unit != "runs" else None
-    proposer: Proposer = UniformProposer(EDITOR)
-    if row.policy and policy is not None:
-        from toolwright.workflow.policy import EditPolicy, configured
-
-        proposer = EditPolicy(configured(policy / "model", ["run.threads=1"]), EDITOR)
 
     async def go() -> SearchResult:
         found = WorkflowSearch(
             name=world.setting,
             setting=world.setting,
-            kind="math",
+            kind=world.kind,
             start=single_call(),
             carried=carried,
             selection=build_selection(
                 search, tasks, carried=len(carried), prior=prior if row.taught else None
             ),
-            proposer=proposer,
+            proposer=UniformProposer(world.editor),
             runner=WorldRunner(world, unit=unit, most=math.inf if most is None else most),
             pool=None,
             budget=SearchBudget(budget if most is None else 5 * budget, most),
@@ -131,10 +178,10 @@ def searched(
     return asyncio.run(go())
 
 
-def average_cost(world: World, unit: str) -> float:
+def average_cost(world: DrawnWorld | RecordedWorld, unit: str) -> float:
     """Of one run of the portfolio's workflows, in calls or dollars."""
     place = {"calls": 1, "money": 2}[unit]
-    listed = Portfolio.load().usable(EDITOR)
+    listed = Portfolio.load().usable(world.editor)
     return statistics.fmean(world.outcome(p.workflow, task, 0)[place] for p in listed for task in range(20))
 
 
@@ -143,13 +190,13 @@ def experience(folder: Path) -> Prior:
     pool = ExperiencePool(folder / "pool.db")
     for seed in TAUGHT_BY:
         for family in FAMILIES:
-            world = World(family, seed)
-            found = searched(world, ROWS["guided"], budget=600, unit="runs", prior=None, policy=None)
+            world = DrawnWorld(family, seed)
+            found = searched(world, ROWS["guided"], budget=600, unit="runs", prior=None)
             learn(pool, world, found)
     return Prior.from_pool(pool)
 
 
-def learn(pool: ExperiencePool, world: World, found: SearchResult) -> None:
+def learn(pool: ExperiencePool, world: DrawnWorld, found: SearchResult) -> None:
     from toolwright.workflow.pool import Experience
 
     start = found.tree.start.fingerprint
@@ -167,8 +214,8 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--budgets", type=int, nargs="*", default=[250, 1000])
     parser.add_argument("--unit", choices=["runs", "calls", "money"], default="runs")
-    parser.add_argument("--policy", type=Path, help="a folder of `toolwright workflow policy`")
-    parser.add_argument("--rows", nargs="*", default=[row for row in ROWS if row != "guided, policy"])
+    parser.add_argument("--tables", type=Path, help="recorded tables in place of simulated worlds")
+    parser.add_argument("--rows", nargs="*", default=list(ROWS))
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -177,19 +224,17 @@ def main() -> None:
         prior = experience(Path(folder)) if any(ROWS[row].taught for row in asked.rows) else None
     found: dict[str, dict[str, dict[str, tuple[float, float, float]]]] = {}
     for seed in range(asked.first_seed, asked.first_seed + asked.seeds):
-        for family in FAMILIES:
-            world = World(family, seed)
+        for world in worlds(asked, seed):
             start = world.truth(single_call())
             for budget in asked.budgets:
                 for name in asked.rows:
-                    told = {"budget": budget, "unit": asked.unit, "prior": prior, "policy": asked.policy}
-                    result = searched(world, ROWS[name], **told)
-                    scores = start, world.truth(result.best.workflow), result.scores[result.best.number][0]
+                    result = searched(world, ROWS[name], budget=budget, unit=asked.unit, prior=prior)
+                    scores = start, world.truth(result.best.workflow), result.expected
                     found.setdefault(str(budget), {}).setdefault(name, {})[world.setting] = scores
         if asked.json:
             asked.json.write_text(json.dumps(found))
     for budget_said, rows in found.items():
-        print(f"\nbudget {budget_said} {asked.unit}, {3 * asked.seeds} worlds")
+        print(f"\nbudget {budget_said} {asked.unit}, {len(next(iter(rows.values())))} worlds")
         show(rows)
     print(f"{time.perf_counter() - started:.0f} s")
 
@@ -199,14 +244,15 @@ def show(rows: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> None:
     gains = {name: {w: 100 * (s[1] - s[0]) for w, s in made.items()} for name, made in rows.items()}
     bases = [name for name in ("portfolio", "aflow ×1") if name in gains]
     base = max(bases or gains, key=lambda name: statistics.fmean(gains[name].values()))
-    families = "".join(f"{name:>11}" for name in FAMILIES)
+    known = list(dict.fromkeys(world.rpartition("-")[0] for world in gains[base]))
+    families = "".join(f"{name:>11}" for name in known)
     print(f"{'':16}{'gain':>6}{'95 %':>14}{families}{f'of {base}':>14}{'95 %':>14}{'believed − test':>17}")
     for name, mine in gains.items():
         low, high = interval([[gain] for gain in mine.values()], mean)
         pairs = [(gain, gains[base][world]) for world, gain in mine.items()]
         below, above = interval(pairs, ratio)
         apart = "".join(
-            f"{statistics.fmean(g for w, g in mine.items() if w.startswith(f)):11.1f}" for f in FAMILIES
+            f"{statistics.fmean(g for w, g in mine.items() if w.startswith(f)):11.1f}" for f in known
         )
         over = statistics.fmean(100 * (s[2] - s[1]) for s in rows[name].values())
         print(

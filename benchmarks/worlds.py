@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 from toolwright.workflow.graph import Node, Ref
 from toolwright.workflow.pool import Payment
@@ -197,11 +198,17 @@ class Attempt:
         return Said(chosen.answer, chosen.tidy, node.operator)
 
 
+class AnyWorld(Protocol):
+    setting: str
+
+    def outcome(self, workflow: Workflow, task: int, repeat: int) -> tuple[float, int, float]: ...
+
+
 class WorldRunner:
     """Makes a search's runs in a world, until what it may spend in `unit` is spent. Tasks are called by their
     number."""
 
-    def __init__(self, world: World, *, unit: str = "runs", most: float = math.inf) -> None:
+    def __init__(self, world: AnyWorld, *, unit: str = "runs", most: float = math.inf) -> None:
         self.world, self.unit, self.most, self.spent = world, unit, most, 0.0
 
     async def run(self, workflow: Workflow, runs: Sequence[Run]) -> dict[Run, Payment]:

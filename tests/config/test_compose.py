@@ -48,7 +48,7 @@ def test_every_preset_file_belongs_to_a_group() -> None:
 
 def test_a_plugins_presets_lie_with_the_plugin() -> None:
     assert not [file for file in PRESETS.rglob("*.yaml") if "workflow" in file.read_text(encoding="utf-8")]
-    assert config("task=workflow").task.name == "workflow"
+    assert config(command="workflow").search.select == "guided"
 
 
 def test_each_command_has_its_schema() -> None:

@@ -30,6 +30,10 @@ from toolwright.config.former_keys import translated
             {"search": {"runs": 9, "guided": {"first": 8, "racing": True, "z": 1.0, "widening": 1.5}}},
             {"search": {"runs": 9, "guided": {"first": 8}}},
         ),
+        (
+            {"search": {"guided": {"finals": 0.2}}, "proposer": {"name": "policy", "warm": 9}},
+            {"search": {"guided": {}}, "proposer": {"name": "uniform"}},
+        ),
     ],
 )
 def test_a_file_of_an_earlier_version_is_read(before: dict[str, Any], now: dict[str, Any]) -> None:

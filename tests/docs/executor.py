@@ -39,7 +39,6 @@ SMALL = {
     "sft": {"steps": 1, "batch": 2, "task.held_out_size": 2, "run.threads": 1},
     "workflow search": {"search.runs": 60, "search.tasks": 8, "search.held_out": 8},
 }
-SMALL_OPTIONS = {"workflow policy": ["--warm", "2", "--lessons", "1", "--worlds", "1"]}
 
 
 class PageExecutor:
@@ -128,8 +127,6 @@ class PageExecutor:
 def scaled(words: Sequence[str]) -> list[str]:
     """The command with as little to do as it takes; a run that goes on has its own settings."""
     command = " ".join(words[:2]) if words[0] == "workflow" else words[0]
-    if command in SMALL_OPTIONS:
-        return [*words, *SMALL_OPTIONS[command]]
     small = SMALL.get(command, {})
     if not small or "run.resume=true" in words or "--dry-run" in words:
         return list(words)

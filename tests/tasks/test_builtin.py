@@ -237,7 +237,7 @@ def test_the_registry_is_one_file_a_task() -> None:
         [
             *(*GENERATED, *PLAYED, "file", "preferences", "recorded", "sums", "textworld"),
             *("agentdojo", "bfcl", "reasoning_gym", "textarena", "verifiers"),  # of packages that are extras
-            *("dataset_class", "workflow"),  # of plugins
+            "dataset_class",  # of a plugin
         ]
     )
 

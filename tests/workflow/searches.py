@@ -14,7 +14,7 @@ from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
 from toolwright.workflow.runners import LocalRunner
 from toolwright.workflow.search_loop import Proposer, Runner, SearchBudget, SearchResult, WorkflowSearch
-from toolwright.workflow.selection import AflowSelection, GuidedSelection, RunOrder, Selection
+from toolwright.workflow.selection import AflowSelection, GuidedSelection, Selection
 from toolwright.workflow.tree import schedule
 
 OPERATORS = ("Custom", "AnswerGenerate", "Programmer", "ScEnsemble", "Format")
@@ -39,7 +39,7 @@ def searched(
     if select == "aflow":
         selection = AflowSelection(Aflow(repeats=1), schedule(tasks, 1))
     else:
-        selection = GuidedSelection(Guided(first=6, repeats=2), RunOrder.of(tasks, 2, finals=0.25))
+        selection = GuidedSelection(Guided(first=6, repeats=2), tasks)
 
     async def go() -> SearchResult:
         search = WorkflowSearch(

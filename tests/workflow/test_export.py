@@ -22,11 +22,12 @@ from toolwright.providers.settings import ChatSettings
 from toolwright.trajectory import Task
 from toolwright.workflow.export.program import as_langgraph, as_python
 from toolwright.workflow.interpreter import WorkflowInterpreter
-from toolwright.workflow.policy_training import fresh
 from toolwright.workflow.portfolio import Portfolio
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.record import records
 from toolwright.workflow.simulate import SimulatedChat, SimulatedRunner, World
+
+from .word_model import word_model
 
 PORTFOLIO = Portfolio.load().workflows
 CODE = [name for name, workflow in PORTFOLIO.items() if "CustomCodeGenerate" in workflow.operators]
@@ -133,7 +134,7 @@ def test_the_command_writes_each_form(run: Path, capsys: pytest.CaptureFixture[s
 def test_the_file_runs_with_the_openai_package_against_our_own_server(tmp_path: Path) -> None:
     """A model of random weights, greedily: it says nothing of use, and the same to both."""
     pytest.importorskip("openai")
-    model = fresh(tmp_path / "model", seed=0, layers=1, width=32)
+    model = word_model(tmp_path / "model", ["1 2 3 + a b c the answer is"], width=32)
     workflow = PORTFOLIO["ensemble, then format"]
     with serving(model, "--context", "2048") as served:
         settings = ChatSettings(provider="openai", model=served.name, base_url=f"{served.url}/v1", price=0.0)

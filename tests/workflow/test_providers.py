@@ -17,12 +17,13 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Task
 from toolwright.workflow import datasets
 from toolwright.workflow.executors import MATH
-from toolwright.workflow.policy_training import fresh
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import ASK, ChatProposer, Editor, WorkflowState
 from toolwright.workflow.record import records
 from toolwright.workflow.simulate import PROMPTS
+
+from .word_model import word_model
 
 pytestmark = pytest.mark.xdist_group("serve")
 EDIT = "add ScEnsemble after solve x 3"
@@ -43,14 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, sums: Path) -> Path:
     """A model that has learned these by heart, word by word."""
     place = tmp_path_factory.mktemp("models") / "pupil"
     said = lessons(datasets.load(str(sums), validation_size=4).validation)
-    fresh(
-        place,
-        seed=0,
-        prompts=[ASK, *(text for pair in said for text in pair)],
-        layers=1,
-        width=64,
-        context=2048,
-    )
+    word_model(place, [ASK, "0123456789", *(text for pair in said for text in pair)], width=64, context=2048)
     own, decoder = Tokenizer.load(place), huggingface.load(place, context=2048, fast=None)
     rows, learned = [], []
     for question, answer in said:

@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from toolwright.workflow.edits import parse
 from toolwright.workflow.graph import Node, Ref
-from toolwright.workflow.pool import Experience, ExperiencePool
+from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.proposers import Editor, UniformProposer, WorkflowState
 from toolwright.workflow.tree import Proposal
@@ -99,21 +99,16 @@ def test_killed_and_gone_on_with_it_is_the_search_that_was_never_killed(tmp_path
 
 
 class Hostile(UniformProposer):
-    """Beside every legal edit, workflows that must not run."""
+    """First workflows that must not run, then every legal edit."""
 
     async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
-        legal = await super().propose(state, again)
         if again:
-            return legal
+            return await super().propose(state, again - 1)
         loop = Node("solve", "Custom", {"input": (Ref("solve", "response"),)})
         many = Node("solve", "Custom", {"input": (Ref("task", "problem"),)}, repeat=10_000)
         strange = Node("solve", "os.system", {"input": (Ref("task", "problem"),)})
         bad = [Workflow((node,), (Ref("solve", "response"),)) for node in (loop, many, strange)]
-        mine = [Proposal(f"bad {n}", made, 1000.0) for n, made in enumerate(bad)]
-        return [*mine, *legal]
-
-    def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
-        return {}
+        return [Proposal(f"bad {n}", made) for n, made in enumerate(bad)]
 
 
 def test_what_must_not_run_is_refused_recorded_and_the_search_goes_on(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -127,13 +126,6 @@ def test_a_search_of_aflows_is_gone_on_with(run: Path, tmp_path: Path) -> None:
     assert all(after[last + row.number - 3].workflow.fingerprint == row.workflow.fingerprint for row in new)  # type: ignore[union-attr]
 
 
-def test_one_policy_may_learn_from_all_data_sets(tmp_path: Path) -> None:
-    words = ["data=[simulated-1,simulated-2]", "proposer.shared=true", "proposer.every=2", "search.runs=45"]
-    inside = ["proposer.served=false", "proposer.warm=0", "search.guided.first=5"]
-    assert main([*QUICK, *words, *inside, f"run.dir={tmp_path}", "run.name=shared"]) == 0
-    assert set(records(tmp_path / "shared")) == {"simulated-1", "simulated-2"}
-
-
 def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
     words = [
         *QUICK,
@@ -145,31 +137,6 @@ def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
     ]
     assert main(words) == 0
     assert set(records(tmp_path / "two")) == {"simulated-1", "simulated-2"}
-
-
-@pytest.mark.slow
-def test_the_policy_is_served_asked_over_http_and_learns_while_it_searches(tmp_path: Path) -> None:
-    words = [
-        *QUICK,
-        "search.runs=120",
-        "search.guided.first=5",
-        "proposer.warm=2",
-        "proposer.samples=4",
-        "proposer.every=4",
-        'proposer.train=["run.threads=1"]',
-    ]
-    assert main([*words, f"run.dir={tmp_path}", "run.name=three"]) == 0
-    run = tmp_path / "three"
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert any("simulated/policy/policy/loss" in row for row in rows)
-    db = sqlite3.connect(run / "pool.db")
-    asked = db.execute("SELECT COUNT(*) FROM proposals WHERE search = 'three/simulated-0'").fetchone()[0]
-    db.close()
-    assert asked >= 4
-    assert sorted(path.name for path in run.glob("policy*")) == ["policy"]
-    before = (run / "searches/simulated.json").read_text()
-    assert main(["workflow", "search", f"run.dir={tmp_path}", "run.name=three", "run.resume=true"]) == 0
-    assert (run / "searches/simulated.json").read_text() == before
 
 
 @pytest.mark.parametrize(

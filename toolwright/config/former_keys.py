@@ -14,11 +14,15 @@ NOW = {
     "task.shuffle": "it is task.order now: shuffled or as_listed",
     "model.tied": "it is model.config.tie_word_embeddings now",
     "model.qk_norm": "it is model.config.qk_norm now",
-    "search.guided.racing": "best-arm identification shares the runs now: search.guided.explore, .finals",
+    "search.guided.racing": "best-arm identification shares the runs now: search.guided.explore",
     "search.guided.exploration": "the guided search edits its best now: search.guided.optimism and .explore",
 }
-# Of the guided search for workflows that was a tree search with racing.
-_TREE_SEARCH = ("exploration", "widening", "widening_power", "growth", "z", "racing")
+# Of the guided search for workflows: a tree search with racing, finals; and of the policy that proposed.
+_GUIDED = (
+    *("exploration", "widening", "widening_power", "growth", "z", "racing"),
+    *("finals", "prior", "value", "experience"),
+)
+_POLICY = ("path", "warm", "served", "samples", "every", "shared", "train")
 
 
 def translated(tree: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -76,13 +80,17 @@ def _fresh_model(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _guided_search(tree: dict[str, Any]) -> dict[str, Any]:
-    """Keys of a tree search that is gone say nothing to the search of today."""
-    search = tree.get("search")
+    """Keys of searches that are gone say nothing to the search of today."""
+    search, proposer = tree.get("search"), tree.get("proposer")
     guided = search.get("guided") if isinstance(search, dict) else None
-    if not isinstance(guided, dict) or not set(_TREE_SEARCH) & set(guided):
-        return tree
-    kept = {key: value for key, value in guided.items() if key not in _TREE_SEARCH}
-    return {**tree, "search": {**tree["search"], "guided": kept}}
+    if isinstance(guided, dict):
+        kept = {key: value for key, value in guided.items() if key not in _GUIDED}
+        tree = {**tree, "search": {**tree["search"], "guided": kept}}
+    if isinstance(proposer, dict):
+        kept = {key: value for key, value in proposer.items() if key not in _POLICY}
+        kept = {**kept, "name": "uniform"} if kept.get("name") == "policy" else kept
+        tree = {**tree, "proposer": kept}
+    return tree
 
 
 def _one_tools_file(tree: dict[str, Any], path: Path) -> dict[str, Any]:

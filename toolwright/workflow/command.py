@@ -8,7 +8,8 @@ Examples:
   toolwright workflow search search.select=portfolio           a list of well-known workflows, and no edits
   toolwright workflow show RUN
   toolwright workflow export RUN --as python                   the best as a file that needs only `openai`
-  toolwright workflow policy FOLDER update.policy.lr=1e-3      teach a small policy to edit workflows
+  toolwright workflow train FOLDER data=[gsm8k] …              search and train the model in turn
+  toolwright workflow record tables.json.gz data=[gsm8k] executor.name=chat    scores to be replayed
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ def main(argv: list[str]) -> int:
         return show(argv[1:])
     if argv[:1] == ["export"]:
         return export(argv[1:])
-    if argv[:1] == ["policy"]:
-        return policy(argv[1:])
+    if argv[:1] == ["train"]:
+        return train(argv[1:])
+    if argv[:1] == ["record"]:
+        return record(argv[1:])
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: toolwright workflow search | show | export | policy\n\n{__doc__}")
+        print(f"usage: toolwright workflow search | train | show | export | record\n\n{__doc__}")
         return 0
-    raise UserError(f"toolwright workflow {argv[0]}: say search, show, export or policy")
+    raise UserError(f"toolwright workflow {argv[0]}: say search, train, show, export or record")
 
 
 def start(config: WorkflowConfig, command: list[str]) -> None:
@@ -50,38 +53,54 @@ def start(config: WorkflowConfig, command: list[str]) -> None:
         raise UserError(str(error)) from error
 
 
-def policy(argv: list[str]) -> int:
+def train(argv: list[str]) -> int:
     from pathlib import Path
 
-    from toolwright.workflow import policy_training
+    parser = argparse.ArgumentParser(
+        prog="toolwright workflow train",
+        description="Search for a workflow, train the model within it, and search again.",
+    )
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="for the runs of all rounds")
+    parser.add_argument("words", metavar="key=value", nargs="*", help="as of `workflow search`")
+    parser.add_argument("--rounds", type=int, default=1, help="trainings, each between two searches (1)")
+    parser.add_argument("--train", metavar="key=value", nargs="*", default=[], help="as of `train`")
+    options = parser.parse_intermixed_args(argv)
+    from toolwright.config.from_words import from_words
+    from toolwright.workflow.training import alternate
+
+    config = from_words("workflow", options.words)
+    model = alternate(options.folder, config, options.words, options.train, rounds=options.rounds)
+    print(f"model   {model}")
+    return 0
+
+
+def record(argv: list[str]) -> int:
+    import asyncio
+    import time
+    from pathlib import Path
 
     parser = argparse.ArgumentParser(
-        prog="toolwright workflow policy", description="Teach a small policy to edit workflows, from nothing."
+        prog="toolwright workflow record",
+        description="Run many workflows on the tasks of a data set, and keep every score in one file.",
     )
-    parser.add_argument("folder", metavar="FOLDER", help="a new one: warm/model speaks, model has learned")
-    parser.add_argument("words", metavar="key=value", nargs="*", help="the trainer's, of the lessons")
-    parser.add_argument("--seed", type=int, default=0)
-    for name, default, text in (
-        ("warm", policy_training.WARM_STEPS, "supervised steps that teach the language"),
-        ("lessons", policy_training.LESSONS, "steps of the learner, each over worlds of its own"),
-        ("worlds", policy_training.WORLDS, "simulated data sets a lesson"),
-    ):
-        parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
+    parser.add_argument("file", metavar="FILE", type=Path, help="a new one, such as tables.json.gz")
+    parser.add_argument("words", metavar="key=value", nargs="*", help="as of `workflow search`")
+    parser.add_argument("--workflows", type=int, default=48, help="the portfolio, and edits of it (48)")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each workflow on each task (1)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="the most that it may take (60)")
     options = parser.parse_intermixed_args(argv)
-    for name in ("warm", "lessons", "worlds"):
-        if getattr(options, name) < 1:
-            raise UserError(f"--{name} {getattr(options, name)}: at least 1")
-    if "=" in options.folder:
-        raise UserError(f"toolwright workflow policy {options.folder}: name a folder first")
-    model = policy_training.train_policy(
-        Path(options.folder),
-        options.words,
-        seed=options.seed,
-        warm=options.warm,
-        lessons=options.lessons,
-        worlds=options.worlds,
-    )
-    print(f"policy  {model}")
+    until = time.monotonic() + 60 * options.minutes
+    from toolwright.config.from_words import from_words
+    from toolwright.workflow.recording import record_tables
+    from toolwright.workflow.table import save_tables
+
+    config = from_words("workflow", options.words)
+    made = record_tables(config, options.file, options.workflows, options.repeats, until=until)
+    tables = asyncio.run(made)
+    save_tables(tables, options.file)
+    for table in tables:
+        tasks = len(table.columns)
+        print(f"{table.name}: {len(table.workflows)} workflows × {tasks} tasks × {table.repeats}", flush=True)
     return 0
 
 

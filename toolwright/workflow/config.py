@@ -28,15 +28,7 @@ class Guided(Block):
     )
     repeats: PositiveInt = Field(default=3, description="times that a candidate runs on every task at most")
     width: PositiveInt = Field(default=2, description="candidates decided together and run side by side")
-    explore: float = Field(
-        default=0.5, ge=0, le=1, description="part of a round that goes to new candidates, before the finals"
-    )
-    finals: float = Field(
-        default=0.25,
-        ge=0,
-        lt=1,
-        description="part of the budget, and of the tasks, for the choice of the best",
-    )
+    explore: float = Field(default=0.5, ge=0, le=1, description="part of a round that goes to new candidates")
     optimism: NonNegativeFloat = Field(
         default=0.3, description="standard deviations of an untried workflow's value that count for it"
     )
@@ -44,11 +36,6 @@ class Guided(Block):
     patience: PositiveInt = Field(
         default=24, description="candidates without a new best before the search may have converged"
     )
-    prior: NonNegativeFloat = Field(
-        default=0.02, description="points of score for e times the proposer's uniform probability; 0: none"
-    )
-    value: bool = Field(default=True, description="whether a value is learned over features of the graph")
-    experience: bool = Field(default=True, description="whether the value begins with other searches' pool")
 
 
 class SearchConfig(Block):
@@ -86,8 +73,11 @@ class SearchConfig(Block):
 class ExecutorConfig(Block):
     """The model that workflows are run with."""
 
-    name: Literal["simulated", "chat"] = Field(
+    name: Literal["simulated", "chat", "recorded"] = Field(
         default="simulated", description="simulated: a made-up model, for data `simulated` alone"
+    )
+    table: str | None = Field(
+        default=None, description="recorded: the file of `toolwright workflow record` that is replayed"
     )
     seed: int = Field(default=0, description="simulated: which model of the family")
     latency_s: NonNegativeFloat = Field(default=0.0, description="simulated: how long a call takes")
@@ -102,30 +92,9 @@ class ExecutorConfig(Block):
 class ProposerConfig(Block):
     """Who proposes edits."""
 
-    name: Literal["uniform", "policy", "chat"] = Field(
+    name: Literal["uniform", "chat"] = Field(
         default="uniform",
         description="uniform: every legal edit alike; chat: a model is asked, as AFlow does",
-    )
-    path: str | None = Field(
-        default=None, description="policy: a model folder; null: a small one with random weights"
-    )
-    warm: NonNegativeInt = Field(
-        default=0, description="policy without a path: supervised steps that teach it the language of edits"
-    )
-    served: bool = Field(
-        default=False,
-        description="policy: the search serves it on a free port and draws edits as from any provider; "
-        "false: it is asked in this process how likely each legal edit is",
-    )
-    samples: PositiveInt = Field(default=16, description="served: edits drawn of a state")
-    every: NonNegativeInt = Field(
-        default=8, description="policy: edits between two lessons from the search itself; 0: none"
-    )
-    shared: bool = Field(
-        default=False, description="policy: one for all data sets, which are then searched one after another"
-    )
-    train: list[str] = Field(
-        default=[], description="policy: settings of the trainer, such as update.policy.lr=1e-3"
     )
     chat: dict[str, Any] = Field(default={}, description="chat: as executor.chat")
     proposals: PositiveInt = Field(default=3, description="chat: edits asked for at a time")
@@ -164,4 +133,6 @@ class WorkflowConfig(CommandConfig):
                 f"executor.name={self.executor.name} does not run data={self.data}: a simulated model "
                 "answers `simulated` tasks, and nobody else does"
             )
+        if (self.executor.name == "recorded") != (self.executor.table is not None):
+            raise ValueError("executor.name=recorded and executor.table=FILE are given together")
         return self

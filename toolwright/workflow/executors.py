@@ -22,6 +22,7 @@ from toolwright.workflow.evaluate import Evaluator, TaskEvaluator
 from toolwright.workflow.graph import WorkflowLimits
 from toolwright.workflow.interpreter import CodeRunner, CodeSandbox, WorkflowInterpreter, seed_of
 from toolwright.workflow.simulate import PROMPTS, SimulatedChat, SimulatedRunner, World
+from toolwright.workflow.table import RecordedExecutor, RecordedTable
 
 if TYPE_CHECKING:
     from toolwright.rewards import Scorer
@@ -133,9 +134,22 @@ class Executor(Protocol):
         """What the tasks have of the operators' `needs`; None: everything."""
         ...
 
+    @property
+    def recorded(self) -> RecordedTable | None:
+        """The table that it replays, if it is no model."""
+        ...
+
     def tasks(self) -> Sequence[Task]: ...
 
-    def open(self) -> OpenExecutor: ...
+    def open(self) -> RunMaker: ...
+
+
+class RunMaker(Protocol):
+    """An executor in the process that makes its runs: an evaluator for each repeat."""
+
+    def __call__(self, repeat: int) -> Evaluator: ...
+
+    async def close(self) -> None: ...
 
 
 class OpenExecutor:
@@ -183,6 +197,13 @@ def build_executor(
             latency_s=executor.latency_s,
             parallel=executor.parallel,
             cost_limit=cost_limit,
+        )
+    if executor.name == "recorded":
+        return RecordedExecutor(
+            executor.table or "",
+            name,
+            count=search.held_out if held_out else search.tasks,
+            split="test" if held_out else "validation",
         )
     found = load(
         name,
@@ -232,6 +253,7 @@ class SimulatedExecutor:
     parallel: int = 16
     cost_limit: CostLimit | None = None  # what calls are paid from, where that is limited
     limits: WorkflowLimits = field(default_factory=WorkflowLimits)
+    recorded: None = None
 
     @property
     def setting(self) -> str:
@@ -299,6 +321,7 @@ class ChatExecutor:
     parallel: int = 16
     cost_limit: CostLimit | None = None  # what calls are paid from, where that is limited
     limits: WorkflowLimits = field(default_factory=WorkflowLimits)
+    recorded: None = None
 
     @property
     def setting(self) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
-import os
 import random
-import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,7 +14,6 @@ from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError
 from toolwright.observe.report import write_report
@@ -39,9 +35,6 @@ from toolwright.workflow.selection import FEWEST, Selection, build_selection
 from toolwright.workflow.tree import Proposal, schedule
 from toolwright.workflow.value import Prior
 
-if TYPE_CHECKING:
-    from toolwright.workflow.policy import EditPolicy
-
 
 class SearchRun:
     """A run of one configuration: its folder, its pool, and a search for each data set."""
@@ -55,12 +48,9 @@ class SearchRun:
             for name in config.data
         }
         self.pool = ExperiencePool(config.search.pool or folder.path / "pool.db")
-        self.policy: EditPolicy | None = None  # where all searches share one
         self.started = time.monotonic()
 
     async def go(self) -> dict[str, Record]:
-        if self.config.proposer.shared:  # one policy learns from all searches, one after the other
-            return {name: await self.search(name) for name in self.config.data}
         done = await asyncio.gather(*(self.search(name) for name in self.config.data))
         return dict(zip(self.config.data, done, strict=True))
 
@@ -73,7 +63,7 @@ class SearchRun:
         bench = self._bench(name)
         opened.push_async_callback(bench.close)
         beginning = begun(config.search)
-        carried = [*beginning.carried, *self._portfolio(executor)]
+        carried = [*beginning.carried, *portfolio_of(config, editor_of(config, executor))]
         place = self.folder.path / "workspace" / named(name) / "workflows"
         journal = Journal(place, beginning, data_set=named(name), tasks=executor.tasks())
         search = WorkflowSearch(
@@ -133,23 +123,11 @@ class SearchRun:
         search = self.config.search
         tasks = [task.id for task in executor.tasks()]
         random.Random(f"{self.config.run.seed}/{executor.setting}").shuffle(tasks)
-        prior = self._prior() if search.select == "guided" and search.guided.experience else None
+        prior = self._prior() if search.select == "guided" else None
+        if executor.recorded is not None:
+            most = min(search.guided.repeats, executor.recorded.repeats)
+            search = search.model_copy(update={"guided": search.guided.model_copy(update={"repeats": most})})
         return build_selection(search, tasks, carried=carried, prior=prior)
-
-    def _portfolio(self, executor: Executor) -> list[Proposal]:
-        """The portfolio's workflows for a data set: as many as half of the budget pays a few runs for."""
-        portfolio = listed(self.config.search)
-        found = portfolio.usable(self._editor(executor)) if portfolio is not None else []
-        return found[: max(0, self.config.search.runs // (2 * FEWEST) - 1)]
-
-    def _editor(self, executor: Executor) -> Editor:
-        portfolio = listed(self.config.search)
-        return Editor(
-            self.config.search.operators or executor.operators,
-            {**executor.prompts, **(portfolio.prompts if portfolio is not None else {})},
-            executor.limits,
-            executor.offers,
-        )
 
     def _prior(self) -> Prior:
         """The value's prior from other runs; saved, so that a resumed run begins with the same."""
@@ -162,64 +140,21 @@ class SearchRun:
     async def _proposer(self, name: str, executor: Executor, opened: AsyncExitStack) -> Proposer:
         """Build the proposer. `opened` closes what it holds open."""
         own = self.config.proposer
-        editor = self._editor(executor)
+        editor = editor_of(self.config, executor)
         search = f"{name}-{self.config.run.seed}"
         if own.name == "uniform":
             return UniformProposer(editor)
-        if own.name == "chat":
-            from toolwright import providers
-            from toolwright.workflow.proposers import ChatProposer
+        from toolwright import providers
+        from toolwright.workflow.proposers import ChatProposer
 
-            settings = chat_settings("proposer.chat", own.chat)
-            cost_limit = self.cost_limits[name]
-            budget = None if cost_limit is None else cost_limit.open()
-            chat = providers.open_chat(settings, budget=budget, cache=Path(self.cache))
-            opened.push_async_callback(providers.close, chat)
-            return ChatProposer(
-                chat, editor, self.pool, search=search, proposals=own.proposals, tasks=executor.tasks()
-            )
-        policy = self._policy(editor)
-        if not own.served:
-            return policy
-        from toolwright.workflow.policy import serve_policy
-
-        kept = f"{self.folder.path.name}/{search}"
-        return await opened.enter_async_context(
-            serve_policy(policy, pool=self.pool, search=kept, samples=own.samples)
+        settings = chat_settings("proposer.chat", own.chat)
+        cost_limit = self.cost_limits[name]
+        budget = None if cost_limit is None else cost_limit.open()
+        chat = providers.open_chat(settings, budget=budget, cache=Path(self.cache))
+        opened.push_async_callback(providers.close, chat)
+        return ChatProposer(
+            chat, editor, self.pool, search=search, proposals=own.proposals, tasks=executor.tasks()
         )
-
-    def _policy(self, editor: Editor) -> EditPolicy:
-        from toolwright.workflow.policy import EditPolicy, configured
-
-        own = self.config.proposer
-        if self.policy is not None:
-            self.policy.editor = editor
-            return self.policy
-        path = Path(own.path) if own.path else self.folder.path / "policy"
-        # Random weights prefer short edits: use only what was learned since.
-        relative = own.path is None and not own.warm and not own.served
-        trained = configured(path, own.train, seed=self.config.run.seed)
-        policy = EditPolicy(trained, editor, every=own.every, relative=relative)
-        if own.shared:
-            self.policy = policy
-        return policy
-
-    def make_policy(self) -> None:
-        """Create the small policy that the search begins with, if the configuration names none."""
-        own, place = self.config.proposer, self.folder.path / "policy"
-        if own.name != "policy" or own.path is not None or place.exists():
-            return
-        from toolwright.workflow.policy_training import fresh, train_language
-
-        prompts = sorted({name for executor in self.executors.values() for name in executor.prompts})
-        seed = self.config.run.seed
-        with tempfile.TemporaryDirectory(dir=self.folder.path, prefix="policy.") as partial:
-            made = fresh(Path(partial) / "fresh", seed=seed, prompts=prompts)
-            if own.warm:
-                shutil.rmtree(self.folder.path / "warm", ignore_errors=True)  # of one that was killed
-                spoken = train_language(made, self.folder.path, seed=seed, steps=own.warm)
-                made = Path(shutil.copytree(spoken, Path(partial) / "spoken"))
-            os.replace(made, place)  # whole or not at all
 
     async def _held_out(self, name: str, found: SearchResult) -> dict[str, float]:
         """Score the start and the best on tasks that no candidate has seen, outside the budget."""
@@ -250,7 +185,6 @@ class SearchRun:
                 f"{name}/runs": round.runs,
                 f"{name}/cost": round.cost,
                 f"{name}/candidates": len(search.tree),
-                **{f"{name}/policy/{key}": value for key, value in round.lesson.items()},
                 "time/total_s": time.monotonic() - self.started,
             },
         )
@@ -285,7 +219,6 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
         folder.begin(config, command=command)
         (folder.path / "metrics.jsonl").unlink(missing_ok=True)  # a resumed search is replayed from its pool
         hunt = SearchRun(config, folder)
-        hunt.make_policy()
         with _cluster(config):
             records = asyncio.run(hunt.go())
         write_report(folder.path)
@@ -308,6 +241,25 @@ def begun(search: schema.SearchConfig) -> SearchStart:
         return SearchStart(read_workflow(Path(path)))
     except (OSError, ValueError) as error:
         raise UserError(f"search.start={path} cannot be read: {error}") from None
+
+
+def portfolio_of(config: WorkflowConfig, editor: Editor) -> list[Proposal]:
+    """The portfolio's workflows for a data set: as many as half of the budget pays a few runs for."""
+    portfolio = listed(config.search)
+    found = portfolio.usable(editor) if portfolio is not None else []
+    return found[: max(0, config.search.runs // (2 * FEWEST) - 1)]
+
+
+def editor_of(config: WorkflowConfig, executor: Executor) -> Editor:
+    """The edits that a search of a data set may make."""
+    portfolio = listed(config.search)
+    return Editor(
+        config.search.operators or executor.operators,
+        {**executor.prompts, **(portfolio.prompts if portfolio is not None else {})},
+        executor.limits,
+        executor.offers,
+        None if executor.recorded is None else executor.recorded.programs.keys(),
+    )
 
 
 def listed(search: schema.SearchConfig) -> Portfolio | None:

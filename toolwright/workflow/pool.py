@@ -211,9 +211,6 @@ class ExperiencePool:
         """Keep edits and what came of them. A search that is replayed writes the same rows again."""
         return self._write("experiences", [astuple(one) for one in experiences], over=True)
 
-    def by_state(self, anchor: str) -> list[Experience]:
-        return self._experiences("WHERE anchor = ? ORDER BY search, number", [anchor])
-
     def by_search(self, search: str) -> list[Experience]:
         return self._experiences("WHERE search = ? ORDER BY number", [search])
 
@@ -224,14 +221,6 @@ class ExperiencePool:
 
     def of_setting(self, setting: str) -> list[Experience]:
         return self._experiences("WHERE setting = ? ORDER BY search, number", [setting])
-
-    def best(self, count: int, *, setting: str | None = None) -> list[Experience]:
-        """The highest scores that stand on the most runs first."""
-        return self._of(setting, "ORDER BY after DESC, tasks DESC, search, number LIMIT ?", count)
-
-    def recent(self, count: int, *, setting: str | None = None) -> list[Experience]:
-        """The latest first."""
-        return self._of(setting, "ORDER BY rowid DESC LIMIT ?", count)
 
     def contrasts(self, count: int, *, setting: str | None = None) -> list[Contrast]:
         """Pairs of edits of one state, those with the largest difference first."""
@@ -248,18 +237,6 @@ class ExperiencePool:
                 pairs.append(Contrast(better, worse))
         return pairs
 
-    def sample(self, count: int, *, seed: int, setting: str | None = None) -> list[list[Experience]]:
-        """Groups to train on: so many states, each with every edit that was tried from it in one search."""
-        where = "WHERE setting = ?" if setting is not None else ""
-        query = (
-            f"SELECT search, anchor FROM experiences {where} GROUP BY search, anchor HAVING COUNT(*) > 1 "
-            "ORDER BY search, anchor"
-        )
-        found = self._read(query, [setting] if setting is not None else [])
-        chosen = random.Random(seed).sample(found, min(count, len(found)))
-        where = "WHERE search = ? AND anchor = ? ORDER BY number"
-        return [self._experiences(where, [search, anchor]) for search, anchor in chosen]
-
     def keep_workflow(self, meaning: str, program: dict[str, Any]) -> None:
         self._write("workflows", [(meaning, json.dumps(program, sort_keys=True))], over=False)
 
@@ -274,11 +251,6 @@ class ExperiencePool:
     def proposed(self, search: str, key: str) -> str | None:
         rows = self._read("SELECT answer FROM proposals WHERE search = ? AND key = ?", [search, key])
         return str(rows[0][0]) if rows else None
-
-    def _of(self, setting: str | None, order: str, count: int) -> list[Experience]:
-        if setting is None:
-            return self._experiences(order, [count])
-        return self._experiences(f"WHERE setting = ? {order}", [setting, count])
 
     def _experiences(self, rest: str, values: Sequence[Any]) -> list[Experience]:
         return [Experience(*row) for row in self._read(f"SELECT * FROM experiences {rest}", values)]

@@ -46,7 +46,7 @@ class Portfolio:
         kept = []
         for name, workflow in self.workflows.items():
             known = all(node.operator in (*editor.operators, *_WITH_EDITS) for node in workflow.live)
-            if known and not workflow.problems(editor.limits, editor.offers):
+            if known and not workflow.problems(editor.limits, editor.offers) and editor.can_run(workflow):
                 kept.append(Proposal(f"portfolio: {name}", workflow))
         return kept
 

@@ -18,7 +18,7 @@ from toolwright.workflow.edits import Accept, NamedPrompt, Set, parse
 from toolwright.workflow.graph import Node, WorkflowLimits
 from toolwright.workflow.interpreter import problem_of
 from toolwright.workflow.operators import operator
-from toolwright.workflow.pool import Contrast, Experience, ExperiencePool
+from toolwright.workflow.pool import Contrast, ExperiencePool
 from toolwright.workflow.program import Workflow
 from toolwright.workflow.tree import Proposal
 
@@ -86,11 +86,19 @@ class Editor:
     prompts: Mapping[str, str] = field(default_factory=dict)  # that may be given to operators, by name
     limits: WorkflowLimits = field(default_factory=WorkflowLimits)
     offers: AbstractSet[str] | None = None  # what the data set offers to operators that need it; None: all
+    known: AbstractSet[str] | None = None  # fingerprints of the workflows that can be run; None: all
 
     def edits(self, workflow: Workflow) -> dict[str, Workflow]:
         """Every legal edit except `accept`, as text, with the workflow it leads to."""
         found = legal(workflow, self.operators, prompts=self.prompts, limits=self.limits, offers=self.offers)
-        return {str(edit): made for edit, made in found.items() if not isinstance(edit, Accept)}
+        return {
+            str(edit): made
+            for edit, made in found.items()
+            if not isinstance(edit, Accept) and self.can_run(made)
+        }
+
+    def can_run(self, workflow: Workflow) -> bool:
+        return self.known is None or workflow.fingerprint in self.known
 
 
 class UniformProposer:
@@ -101,9 +109,6 @@ class UniformProposer:
         if again:
             return []
         return [Proposal(edit, made) for edit, made in self.editor.edits(state.workflow).items()]
-
-    def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
-        return {}
 
 
 ASK = """\
@@ -197,9 +202,6 @@ class ChatProposer:
             return _refused(reply, "the answer holds no <words>")
         edit = Set(node.name, "prompt", NamedPrompt("REFLECTED_PROMPT", f"{text}\n"))
         return Proposal(str(edit), applied(workflow, edit, self.editor.prompts))
-
-    def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
-        return {}
 
     def prompt(self, state: WorkflowState) -> str:
         pairs = self.pool.contrasts(CONTRASTS, setting=state.setting) if self.pool is not None else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from toolwright.failures import UserError, nearest
@@ -30,7 +30,6 @@ class CandidateRow:
     mean: float  # of its runs, as they are
     runs: int
     cost: float  # US dollars a task
-    prior: float
     failure: str  # why it was refused
     failures: dict[str, int]  # of its runs
     program: dict[str, object]
@@ -79,7 +78,6 @@ class Record:
                     c.mean,
                     len(c.runs),
                     c.cost,
-                    c.prior,
                     c.failure,
                     c.failures,
                     program,
@@ -119,7 +117,10 @@ class Record:
     def load(cls, path: Path) -> Record:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            told["rows"] = [CandidateRow(**row) for row in told["rows"]]
+            names = {field.name for field in fields(CandidateRow)}  # older files have more
+            told["rows"] = [
+                CandidateRow(**{name: row[name] for name in row.keys() & names}) for row in told["rows"]
+            ]
             told["curve"] = [CurvePoint(**point) for point in told["curve"]]
             return cls(**told)
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""The search loop: select candidates, run them concurrently, commit them in order, update, repeat.
+"""The search loop: select candidates, run them concurrently, commit them in order, repeat.
 
 A round's decisions depend on what was committed, never on who finished first: the same seed and budget find
 the same workflow with any number of workers. A search that is started again over the same pool is the same
@@ -26,14 +26,10 @@ WRONG = 0.5  # a score below it is a wrong answer
 
 
 class Proposer(Protocol):
-    """Proposes edits of a state, as a function of that state and of what it has learned."""
+    """Proposes edits of a state."""
 
     async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
-        """Edits with priors relative to a uniform choice (1). `again` counts earlier calls for this state."""
-        ...
-
-    def learn(self, experiences: Sequence[Experience]) -> Mapping[str, float]:
-        """Learn from a round's results; returns metrics of the update, if there was one."""
+        """Edits of the state. `again` counts earlier calls for it."""
         ...
 
 
@@ -59,10 +55,9 @@ class SearchRound:
     number: int
     jobs: Sequence[Job]
     best: int
-    score: float
+    score: float  # that the best is expected to have on other tasks
     runs: int
     cost: float
-    lesson: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -73,6 +68,7 @@ class SearchResult:
     best: Candidate
     scores: Mapping[int, tuple[float, float]]  # estimated score of every candidate that ran: mean and sd
     rounds: Sequence[SearchRound]
+    expected: float  # score of the best on other tasks
     why: str  # the search ended: budget, converged or exhausted
 
 
@@ -101,7 +97,6 @@ class WorkflowSearch:
         self.tree, self._carried = Tree(start), list(carried)
         self.rounds: list[SearchRound] = []
         self._asked: dict[int, int] = {}
-        self._measured_first: set[int] = set()  # candidates that no proposer has thought of
         self._out_of_money = False  # a call was refused for its cost
         self._keep_workflow(self.tree.start)
 
@@ -117,14 +112,14 @@ class WorkflowSearch:
                 jobs = await self._decide(random.Random(f"{self.seed}/{self.name}/{len(self.rounds)}"))
                 why = "" if jobs else "budget" if self._out_of_money else "exhausted"
         scores = {c.number: self.selection.score(c) for c in self.tree if c.runs}
-        return SearchResult(self.tree, self.selection.best(self.tree), scores, self.rounds, why)
+        best = self.selection.best(self.tree)
+        return SearchResult(self.tree, best, scores, self.rounds, self.selection.expected(best), why)
 
     async def _decide(self, rng: random.Random) -> list[Job]:
         if self._carried:
             return self._carried_jobs()
         left = self._left()
-        near = min(left, int(self._money_left() * self.budget.runs))
-        jobs, more = self.selection.races(self.tree, near, self.budget.runs, rng)
+        jobs, more = self.selection.races(self.tree, rng)
         while more and len(jobs) < self.selection.width and sum(len(job.runs) for job in jobs) < left:
             candidate = await self._expand(rng)
             if candidate is None:
@@ -141,7 +136,6 @@ class WorkflowSearch:
             for proposal in carried
             if proposal.fingerprint not in self.tree.by_fingerprint
         ]
-        self._measured_first = {one.number for one in taken}
         self.selection.look(self.tree)
         return [self._first(one) for one in taken]
 
@@ -190,15 +184,12 @@ class WorkflowSearch:
         if not self.rounds:
             self._check_start()
         self.selection.look(self.tree)
-        experiences = [self._experience(self.tree[job.candidate]) for job in jobs]
         if self.pool is not None:
-            self.pool.learn(experiences)
-        proposed = [one for one in experiences if one.number not in self._measured_first]
-        lesson = self.proposer.learn(proposed)
+            self.pool.learn(self._experience(self.tree[job.candidate]) for job in jobs)
         best = self.selection.best(self.tree)
         runs, cost = self.tree.spent()
-        score = self.selection.score(best)[0]
-        self.rounds.append(SearchRound(len(self.rounds), jobs, best.number, score, runs, cost, lesson))
+        score = self.selection.expected(best)
+        self.rounds.append(SearchRound(len(self.rounds), jobs, best.number, score, runs, cost))
         if self.watch is not None:
             self.watch(self, self.rounds[-1])
 
@@ -221,15 +212,6 @@ class WorkflowSearch:
     def _left(self) -> int:
         """Runs left in the budget. The runner keeps the cost limit, which cached calls do not count for."""
         return self.budget.runs - self.tree.spent()[0]
-
-    def _money_left(self) -> float:
-        """The part of the cost limit that is left, by which the finals begin. What is committed counts, paid
-        for now or earlier: a resumed search decides alike. Beyond the limit, most of it was paid for earlier,
-        and the limit says nothing."""
-        if self.budget.cost is None:
-            return 1.0
-        left = 1 - self.tree.spent()[1] / self.budget.cost
-        return left if left > 0 else 1.0
 
     def state(self, candidate: Candidate) -> WorkflowState:
         score = self.selection.score(candidate)[0] if candidate.runs else None

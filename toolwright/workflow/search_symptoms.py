@@ -46,8 +46,7 @@ def candidates_refused(history: RunHistory) -> Diagnosis | None:
                 "problem",
                 "candidates are refused",
                 f"{name}: {len(refused)} of {len(record.rows)} candidates, most often: {why[:MOST_TEXT]}",
-                "proposer.warm=200 teaches a new policy the language of edits; proposer.name=uniform "
-                "proposes legal edits alone",
+                "proposer.name=uniform proposes legal edits alone; or name a better model in proposer.chat",
                 cause=0.7,
             )
     return None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from statistics import fmean
 from typing import Protocol
 
@@ -51,7 +50,7 @@ class Selection(Protocol):
         """Select one of its options."""
         ...
 
-    def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
+    def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         """Further runs of existing candidates, and whether new ones may be taken up in this round."""
         ...
 
@@ -63,6 +62,10 @@ class Selection(Protocol):
 
     def score(self, candidate: Candidate) -> tuple[float, float]:
         """The estimated score: mean and standard deviation."""
+        ...
+
+    def expected(self, best: Candidate) -> float:
+        """What the chosen one is expected to score on other tasks."""
         ...
 
 
@@ -92,10 +95,9 @@ class AflowSelection:
         return rng.choices([c for c, _ in alive], [p for _, p in alive])[0]
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
-        options = tree.fresh(parent)
-        return rng.choices(options, [o.prior for o in options])[0]
+        return rng.choice(tree.fresh(parent))
 
-    def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
+    def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         return [], True
 
     def first_runs(self, candidate: Candidate) -> tuple[Run, ...]:
@@ -118,55 +120,30 @@ class AflowSelection:
         count = max(1, len(candidate.runs))
         return candidate.mean, math.sqrt(max(candidate.mean * (1 - candidate.mean), 0.01) / count)
 
+    def expected(self, best: Candidate) -> float:
+        return best.mean
+
 
 CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
+SELECTED = 0.5  # standard deviations that the chosen one's mean is too high, by benchmarks/workflow.py
 DRAWS = 64  # of the scores that candidates may have together
-
-
-FEW = 8  # tasks, of which none are held back
-
-
-@dataclass(frozen=True)
-class RunOrder:
-    """The order in which candidates make their runs. While searching, each candidate begins at another task:
-    workflows that resemble each other are right and wrong on the same ones, so a part of the data set that
-    suits one kind would be taken for the worth of that kind. In the finals all run on the same tasks, which
-    no candidate was chosen by."""
-
-    tasks: Sequence[str]
-    held_back: Sequence[str]
-    repeats: int
-
-    @classmethod
-    def of(cls, tasks: Sequence[str], repeats: int, *, finals: float) -> RunOrder:
-        kept = len(tasks) - (round(finals * len(tasks)) if len(tasks) >= FEW else 0)
-        return cls(tasks[:kept], tasks[kept:], repeats)
-
-    def searching(self, place: int) -> list[Run]:
-        start = place % len(self.tasks)
-        return schedule([*self.tasks[start:], *self.tasks[:start]], self.repeats)
-
-    @cached_property
-    def finals(self) -> list[Run]:
-        held, others = schedule(self.held_back, self.repeats), schedule(self.tasks, self.repeats)
-        count = len(self.held_back)
-        return [*held[:count], *others[: len(self.tasks)], *held[count:], *others[len(self.tasks) :]]
 
 
 class ArmSelection:
     """Shares runs by best-arm identification: in each round some go to new candidates, the others to those
     that may be the best, by top-two Thompson sampling (https://arxiv.org/abs/1602.08448) over the belief in
-    all of them together. The last part of the budget goes to the finals, on tasks of their own.
+    all of them together.
 
     Strategies differ in which candidate they edit and how."""
 
-    def __init__(self, settings: Guided, order: RunOrder, *, opening: int | None = None) -> None:
+    def __init__(self, settings: Guided, tasks: Sequence[str], *, opening: int | None = None) -> None:
         """`opening`: runs that the start and the portfolio get first."""
-        self.settings, self.order, self.width = settings, order, settings.width
+        self.settings, self.tasks, self.width = settings, tasks, settings.width
         self.chunk = settings.first or LEAST_CHUNK  # runs that a candidate gets at a time
         self.opening = opening or self.chunk
         self.belief: Belief | None = None
         self.rank: dict[int, int] = {}  # a candidate's place in the belief
+        self._looked = 0  # runs behind the belief
 
     def look(self, tree: Tree) -> None:
         ran = [c for c in tree if c.runs and not c.failure]
@@ -174,17 +151,19 @@ class ArmSelection:
             return
         self._looked = sum(len(c.runs) for c in ran)
         self.rank = {c.number: place for place, c in enumerate(ran)}
-        self.belief = Belief(Columns(), {}, shared=False)
-        self.belief.fit([{}] * len(ran), [runs_of(c) for c in ran])
+        self.belief = self._believed(tree.start, ran)
 
-    _looked = 0  # runs behind the belief
+    def _believed(self, start: Candidate, ran: Sequence[Candidate]) -> Belief:
+        """Each candidate by its own runs."""
+        belief = Belief(Columns(), {}, shared=False)
+        belief.fit([{}] * len(ran), [runs_of(c) for c in ran])
+        return belief
 
     def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
         raise NotImplementedError
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
-        options = tree.fresh(parent)
-        return rng.choices(options, [o.prior for o in options])[0]
+        return rng.choice(tree.fresh(parent))
 
     def _open(self, tree: Tree) -> list[Candidate]:
         """The candidates that can be edited, or the start before it ran."""
@@ -194,22 +173,27 @@ class ArmSelection:
         first = self.opening if len(self.rank) <= 1 else self.chunk
         return self._next(candidate, first)
 
-    def _next(self, candidate: Candidate, most: int, *, finals: bool = False) -> tuple[Run, ...]:
+    def _next(self, candidate: Candidate, most: int) -> tuple[Run, ...]:
         """The next runs of a candidate that it has not made yet."""
-        order = self.order.finals if finals else self.order.searching(candidate.number * self.chunk)
+        first = self._first_task(candidate) % len(self.tasks)
+        order = schedule([*self.tasks[first:], *self.tasks[:first]], self.settings.repeats)
         return tuple([run for run in order if run not in candidate.runs][:most])
 
-    def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
+    def _first_task(self, candidate: Candidate) -> int:
+        """Each candidate begins at another task: workflows that resemble each other are right and wrong on
+        the same ones, so a part of the data set that suits one kind would be taken for its worth."""
+        return candidate.number * self.chunk
+
+    def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         if self.belief is None:
             return [], True
-        finals = left <= self.settings.finals * total
-        slots = self.width if finals else self.width - round(self.settings.explore * self.width)
+        slots = self.width - round(self.settings.explore * self.width)
         jobs = [
             Job(number, runs)
             for number in self._contenders(rng)
-            if (runs := self._next(tree[number], self.chunk, finals=finals))
-        ][:slots]
-        return jobs, not finals or not jobs
+            if (runs := self._next(tree[number], self.chunk))
+        ]
+        return jobs[:slots], True
 
     def _contenders(self, rng: random.Random) -> list[int]:
         """Candidates that may be the best, the likeliest first: in turn the best of a draw and the second."""
@@ -248,6 +232,9 @@ class ArmSelection:
         place = self.rank[candidate.number]
         return float(self.belief.mean[place]), float(self.belief.sd[place])
 
+    def expected(self, best: Candidate) -> float:
+        return self.score(best)[0]
+
 
 class RandomSelection(ArmSelection):
     """Any edit of any candidate."""
@@ -266,39 +253,46 @@ class GreedySelection(ArmSelection):
 
 class GuidedSelection(GreedySelection):
     """The most promising edit of the best: by the value of the workflow that it leads to, optimistic by some
-    standard deviations, and the proposer's prior. The value is for edits alone: what is believed of a
-    candidate rests on its own runs."""
+    standard deviations. One belief in workflows that ran and in those that did not, by what they share."""
 
     def __init__(
-        self, settings: Guided, order: RunOrder, *, prior: Prior | None = None, opening: int | None = None
+        self,
+        settings: Guided,
+        tasks: Sequence[str],
+        *,
+        prior: Prior | None = None,
+        opening: int | None = None,
     ) -> None:
-        super().__init__(settings, order, opening=opening)
+        super().__init__(settings, tasks, opening=opening)
         self.prior, self.columns = prior, Columns()
-        self.value: Belief | None = None
         self._known: dict[str, dict[str, float]] = {}  # features by fingerprint
 
-    def look(self, tree: Tree) -> None:
-        before = self._looked
-        super().look(tree)
-        if not self.settings.value or self._looked == before:
-            return
-        ran = [tree[number] for number in self.rank]
-        self.value = Belief(self.columns, self._features(tree.start), prior=self.prior)
-        self.value.fit([self._features(c) for c in ran], [runs_of(c) for c in ran])
+    def _believed(self, start: Candidate, ran: Sequence[Candidate]) -> Belief:
+        belief = Belief(self.columns, self._features(start), prior=self.prior)
+        belief.fit([self._features(c) for c in ran], [runs_of(c) for c in ran])
+        return belief
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)
-        if self.value is None:
-            return super().choose(tree, parent, rng)
-        mean, sd = self.value.untried([self._features(o) for o in options])
-        log_priors = np.log([max(o.prior, 1e-3) for o in options])
-        promise = mean + self.settings.optimism * sd + self.settings.prior * log_priors
+        assert self.belief is not None
+        mean, sd = self.belief.untried([self._features(o) for o in options])
+        promise = mean + self.settings.optimism * sd
         best = np.flatnonzero(promise >= promise.max() - 1e-12)
         return options[int(rng.choice(list(best)))]
 
+    def expected(self, best: Candidate) -> float:
+        """The mean, less a part of the standard deviation: the best was chosen for a high mean, and those
+        that resemble it were made because it was high."""
+        mean, sd = self.score(best)
+        return mean - SELECTED * sd
+
     def _features(self, made: Candidate | Proposal) -> Mapping[str, float]:
+        """The features of a workflow; none if it cannot run."""
         if made.fingerprint not in self._known:
-            self._known[made.fingerprint] = _features(made)
+            self._known[made.fingerprint] = {}
+            if not made.failure:
+                with contextlib.suppress(UserError):
+                    self._known[made.fingerprint] = features(made.workflow)
         return self._known[made.fingerprint]
 
 
@@ -308,8 +302,11 @@ class PortfolioSelection(ArmSelection):
     def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
         return None
 
-    def races(self, tree: Tree, left: int, total: int, rng: random.Random) -> tuple[list[Job], bool]:
-        jobs = [Job(n, self._next(tree[n], self.chunk, finals=True)) for n in self.rank]
+    def _first_task(self, candidate: Candidate) -> int:
+        return 0  # nothing grows from a lucky one, and pairs are compared best on the same tasks
+
+    def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
+        jobs = [Job(n, self._next(tree[n], self.chunk)) for n in self.rank]
         return [job for job in jobs if job.runs], False
 
 
@@ -333,15 +330,6 @@ def build_selection(
     chunk = settings.first or max(LEAST_CHUNK, search.runs // CHUNKS)
     settings = settings.model_copy(update={"first": chunk})
     opening = max(FEWEST, min(chunk, search.runs // (OPENING * (carried + 1))))
-    order = RunOrder.of(tasks, settings.repeats, finals=settings.finals)
     if search.select == "guided":
-        return GuidedSelection(settings, order, prior=prior, opening=opening)
-    return PLAIN[search.select](settings, order, opening=opening)
-
-
-def _features(made: Candidate | Proposal) -> dict[str, float]:
-    """The features of a workflow; none if it cannot run."""
-    try:
-        return {} if made.failure else features(made.workflow)
-    except UserError:
-        return {}
+        return GuidedSelection(settings, tasks, prior=prior, opening=opening)
+    return PLAIN[search.select](settings, tasks, opening=opening)

@@ -26,11 +26,10 @@ def identity(workflow: Workflow) -> str:
 
 @dataclass(frozen=True)
 class Proposal:
-    """An edit that could be tried, the workflow it leads to, and its prior."""
+    """An edit that could be tried, and the workflow it leads to."""
 
     edit: str
     workflow: Workflow
-    prior: float = 1.0
     failure: str = ""  # why it cannot run: it costs nothing, and is kept
 
     @cached_property
@@ -47,7 +46,6 @@ class Candidate:
     parent: int | None = None
     edit: str = ""
     depth: int = 0
-    prior: float = 1.0
     failure: str = ""
     fingerprint: str = ""
     runs: dict[Run, Payment] = field(default_factory=dict)
@@ -120,7 +118,6 @@ class Tree:
             parent.number,
             proposal.edit,
             parent.depth + 1,
-            proposal.prior,
             proposal.failure,
             proposal.fingerprint,
         )

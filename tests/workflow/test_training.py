@@ -1,0 +1,62 @@
+"""Workflow and executor together: the model is trained within the workflow that a search found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from toolwright.cli import main
+from toolwright.models import huggingface
+from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.tokenizer import Tokenizer
+from toolwright.observe.rollouts import files, read
+from toolwright.workflow.record import records
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;?!'\"()[]{}<>/\\_-+=*#`\n"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model with random weights, which says the right digit now and then."""
+    own = Tokenizer.characters(LETTERS)
+    shape = Shape(vocab=own.size, layers=1, width=32, heads=4, kv_heads=4, ffn=64, context=256, head_dim=8)
+    huggingface.save(Decoder(shape).initialise(1), tmp_path / "tiny")
+    own.save(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Every answer is seven, which a model learns in few steps."""
+    row = {"data_source": "openai/gsm8k", "reward_model": {"ground_truth": "7"}}
+    rows = [{**row, "prompt": [{"role": "user", "content": f"{n}?"}]} for n in range(100)]
+    (tmp_path / "sevens.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path / "sevens.jsonl"
+
+
+@pytest.mark.slow
+def test_the_model_learns_within_the_workflow_that_was_found(model: Path, data: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    search = [
+        f"data=[{data}]",
+        "executor.name=chat",
+        f"executor.chat={{provider: engine, model: '{model}', context: 256}}",
+        "executor.max_tokens=3",
+        "search.operators=[Custom,Vote]",
+        "search.tasks=8",
+        "search.held_out=20",
+        "search.runs=60",
+        "search.guided.first=6",
+    ]
+    train = ["train.steps=12", "rollout.prompts=8", "rollout.samples=8", "rollout.max_tokens=3"]
+    train += ["update.policy.lr=1e-2", "run.threads=1", "eval.at_start=false", "model.context=256"]
+    folder = tmp_path / "both"
+    assert main(["workflow", "train", str(folder), *search, "--rounds", "1", "--train", *train]) == 0
+    (before,), (after,) = (records(folder / f"search_{n}").values() for n in (0, 1))
+    assert after.held_out["best"] > before.held_out["best"] + 0.3
+    attempts = read(files(folder / "train_0")[12])
+    assert {attempt.task.id for attempt in attempts}
+    assert all(attempt.actions for attempt in attempts)
+    assert {attempt.reward for attempt in attempts} == {0.0, 1.0}

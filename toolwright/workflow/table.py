@@ -1,0 +1,183 @@
+"""Recorded tables: what a model scored by workflow, task and repeat. Searches are replayed on them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from toolwright.failures import UserError, nearest
+from toolwright.trajectory import Task
+from toolwright.workflow.evaluate import WorkflowOutcome
+from toolwright.workflow.graph import WorkflowLimits
+from toolwright.workflow.pool import Payment
+from toolwright.workflow.program import Workflow
+from toolwright.workflow.tree import Run
+
+SPLITS = ("validation", "test")
+Cells = Sequence[Sequence[Sequence[float]]]  # [workflow, repeat, task]
+
+
+@dataclass(frozen=True)
+class RecordedTable:
+    """Workflows × repeats × tasks of one data set with one model. No cell is missing."""
+
+    name: str  # of the data set
+    setting: str  # all that a score depends on
+    kind: str
+    operators: Sequence[str]  # that edits may use
+    prompts: Mapping[str, str]
+    tasks: Mapping[str, Sequence[str]]  # ids by split
+    workflows: Sequence[Mapping[str, Any]]  # as JSON
+    scores: Cells
+    costs: Cells  # dollars
+    calls: Cells
+
+    @property
+    def repeats(self) -> int:
+        return len(self.scores[0])
+
+    @cached_property
+    def columns(self) -> dict[str, int]:
+        return {task: column for column, task in enumerate(t for split in SPLITS for t in self.tasks[split])}
+
+    @cached_property
+    def programs(self) -> dict[str, Workflow]:
+        """The workflows by fingerprint."""
+        made = (Workflow.from_json(dict(program)) for program in self.workflows)
+        return {workflow.fingerprint: workflow for workflow in made}
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        return {fingerprint: row for row, fingerprint in enumerate(self.programs)}
+
+    def outcome(self, workflow: Workflow, task: str, repeat: int) -> WorkflowOutcome:
+        """What the workflow scored there. One that was not recorded fails."""
+        row, column = self.rows.get(workflow.fingerprint), self.columns[task]
+        if row is None or repeat >= self.repeats:
+            return WorkflowOutcome(task, 0.0, failure="the table has no such run", blame="workflow")
+        cells = (cells[row][repeat][column] for cells in (self.scores, self.costs, self.calls))
+        score, cost, calls = cells
+        return WorkflowOutcome(task, score, cost, int(calls))
+
+    @classmethod
+    def of(
+        cls,
+        runs: Sequence[tuple[Workflow, Mapping[Run, Payment]]],
+        *,
+        tasks: Mapping[str, Sequence[str]],
+        **about: Any,
+    ) -> RecordedTable:
+        """The table of all workflows that ran on every task, with the repeats that all of them have."""
+        every = [task for split in SPLITS for task in tasks[split]]
+        counts = [next(n for n in count() if any((t, n) not in made for t in every)) for _, made in runs]
+        kept = [run for run, repeats in zip(runs, counts, strict=True) if repeats]
+        if not kept:
+            raise UserError("no workflow was run on every task: give more time, or fewer tasks")
+        repeats = min(repeats for repeats in counts if repeats)
+
+        def cells(what: str, digits: int) -> Cells:
+            return [
+                [[round(getattr(made[task, n], what), digits) for task in every] for n in range(repeats)]
+                for _, made in kept
+            ]
+
+        return cls(
+            tasks=tasks,
+            workflows=[workflow.to_json() for workflow, _ in kept],
+            scores=cells("score", 4),
+            costs=cells("cost", 7),
+            calls=cells("calls", 0),
+            **about,
+        )
+
+
+def save_tables(tables: Iterable[RecordedTable], path: Path) -> None:
+    """Write tables as compressed lines of JSON, one for each data set."""
+    partial = path.with_name(f"{path.name}.partial")
+    with gzip.open(partial, "wt", encoding="utf-8", compresslevel=9) as file:
+        for table in tables:
+            file.write(json.dumps(asdict(table), ensure_ascii=False, separators=(",", ":")) + "\n")
+    os.replace(partial, path)
+
+
+def load_tables(path: Path) -> dict[str, RecordedTable]:
+    """Read the tables of a file, by data set."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            tables = [RecordedTable(**json.loads(line)) for line in file]
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise UserError(f"{path} holds no recorded tables: {error}") from None
+    return {table.name: table for table in tables}
+
+
+@lru_cache(maxsize=8)
+def _loaded(path: str) -> dict[str, RecordedTable]:
+    return load_tables(Path(path))
+
+
+@dataclass(frozen=True)
+class RecordedExecutor:
+    """A table in place of a model. Searches on it reach the recorded workflows alone."""
+
+    file: str
+    name: str
+    count: int
+    split: str = "validation"
+    limits: WorkflowLimits = field(default_factory=WorkflowLimits)
+    parallel: int = 16
+    offers: Set[str] | None = None
+
+    @property
+    def recorded(self) -> RecordedTable:
+        tables = _loaded(self.file)
+        if self.name not in tables:
+            raise UserError(f"{self.file} has no table of {self.name!r}; {nearest(self.name, tables)}")
+        return tables[self.name]
+
+    @property
+    def setting(self) -> str:
+        return f"{self.recorded.setting}, recorded, {self.split}"
+
+    @property
+    def kind(self) -> str:
+        return self.recorded.kind
+
+    @property
+    def operators(self) -> Sequence[str]:
+        return self.recorded.operators
+
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        return self.recorded.prompts
+
+    def tasks(self) -> Sequence[Task]:
+        known = self.recorded.tasks[self.split]
+        if self.count > len(known):
+            raise UserError(f"{self.file} has {len(known)} tasks of {self.split}, not {self.count}")
+        return [Task(id=name, prompt=[]) for name in known[: self.count]]
+
+    def open(self) -> OpenTable:
+        return OpenTable(self.recorded)
+
+
+class OpenTable:
+    """A table as what makes runs."""
+
+    def __init__(self, table: RecordedTable, repeat: int = 0) -> None:
+        self.table, self.repeat = table, repeat
+
+    def __call__(self, repeat: int) -> OpenTable:
+        return OpenTable(self.table, repeat)
+
+    async def evaluate(self, workflow: Workflow, tasks: Sequence[Task]) -> list[WorkflowOutcome]:
+        return [self.table.outcome(workflow, task.id, self.repeat) for task in tasks]
+
+    async def close(self) -> None:
+        pass
