@@ -104,6 +104,10 @@ class Batch:
         mask, place = self._places
         return values.new_zeros(mask.numel()).scatter(0, place, values).view(mask.shape)
 
+    def spread(self, values: Tensor) -> Tensor:
+        """One value a sequence, given to each of its actions: [actions]."""
+        return values.repeat_interleave(torch.tensor(self.action_lengths, dtype=torch.int64))
+
     def flat(self, padded: Tensor) -> Tensor:
         """The inverse of `padded`."""
         return padded.flatten().index_select(0, self._places[1])
@@ -138,7 +142,7 @@ class Batch:
         """What each step of each sequence earned, given at its last action: [sequences, longest]."""
         flat = torch.tensor([reward for steps in earned for reward in steps], dtype=torch.float32)
         first = torch.tensor([0, *accumulate(len(steps) for steps in earned)][:-1], dtype=torch.int64)
-        row = torch.arange(len(self)).repeat_interleave(torch.tensor(self.action_lengths, dtype=torch.int64))
+        row = self.spread(torch.arange(len(self)))
         ends = self.step_ends.bool()
         rewards = torch.zeros(len(self.steps))
         rewards[ends] = flat[(first[row] + self.steps)[ends]]

@@ -96,35 +96,17 @@ def required(estimator: str) -> frozenset[Requirement]:
     return frozenset().union(*(provider.requires for provider in providers(estimator)))
 
 
-@provides("values", "critic")
-def values(step: ScoredStep) -> Tensor:
-    return step.batch.padded("values")
+def _provide_column(name: str, *requires: Requirement) -> None:
+    """What a role, or a pass of the learner, has put into a column of the batch."""
+    provides(name, *requires)(lambda step: step.batch.padded(name))
 
 
-@provides("ref_log_prob", "reference")
-def ref_log_prob(step: ScoredStep) -> Tensor:
-    return step.batch.padded("ref_log_prob")
-
-
-@provides("teacher_log_prob", "teacher", "old_log_prob")
-def teacher_log_prob(step: ScoredStep) -> Tensor:
-    return step.batch.padded("teacher_log_prob")
-
-
-@provides("implicit_reward", "process_reward")
-def implicit_reward(step: ScoredStep) -> Tensor:
-    """By how much likelier each token is to PRIME's reward model than to what that began as."""
-    return step.batch.padded("implicit_reward")
-
-
-@provides("old_log_prob", "old_log_prob")
-def old_log_prob(step: ScoredStep) -> Tensor:
-    return step.batch.padded("old_log_prob")
-
-
-@provides("sum_pi_squared", "sum_pi_squared")
-def sum_pi_squared(step: ScoredStep) -> Tensor:
-    return step.batch.padded("sum_pi_squared")
+_provide_column("values", "critic")
+_provide_column("ref_log_prob", "reference")
+_provide_column("teacher_log_prob", "teacher", "old_log_prob")
+_provide_column("implicit_reward", "process_reward")  # how much likelier to PRIME's model than at its start
+_provide_column("old_log_prob", "old_log_prob")
+_provide_column("sum_pi_squared", "sum_pi_squared")
 
 
 @provides("reward_baseline", "greedy_attempt")
@@ -138,7 +120,7 @@ def baseline_to_go(step: ScoredStep) -> Tensor:
     """What the greedy attempt had still to earn at the turn of each token, or after its last turn."""
     batch = step.batch
     by_row = [step.baselines[group] for group in batch.group]
-    owner = torch.arange(len(batch)).repeat_interleave(torch.tensor(batch.action_lengths))
+    owner = batch.spread(torch.arange(len(batch)))
     turns = zip(owner.tolist(), batch.steps.tolist(), strict=True)
     return batch.padded(torch.tensor([by_row[row][min(turn, len(by_row[row]) - 1)] for row, turn in turns]))
 

@@ -46,7 +46,7 @@ class PreferenceObjective:
     def prepare(self, batch: Batch, now: Statistics, *, seed: int = 0) -> dict[str, Tensor]:
         """Each action's slope, and its share of the loss and of what is measured."""
         loss, metrics, slope = self._compute(batch, now.log_prob)
-        columns = {"prepared/slope": slope.repeat_interleave(torch.tensor(batch.action_lengths)).float()}
+        columns = {"prepared/slope": batch.spread(slope).float()}
         actions = sum(batch.action_lengths[row] for row in self._learned_rows(batch))
         for name, value in {"loss": loss, **metrics}.items():
             columns[f"prepared/{name}"] = torch.full_like(now.log_prob, float(value) / actions)
@@ -97,5 +97,5 @@ class PreferenceObjective:
 
 def _sums(batch: Batch, column: Tensor) -> Tensor:
     """[sequences]: the sum over the actions of each."""
-    rows = torch.arange(len(batch)).repeat_interleave(torch.tensor(batch.action_lengths))
+    rows = batch.spread(torch.arange(len(batch)))
     return torch.zeros(len(batch), dtype=torch.float64).index_add(0, rows, column.double())

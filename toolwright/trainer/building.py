@@ -15,6 +15,8 @@ from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.engines import Engine
 from toolwright.failures import UserError
+from toolwright.learner.policy import Frozen
+from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.known import KNOWN, place_of
@@ -32,6 +34,17 @@ DTYPES = {
     "int8_weights": torch.bfloat16,
 }
 HAS_BFLOAT16 = (8, 0)  # compute capability of the first GPUs that multiply in it, Ampere's
+
+
+def build_frozen(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Frozen:
+    """A model that is only asked, as the policy is: a reference or a teacher."""
+    return Frozen(
+        decoder.requires_grad_(False),
+        temperature=config.rollout.temperature,
+        micro_tokens=config.update.micro_tokens,
+        dtype=dtype_of(config.model),
+        ranks=ranks,
+    )
 
 
 def use_processor(run: schema.RunConfig, decoder: Decoder) -> None:

@@ -101,7 +101,7 @@ class Credit:
             batch.columns["values"] = self.critic.values(batch)
         if self.process_reward is not None:  # it learns first: what it has just seen is graded best
             right = torch.tensor([min(1.0, max(0.0, t.accuracy or 0.0)) for t in trajectories])
-            batch.columns["label"] = right.repeat_interleave(torch.tensor(batch.action_lengths))
+            batch.columns["label"] = batch.spread(right)
             learned = self.process_reward.update(batch)
             metrics.update({f"process_reward/{name}": value for name, value in learned.items()})
             batch.columns["implicit_reward"] = self.process_reward.values(batch)

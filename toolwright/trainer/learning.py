@@ -21,7 +21,7 @@ from toolwright.learner.action_log import ActionLog
 from toolwright.learner.critic import Critic
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
-from toolwright.learner.policy import AdapterReference, Frozen, Policy
+from toolwright.learner.policy import AdapterReference, Policy
 from toolwright.learner.preference import TOGETHER, PreferenceObjective
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models.decoder import Decoder
@@ -77,16 +77,6 @@ def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) 
     )
 
 
-def build_reference(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) -> Frozen:
-    return Frozen(
-        decoder.requires_grad_(False),
-        temperature=config.rollout.temperature,
-        micro_tokens=config.update.micro_tokens,
-        dtype=building.dtype_of(config.model),
-        ranks=ranks,
-    )
-
-
 def total_updates(config: schema.Config, *, after: int = 0) -> int:
     """Those of a run, or of its steps after so many."""
     steps = max(0, config.train.steps - after)
@@ -128,7 +118,7 @@ class Learner:
         self.reference: Reference | None = None
         self.critic: Values | None = None
         if needs_reference(algorithm) and decoder.adapter is None:
-            self.reference = reference or build_reference(config, copy.deepcopy(decoder), ranks)
+            self.reference = reference or building.build_frozen(config, copy.deepcopy(decoder), ranks)
         if needs_critic(algorithm):
             self.critic = critic or build_critic(config, decoder, ranks)
         if needs_teacher(algorithm) and teacher is None:

@@ -108,7 +108,7 @@ class PreferenceCredit:
         batch = Batch.pack(trajectories)
         del batch.columns["sampled_log_prob"]  # nothing was
         labels = torch.tensor([t.steps[-1].reward or 0.0 for t in trajectories])
-        batch.columns["label"] = labels.repeat_interleave(torch.tensor(batch.action_lengths))
+        batch.columns["label"] = batch.spread(labels)
         if self.reference is not None:
             batch.columns["ref_log_prob"] = self.reference.statistics(batch)["log_prob"]
         return batch, {}

@@ -35,7 +35,6 @@ from toolwright.trainer import building, memory
 from toolwright.trainer.learning import (
     Learner,
     build_critic,
-    build_reference,
     needs_critic,
     needs_reference,
 )
@@ -172,7 +171,7 @@ def build_roles(
 def _reference(context: RoleContext, *, shared: bool) -> Frozen:
     """`shared`: the policy is in this process, and its decoder will move."""
     decoder = context.model[0]
-    return build_reference(context.config, copy.deepcopy(decoder) if shared else decoder)
+    return building.build_frozen(context.config, copy.deepcopy(decoder) if shared else decoder)
 
 
 def _critic(context: RoleContext) -> Critic:

@@ -32,13 +32,7 @@ def build_teacher(config: schema.Config, ranks: Ranks = ALONE) -> Frozen:
     if ranks is not ALONE:  # whole in main memory; sharding takes its part of it to the device
         model = model.model_copy(update={"device": "cpu"})
     decoder, _ = building.build_model(model, "", seed=config.run.seed)
-    return Frozen(
-        decoder.requires_grad_(False),
-        temperature=config.rollout.temperature,
-        micro_tokens=config.update.micro_tokens,
-        dtype=building.dtype_of(config.model),
-        ranks=ranks,
-    )
+    return building.build_frozen(config, decoder, ranks)
 
 
 def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
