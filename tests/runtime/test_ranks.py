@@ -138,13 +138,18 @@ class TestPPO:
         assert_same(resumed(there, 3, "alone", "runtime.name=local", *PPO), here)
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in one process that the runs over ranks are compared with."""
+    return run(tmp_path_factory.mktemp("grpo"), "alone", *GRPO)
+
+
 @pytest.mark.slow
-def test_a_run_of_one_process_goes_on_over_two_ranks(cluster: Any, tmp_path: Path) -> None:
+def test_a_run_of_one_process_goes_on_over_two_ranks(cluster: Any, alone: Path) -> None:
     """And through the death of one of them in mid-step: from the last checkpoint, which they wrote."""
-    here = run(tmp_path, "here", *GRPO)
     with walked(), killing("policy-1", step=4) as killed:
-        found = resumed(here, 1, "there", *ranks(2), *GRPO)
-    assert_same(found, here)
+        found = resumed(alone, 1, "over_two", *ranks(2), *GRPO)
+    assert_same(found, alone)
     assert_told(found, killed, back_to="[23]")
 
 
@@ -166,14 +171,13 @@ LAYOUTS = {"sequence": "{sequence: 2}", "tensor": "{tensor: 2}", "both": "{data:
 
 @pytest.mark.slow  # without a cluster, learner/test_parallel.py has the same and more
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_ranks_may_divide_tokens_and_matrices(cluster: Any, tmp_path: Path, layout: str) -> None:
+def test_ranks_may_divide_tokens_and_matrices(cluster: Any, tmp_path: Path, alone: Path, layout: str) -> None:
     """And a run of one process goes on from what they saved."""
-    here = run(tmp_path, "here", *GRPO)
     own = [*PATIENT, f"runtime.placement.policy.ranks={LAYOUTS[layout]}"]
     there = run(tmp_path, "there", *own, *GRPO)
-    assert_same(there, here)
+    assert_same(there, alone)
     assert "ranks, which divide" in (there / "log.txt").read_text()
-    assert_same(resumed(there, 3, "alone", "runtime.name=local", *GRPO), here)
+    assert_same(resumed(there, 3, "goes_on", "runtime.name=local", *GRPO), alone)
 
 
 @pytest.mark.slow

@@ -160,7 +160,15 @@ BLOCKED = {
 }
 
 
-@pytest.mark.parametrize("who", BLOCKED)
+QUICK = (
+    "a tool that blocks the event loop",
+    "a tool that blocks the interpreter",
+)  # the easiest, the hardest
+
+
+@pytest.mark.parametrize(
+    "who", [who if who in QUICK else pytest.param(who, marks=pytest.mark.slow) for who in BLOCKED]
+)
 def test_a_second_ctrl_c_ends_a_run_that_somebody_blocks(who: str, tmp_path: Path, blocking: Path) -> None:
     kind, name = BLOCKED[who]
     own = {

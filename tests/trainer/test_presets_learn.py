@@ -83,6 +83,7 @@ def test_grpo_roc_unlearns_clumsy_calls_that_reward_alone_would_keep(tmp_path: P
     assert fmean(share_of_errors("grpo", seed) for seed in SEEDS) > 0.3
 
 
+@pytest.mark.slow
 def test_gigpo_learns_faster_for_the_credit_it_gives_to_single_steps(tmp_path: Path) -> None:
     def reward_after_ten_steps(seed: int, step_weight: float) -> float:
         run = trained(

@@ -154,6 +154,7 @@ def test_three_steps_a_kill_and_the_rest_are_eight_steps(
     assert_same(run, in_one_go(settings))
 
 
+@pytest.mark.slow  # the test above kills at every place that is worth a name
 def test_a_kill_at_any_time_is_as_good(tmp_path: Path, in_one_go: Callable[[str], Path]) -> None:
     run = killed_by_hand(tmp_path, "rounds and minibatches")
     done = toolwright("train", "run.name=x", "run.resume=true", cwd=tmp_path)
