@@ -1,14 +1,10 @@
-"""How fast the web page answers over a large run, what it holds in memory, and what it costs a training.
+"""How fast the web page answers over a large run, and what it holds in memory.
 
-    python benchmarks/ui.py [--attempts 100000] [--tokens 2000] [--steps 100] [--folder FOLDER] [--pairs 5]
+    python benchmarks/ui.py [--attempts 100000] [--tokens 2000] [--steps 100] [--folder FOLDER]
 
 It writes a run folder of that many attempts with `record.save` (about 3 GB, once: FOLDER is used again if it
 is there), starts `toolwright ui` over it and asks as the page does. `cold` is the first table after the
 start, when every file's small columns are read; the others follow. Memory is the server's peak resident set.
-
-Then trainings take turns, `--pairs` times: one alone, one with a page that is open on it (events, and after
-each step the new metrics and the first rows of the table). What counts is the mean time of a step without the
-first, and the processor time that the server took of the machine while the run went on.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.parse
 import urllib.request
@@ -38,7 +33,7 @@ from toolwright import record
 from toolwright.observe.metrics import Metrics
 from toolwright.trajectory import Task, Trajectory
 
-LIMITS = {"table": 1.0, "filter": 1.0, "attempt": 0.3, "memory_mb": 500.0, "slower_percent": 1.0}
+LIMITS = {"table": 1.0, "filter": 1.0, "attempt": 0.3, "memory_mb": 500.0}
 SOURCE = Path(__file__).parents[1]
 GROUP = 8  # attempts at one task
 LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
@@ -177,71 +172,6 @@ def measure_answers(folder: Path, run: Path) -> dict[str, float]:
     return found
 
 
-def train(runs: Path, name: str, steps: int) -> tuple[float, float]:
-    """The mean seconds of a step, and of the whole run."""
-    words = [
-        "task=sums",
-        f"run.dir={runs}",
-        f"run.name={name}",
-        f"train.steps={steps}",
-        "eval.every=0",
-        "task.held_out_size=8",
-    ]
-    started = time.perf_counter()
-    command = [sys.executable, "-m", "toolwright", "train", *words]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    taken = [row["time/total_s"] for row in Metrics.read(runs / name / "metrics.jsonl") if row["step"] > 1]
-    return statistics.fmean(taken), time.perf_counter() - started
-
-
-def follow(url: str, stop: threading.Event) -> None:
-    """Ask what an open page asks: events, and after each the new rows and the first attempts."""
-    rows: dict[str, int] = {}
-    with urllib.request.urlopen(f"{url}/api/events", timeout=60) as events:
-        for line in events:
-            if stop.is_set():
-                return
-            if not line.startswith(b"data: ") or b'"changed"' not in line:
-                continue
-            name = json.loads(line[6:])["run"]["name"]
-            api = f"{url}/api/runs/{urllib.parse.quote(name, safe='')}"
-            rows[name] = ask(f"{api}/metrics?since={rows.get(name, 0)}")["rows"]
-            ask(f"{api}/attempts?limit=100")
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def measure_slowdown(pairs: int, steps: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        runs = Path(folder)
-        train(runs, "warm", 2)
-        alone, watched, used = [], [], []
-        for number in range(pairs):
-            for kind in ("alone", "watched") if number % 2 else ("watched", "alone"):
-                if kind == "alone":
-                    alone.append(train(runs, f"alone-{number}", steps)[0])
-                    continue
-                with served(runs) as (url, pid):
-                    stop = threading.Event()
-                    reader = threading.Thread(target=follow, args=(url, stop), daemon=True)
-                    reader.start()
-                    before = cpu_seconds(pid)
-                    step_s, whole_s = train(runs, f"watched-{number}", steps)
-                    used.append((cpu_seconds(pid) - before) / whole_s)
-                    stop.set()
-                    watched.append(step_s)
-    slower = statistics.median(w / a for w, a in zip(watched, alone, strict=True)) - 1
-    return {
-        "step_alone_s": statistics.median(alone),
-        "step_watched_s": statistics.median(watched),
-        "slower_percent": 100 * slower,
-        "server_percent_of_a_core": 100 * statistics.median(used),
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -250,8 +180,6 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--folder", type=Path, help="where the large run is made, and found again")
-    parser.add_argument("--pairs", type=int, default=5, help="trainings with and without the page; 0: none")
-    parser.add_argument("--train-steps", type=int, default=20)
     parser.add_argument("--json", type=Path, help="also write the figures there")
     arguments = parser.parse_args()
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
@@ -262,8 +190,6 @@ def main() -> None:
         size = sum(file.stat().st_size for file in run.rglob("*.parquet")) / 1e9
         print(f"{size:.2f} GB of attempts in {time.perf_counter() - started:.0f} s", flush=True)
         found = measure_answers(folder, run)
-    if arguments.pairs:
-        found |= measure_slowdown(arguments.pairs, arguments.train_steps)
     for name, value in found.items():
         limit = f"   at most {LIMITS[name]:g}" if name in LIMITS else ""
         print(f"{name:<26}{value:>10.3f}{limit}")

@@ -170,5 +170,6 @@ class AttemptIndex:
 
 def _joined_column(name: str, kind: str, parts: Iterable[_Part], missing: float) -> Array:
     empty = np.zeros(0, np.int32 if kind == "texts" else float)
-    found = [getattr(part, kind).get(name, np.full(part.rows, missing, empty.dtype)) for part in parts]
+    columns = [(getattr(part, kind).get(name), part.rows) for part in parts]
+    found = [np.full(rows, missing, empty.dtype) if own is None else own for own, rows in columns]
     return np.concatenate([empty, *found])

@@ -15,7 +15,7 @@ from toolwright.ui.run_files import Version
 from toolwright.ui.run_library import OpenRun, RunLibrary
 from toolwright.ui.view import as_json
 
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 2.0  # a look that finds something takes some 10 ms: at most half a percent of a core
 STATE_EVERY_S = 15.0  # a run that died writes nothing: whether it is still running is looked at so often
 OLD_S, OLD_EVERY = 600.0, 10  # a run that was written so long ago is looked at every tenth time
 ALIVE_EVERY_S = 15.0
