@@ -55,6 +55,13 @@ def content_of(url: str) -> bytes:
     return base64.b64decode(url.partition(",")[2])
 
 
+def encoded(pixels: Any) -> bytes:
+    """An array of [rows, columns, 3] bytes as a PNG."""
+    file = io.BytesIO()
+    _pillow().fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
 @lru_cache(maxsize=1024)
 def name_of(url: str) -> str:
     return NAMED + hashlib.sha256(content_of(url)).hexdigest()[:NAME_DIGITS]

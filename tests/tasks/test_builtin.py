@@ -226,7 +226,7 @@ def test_a_wrong_setting_is_a_clear_error(name: str, params: dict[str, object], 
 
 
 def test_an_unknown_task_and_a_file_for_a_generated_one_are_errors() -> None:
-    with pytest.raises(UserError, match="unknown task 'sudoku'; known: agentdojo, arithmetic"):
+    with pytest.raises(UserError, match="unknown task 'sudoku'; known: agentdojo, alfworld, arithmetic"):
         load(schema.TaskConfig(name="sudoku"), seed=0)
     with pytest.raises(UserError, match=r"task.train names a file"):
         load(schema.TaskConfig(train="tasks.jsonl"), seed=0)
@@ -236,7 +236,8 @@ def test_the_registry_is_one_file_a_task() -> None:
     assert TASKS.names() == sorted(
         [
             *(*GENERATED, *PLAYED, "file", "preferences", "recorded", "sums", "textworld"),
-            *("agentdojo", "bfcl", "reasoning_gym", "textarena", "verifiers"),  # of packages that are extras
+            # Of packages that are extras:
+            *("agentdojo", "alfworld", "bfcl", "reasoning_gym", "textarena", "verifiers"),
             "dataset_class",  # of a plugin
         ]
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.images import data_url, opened
 from toolwright.tasks import ENVIRONMENTS, InvalidAction, load
 from toolwright.trajectory import Task
 
@@ -90,3 +92,37 @@ def test_tasks_are_seeds_and_never_the_same() -> None:
     seeds = [task.extra_info["environment"]["seed"] for task in [*tasks.train, *tasks.held_out]]
     assert len(set(seeds)) == 32
     assert tasks.demonstrate is None
+
+
+def test_an_image_is_shown_and_a_package_is_imported_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "picture_games.py").write_text(PICTURE_GAME)
+    monkeypatch.syspath_prepend(tmp_path)
+    game = made(id="picture_games:Brighter-v0", actions=["-", "+"], template="{observation}Which way?")
+    seen = game.reset(TASK)
+    assert seen.text == "Which way?"
+    assert opened(data_url(seen.images[0])).size == (6, 4)
+    outcome = game.step("+")
+    assert outcome.images != seen.images
+    assert (outcome.done, outcome.info["success"], outcome.anchor) == (True, True, None)
+
+
+PICTURE_GAME = """
+import gymnasium
+import numpy as np
+
+
+class Brighter(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(0, 255, (4, 6, 3), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((4, 6, 3), np.uint8), {"won": False}
+
+    def step(self, action):
+        return np.full((4, 6, 3), 99 * action, np.uint8), 0.0, True, False, {"won": bool(action)}
+
+
+gymnasium.register("Brighter-v0", entry_point=Brighter)
+"""

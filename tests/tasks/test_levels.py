@@ -10,10 +10,11 @@ import pytest
 from toolwright.config import schema
 from toolwright.config.compose import Source, resolve
 from toolwright.failures import UserError
+from toolwright.images import data_url, opened
 from toolwright.tasks import ENVIRONMENTS, TaskSet, load
 from toolwright.tasks.builtin.gridworld import GridWorld
 from toolwright.tasks.builtin.shop import Shop
-from toolwright.tasks.builtin.sokoban import Sokoban
+from toolwright.tasks.builtin.sokoban import BOX, FLOOR, SQUARE, TARGET, WALL, YOU, Sokoban
 from toolwright.tasks.catalogue import Product, ShoppingGoal
 from toolwright.trajectory import Task
 
@@ -169,3 +170,17 @@ def test_a_shop_is_searched_browsed_and_bought_from() -> None:
     item = shop.step(f"CLICK[{shop.buttons[1]}]")
     assert "[buy now]" in item.text
     assert shop.step("click[back to search]").text == "[search]"
+
+
+def test_sokoban_is_shown_as_an_image_where_asked() -> None:
+    settings = schema.TaskConfig(name="sokoban", params={"images": True}, train_size=1, held_out_size=1)
+    task = load(settings, seed=0).train[0]
+    world = Sokoban(**{k: v for k, v in task.extra_info["environment"].items() if k != "name"})
+    seen = world.reset(task)
+    assert "green" in task.prompt[0]["content"]
+    assert "@" not in seen.text
+    picture = opened(data_url(seen.images[0]))
+    assert picture.size == (6 * SQUARE, 6 * SQUARE)
+    assert {colour for _, colour in picture.getcolors()} >= {WALL, FLOOR, YOU, BOX, TARGET}
+    moved = next(outcome for move in world.actions if (outcome := world.step(move)).images != seen.images)
+    assert moved.anchor != seen.anchor

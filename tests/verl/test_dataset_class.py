@@ -74,7 +74,7 @@ def test_a_line_names_it(file: Path, train: Path, capsys: pytest.CaptureFixture[
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "task.params.name=Doubled" in shown
-    assert "task=dataset_class" in shown
+    assert "task.name=dataset_class" in shown
 
 
 def test_a_folder_of_files_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,12 @@ from toolwright.config.names import Registered
 from toolwright.config.schema import Config
 from toolwright.failures import UserError
 from toolwright.verl import keys, overrides
-from toolwright.verl.config import Machine, VerlConfig
+from toolwright.verl.config import REFERENCE, Machine, VerlConfig
 from toolwright.verl.row import FitChange, KeyRow, Near, Note, Rule, TranslatedSetting, TranslationProblem
 from toolwright.verl.table import ROWS, row_of
 
 PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
 WORDS = ("null", "true", "false", "nan", "inf")
-TASK = "task.name"
 
 
 @dataclass
@@ -45,14 +45,13 @@ class Translation:
 
     @property
     def words(self) -> list[str]:
-        """The overrides of our own command line; `toolwright.KEY=VALUE` wins over a translated key."""
-        own = {word.partition("=")[0] for word in self.ours}
-        words = [f"{s.ours}={quote(s.value)}" for s in self.settings if s.ours not in own and s.ours != TASK]
-        return [f"task={self.task}", *words, *self.ours]
+        """The overrides of our own command line; `toolwright.KEY=VALUE` wins over a translated key.
 
-    @property
-    def task(self) -> str:
-        return next((str(setting.value) for setting in self.settings if setting.ours == TASK), "file")
+        The preset is that of a file for every task: those of environments are for tiny models.
+        """
+        own = {word.partition("=")[0] for word in self.ours}
+        words = [f"{s.ours}={quote(s.value)}" for s in self.settings if s.ours not in own]
+        return ["task=file", *words, *self.ours]
 
     def value(self, ours: str) -> Any:
         """The value of one of our keys."""
@@ -60,12 +59,9 @@ class Translation:
 
     def typed_sources(self, setting: TranslatedSetting) -> list[str]:
         """Keys on the command line that a setting comes from, by a `${reference}` in verl's defaults too."""
-        read = [str(keys.leaves().get(other, "")) for other in setting.sources]
-        return [
-            key
-            for key in self.verl.overrides
-            if key in setting.sources or any(f"{{{key}}}" in text for text in read)
-        ]
+        read = " ".join(str(keys.leaves().get(other, "")) for other in setting.sources)
+        named = {*setting.sources, *REFERENCE.findall(read)}
+        return [key for key in self.verl.overrides if key in named]
 
     def says(self, key: str) -> bool:
         """Whether a list names this key."""
@@ -179,10 +175,17 @@ def _missing_here(setting: TranslatedSetting, verl: VerlConfig) -> str | None:
     target = f"{setting.ours}={format_value(setting.value)}"
     if find(Config, setting.ours) is None:
         return f"{words}: would be {target}, which this version of Toolwright does not have yet"
-    mark = next((m for key in leaves(Config) if key.path == setting.ours for m in key.metadata), None)
-    if isinstance(mark, Registered) and isinstance(setting.value, str) and mark.problem(setting.value):
+    mark = _registries().get(setting.ours)
+    if mark is not None and isinstance(setting.value, str) and mark.problem(setting.value):
         return f"{words}: would be {target}, but there is no {mark.kind} of that name yet"
     return None
+
+
+@functools.cache
+def _registries() -> dict[str, Registered]:
+    """Our keys whose value is the name of something registered."""
+    marks = {key.path: next(iter(key.metadata), None) for key in leaves(Config)}
+    return {path: mark for path, mark in marks.items() if isinstance(mark, Registered)}
 
 
 def _wrong_type(rule: Rule, verl: VerlConfig, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment, text in and out: an action by name or number, an observation in words."""
+"""Any Gymnasium environment: an action by name or number, an observation in words or as an image."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolwright.failures import UserError
+from toolwright.images import encoded
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import InvalidPenalty, task_set
@@ -23,10 +24,12 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 @ENVIRONMENTS.register("gymnasium")
 class Gymnasium:
-    """`id` is Gymnasium's, `kwargs` go to `gymnasium.make`. An observation is drawn where `render` says so,
-    else written by `template`; `actions` names a discrete space's actions in order.
+    """`id` is Gymnasium's (`package:id` imports the package first), `kwargs` go to `gymnasium.make`. An
+    observation is drawn where `render` says so, shown where it is an image, else written by `template`;
+    `actions` names a discrete space's actions in order.
 
-    An episode is a success from a sum of rewards of `success_reward`; None: where its last reward is above 0.
+    An episode is a success from a sum of rewards of `success_reward`; None: where the environment says so
+    (`is_success`, `won`), or its last reward is above 0.
     """
 
     def __init__(
@@ -57,19 +60,20 @@ class Gymnasium:
     def reset(self, task: Task) -> Observation:
         observation, _ = self.env.reset(seed=self.seed)
         self.total = 0.0
-        return Observation(self._shown(observation), anchor_of(observation))
+        return Observation(self._shown(observation), anchor_of(observation), images=pictures_of(observation))
 
     def step(self, action: str) -> Outcome:
         observation, reward, terminated, truncated, info = self.env.step(self._action(action.strip()))
         self.total += float(reward)
         success = self.total >= self.success_reward if self.success_reward is not None else reward > 0
-        success = bool(info.get("is_success", success)) and bool(terminated)
+        success = bool(info.get("is_success", info.get("won", success))) and bool(terminated)
         return Outcome(
             self._shown(observation),
             float(reward),
             bool(terminated or truncated),
             anchor_of(observation),
             {"success": success},
+            images=pictures_of(observation),
         )
 
     def close(self) -> None:
@@ -98,11 +102,24 @@ class Gymnasium:
         if self.render:
             drawn = MARKED.sub(r"[\1]", str(self.env.render()))
             return ESCAPE.sub("", drawn).strip("\n")
+        if is_picture(observation):
+            return self.template.format(observation="").strip()
         return self.template.format(observation=_plain(observation))
 
 
-def anchor_of(observation: Any) -> str:
-    return json.dumps(_plain(observation), sort_keys=True)
+def is_picture(observation: Any) -> bool:
+    """Bytes of [rows, columns, 3]; games keep boards in other shapes."""
+    shape: tuple[int, ...] = getattr(observation, "shape", ())
+    return len(shape) == 3 and shape[2] == 3 and str(observation.dtype) == "uint8"
+
+
+def pictures_of(observation: Any) -> list[bytes]:
+    return [encoded(observation)] if is_picture(observation) else []
+
+
+def anchor_of(observation: Any) -> str | None:
+    """The state by its numbers. None for an image, which names itself."""
+    return None if is_picture(observation) else json.dumps(_plain(observation), sort_keys=True)
 
 
 def _plain(observation: Any) -> Any:

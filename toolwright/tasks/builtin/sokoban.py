@@ -1,6 +1,7 @@
 """Sokoban: boxes are pushed onto targets and can never be pulled, so that a push may be one too many.
 
 A level is drawn as everywhere: `#` wall, `-` floor, `@` you, `$` box, `.` target, `*` box and `+` you on one.
+Or it is shown as an image, in which each of these is a square of its own colours.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from toolwright.failures import UserError
+from toolwright.images import encoded
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import InvalidPenalty, Noise, shortest, task_set
@@ -20,17 +22,32 @@ from toolwright.trajectory import Task
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 Place = tuple[int, int]
 State = tuple[Place, frozenset[Place]]  # where you are, where the boxes are
+WALL, FLOOR, YOU, BOX, TARGET = (110, 110, 110), (30, 30, 30), (60, 190, 60), (200, 150, 60), (220, 50, 50)
+# The colour of a square, and of the smaller one in its middle.
+COLOURS = {
+    "#": (WALL, WALL),
+    "-": (FLOOR, FLOOR),
+    ".": (FLOOR, TARGET),
+    "@": (YOU, YOU),
+    "+": (YOU, TARGET),
+    "$": (BOX, BOX),
+    "*": (BOX, TARGET),
+}
+SQUARE, MIDDLE = 32, slice(10, 22)  # pixels
 
 
 @ENVIRONMENTS.register("sokoban")
 class Sokoban:
-    """A box that comes home earns its share of 1, and loses it when it is pushed off again."""
+    """A box that comes home earns its share of 1, and loses it when it is pushed off again.
+
+    With `images`, the level is shown as an image alone.
+    """
 
     inline = True
     actions = tuple(MOVES)
 
-    def __init__(self, level: str) -> None:
-        self.rows = level.split("\n")
+    def __init__(self, level: str, images: bool = False) -> None:
+        self.rows, self.images = level.split("\n"), images
         cells = {(r, c): mark for r, row in enumerate(self.rows) for c, mark in enumerate(row)}
         here = [place for place, mark in cells.items() if mark in "@+"]
         boxes = frozenset(place for place, mark in cells.items() if mark in "$*")
@@ -41,7 +58,8 @@ class Sokoban:
         self.state: State = here[0], boxes
 
     def reset(self, task: Task) -> Observation:
-        return Observation(self._shown(), self.anchor)
+        text, images = self._view()
+        return Observation(text, self.anchor, images=images)
 
     def step(self, action: str) -> Outcome:
         move = action.strip().lower()
@@ -51,7 +69,8 @@ class Sokoban:
         before = self._home()
         self.state = self._moved(self.state, MOVES[named[0]])
         reward, won = (self._home() - before) / len(self.targets), self.state[1] == self.targets
-        return Outcome(self._shown(), reward, won, self.anchor, {"success": won})
+        text, images = self._view()
+        return Outcome(text, reward, won, self.anchor, {"success": won}, images=images)
 
     def close(self) -> None:
         pass
@@ -83,6 +102,22 @@ class Sokoban:
     def _home(self) -> int:
         return len(self.state[1] & self.targets)
 
+    def _view(self) -> tuple[str, list[bytes]]:
+        """What the policy sees: text or an image."""
+        return ("The level now:", [self._picture()]) if self.images else (self._shown(), [])
+
+    def _picture(self) -> bytes:
+        import numpy as np
+
+        marks = [list(row) for row in self._shown().split("\n")]
+        whole = np.array([[COLOURS[mark][0] for mark in row] for row in marks], np.uint8)
+        inner = np.array([[COLOURS[mark][1] for mark in row] for row in marks], np.uint8)
+        squares = np.broadcast_to(
+            whole[:, None, :, None], (len(marks), SQUARE, len(marks[0]), SQUARE, 3)
+        ).copy()
+        squares[:, MIDDLE, :, MIDDLE] = inner[:, None, :, None]
+        return encoded(squares.reshape(len(marks) * SQUARE, -1, 3))
+
     def _shown(self) -> str:
         return "\n".join(
             "".join(self._mark((r, c)) for c in range(len(row))) for r, row in enumerate(self.rows)
@@ -104,6 +139,11 @@ INSTRUCTIONS = (
     "Push every box $ onto a target. Every turn you say one move: up, down, left or right. You are @, # is a "
     "wall, - is floor, . a target, * a box on a target, + you on one. Boxes cannot be pulled."
 )
+SEEN = (
+    "Push every yellow box onto a red target. Every turn you say one move: up, down, left or right. You are "
+    "green, walls are grey, floor is black; a box or you on a target show red in the middle. Boxes cannot be "
+    "pulled."
+)
 
 
 @TASKS.register("sokoban")
@@ -118,19 +158,23 @@ def sokoban(
     pulls: Annotated[int, Field(ge=1, le=200)] = 20,
     min_steps: Annotated[int, Field(ge=1)] = 3,
     max_steps: Annotated[int, Field(ge=1)] = 30,
-    instructions: str = INSTRUCTIONS,
+    images: bool = False,
+    instructions: str | None = None,
     action_tag: str | None = None,
     invalid_penalty: InvalidPenalty = 0.0,
     noise: Noise = 0.0,
 ) -> TaskSet:
-    """`size` × `size` of floor; `min_steps` to `max_steps` of the shortest solution."""
+    """`size` × `size` of floor; `min_steps` to `max_steps` of the shortest solution; shown as text, or as
+    `images`."""
     if boxes * 3 > size * size:
         raise UserError(f"task.params: {boxes} boxes have no room to move in size={size}")
 
     def level(rng: random.Random) -> dict[str, Any] | None:
         drawn = draw(rng, size=size, boxes=boxes, walls=walls, pulls=pulls)
         way = Sokoban(drawn).solution() if drawn else None
-        return {"level": drawn} if way is not None and min_steps <= len(way) <= max_steps else None
+        if way is None or not min_steps <= len(way) <= max_steps:
+            return None
+        return {"level": drawn, "images": True} if images else {"level": drawn}
 
     return task_set(
         "sokoban",
@@ -138,7 +182,7 @@ def sokoban(
         seed=seed,
         train_size=train_size or 256,
         held_out_size=held_out_size,
-        instructions=instructions,
+        instructions=(SEEN if images else INSTRUCTIONS) if instructions is None else instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,
         noise=noise,

@@ -90,7 +90,7 @@ def _kind(module: str) -> str | None:
     short = _short(module)
     if short.startswith("model_merger") or short.endswith(("model_merger", "legacy_model_merger")):
         return "merge"
-    if short == "trainer.main_eval":
+    if short.endswith(".main_eval"):
         return "eval"
     return "prepare" if "data_preprocess." in short or short.rpartition(".")[2] in PREPARED else None
 

@@ -94,7 +94,8 @@ def _first(values: Mapping[str, Any], *keys: str) -> str | None:
 
 
 def _schedule(values: Mapping[str, Any], result: FlatTranslation, steps: int | None) -> Iterator[str]:
-    name = _first(values, "optim.lr_scheduler", "optim.lr_scheduler_type", "optim.lr_decay_style")
+    names = ("optim.lr_scheduler", "optim.lr_scheduler_type", "optim.lr_decay_style", "optim.warmup_style")
+    name = _first(values, *names)
     if name is not None:
         yield name
         if values[name] in DECAYS:

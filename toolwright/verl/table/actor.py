@@ -22,7 +22,7 @@ from toolwright.verl.table.data import MINI_BATCH, batch
 ACTOR = "actor_rollout_ref.actor."
 LOSS, LOSS_HERE = f"{ACTOR}policy_loss.loss_mode", f"{ACTOR}loss_mode"
 AGGREGATE = f"{ACTOR}loss_agg_mode"
-LOSSES = {"vanilla": "ppo", "geo_mean": "gmpo", "gvpo": "ppo"}
+LOSSES = {"vanilla": "ppo", "geo_mean": "gmpo"}
 # A loss's further settings: verl's key, and the argument of ours.
 ARGUMENTS = {
     "clip_cov": {
@@ -41,6 +41,12 @@ def _loss(verl: VerlConfig) -> tuple[str, str]:
     return key, LOSSES.get(verl[key], verl[key])
 
 
+def _elsewhere(key: str) -> str:
+    """Where another release of verl's has the key: in `policy_loss`, or beside it."""
+    inside = f"{ACTOR}policy_loss."
+    return key.replace(inside, ACTOR) if key.startswith(inside) else key.replace(ACTOR, inside)
+
+
 def loss(verl: VerlConfig) -> Iterator[Outcome]:
     key, name = _loss(verl)
     known = Registered("loss", "toolwright.algorithms.losses").names()
@@ -51,8 +57,7 @@ def loss(verl: VerlConfig) -> Iterator[Outcome]:
         return
     yield TranslatedSetting("algorithm.loss", name, (key,))
     for key, argument in ARGUMENTS.get(name, {}).items():
-        newer = key.replace(ACTOR, f"{ACTOR}policy_loss.")
-        own = newer if name == "sapo" and verl.is_set(newer) else key
+        own = verl.first(key, _elsewhere(key))
         yield TranslatedSetting(f"algorithm.params.{name}.{argument}", verl[own], (own,))
     if name == "sppo":
         eta = verl.first("algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
@@ -126,13 +131,10 @@ ROWS: list[KeyRow] = [
     ),
     part(LOSS_HERE, "algorithm.loss", "the same, as some forks have it", loss),
     *(
-        part(key, f"algorithm.params.{name}.{argument}", f"with `loss_mode={name}`", loss)
+        part(place, f"algorithm.params.{name}.{argument}", f"with `loss_mode={name}`", loss)
         for name, arguments in ARGUMENTS.items()
         for key, argument in arguments.items()
-    ),
-    *(
-        part(f"{ACTOR}policy_loss.{name}", f"algorithm.params.sapo.{name}", "the same, newer", loss)
-        for name in ("tau_pos", "tau_neg")
+        for place in (key, _elsewhere(key))
     ),
     *(
         part(key, "algorithm.params.sppo.eta", "of `recipe.sppo.main_sppo`", loss)

@@ -16,6 +16,7 @@ from toolwright.verl.row import (
     part,
     same,
 )
+from toolwright.verl.table.data import KEPT, RESAMPLED, SAMPLES, resamples
 from toolwright.verl.table.prime import is_prime
 
 ESTIMATOR = "algorithm.adv_estimator"
@@ -34,6 +35,7 @@ CAP = "actor_rollout_ref.actor.tis_imp_ratio_cap"
 UNLIMITED_ROUNDS = 1_000
 REJECT = f"{CORRECTION}rollout_rs"
 REJECTIONS = {"token_k1": "token", "seq_sum_k1": "sequence", "seq_mean_k1": "geometric"}
+LEVELS = ("token", "sequence", "geometric")  # the names before 0.8, whose bands are of the ratio itself
 
 
 def has_critic(verl: VerlConfig) -> bool:
@@ -184,6 +186,20 @@ def groups(verl: VerlConfig) -> Iterator[Outcome]:
         yield Note(f"{FILTER}metric={metric}: groups are told apart by `acc`, or by the reward without one")
 
 
+def resampled(verl: VerlConfig) -> Iterator[Outcome]:
+    """rStar2's GRPO-RoC: of many attempts, the cleanest right ones and some wrong ones are learned from."""
+    if not resamples(verl):
+        return
+    sampled, kept = verl.number(SAMPLES), verl.number(KEPT)
+    if sampled % kept:
+        yield TranslationProblem(f"{verl.as_typed(KEPT)} does not divide {verl.as_typed(SAMPLES)}")
+    yield TranslatedSetting("algorithm.selection.oversample", sampled // kept, (RESAMPLED, KEPT, SAMPLES))
+    yield Near(
+        f"{verl.as_typed(RESAMPLED)}: right attempts are drawn by their faults, where rStar2 takes the "
+        "cleanest, and at least one of each kind stays; groups of equal rewards teach nothing, and stay"
+    )
+
+
 def correction(verl: VerlConfig) -> Iterator[Outcome]:
     """Three generations of the same setting: 0.9's block, 0.6's flat keys, and the cap before them."""
     block, flat = f"{CORRECTION}rollout_is", "algorithm.rollout_is"
@@ -222,14 +238,14 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def _rejection(verl: VerlConfig, mode: str) -> Iterator[Outcome]:
-    """Drop sequences, or tokens, whose ratio leaves a band. verl's `k1` is of the inverse ratio."""
+    """Drop sequences, or tokens, whose ratio leaves a band."""
     named = [name.strip() for name in str(verl[REJECT]).split(",")]
     bounds = str(verl[f"{REJECT}_threshold"] or 2.0).split(",")
-    place = next((place for place, name in enumerate(named) if name in REJECTIONS), None)
+    place = next((place for place, name in enumerate(named) if name in (*REJECTIONS, *LEVELS)), None)
     if place is None:
         yield TranslationProblem(f"{verl.as_typed(REJECT)}: rejection goes by {', '.join(REJECTIONS)}")
         return
-    level = REJECTIONS[named[place]]
+    level = REJECTIONS.get(named[place], named[place])
     if len(named) > 1:
         yield Near(f"{verl.as_typed(REJECT)}: {named[place]} alone rejects")
     if mode != "none" and level != "token":
@@ -237,6 +253,8 @@ def _rejection(verl: VerlConfig, mode: str) -> Iterator[Outcome]:
     elif level == "token" and mode == "none":
         yield Near(f"{verl.as_typed(REJECT)}: tokens that are kept are weighed by their ratio")
     low, high = _band(verl, bounds[min(place, len(bounds) - 1)])
+    if named[place] in REJECTIONS:  # `k1` is of the inverse ratio
+        low, high = 1 / high, 1 / low
     sources = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
     yield TranslatedSetting("algorithm.correction.mode", "mask" if level == "token" else "reject", sources)
     yield TranslatedSetting("algorithm.correction.level", level, (REJECT,))
@@ -245,10 +263,9 @@ def _rejection(verl: VerlConfig, mode: str) -> Iterator[Outcome]:
 
 
 def _band(verl: VerlConfig, text: str) -> tuple[float, float]:
-    """`0.5_2.0`, or an upper bound alone, whose inverse is the lower one; of our ratio, verl's inverted."""
+    """`0.5_2.0`, or an upper bound alone, whose inverse is the lower one."""
     low, _, high = text.rpartition("_")
-    least = float(low or verl[f"{REJECT}_threshold_lower"] or 1 / float(high))
-    return 1 / float(high), 1 / least
+    return float(low or verl[f"{REJECT}_threshold_lower"] or 1 / float(high)), float(high)
 
 
 def plain_gradient(verl: VerlConfig) -> bool:
@@ -332,6 +349,9 @@ ROWS: list[KeyRow] = [
     part(
         f"{FILTER}metric", "algorithm.selection.dynamic_sampling", "`acc` → true, a reward → `reward`", groups
     ),
+    part(RESAMPLED, "algorithm.selection.oversample", "rStar2, with `--fit`: GRPO-RoC, nearly", resampled),
+    part(KEPT, "rollout.samples", "rStar2: as many of `rollout.n` are learned from", resampled),
+    part("augmentation.*", (), "rStar2: `do_down_sampling` says what is near", resampled),
     part(
         f"{CORRECTION}rollout_is",
         "algorithm.correction.mode",
@@ -342,7 +362,8 @@ ROWS: list[KeyRow] = [
     part(
         REJECT,
         ("algorithm.correction.mode", "algorithm.correction.level"),
-        "`token_k1` → `mask`; `seq_sum_k1` → `reject` by sequence, `seq_mean_k1` by its geometric mean",
+        "`token_k1` → `mask`; `seq_sum_k1` → `reject` by sequence, `seq_mean_k1` by its geometric mean; "
+        "before 0.8 `token`, `sequence`, `geometric`",
         correction,
     ),
     part(f"{REJECT}_threshold", "algorithm.correction.high", "`low_high`, or the upper bound", correction),

@@ -30,6 +30,10 @@ SAMPLED, AHEAD = "rollout.total_rollout_steps", "async_training.require_batches"
 SAMPLERS, SAMPLER_NODES = "rollout.n_gpus_per_node", "rollout.nnodes"
 COUNTED, JUDGED = "data.train_data_num", "data.val_data_num"  # Search-R1's names
 WORLD = "env.env_name"
+PLAYED = "data.val_batch_size"
+SAMPLES, SEARCH_R1_N = "actor_rollout_ref.rollout.n", "actor_rollout_ref.rollout.n_agent"
+RESAMPLED = "augmentation.do_down_sampling"
+KEPT = "augmentation.down_sampling_config.down_sample_to_n"
 CUT, SKIP, START = "data.truncation", "data.filter_overlong_prompts", "data.max_start_length"
 IMAGES, MOVING = "data.image_key", ("data.video_key", "data.audio_key")
 CUTS = ("left", "right", "middle")
@@ -100,17 +104,19 @@ def minibatches(verl: VerlConfig) -> int:
 
 def attempts(verl: VerlConfig) -> int:
     """Attempts at each prompt, under the names that verl and its forks have for it."""
-    key = samples_key(verl)
+    key = KEPT if resamples(verl) else samples_key(verl)
     return 1 if verl[key] == -1 else verl.number(key)
+
+
+def resamples(verl: VerlConfig) -> bool:
+    """Whether rStar2 chooses among a group's attempts."""
+    return bool(verl[RESAMPLED]) and int(verl[KEPT]) > 0
 
 
 def samples_key(verl: VerlConfig) -> str:
     if verl[WORLD] is not None:
         return "env.rollout.n"
-    return "actor_rollout_ref.rollout.n" if verl["actor_rollout_ref.rollout.n_agent"] is None else SEARCH_R1_N
-
-
-SEARCH_R1_N = "actor_rollout_ref.rollout.n_agent"
+    return SAMPLES if verl[SEARCH_R1_N] is None else SEARCH_R1_N
 
 
 def steps(verl: VerlConfig) -> int | None:
@@ -209,6 +215,8 @@ def _own_class(verl: VerlConfig) -> Iterator[Outcome]:
 
 def val_files(verl: VerlConfig) -> Iterator[Outcome]:
     if makes_tasks(verl):
+        if verl[PLAYED] is not None:
+            yield TranslatedSetting("task.held_out_size", verl.number(PLAYED), (PLAYED,))
         return
     there = all(Path(path).expanduser().exists() for path in verl.paths(HELD_OUT))
     never = not verl["trainer.val_before_train"] and verl[EVAL_EVERY] <= 0
@@ -239,8 +247,8 @@ def long_prompts(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def images(verl: VerlConfig) -> Iterator[Outcome]:
-    """The column whose images `<image>` in a prompt stands for."""
-    if verl.is_set(IMAGES) and verl[IMAGES]:
+    """The column whose images `<image>` in a prompt stands for; an environment shows its own."""
+    if verl.is_set(IMAGES) and verl[IMAGES] and not makes_tasks(verl):
         yield TranslatedSetting("task.params.images", str(verl[IMAGES]), (IMAGES,))
 
 
@@ -285,6 +293,12 @@ ROWS: list[KeyRow] = [
         val_files,
     ),
     part("data.val_max_samples", "task.held_out_size", "−1: all", val_files),
+    part(
+        PLAYED,
+        "task.held_out_size",
+        "of verl-agent's environments; elsewhere held-out tasks share the engine's slots",
+        val_files,
+    ),
     part(
         BATCH, "rollout.prompts", "prompts a step. Where an epoch ends within a step, the next begins", batch
     ),

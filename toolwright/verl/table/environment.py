@@ -2,44 +2,91 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, Near, Outcome, TranslatedSetting, TranslationProblem, part
+from toolwright.verl.row import KeyRow, Near, Note, Outcome, TranslatedSetting, TranslationProblem, part
 from toolwright.verl.table.data import WORLD, makes_tasks
 from toolwright.verl.table.rollout import samples
 
 SOKOBAN = "env.sokoban."
 TURNS, SEED, HISTORY = "env.max_steps", "env.seed", "env.history_length"
+HELD_OUT = "env.alfworld.eval_dataset"
 PENALISED = "actor_rollout_ref.actor.use_invalid_action_penalty"
 PENALTY = "actor_rollout_ref.actor.invalid_action_penalty_coef"
-WORLDS = {"sokoban": "sokoban", "webshop": "shop"}
 OWN = "write it as an environment of yours: `task.name=path.py:name` (docs/write-your-own-environment.md)"
-IMAGES = ("gym_cards", "ezpoints", "points24", "numberline", "blackjack", "androidworld", "alfredthorenv")
 TAG = "action"
+
+
+@dataclass(frozen=True)
+class PlayedWorld:
+    """What plays an environment of verl-agent's here, and how it differs."""
+
+    task: str
+    differs: str
+    success: float = 10.0  # what verl-agent gives for it, where the task here gives 1
+    package: str | None = None  # that has to be installed
+
+
+TENTH = "success earns 1, where verl-agent gives 10, so the penalty of an invalid action is a tenth as well"
+CARDS = "actions stand in `<action>` tags, where verl-agent reads them from JSON"
+WORLDS = {
+    "sokoban": PlayedWorld("sokoban", f"levels of its own, without a price of a turn; {TENTH}"),
+    "webshop": PlayedWorld(
+        "shop", f"a shop of its own, with WebShop's actions and its partial reward; {TENTH}"
+    ),
+    "alfworld/alfredtwenv": PlayedWorld("alfworld", TENTH, package="alfworld"),
+    "gym_cards/numberline-v0": PlayedWorld("gymnasium", CARDS, 1.0, "gym_cards"),
+    "gym_cards/blackjack-v0": PlayedWorld("gymnasium", CARDS, 1.0, "gym_cards"),
+    "gym_cards/ezpoints-v0": PlayedWorld("gymnasium", CARDS, 1.0, "gym_cards"),
+    "gym_cards/points24-v0": PlayedWorld("gymnasium", CARDS, 1.0, "gym_cards"),
+}
+REFUSED = {
+    "alfworld/alfredthorenv": "it needs the simulator AI2-THOR and a display; alfworld/AlfredTWEnv is played",
+    "appworld": "its apps are a server of their own; set up its server, and " + OWN,
+}
+NUMBERS = [str(number) for number in range(1, 11)]
+FORMULA = (
+    "The image shows cards and a formula. Build one that makes {}, with each card's number once: A is 1, "
+)
+FORMULA += "J, Q and K are 10. Each turn you add one number or sign; = ends it."
+# The actions of each game in the order of its numbers, and what the policy is told.
+GAMES = {
+    "numberline": (["-", "+"], "Bring the current number to the target: say - or +."),
+    "blackjack": (["stand", "hit"], "The image shows a hand of blackjack, yours below: say hit or stand."),
+    "ezpoints": ([*NUMBERS, *"+*="], FORMULA.format(12)),
+    "points24": ([*NUMBERS, *"+-*/()="], FORMULA.format(24)),
+}
 
 
 def world(verl: VerlConfig) -> Iterator[Outcome]:
     """The task that has the environment; verl-agent's actions stand in `<action>` tags."""
     if not makes_tasks(verl):
         return
-    name = str(verl[WORLD]).lower()
-    if any(word in name for word in IMAGES) or (name == "sokoban" and verl[f"{SOKOBAN}mode"] == "rgb_array"):
-        mode = f", {verl.as_typed(f'{SOKOBAN}mode')}" if name == "sokoban" else ""
-        yield TranslationProblem(
-            f"{verl.as_typed(WORLD)}{mode}: an environment that shows images, which is not here; {OWN}"
-        )
-        return
+    name, typed = str(verl[WORLD]).lower(), verl.as_typed(WORLD)
     if name not in WORLDS:
-        yield TranslationProblem(f"{verl.as_typed(WORLD)}: there is no such environment; {OWN}")
+        reason = REFUSED.get(name, f"there is no such environment; {OWN}")
+        yield TranslationProblem(f"{typed}: {reason}")
         return
-    yield TranslatedSetting("task.name", WORLDS[name], (WORLD,))
+    found = WORLDS[name]
+    yield TranslatedSetting("task.name", found.task, (WORLD,))
     yield TranslatedSetting("task.params.action_tag", TAG, (WORLD,))
     yield TranslatedSetting("rollout.agent", "environment", (WORLD,))
-    if name == "webshop":
-        yield Near(f"{verl.as_typed(WORLD)}: a shop of its own, with WebShop's actions and reward")
-    else:
+    yield Near(f"{typed}: {found.differs}")
+    if found.package and importlib.util.find_spec(found.package) is None:
+        yield Note(f"{typed}: needs the package {found.package}, which is not installed")
+    if found.task == "sokoban":
         yield from _sokoban(verl)
+    elif found.task == "alfworld":
+        yield from _alfworld(verl)
+    elif found.task == "gymnasium":
+        actions, told = GAMES[name.partition("/")[2].partition("-")[0]]
+        yield TranslatedSetting("task.params.id", f"{found.package}:{verl[WORLD]}", (WORLD,))
+        yield TranslatedSetting("task.params.actions", actions, (WORLD,))
+        yield TranslatedSetting("task.params.instructions", told, (WORLD,))
     yield Near(
         f"{verl.as_typed(HISTORY)}: all turns of an attempt stay in view, in one sequence, where each of "
         "verl-agent's begins anew with the last ones in its prompt"
@@ -52,15 +99,23 @@ def _sokoban(verl: VerlConfig) -> Iterator[Outcome]:
     rows, columns = (int(side) for side in verl[f"{SOKOBAN}dim_room"])
     size = max(3, min(rows, columns) - 2)  # its room counts the walls around
     yield TranslatedSetting("task.params.size", size, (f"{SOKOBAN}dim_room",))
-    yield TranslatedSetting("task.params.boxes", int(verl[f"{SOKOBAN}num_boxes"]), (f"{SOKOBAN}num_boxes",))
-    yield TranslatedSetting(
-        "task.params.pulls", int(verl[f"{SOKOBAN}search_depth"]), (f"{SOKOBAN}search_depth",)
-    )
+    for key, ours in (("num_boxes", "boxes"), ("search_depth", "pulls")):
+        yield TranslatedSetting(f"task.params.{ours}", int(verl[f"{SOKOBAN}{key}"]), (f"{SOKOBAN}{key}",))
+    if verl[f"{SOKOBAN}mode"] == "rgb_array":
+        yield TranslatedSetting("task.params.images", True, (f"{SOKOBAN}mode",))
+
+
+def _alfworld(verl: VerlConfig) -> Iterator[Outcome]:
+    verl.lacks(os.environ.get("ALFWORLD_DATA") or "~/.cache/alfworld")
+    rooms = "unseen" if verl[HELD_OUT] == "eval_out_of_distribution" else "seen"
+    yield TranslatedSetting("task.params.rooms", rooms, (HELD_OUT,))
 
 
 def penalty(verl: VerlConfig) -> Iterator[Outcome]:
-    if makes_tasks(verl) and str(verl[WORLD]).lower() in WORLDS and verl[PENALISED]:
-        yield TranslatedSetting("task.params.invalid_penalty", float(verl[PENALTY]), (PENALISED, PENALTY))
+    found = WORLDS.get(str(verl[WORLD]).lower())
+    if found is not None and verl[PENALISED]:
+        price = float(verl[PENALTY]) / found.success
+        yield TranslatedSetting("task.params.invalid_penalty", price, (PENALISED, PENALTY))
     elif verl[WORLD] == "search" and verl.is_set(PENALISED, PENALTY):
         words = f"{verl.as_typed(PENALISED)}, {verl.as_typed(PENALTY)}"
         yield Near(f"{words}: a turn that neither searches nor answers costs nothing")
@@ -70,17 +125,19 @@ ROWS: list[KeyRow] = [
     part(
         WORLD,
         ("task.name", "rollout.agent"),
-        "`Sokoban` → `sokoban`, `Webshop` → `shop` with `--fit`, `search` → the search agent",
+        "with `--fit`: `Sokoban` → `sokoban`, `Webshop` → `shop`, `alfworld/AlfredTWEnv` → `alfworld`, "
+        "`gym_cards/…` → `gymnasium`; `search` → the search agent",
         world,
     ),
     part(TURNS, "rollout.max_turns", "turns of an attempt", world),
     part(SEED, "run.seed", "every random choice follows from it", world),
     part(HISTORY, (), "with `--fit`: all turns of an attempt stay in view", world),
     part("env.rollout.n", "rollout.samples", "attempts at each task; −1: 1", samples),
+    part(HELD_OUT, "task.params", "`rooms`: `eval_in_distribution` → `seen`, else `unseen`", world),
     part(f"{SOKOBAN}dim_room", "task.params", "`size`: without the walls around", world),
     part(f"{SOKOBAN}num_boxes", "task.params", "`boxes`", world),
     part(f"{SOKOBAN}search_depth", "task.params", "`pulls`", world),
-    part(f"{SOKOBAN}mode", (), "text only: `rgb_array` is an error", world),
+    part(f"{SOKOBAN}mode", "task.params", "`images`, where `rgb_array`; else text", world),
     part(PENALISED, "task.params", "`invalid_penalty`, with an environment", penalty),
     part(PENALTY, "task.params", "`invalid_penalty`: what an action that is none costs", penalty),
 ]

@@ -25,6 +25,7 @@ RECOMPUTED = f"{MODEL}enable_gradient_checkpointing"
 RANK, ALPHA = f"{MODEL}lora_rank", f"{MODEL}lora_alpha"
 TARGETS, ADAPTER = f"{MODEL}target_modules", f"{MODEL}lora_adapter_path"
 DTYPES = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
+HALF = ("float16", "fp16", "half")
 TRAINED, SAMPLED = "actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.rollout.dtype"
 MEGATRON = "actor_rollout_ref.actor.megatron.dtype"
 OVERRIDES = f"{MODEL}override_config"
@@ -111,16 +112,18 @@ def heads(verl: VerlConfig) -> Iterator[Outcome]:
 def precision(verl: VerlConfig) -> Iterator[Outcome]:
     """Weights are kept in float32 in both; what is chosen is the precision of matrix products."""
     key = verl.first(TRAINED, MEGATRON, SAMPLED)
+    if str(verl[key]) in HALF:
+        yield Near(f"{verl.as_typed(key)}: matrix products are in bfloat16, or in float32 on a CPU")
     if not verl.is_set(key) and verl.machine.devices == 0:
         yield Note("matrix products in float32, as bfloat16 is slower on a CPU; verl's default is bfloat16")
         yield TranslatedSetting("model.dtype", "float32", (key,))
         return
-    if str(verl[key]) not in DTYPES:
+    if str(verl[key]) not in (*DTYPES, *HALF):
         yield TranslationProblem(
             f"{verl.as_typed(key)}: matrix products are in {' or '.join(sorted(set(DTYPES.values())))}"
         )
         return
-    dtype = DTYPES[str(verl[key])]
+    dtype = DTYPES.get(str(verl[key]), "bfloat16")
     if verl.fit and dtype == "bfloat16" and verl.machine.devices == 0:
         yield FitChange(f"{key} bfloat16 → float32: on this CPU it is faster")
         dtype = "float32"

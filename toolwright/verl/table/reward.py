@@ -30,7 +30,7 @@ MODELS = {
     "reward_model": "reward_model.model.path",
 }
 MODEL = "reward.params.reward_model"
-MANAGED = ("naive", "batch", "prime", "dapo", "episode", "rate_limited")
+MANAGED = ("naive", "batch", "prime", "dapo", "episode", "rate_limited", "code_judge")
 
 
 def function(verl: VerlConfig) -> Iterator[Outcome]:

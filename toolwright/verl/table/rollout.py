@@ -21,6 +21,7 @@ from toolwright.verl.table.data import IMAGES, SEARCH_R1_N, attempts, makes_task
 ROLLOUT = "actor_rollout_ref.rollout."
 NAME, TOP_K, GREEDY = f"{ROLLOUT}name", f"{ROLLOUT}top_k", f"{ROLLOUT}do_sample"
 PROMPT, RESPONSE, LONGEST = f"{ROLLOUT}prompt_length", f"{ROLLOUT}response_length", f"{ROLLOUT}max_model_len"
+TURN = f"{ROLLOUT}single_turn_response_length"
 JUDGED = f"{ROLLOUT}val_kwargs."
 SPLIT, MEMORY = f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}gpu_memory_utilization"
 # Forks name their rollouts after the engine beneath; `hf` generates with the trained model, as ours does.
@@ -75,7 +76,8 @@ def sampling(verl: VerlConfig) -> Iterator[Outcome]:
 
 def lengths(verl: VerlConfig) -> Iterator[Outcome]:
     prompt, response = verl.number(PROMPT), verl.number(RESPONSE)
-    yield TranslatedSetting("rollout.max_tokens", response, (RESPONSE,))
+    turn = TURN if verl.is_set(TURN) else RESPONSE
+    yield TranslatedSetting("rollout.max_tokens", verl.number(turn), (turn,))
     if makes_tasks(verl):
         return  # the lengths are of one turn, and all turns of an attempt are one sequence here
     longest = verl[LONGEST]
@@ -126,6 +128,7 @@ ROWS: list[KeyRow] = [
         "of a turn; the context bounds all turns and tool results together, as verl counts",
         lengths,
     ),
+    part(TURN, "rollout.max_tokens", "where it is set: of a turn, beside `response_length`", lengths),
     part(LONGEST, "model.context", "where it is shorter than prompt + response", lengths),
     part(f"{JUDGED}temperature", "eval.temperature", "", evaluation),
     part(f"{JUDGED}do_sample", "eval.temperature", "false → 0", evaluation),

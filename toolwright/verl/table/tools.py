@@ -42,6 +42,7 @@ LOOPS = f"{ROLLOUT}agent.agent_loop_config_path"
 OWN_LOOP = "write a loop of your own as `rollout.agent=path.py:name` (docs/agents.md)"
 # The loops of verl's own that an agents' file may list under names of the user's.
 LOOP_CLASSES = {"SingleTurnAgentLoop": "single_turn_agent", "ToolAgentLoop": "tool_agent"}
+LOOP_CLASSES |= {"RStar2AgentLoop": "tool_agent"}
 # What `<tool>code</tool>` in the answer calls, and how its server is reached: verl's key, and ours.
 PYTHON = {
     "server_url": "tools.python.url",
@@ -52,7 +53,7 @@ PYTHON = {
     "retry_delay": "tools.python.retry_delay_s",
 }
 FORMATS = {"hermes": "hermes", "qwen": "hermes", "qwen25": "hermes", "qwen3_coder": "qwen3_coder"}
-FORMATS |= {"llama3_json": "llama3", "llama3": "llama3"}
+FORMATS |= {"llama3_json": "llama3", "llama3": "llama3", "rstar2_agent_hermes": "hermes"}
 
 
 def searches(verl: VerlConfig) -> bool:
