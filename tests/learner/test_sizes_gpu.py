@@ -145,7 +145,7 @@ def test_an_adapter_says_what_it_says_on_a_loosened_base(stored: str) -> None:
         assert isinstance(mine, Layer)
         assert isinstance(theirs, Layer)
         for name in ("qkv", "out", "gate_up", "down"):
-            same = mine._matrix(name) == theirs._matrix(name).to(BF16)
+            same = mine._matrix(name).to(BF16) == theirs._matrix(name).to(BF16)
             assert float(same.float().mean()) > 0.999, name
     torch.testing.assert_close(said(low), said(plain), rtol=0, atol=0.05)
     wanted, _ = gradients(plain, False)
