@@ -53,6 +53,8 @@ def test_a_preset_names_what_is_registered_and_arguments_it_takes(name: str) -> 
     }
     found = losses.registry if algorithm.preference is None else preferences.registry
     taken[algorithm.loss] = found.get(algorithm.loss).parameters
+    if algorithm.preference is None and losses.prepares(algorithm.loss):
+        taken[algorithm.loss] = {*taken[algorithm.loss], *losses.preparations.get(algorithm.loss).parameters}
     for function, params in algorithm.params.items():
         assert set(params) <= set(taken[function])
 
