@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import hashlib
 import importlib.util
 import json
 import os
 import random
 import string
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,33 +25,76 @@ from toolwright.trajectory import Task
 FOLDER = "json_2.1.1"  # where `alfworld-download` puts its games
 UNPLAYABLE = ("movable", "Sliced")  # chores that ALFWorld leaves out
 
+# TextWorld's parsers, and the translator of its planner, keep their state in places that all games share.
+_playing = threading.Lock()
+# Each engine loads a copy of the planner's library. Unloading it crashes the process at its exit, so later
+# attempts take the engine over.
+_idle: list[Any] = []
+
 
 @ENVIRONMENTS.register("alfworld")
 class Household:
     """One game, a file `game.tw-pddl`. Any words may be said to it; what it does not know changes nothing."""
 
     def __init__(self, game: str) -> None:
-        import textworld
-        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
-
-        infos = textworld.EnvInfos(won=True, admissible_commands=True)
-        self.game: Any = textworld.start(game, infos, wrappers=[AlfredDemangler(shuffle=False)])
+        with _alone():
+            self.engine = _idle.pop() if _idle else _engine()
+            self.engine.load(game)
 
     def reset(self, task: Task) -> Observation:
-        state = self.game.reset()
-        return Observation(self._shown(state), state.feedback)
+        with _alone():
+            state = self.engine.reset()
+        return Observation(self._shown(state), _anchor(state))
 
     def step(self, action: str) -> Outcome:
-        state, _, done = self.game.step(" ".join(action.lower().split()))
-        won = bool(state.won)
-        return Outcome(self._shown(state), float(won), bool(done or won), state.feedback, {"success": won})
+        with _alone():
+            state, _, done = self.engine.step(" ".join(action.lower().split()))
+        return Outcome(
+            self._shown(state), float(state.won), bool(done), _anchor(state), {"success": bool(state.won)}
+        )
 
     def close(self) -> None:
-        self.game.close()
+        _idle.append(self.engine)
 
     def _shown(self, state: Any) -> str:
         self.actions = [command for command in state.admissible_commands if command != "help"]
         return f"{state.feedback.strip()}\nPossible: {', '.join(self.actions)}."
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Let one game run at a time, and keep `sys.argv`, which the translator sets."""
+    with _playing:
+        argv = sys.argv
+        try:
+            yield
+        finally:
+            sys.argv = argv
+
+
+@functools.cache
+def _translate_once() -> None:
+    """Keep a game's translation, most of its start: TextWorld translates anew at each load and reset."""
+    import fast_downward
+
+    fast_downward.pddl2sas = functools.lru_cache(maxsize=64)(fast_downward.pddl2sas)
+
+
+def _engine() -> Any:
+    """Make an engine. It plays one game file after another."""
+    import textworld
+    from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+    from textworld.envs import PddlEnv
+
+    _translate_once()
+    infos = textworld.EnvInfos(won=True, admissible_commands=True, facts=True)
+    return AlfredDemangler(PddlEnv(infos), shuffle=False)
+
+
+def _anchor(state: Any) -> str:
+    """Name the state by what is true in it, but for what was looked at. It is a digest, as facts are many."""
+    facts = sorted(str(fact) for fact in state.facts if not fact.name.startswith(("not_", "checked")))
+    return hashlib.blake2b("; ".join(facts).encode(), digest_size=16).hexdigest()
 
 
 def data_folder(data: str | None = None) -> Path:
