@@ -190,7 +190,8 @@ def test_a_second_ctrl_c_ends_a_run_that_somebody_blocks(who: str, tmp_path: Pat
         _, err = process.communicate(timeout=200)  # they block for 6000
     # Killed where not even a handler can run, or on a machine where that takes a while.
     assert process.returncode in (130, -signal.SIGKILL)
-    assert ("again: stop at once" in err) is (name != "blocks_the_interpreter")
+    # Where the interpreter is blocked it is said only if the first came before that, just after the note.
+    assert "again: stop at once" in err or name == "blocks_the_interpreter"
     wait_until(lambda: not any(map(alive, watcher)), "who watched over it has ended")
 
 

@@ -148,9 +148,9 @@ def test_configurations_are_compared(page: ServedPage) -> None:
 def searched(runs: Path) -> Iterator[str]:
     """A run with a workflow search of two candidates."""
     program = single_call().to_json()
-    row = CandidateRow(0, None, "", 0.25, 0.1, 0.25, 8, 0.001, 1.0, "", {}, program)
-    better = CandidateRow(1, 0, "ask twice", 0.75, 0.1, 0.75, 8, 0.002, 1.0, "", {"late": 1}, program)
-    refused = CandidateRow(2, 0, "loop", 0.0, 0.0, 0.0, 0, 0.0, 1.0, "it has a cycle", {}, {"odd": 1})
+    row = CandidateRow(0, None, "", 0.25, 0.1, 0.25, 8, 0.001, "", {}, program)
+    better = CandidateRow(1, 0, "ask twice", 0.75, 0.1, 0.75, 8, 0.002, "", {"late": 1}, program)
+    refused = CandidateRow(2, 0, "loop", 0.0, 0.0, 0.0, 0, 0.0, "it has a cycle", {}, {"odd": 1})
     curve = [CurvePoint(8, 0.008, 0, 0.25), CurvePoint(16, 0.024, 1, 0.75)]
     found = Record(
         "simulated", "guided", 16, 1, "budget", [row, better, refused], curve, {"start": 0.2, "best": 0.6}
