@@ -58,5 +58,5 @@ def test_the_model_learns_within_the_workflow_that_was_found(model: Path, data: 
     assert after.held_out["best"] > before.held_out["best"] + 0.3
     attempts = read(files(folder / "train_0")[12])
     assert {attempt.task.id for attempt in attempts}
-    assert all(attempt.actions for attempt in attempts)
+    assert all(attempt.sampled_tokens for attempt in attempts)
     assert {attempt.reward for attempt in attempts} == {0.0, 1.0}

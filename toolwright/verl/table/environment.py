@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import KeyRow, Near, Note, Outcome, TranslatedSetting, TranslationProblem, part
 from toolwright.verl.table.data import WORLD, makes_tasks
-from toolwright.verl.table.rollout import samples
+from toolwright.verl.table.rollout import TURNS, samples
 
 SOKOBAN = "env.sokoban."
-TURNS, SEED, HISTORY = "env.max_steps", "env.seed", "env.history_length"
+SEED, HISTORY = "env.seed", "env.history_length"
 HELD_OUT = "env.alfworld.eval_dataset"
 PENALISED = "actor_rollout_ref.actor.use_invalid_action_penalty"
 PENALTY = "actor_rollout_ref.actor.invalid_action_penalty_coef"
@@ -129,7 +129,12 @@ ROWS: list[KeyRow] = [
         "`gym_cards/…` → `gymnasium`; `search` → the search agent",
         world,
     ),
-    part(TURNS, "rollout.max_turns", "turns of an attempt", world),
+    part(
+        TURNS,
+        ("rollout.max_turns", "model.context"),
+        "turns of an attempt; the context holds all of them",
+        world,
+    ),
     part(SEED, "run.seed", "every random choice follows from it", world),
     part(HISTORY, (), "with `--fit`: all turns of an attempt stay in view", world),
     part("env.rollout.n", "rollout.samples", "attempts at each task; −1: 1", samples),

@@ -22,6 +22,7 @@ ROLLOUT = "actor_rollout_ref.rollout."
 NAME, TOP_K, GREEDY = f"{ROLLOUT}name", f"{ROLLOUT}top_k", f"{ROLLOUT}do_sample"
 PROMPT, RESPONSE, LONGEST = f"{ROLLOUT}prompt_length", f"{ROLLOUT}response_length", f"{ROLLOUT}max_model_len"
 TURN = f"{ROLLOUT}single_turn_response_length"
+TURNS = "env.max_steps"
 JUDGED = f"{ROLLOUT}val_kwargs."
 SPLIT, MEMORY = f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}gpu_memory_utilization"
 # Forks name their rollouts after the engine beneath; `hf` generates with the trained model, as ours does.
@@ -78,8 +79,10 @@ def lengths(verl: VerlConfig) -> Iterator[Outcome]:
     prompt, response = verl.number(PROMPT), verl.number(RESPONSE)
     turn = TURN if verl.is_set(TURN) else RESPONSE
     yield TranslatedSetting("rollout.max_tokens", verl.number(turn), (turn,))
-    if makes_tasks(verl):
-        return  # the lengths are of one turn, and all turns of an attempt are one sequence here
+    if makes_tasks(verl):  # the lengths are of one turn, and all turns of an attempt are one sequence here
+        whole = prompt + verl.number(TURNS) * verl.number(turn)
+        yield TranslatedSetting("model.context", whole, (PROMPT, turn, TURNS))
+        return
     longest = verl[LONGEST]
     whole = prompt + response
     yield TranslatedSetting(
