@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -46,12 +47,21 @@ def blocks_its_thread(text: str) -> str:
     return str(block())
 
 
+def beat() -> None:
+    """Touches a file while the interpreter can run, so that a test sees when it no longer can."""
+    while True:
+        Path(__file__).with_name("beats").touch()
+        time.sleep(0.01)
+
+
 def blocks_the_interpreter(text: str) -> str:
     """Says what it is told.
 
     Args:
         text: what to say
     """
+    Path(__file__).with_name("beats").touch()
+    threading.Thread(target=beat, daemon=True).start()
     note()
     while True:
         ctypes.PyDLL(None).sleep(FOR_GOOD_S)  # it keeps the interpreter's lock: no other thread can run
