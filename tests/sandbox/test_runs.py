@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import shutil
+from pathlib import Path
 
 import pytest
 
+from .attack import served_without
+from .conftest import needs_isolation
 from .served import Server
 
 
@@ -248,3 +251,18 @@ def test_status_health_and_metrics(server: Server) -> None:
     text = urllib.request.urlopen(server.url + "/metrics").read().decode()
     assert 'sandbox_requests_total{code="200",route="/run"}' in text
     assert "sandbox_queue_length 0.0" in text
+
+
+@needs_isolation
+def test_packages_outside_the_interpreters_prefix_are_found_and_other_folders_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed, own = tmp_path / "lib" / "site-packages", tmp_path / "my_code"
+    for folder, module in ((installed, "an_installed_package"), (own, "code_of_the_user")):
+        folder.mkdir(parents=True)
+        (folder / f"{module}.py").write_text("print('imported')")
+    monkeypatch.setenv("PYTHONPATH", f"{installed}:{own}")
+    with served_without(frozenset(), "--workers", "1") as server:
+        assert server.run("import an_installed_package")["stdout"] == "imported\n"
+        assert "No module named 'code_of_the_user'" in server.run("import code_of_the_user")["stderr"]
+        assert server.run(f"print(__import__('os').path.exists({str(own)!r}))")["stdout"] == "False\n"

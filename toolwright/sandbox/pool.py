@@ -23,7 +23,7 @@ from typing import Any, cast
 import orjson
 
 from toolwright.failures import InfrastructureFailure
-from toolwright.sandbox import cgroup, wire
+from toolwright.sandbox import cgroup, view, wire
 from toolwright.sandbox.limits import wall_seconds
 from toolwright.sandbox.queue import FairQueue, Flow, QueuedRun, SessionSlot
 from toolwright.sandbox.settings import SandboxSettings
@@ -178,6 +178,7 @@ class Pool:
             "layers": sorted(layers),
             "limits": asdict(settings.limits),
             "preload": settings.preload,
+            "packages": view.package_folders(),
             "runs_per_worker": settings.runs_per_worker,
             "tools": tools,
             # Each worker stays on a core. Several servers on one machine must not all start with the same.

@@ -15,6 +15,8 @@ import traceback
 import types
 from typing import Any, NoReturn
 
+from toolwright.sandbox.view import holds_packages
+
 _NAME = "main.py"
 _OURS = "toolwright"
 
@@ -24,7 +26,8 @@ def prepare_interpreter() -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == _OURS]:
         del sys.modules[name]
     sys.argv = [_NAME]
-    sys.path[:] = ["", *(path for path in sys.path if path.startswith((sys.prefix, sys.base_prefix)))]
+    prefixes = (sys.prefix, sys.base_prefix)
+    sys.path[:] = ["", *(path for path in sys.path if path.startswith(prefixes) or holds_packages(path))]
     sys.dont_write_bytecode = True
     atexit._clear()
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")

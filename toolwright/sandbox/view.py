@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import site
 import sys
 import sysconfig
 from dataclasses import dataclass
@@ -37,10 +36,23 @@ class View:
         return kept
 
 
+def package_folders() -> list[str]:
+    """The folders on `sys.path` that hold installed packages.
+
+    Not all of them lie in the interpreter's prefix: `pip install --user` has a folder in the home, and one
+    virtual environment may stand on another. Other entries of `sys.path` hold the user's own code.
+    """
+    return [path for path in sys.path if holds_packages(path) and os.path.isdir(path)]
+
+
+def holds_packages(path: str) -> bool:
+    return os.path.basename(path) in ("site-packages", "dist-packages")
+
+
 def of_python() -> View:
     """The interpreter, its packages and the shared libraries they load; nothing else."""
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    paths |= {path for path in site.getsitepackages() if os.path.isdir(path)}
+    paths |= set(package_folders())
     executable = Path(sys.executable)
     paths |= {str(executable), str(executable.resolve())}
     for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}:

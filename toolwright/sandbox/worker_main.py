@@ -28,6 +28,7 @@ def main(descriptor: int) -> NoReturn:
     server = socket.socket(fileno=descriptor)
     kernel.name_process("sandbox-worker")
     instructions = _instructions(server)
+    sys.path += [path for path in instructions["packages"] if path not in sys.path]
     folder = "" if "mount" in instructions["layers"] else _folder(instructions)
     group = ControlGroup(instructions["group"]) if "cgroup" in instructions["layers"] else None
     try:
