@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("axe_playwright_python", reason="Playwright is not installed; the extra `browser` has it")
+
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.ports import free_port
