@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
+import toolwright
 from tests.ports import free_port
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.call import ToolRequest
@@ -66,6 +70,28 @@ def test_a_parquet_corpus_with_contents(box: Make, tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "docs.parquet")
     made = box({"search": {"corpus": str(tmp_path / "docs.parquet"), "topk": 1}})
     assert made.call("search", query="Aare").text == 'Doc 1(Title: "Bern") A town in a bend of the Aare.'
+
+
+def test_a_corpus_leaves_the_memory_of_a_gpu_alone_where_jax_is_installed(tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text('{"text": "one"}\n')
+    # What JAX sees when bm25s imports it: without this setting it reserves three quarters of the GPU.
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text(
+        "import os; print('preallocate:', os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
+    )
+    code = (
+        "from pathlib import Path; from toolwright.tools.corpus import Corpus; Corpus(Path('corpus.jsonl'))"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(toolwright.__file__).parents[1])])
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout == "preallocate: false\n"
 
 
 def test_a_corpus_that_is_missing_or_malformed_is_an_error(box: Make, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("axe_playwright_python", reason="Playwright is not installed; the extra `browser` has it")
+for package in ("playwright", "axe_playwright_python"):
+    pytest.importorskip(package, reason=f"{package} is not installed; the extra `browser` has it")
 
 from playwright.sync_api import Browser, Locator, Page, expect
 

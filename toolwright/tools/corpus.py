@@ -22,8 +22,7 @@ class Corpus:
     """Searches documents; the best match comes first."""
 
     def __init__(self, file: Path) -> None:
-        import bm25s
-
+        bm25s = _bm25s()
         self._texts = _texts(file)
         place = _cache() / _digest(file)
         if (place / "params.index.json").is_file():
@@ -39,7 +38,11 @@ class Corpus:
         if not tokens[0]:
             return []
         found, scores = self._index.retrieve(
-            tokens, k=min(topk, len(self._texts)), show_progress=False, n_threads=0
+            tokens,
+            k=min(topk, len(self._texts)),
+            show_progress=False,
+            n_threads=0,
+            backend_selection="numpy",  # else equal scores are ordered otherwise where JAX is installed
         )
         return [self._texts[int(i)] for i, score in zip(found[0], scores[0], strict=True) if score > 0]
 
@@ -52,6 +55,14 @@ def check(file: str) -> None:
 
     if importlib.util.find_spec("bm25s") is None:
         raise UserError("a search index needs the package bm25s: pip install 'toolwright[search]'")
+
+
+def _bm25s() -> Any:
+    """Imports the package. It starts JAX where that is installed, and JAX would take 75 % of a GPU's memory."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import bm25s
+
+    return bm25s
 
 
 def _texts(file: Path) -> list[str]:
@@ -71,9 +82,7 @@ def _text(row: dict[str, Any], file: Path, number: int) -> str:
 
 
 def _tokens(texts: list[str], *, ids: bool = True) -> Any:
-    import bm25s
-
-    return bm25s.tokenize(
+    return _bm25s().tokenize(
         texts, token_pattern=_TOKEN, stopwords="english", return_ids=ids, show_progress=False
     )
 
@@ -83,11 +92,9 @@ def _cache() -> Path:
 
 
 def _digest(file: Path) -> str:
-    import bm25s
-
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256")
-    digest.update(f"{_VERSION} {bm25s.__version__}".encode())
+    digest.update(f"{_VERSION} {_bm25s().__version__}".encode())
     return digest.hexdigest()[:32]
 
 
