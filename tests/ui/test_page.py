@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-for package in ("playwright", "axe_playwright_python"):
-    pytest.importorskip(package, reason=f"{package} is not installed; the extra `browser` has it")
+pytest.importorskip("playwright", reason="Playwright is not installed; the extra `browser` has it")
 
 from playwright.sync_api import Browser, Locator, Page, expect
 

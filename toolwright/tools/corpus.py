@@ -58,7 +58,7 @@ def check(file: str) -> None:
 
 
 def _bm25s() -> Any:
-    """Imports the package. It starts JAX where that is installed, and JAX would take 75 % of a GPU's memory."""
+    """Imports the package. It starts JAX if that is installed, which would take 75 % of a GPU's memory."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import bm25s
 
