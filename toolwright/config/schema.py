@@ -139,7 +139,7 @@ class Model(Block):
 
     @property
     def stored(self) -> Literal["float32", "bfloat16", "int8"]:
-        """In what matrices are kept."""
+        """The precision in which matrices are stored."""
         return STORED.get(self.dtype, "float32")
 
     @property
