@@ -28,12 +28,15 @@ class MetricTable {
     return this.queue;
   }
 
-  /** Add rows that an event brought. False if rows before them are missing here. */
+  /** Add what is new of the rows that an event brought. False if rows before them are missing here, or the run went back. */
   append({ from, rows }) {
     const columns = Object.entries(this.columns);
-    if (!rows.length || columns.some(([, column]) => column.length !== from)) return false;
-    for (const [name, column] of columns) this.columns[name] = column.concat(rows.map((row) => row[name] ?? null));
-    this.rows = from + rows.length;
+    const end = from + rows.length;
+    if (!rows.length || columns.some(([, column]) => column.length < from || column.length > end)) return false;
+    for (const [name, column] of columns) {
+      this.columns[name] = column.concat(rows.slice(column.length - from).map((row) => row[name] ?? null));
+    }
+    this.rows = end;
     return true;
   }
 
