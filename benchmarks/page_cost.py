@@ -1,15 +1,20 @@
 """What an open page costs the training that it shows.
 
-    python benchmarks/page_cost.py [--pairs 30] [--steps 3]
+    python benchmarks/page_cost.py [--pairs 30] [--steps 3] [--browser]
 
 One training of `task=sums` goes on in this process. For a few steps a page is open on it, for as many none
 is, in turn and many times; which comes first alternates. The page is `toolwright ui` and a program that asks
-what a browser asks: events, and after each step the new metrics and the first rows of the table.
+what a browser asks: events, which bring the new metrics, and after each the first rows of the table. With
+`--browser` it is Chromium on the curves instead, whose own work is printed too: it may well run on another
+machine than the training.
 
 Other work on the machine moves the time of a step by far more than a percent, so processor time counts: `own`
 is how much more the training itself takes while the page is open, `server` what the page's server takes, as
-part of the training's. Their sum is what a machine without a free core would lose. Each has its 95 % interval
-over the pairs (bootstrap). The wall's time is printed beside it.
+part of the training's. Their sum is what a machine without a free core would lose to the server. Each has its
+95 % interval over the pairs (bootstrap). The wall's time is printed beside it.
+
+The server looks by the clock, and so its part grows if other work slows down the training. `of a core` is
+what it takes by the clock: the same as its part of a training that has a core to itself.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from page import chromium
 from ui import ask, served
 
 from toolwright import Trainer
@@ -47,12 +53,22 @@ class Turn:
 
     own: float
     server: float
+    browser: float
     wall: float
+
+
+def browse(url: str) -> None:
+    """Show the curves in Chromium, until standard input ends."""
+    with chromium() as browser:
+        page = browser.new_context(viewport={"width": 1280, "height": 860}).new_page()
+        page.goto(f"{url}/#/curves", wait_until="commit")
+        page.wait_for_selector("main canvas", timeout=60_000)
+        print("open", flush=True)
+        sys.stdin.read()
 
 
 def follow(url: str) -> None:
     """Ask what an open page asks, until somebody ends this process."""
-    rows: dict[str, int] = {}
     with urllib.request.urlopen(f"{url}/api/events", timeout=600) as events:
         for run in ask(f"{url}/api/runs")["runs"]:  # what a page that was open all the time has seen already
             ask(f"{url}/api/runs/{run['name']}/attempts?limit=200")
@@ -63,35 +79,55 @@ def follow(url: str) -> None:
             event = json.loads(line[6:])
             name = event["run"]["name"]
             api = f"{url}/api/runs/{urllib.parse.quote(name, safe='')}"
-            if "metrics" in event["changed"]:
-                rows[name] = ask(f"{api}/metrics?since={rows.get(name, 0)}")["rows"]
             if "attempts" in event["changed"]:
                 ask(f"{api}/attempts?limit=200")
 
 
 @contextmanager
-def page(url: str) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, __file__, "--follow", url], stdout=subprocess.PIPE)
+def page(url: str, how: str) -> Iterator[int]:
+    """Open a page; gives the process that holds it."""
+    command = [sys.executable, __file__, how, url]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
     assert process.stdout is not None
     process.stdout.readline()
     try:
-        yield
+        yield process.pid
     finally:
-        process.kill()
-        process.wait()
+        process.stdin.close()
+        if how == "--follow":
+            process.kill()
+        process.wait(60)
         process.stdout.close()
 
 
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(*pids: int) -> float:
+    """Of these processes."""
+    found = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found += int(fields[11]) + int(fields[12])
+    return found / os.sysconf("SC_CLK_TCK")
 
 
-def take_turn(steps: Iterator[object], count: int, server: int) -> Turn:
+def below(pid: int) -> list[int]:
+    """The processes that this one started, and theirs."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [one for child in map(int, children) for one in (child, *below(child))]
+
+
+def take_turn(steps: Iterator[object], count: int, server: int, pages: int = 0) -> Turn:
+    browser = below(pages) if pages else []
     own, theirs, wall = time.process_time(), cpu_seconds(server), time.perf_counter()
+    drawn = cpu_seconds(*browser)
     for _ in range(count):
         next(steps)
-    return Turn(time.process_time() - own, cpu_seconds(server) - theirs, time.perf_counter() - wall)
+    return Turn(
+        time.process_time() - own,
+        cpu_seconds(server) - theirs,
+        cpu_seconds(*browser) - drawn,
+        time.perf_counter() - wall,
+    )
 
 
 def interval(values: list[float]) -> str:
@@ -107,11 +143,14 @@ def main() -> None:
     )
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--steps", type=int, default=3, help="of a turn")
+    parser.add_argument("--browser", action="store_true", help="open the page in Chromium")
     parser.add_argument("--follow", metavar="URL", help=argparse.SUPPRESS)
+    parser.add_argument("--browse", metavar="URL", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.follow:
-        follow(arguments.follow)
+    if arguments.follow or arguments.browse:
+        (follow if arguments.follow else browse)(arguments.follow or arguments.browse)
         return
+    how = "--browse" if arguments.browser else "--follow"
     total = 2 * arguments.pairs * arguments.steps + 4
     pairs: list[tuple[Turn, Turn]] = []
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
@@ -119,14 +158,14 @@ def main() -> None:
         words = (*SETTINGS, f"run.dir={folder}", "run.name=watched", f"train.steps={total}")
         with Trainer(*words) as trainer, served(Path(folder)) as (url, server):
             steps = iter(trainer)
-            with page(url):
+            with page(url, "--follow"):
                 take_turn(steps, 3, server)  # until everything is warm
             for number in range(arguments.pairs):
                 turns = {}
                 for is_open in (True, False) if number % 2 else (False, True):
                     if is_open:
-                        with page(url):
-                            turns[is_open] = take_turn(steps, arguments.steps, server)
+                        with page(url, how) as pages:
+                            turns[is_open] = take_turn(steps, arguments.steps, server, pages)
                     else:
                         turns[is_open] = take_turn(steps, arguments.steps, server)
                 pairs.append((turns[True], turns[False]))
@@ -134,6 +173,10 @@ def main() -> None:
     print(f"{len(pairs)} pairs of {arguments.steps} steps, {base / arguments.steps:.3f} s of processor each")
     print("own     ", interval([(watched.own - alone.own) / base for watched, alone in pairs]))
     print("server  ", interval([watched.server / base for watched, _ in pairs]))
+    print("  of a core", interval([watched.server / watched.wall for watched, _ in pairs]))
+    if arguments.browser:
+        print("browser ", interval([watched.browser / base for watched, _ in pairs]))
+        print("  of a core", interval([watched.browser / watched.wall for watched, _ in pairs]))
     both = [(watched.own + watched.server - alone.own) / base for watched, alone in pairs]
     print("together", interval(both), f"  at most {LIMIT:g} %")
     wall = statistics.fmean(alone.wall for _, alone in pairs)

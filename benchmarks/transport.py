@@ -64,8 +64,10 @@ class Instant:
 
 
 class OpensOnly(roles.PolicyRole):
-    def learn(self, step: int, exact: bool, baselines: dict[str, float]) -> dict[str, float]:
-        return {"policy/loss": float(len(self._taken))}
+    def learn(
+        self, step: int, exact: bool, baselines: dict[str, list[float]]
+    ) -> tuple[dict[str, float], dict[str, Any]]:
+        return {"policy/loss": float(len(self._taken))}, {}
 
 
 def build(built: dict[str, Any], names: Sequence[str], role_config: Any, remote_role: Any, rank: Any) -> None:

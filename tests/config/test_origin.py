@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from toolwright.config.compose import Source, resolve
-from toolwright.config.origin import Resolved
+from toolwright.config.origin import ResolvedConfig
 from toolwright.config.show import show
 
 Write = Callable[[str, str], Path]
 
 
-def resolved(*words: str, **source: Any) -> Resolved:
+def resolved(*words: str, **source: Any) -> ResolvedConfig:
     return resolve(Source(**source), words)
 
 

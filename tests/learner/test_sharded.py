@@ -23,11 +23,11 @@ from toolwright.batch import partition
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.learner import checkpoints, sharded_checkpoints
+from toolwright.learner.minibatches import plan, shares
 from toolwright.learner.optimizer import Optimizer
 from toolwright.learner.ranks import ALONE
 from toolwright.learner.sharded_checkpoints import Saver
 from toolwright.learner.sharding import RankGroup
-from toolwright.learner.shares import plan, shares
 from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder
 from toolwright.trainer.learning import Learner

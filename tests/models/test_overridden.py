@@ -11,7 +11,7 @@ from tests import tiny
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.models import huggingface
-from toolwright.models.overridden import overridden
+from toolwright.models.folder import overridden
 from toolwright.trainer import building
 
 

@@ -264,7 +264,7 @@ class TestLearning:
             assert (statistics(decoder, batch, temperature=1.0).log_prob > before).all()
 
     def test_vision_is_left_as_it_is_where_that_is_asked_for(self, tmp_path: Path) -> None:
-        from toolwright.models.overridden import overridden
+        from toolwright.models.folder import overridden
 
         folder = overridden(qwen_folder(tmp_path), {"freeze_vision_tower": True})
         learned = {name for name, p in huggingface.load(folder).named_parameters() if p.requires_grad}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toolwright.observe.samples import sample_attempts
+from toolwright.observe.summary import sample_attempts
 from toolwright.record import save
 from toolwright.trajectory import Segment, Task, Trajectory
 

@@ -18,8 +18,8 @@ from toolwright.failures import UserError
 from toolwright.models import score_model
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.rewards import Scorer
+from toolwright.rewards.builder import reserved_gpus
 from toolwright.rewards.builtin.reward_model import RewardModel
-from toolwright.rewards.held_models import reserved_gpus
 from toolwright.rewards.item import conversation
 from toolwright.trajectory import Segment, Task, Trajectory
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwright.sandbox.values import LARGEST, Broken, MessageStream, decoded, encoded
+from toolwright.sandbox.values import LARGEST, BrokenChannel, MessageStream, decoded, encoded
 
 scalars = (
     st.none()
@@ -52,7 +52,7 @@ PLAIN = {
 
 
 def refused(*told: Any) -> Any:
-    raise Broken(str(told))
+    raise BrokenChannel(str(told))
 
 
 def types_in(value: Any) -> set[type]:
@@ -91,7 +91,7 @@ forged = st.recursive(
 def test_any_text_becomes_plain_values_or_is_refused(text: str) -> None:
     try:
         value = decoded(text, refused)
-    except Broken:
+    except BrokenChannel:
         return
     assert types_in(value) <= PLAIN
 
@@ -101,7 +101,7 @@ def test_any_text_becomes_plain_values_or_is_refused(text: str) -> None:
     ["", "[" * 100_000, '{"int": "0x' + "f" * 10 + 'g"}', "1" * 10_000, '{"set": [[]]}', '{"a": 1, "b": 2}'],
 )
 def test_text_that_is_not_a_value_is_refused(text: str) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenChannel):
         decoded(text, refused)
 
 
@@ -111,14 +111,14 @@ def test_a_message_is_cut_off_by_its_length_or_by_its_end() -> None:
     MessageStream(writing).send('"whole"')
     assert line.receive() == '"whole"'
     os.write(writing, (LARGEST + 1).to_bytes(4, "little"))
-    with pytest.raises(Broken, match="too long"):
+    with pytest.raises(BrokenChannel, match="too long"):
         line.receive()
     os.write(writing, (3).to_bytes(4, "little") + b"\xff\xff\xff")
-    with pytest.raises(Broken, match="not text"):
+    with pytest.raises(BrokenChannel, match="not text"):
         line.receive()
     os.write(writing, (9).to_bytes(4, "little") + b"short")
     os.close(writing)
-    with pytest.raises(Broken, match="gone"):
+    with pytest.raises(BrokenChannel, match="gone"):
         line.receive()
     with pytest.raises(OverflowError):
         MessageStream(reading).send("x" * (LARGEST + 1))

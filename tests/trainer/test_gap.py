@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwright.trainer.gap import GapAlarm
+from toolwright.trainer.run_warnings import GapAlarm
 
 from . import runs
 from .apart import OFF

@@ -7,18 +7,20 @@ import shutil
 import tarfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainer.runs import metrics
+from tests.waiting import wait_until
 from toolwright.observe.metrics import Metrics
 from toolwright.observe.text_search import search
 from toolwright.runtime.host import identity
 from toolwright.ui import run_card
 from toolwright.ui.attempt_file import read_attempts
-from toolwright.ui.live import OLD_EVERY, ChangeWatch
+from toolwright.ui.live import OLD_EVERY, SLOWEST, ChangeWatch
 from toolwright.ui.problem import PageProblem
 from toolwright.ui.run_files import WATCHED
 from toolwright.ui.run_library import RunLibrary
@@ -77,6 +79,24 @@ def test_a_change_of_a_run_whose_texts_utf8_cannot_express_is_told(
         (run / "log.txt").write_text("more")
         kind, data = next(events)
         assert (kind, data["run"]["algorithm"]) == ("run", "\ud800<i>")
+
+
+def test_looks_that_take_long_come_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[float] = []
+
+    def work(watch: ChangeWatch) -> list[Any]:
+        looked.append(time.monotonic())
+        until = time.process_time() + 0.01
+        while time.process_time() < until:
+            pass
+        return []
+
+    monkeypatch.setattr("toolwright.ui.live.LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(ChangeWatch, "changes", work)
+    with serving(tmp_path) as served, served.events() as events:
+        next(events)
+        wait_until(lambda: len(looked) > 3, "it has looked four times")
+    assert min(after - before for before, after in pairwise(looked)) >= 0.02 * SLOWEST
 
 
 def test_a_page_is_let_go_when_looking_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,8 +253,13 @@ def test_a_running_run_is_followed_without_a_reload(shown: PageUnderTest, folder
         page.get_by_role("searchbox").fill("tokens_per_s")
         chart = page.locator("figure[data-title='throughput/tokens_per_s'] .legend b")
         expect(chart).not_to_be_empty()
-        seen = chart.inner_text()
-        wait_until(lambda: chart.inner_text() != seen, "the chart has a new value")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        for wanted in ("a new value", "another one"):
+            seen = chart.inner_text()
+            asked.clear()
+            wait_until(lambda before=seen: chart.inner_text() != before, f"the chart has {wanted}")
+        assert not [url for url in asked if "/metrics?" in url]  # the event brought it
         run.send_signal(signal.SIGINT)
         run.wait(timeout=240)
         page.get_by_role("link", name="Runs", exact=True).click()

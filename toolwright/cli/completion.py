@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
 
 
 def known() -> Iterator[tuple[str, Completions]]:
-    """Of every command, and of every action that one has."""
+    """The completions of every command and of every action."""
     yield "", Completions(["--help", "--version", *commands()], [], False)
     for command in commands():
         if command == "completion":

@@ -47,9 +47,9 @@ class Start:
     stopped: bool = False  # at the gate
 
     def __call__(self, config: Config, command: list[str]) -> dict[str, float]:
+        from toolwright.observe.console import make_console
         from toolwright.observe.evaluation import differences
         from toolwright.observe.evaluation_table import show_differences, show_evaluation
-        from toolwright.observe.listing import make_console
         from toolwright.trainer.evaluation import evaluate, keeps
 
         other = None if self.against is None else _kept(self.against)

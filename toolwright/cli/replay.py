@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from toolwright.cli.view import find_run
 from toolwright.failures import UserError
 from toolwright.observe.attempt import question, visible
-from toolwright.observe.listing import make_console
+from toolwright.observe.console import make_console, plain_table
 from toolwright.observe.numbers import compact
 
 if TYPE_CHECKING:
@@ -156,7 +156,6 @@ def _summary(every: list[AttemptChange]) -> list[str]:
 
 
 def _show(found: ReplayedStep, *, full: bool) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     console = make_console()
@@ -164,7 +163,7 @@ def _show(found: ReplayedStep, *, full: bool) -> None:
     changed = every if full else [one for one in every if one.rewarded or one.turned or one.selected]
     shown = changed if full else changed[:MOST_ROWS]
     if shown:
-        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        table = plain_table()
         for name in ("group", "attempt", "reward", "", "new", "advantage", "", "new", "signs"):
             table.add_column(name, justify="left" if name == "group" else "right", no_wrap=True)
         table.add_column("task", overflow="ellipsis", no_wrap=True)
@@ -195,11 +194,7 @@ def _show(found: ReplayedStep, *, full: bool) -> None:
 
 
 def _update_table(found: ReplayedStep) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("update", "recorded", "the run's own, again", "replayed"):
-        table.add_column(name, justify="left" if name == "update" else "right")
+    table = plain_table("update", "recorded>", "the run's own, again>", "replayed>")
     columns = (found.recorded, found.before.update, found.after.update)
     for name in SHOWN:
         if any(name in column for column in columns):

@@ -15,17 +15,14 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import NoReturn
 
 from toolwright.cli.view import find_run
 from toolwright.failures import UserError
 from toolwright.observe import retention, run_folders
 from toolwright.observe.attempt import visible
-from toolwright.observe.listing import make_console
+from toolwright.observe.console import make_console, plain_table
 from toolwright.observe.numbers import compact, duration, percent
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 COLOURS = {"running": "green", "finished": "", "stopped": "yellow"}
 
@@ -80,7 +77,7 @@ def _list(arguments: argparse.Namespace) -> None:
         raise UserError(f"there are no runs at or below {folder}")
     from rich.text import Text
 
-    table = _table("run", "kind", "state", "step>", "reward>", "held out>", "size>", "written>")
+    table = plain_table("run", "kind", "state", "step>", "reward>", "held out>", "size>", "written>")
     for state, size in states:
         name = str(state.path.relative_to(folder)) if state.path != folder else str(folder)
         table.add_row(
@@ -100,6 +97,7 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
+    from toolwright.config.keys import format_value
     from toolwright.observe.comparison import compare
     from toolwright.observe.evaluation import last_evaluation
     from toolwright.observe.evaluation_table import show_differences
@@ -113,14 +111,14 @@ def _compare(arguments: argparse.Namespace) -> None:
     from rich.text import Text
 
     names = [visible(name) for name in arguments.runs]
-    table = _table("setting", *names)
+    table = plain_table("setting", *names)
     for key, values in found.settings.items():
-        table.add_row(key, *(Text(visible(_value(value))) for value in values))
+        table.add_row(key, *(Text(visible(format_value(value))) for value in values))
     if not found.settings:
         table.add_row("the same in all", *("" for _ in names))
     make_console().print(table)
     make_console().print()
-    table = _table("at the end", *(f"{name}>" for name in names))
+    table = plain_table("at the end", *(f"{name}>" for name in names))
     for key, figures in found.figures.items():
         table.add_row(key, *("-" if figure is None else compact(figure) for figure in figures))
     make_console().print(table)
@@ -160,23 +158,6 @@ def _prune(arguments: argparse.Namespace) -> None:
         print(f"{_bytes(total):>10}  removed")
     else:
         print(f"{_bytes(total):>10}  would be removed; add --yes to do it")
-
-
-def _table(*columns: str) -> Table:
-    """`NAME>`: numbers, on the right."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in columns:
-        number = name.endswith(">")
-        table.add_column(name.removesuffix(">"), justify="right" if number else "left", overflow="fold")
-    return table
-
-
-def _value(value: Any) -> str:
-    from toolwright.config.keys import format_value
-
-    return format_value(value)
 
 
 def _bytes(size: float) -> str:

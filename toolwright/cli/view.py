@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolwright.failures import UserError, nearest
 from toolwright.observe import attempt, rollouts
-from toolwright.observe.listing import list_attempts, list_groups, list_steps, make_console, show_attempts
+from toolwright.observe.console import make_console
+from toolwright.observe.listing import list_attempts, list_groups, list_steps, show_attempts
 from toolwright.trajectory import Group, Trajectory, as_groups
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What every block of the configuration is made of: `Block`, and `auto` values."""
+"""The base of every block of the configuration: `Block`, and `auto` values."""
 
 from __future__ import annotations
 

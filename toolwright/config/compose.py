@@ -31,7 +31,14 @@ from pydantic import ValidationError
 
 from toolwright.config.hydra_errors import as_user_errors, short_path
 from toolwright.config.keys import Schema
-from toolwright.config.origin import ConfigLayer, Resolved, layers_of, open_source, origin_of, origins_of
+from toolwright.config.origin import (
+    ConfigLayer,
+    ResolvedConfig,
+    layers_of,
+    open_source,
+    origin_of,
+    origins_of,
+)
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
 from toolwright.config.schema import (
     CommandConfig,
@@ -134,13 +141,13 @@ class Source:
         return [word for flag, value in options.items() if value for word in (flag, value)]
 
 
-def resolve(source: Source, words: Sequence[str] = ()) -> Resolved:
+def resolve(source: Source, words: Sequence[str] = ()) -> ResolvedConfig:
     """Resolve the configuration of a command line, or raise one error that lists everything wrong with it."""
     with composer(source) as composing:
         return composing.resolve(composing.parse(words))
 
 
-def resolve_from_run(folder: Path, words: Sequence[str] = ()) -> Resolved:
+def resolve_from_run(folder: Path, words: Sequence[str] = ()) -> ResolvedConfig:
     """Resolve the configuration of a run with these words over it. A preset takes the place of the whole
     block that it is named for: what the run had said there is of another algorithm."""
     with composer(Source("train")) as composing:
@@ -212,7 +219,7 @@ class Composer:
     def parse(self, words: Sequence[str], *, sweep: bool = False) -> ParsedOverrides:
         return parse(words, self.vocabulary(words), sweep=sweep)
 
-    def resolve(self, parsed: ParsedOverrides) -> Resolved:
+    def resolve(self, parsed: ParsedOverrides) -> ResolvedConfig:
         """Compose, and validate the result."""
         tree, layers = self.compose(parsed)
         folder = None if parsed.problems else _resumed_folder(tree)
@@ -232,7 +239,7 @@ class Composer:
 
     def validate(
         self, tree: dict[str, Any], layers: Sequence[ConfigLayer], parsed: ParsedOverrides
-    ) -> Resolved:
+    ) -> ResolvedConfig:
         origins, schema = origins_of(layers, parsed.overrides), self.source.schema
         config = validate(
             schema,
@@ -240,7 +247,7 @@ class Composer:
             origin=lambda key: origin_of(origins, key),
             also=parsed.problems,
         )
-        return Resolved(config, origins)
+        return ResolvedConfig(config, origins)
 
     def compose(
         self, parsed: ParsedOverrides, config_name: str = ""

@@ -93,6 +93,13 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{name}", value
 
 
+def value_at(tree: Any, path: str) -> Any:
+    """The value at a dotted key of nested dictionaries; None if there is none."""
+    for name in path.split("."):
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
+
+
 def format_value(value: Any) -> str:
     """Format a value as on the command line."""
     if value is None or isinstance(value, bool):

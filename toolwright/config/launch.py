@@ -20,13 +20,13 @@ from omegaconf import DictConfig
 from toolwright import __version__
 from toolwright.config.compose import Source, composer, resolve
 from toolwright.config.hydra_errors import as_user_errors
-from toolwright.config.origin import Resolved
+from toolwright.config.origin import ResolvedConfig
 from toolwright.config.show import show
 from toolwright.config.validate import format_problems
 from toolwright.failures import UserError
 
 Start = Callable[[Any, list[str]], object]
-Work = Callable[[Resolved, list[str]], object]
+Work = Callable[[ResolvedConfig, list[str]], object]
 DescribeAuto = Callable[[Any], Sequence[str]]  # lines about the `auto` values of a configuration
 MULTIRUN = "hydra.mode=MULTIRUN"
 
@@ -141,7 +141,7 @@ class _Show:
     as_json: bool
     describe_auto: DescribeAuto | None
 
-    def __call__(self, resolved: Resolved, command: list[str]) -> None:
+    def __call__(self, resolved: ResolvedConfig, command: list[str]) -> None:
         notes = self.describe_auto(resolved.config) if self.explain and self.describe_auto else ()
         show(resolved, explain=self.explain, as_json=self.as_json, notes=notes)
 
@@ -150,7 +150,7 @@ class _Show:
 class _Begin:
     start: Start
 
-    def __call__(self, resolved: Resolved, command: list[str]) -> object:
+    def __call__(self, resolved: ResolvedConfig, command: list[str]) -> object:
         return self.start(resolved.config, command)
 
 

@@ -45,12 +45,13 @@ class SelectionConfig(Block):
     )
     max_rounds: PositiveInt = Field(default=4, description="rounds of sampling a step at the most")
     oversample: PositiveInt = Field(
-        default=1, description="GRPO-RoC: sample so many times as many, keep the cleanest of the right; 1: no"
+        default=1,
+        description="GRPO-RoC: sample this many times as many attempts, keep the cleanest right ones; 1: off",
     )
     replay: int = Field(
         default=0,
         ge=0,
-        description="ARPO: keep a rare success at each of so many tasks, for groups of failures; 0: none",
+        description="ARPO: keep a rare success at this many tasks, to fill groups of failures; 0: off",
     )
 
 
@@ -200,8 +201,8 @@ class Update(Block):
     )
     optimizer_state: Literal["auto", "float32", "int8", "host"] = Field(
         default="auto",
-        description="of AdamW: two numbers a weight in float32 or in 8 bits; host: sharded, it rests in main "
-        "memory between uses, and so do weights; auto: float32, or int8 where memory is short",
+        description="precision of the two moments of AdamW; host: sharded state and weights stay in main "
+        "memory between uses; auto: float32, or int8 if memory is short",
     )
     policy: OptimizerConfig = OptimizerConfig(lr="auto")
     critic: OptimizerConfig = OptimizerConfig(lr="auto")

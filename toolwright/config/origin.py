@@ -35,7 +35,7 @@ class ConfigLayer:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedConfig:
     """A valid configuration and the origin of each value."""
 
     config: Block

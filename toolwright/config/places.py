@@ -97,5 +97,7 @@ class Runtime(Block):
         default=3600.0, description="the longest an actor may stay in one stage"
     )
     learner_restarts: int = Field(
-        default=3, ge=0, description="how often the same checkpoint is gone back to when policy or critic die"
+        default=3,
+        ge=0,
+        description="how often a run returns to the same checkpoint when policy or critic die",
     )

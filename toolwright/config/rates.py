@@ -39,7 +39,7 @@ def usual(learned: str, parameters: int, *, adapted: bool) -> float:
 
 
 def warning(key: str, rate: float, usual_rate: float, parameters: int) -> str | None:
-    """Of a rate that ruins a trained model."""
+    """A warning if the rate would ruin a trained model."""
     if parameters < SMALL or rate <= FAR * usual_rate:
         return None
     return (

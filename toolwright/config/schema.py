@@ -55,7 +55,7 @@ class TaskConfig(Block):
         description="the longest prompt allowed, words about tools included; auto: leaves room to answer",
     )
     long_prompts: Literal["skip", "error", "left", "right", "middle"] = Field(
-        default="skip", description="what to do with a longer one; left, right, middle: what is cut off"
+        default="skip", description="what to do with longer prompts; left, right, middle: the part to cut off"
     )
 
 
@@ -66,12 +66,14 @@ class LoRA(Block):
     """An adapter that is learned in place of the weights themselves."""
 
     rank: PositiveInt | None = Field(
-        default=None, description="of its matrices; null: all weights are learned"
+        default=None, description="rank of the adapter; null: all weights are learned"
     )
-    alpha: PositiveFloat = Field(default=32.0, description="what it adds is scaled by alpha / rank")
+    alpha: PositiveFloat = Field(
+        default=32.0, description="the output of the adapter is scaled by alpha / rank"
+    )
     targets: str | list[str] = Field(
         default="all-linear",
-        description="matrices that have one, as the hub names them: [q_proj,v_proj]",
+        description="the adapted matrices, as the hub names them: [q_proj,v_proj]",
     )
     path: str | None = Field(default=None, description="an adapter folder as peft writes it, to go on from")
 
@@ -108,14 +110,15 @@ class Model(Block):
     )
     dtype: Literal["auto", "float32", "bfloat16", "bfloat16_weights", "int8_weights"] = Field(
         default="auto",
-        description="of products; the last two store matrices in it as well: bfloat16_weights rounds updates "
-        "at random, int8_weights is for the base of an adapter; auto: by device, model and memory",
+        description="precision of matrix products; the last two also store weights in it: bfloat16_weights "
+        "rounds updates at random, int8_weights is for the base of an adapter; auto: by device, "
+        "model and memory",
     )
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, …")
     gradient_checkpointing: Literal["auto", "ffn"] | bool = Field(
         default="auto",
-        description="compute again on the way back: ffn a sixth more work, true (whole layers) a third, for "
-        "less memory; auto: as little as memory allows",
+        description="recompute in the backward pass to save memory: ffn costs a sixth more work, true (whole "
+        "layers) a third; auto: as little as memory allows",
     )
 
     @model_validator(mode="after")
@@ -139,7 +142,7 @@ class Model(Block):
 
     @property
     def stored(self) -> Literal["float32", "bfloat16", "int8"]:
-        """In what matrices are kept."""
+        """The precision in which matrices are stored."""
         return STORED.get(self.dtype, "float32")
 
     @property
@@ -206,8 +209,8 @@ class RolloutConfig(Block):
     )
     tool_prompt: str | None = Field(
         default=None,
-        description="what the system's message says about tools, {tools} in it: what the format needs; null: "
-        "that alone",
+        description="text about tools in the system message; {tools} stands for what the call format needs; "
+        "null: that alone",
     )
     max_calls: PositiveInt = Field(default=8, description="calls of one turn, run at the same time")
     tool_tokens: PositiveInt = Field(
@@ -395,10 +398,11 @@ class SolvedAttempts(Block):
     """Which attempts are demonstrations, where those are a run's or the model's own."""
 
     bar: float = Field(
-        default=1.0, description="how right one has to be: by the scorer's `acc`, else by its score"
+        default=1.0, description="the least score of a demonstration: the scorer's `acc`, or else its score"
     )
     per_task: PositiveInt = Field(
-        default=4, description="so many at each task at the most: easy tasks would crowd out the others"
+        default=4,
+        description="the most demonstrations of one task, so that easy tasks do not crowd out the others",
     )
     calls: Literal["auto", "clean", "any"] = Field(
         default="auto",

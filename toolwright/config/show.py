@@ -13,7 +13,7 @@ import yaml
 from toolwright.config.batch import batch_line
 from toolwright.config.block import Block
 from toolwright.config.keys import Key, every_key, find
-from toolwright.config.origin import Resolved
+from toolwright.config.origin import ResolvedConfig
 from toolwright.config.schema import Config
 
 COLUMN = 44
@@ -38,7 +38,7 @@ class YamlLine:
 
 
 def show(
-    resolved: Resolved, *, explain: bool = False, as_json: bool = False, notes: Sequence[str] = ()
+    resolved: ResolvedConfig, *, explain: bool = False, as_json: bool = False, notes: Sequence[str] = ()
 ) -> None:
     """Print the configuration as YAML, in colour on a terminal, or as JSON. `notes` follow as comments."""
     if as_json:
@@ -51,7 +51,7 @@ def show(
         print("\n".join(line.plain for line in lines))
 
 
-def by_key(resolved: Resolved) -> dict[str, dict[str, Any]]:
+def by_key(resolved: ResolvedConfig) -> dict[str, dict[str, Any]]:
     """Each dotted key with its value and origin."""
     values = resolved.config.model_dump(mode="json")
     return {
@@ -70,7 +70,7 @@ def _values(tree: dict[str, Any], schema: type[Block], prefix: str = "") -> Iter
             yield path, value
 
 
-def _lines(resolved: Resolved, explain: bool) -> Iterator[YamlLine]:
+def _lines(resolved: ResolvedConfig, explain: bool) -> Iterator[YamlLine]:
     described = {key.path: key for key in every_key(type(resolved.config))} if explain else {}
     shown: list[str] = []
     for path, value in _values(resolved.config.model_dump(mode="json"), type(resolved.config)):

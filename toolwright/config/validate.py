@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 
 from toolwright.config import former_keys
 from toolwright.config.block import Block
-from toolwright.config.keys import Schema, find, format_value, leaves, nearest_keys
+from toolwright.config.keys import Schema, find, format_value, leaves, nearest_keys, value_at
 from toolwright.config.names import Registered
 from toolwright.failures import UserError, nearest
 
@@ -65,7 +65,7 @@ def _describe(schema: Schema, tree: Mapping[str, Any], detail: ErrorDetails, ori
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     path = _key_of(schema, detail["loc"])
-    value = _at(tree, path)
+    value = value_at(tree, path)
     where = _where(origin(path))
     key = find(schema, path)
     if detail["type"] == "extra_forbidden" and key is None:
@@ -83,7 +83,7 @@ def _unknown_names(schema: Schema, tree: Mapping[str, Any], origin: Origin) -> l
     problems = []
     for key in leaves(schema):
         for mark in key.metadata:
-            name = _at(tree, key.path)
+            name = value_at(tree, key.path)
             problem = mark.problem(name) if isinstance(mark, Registered) and isinstance(name, str) else None
             if problem:
                 problems.append(f"{key.path}={name}{_where(origin(key.path))}: {problem}")
@@ -100,13 +100,6 @@ def _key_of(schema: Schema, location: tuple[int | str, ...]) -> str:
             break
         path = longer
     return path
-
-
-def _at(tree: Mapping[str, Any], path: str) -> Any:
-    value: Any = tree
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 def _where(origin: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from toolwright.cli.view import find_run
 from toolwright.doctor.checks import Check, in_order
-from toolwright.doctor.examination import Examined, examine
+from toolwright.doctor.examination import CheckReport, examine
 from toolwright.failures import UserError, nearest
 from toolwright.observe.attempt import visible
 from toolwright.registry import Entry
@@ -120,7 +120,7 @@ def _report(arguments: argparse.Namespace, run: Path | None) -> int:
     return 0
 
 
-def show_check(console: Console, one: Examined) -> None:
+def show_check(console: Console, one: CheckReport) -> None:
     _line(console, one.result.status, one.name, one.result.text, one.result.remedy)
 
 

@@ -1,4 +1,4 @@
-"""What the control group of this process, a container's or a batch job's say, leaves of the machine."""
+"""The limits of this process' control group, such as a container's, and what is left of them."""
 
 from __future__ import annotations
 

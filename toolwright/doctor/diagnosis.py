@@ -1,4 +1,4 @@
-"""What looks wrong with a run: every symptom that is seen in it, the likeliest cause first."""
+"""The diagnosis of a run: every symptom that it shows, the likeliest cause first."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ TORCH_S = 120.0  # the first import from a cold or distant disk is slow, and yet
 
 
 @dataclass(frozen=True)
-class Examined:
+class CheckReport:
     """A check that was made."""
 
     name: str
@@ -29,7 +29,7 @@ class Examined:
         return {"name": self.name, **asdict(self.result), "seconds": round(self.seconds, 3)}
 
 
-def examine(checks: Sequence[Entry[Check]] | None = None) -> Iterator[Examined]:
+def examine(checks: Sequence[Entry[Check]] | None = None) -> Iterator[CheckReport]:
     """Every check in order, each as soon as it and those before it are done."""
     entries = in_order() if checks is None else checks
     waiting = {entry.name: _start(entry) for entry in entries if "network" in entry.needs}
@@ -37,7 +37,7 @@ def examine(checks: Sequence[Entry[Check]] | None = None) -> Iterator[Examined]:
         yield (waiting.get(entry.name) or _start(entry))()
 
 
-def _start(entry: Entry[Check]) -> Callable[[], Examined]:
+def _start(entry: Entry[Check]) -> Callable[[], CheckReport]:
     """Begin a check in a thread, which cannot be killed but can be left behind. Returns what waits for it."""
     answers: SimpleQueue[tuple[CheckResult, float]] = SimpleQueue()
     begun = time.monotonic()
@@ -53,7 +53,7 @@ def _start(entry: Entry[Check]) -> Callable[[], Examined]:
     threading.Thread(target=work, name=f"check {entry.name}", daemon=True).start()
     limit = TORCH_S if "torch" in entry.needs else LIMIT_S
 
-    def finish() -> Examined:
+    def finish() -> CheckReport:
         left = max(0.0, begun + limit - time.monotonic())
         try:
             result, seconds = answers.get(timeout=left) if left else answers.get_nowait()
@@ -62,6 +62,6 @@ def _start(entry: Entry[Check]) -> Callable[[], Examined]:
                 f"no answer within {limit:g} s", "see what it waits for: a disk, a driver, a name server"
             )
             seconds = limit
-        return Examined(entry.name, result, seconds)
+        return CheckReport(entry.name, result, seconds)
 
     return finish

@@ -1,4 +1,4 @@
-"""What installed packages say they need of each other, read from their metadata: nothing is imported."""
+"""The requirements of installed packages, read from their metadata. Nothing is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check or a look at a run finds: how bad it is, in which words, and what to do about it."""
+"""The result of a check: how bad it is, in words, and what to do about it."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.config import rates, yaml_file
+from toolwright.config.keys import value_at
 from toolwright.config.places import RanksConfig
 from toolwright.failures import UserError
 from toolwright.observe import rollouts
@@ -68,12 +69,8 @@ class RunHistory:
 
     def setting(self, key: str, default: Any = None) -> Any:
         """A value of config.yaml by its dotted key."""
-        found: Any = self.config
-        for part in key.split("."):
-            if not isinstance(found, dict) or part not in found:
-                return default
-            found = found[part]
-        return found
+        found = value_at(self.config, key)
+        return default if found is None else found
 
     def number(self, key: str) -> int:
         """A setting that is a number; 0 where it is none, or `auto`."""
@@ -130,7 +127,7 @@ class RunHistory:
         return self.kind == "train" and len(self.steps) >= ENOUGH_STEPS
 
     def values(self, key: str) -> list[float]:
-        """Of every step of training that has the metric."""
+        """The values of a metric, in all training steps that have it."""
         return [float(row[key]) for row in self.steps if isinstance(row.get(key), int | float)]
 
     def end(self, key: str) -> float | None:
@@ -163,7 +160,7 @@ class RunHistory:
 
     @cached_property
     def attempts(self) -> list[AttemptRow]:
-        """Those of the last steps."""
+        """The attempts of the last steps."""
         import pyarrow.parquet as pq
 
         found = []

@@ -55,7 +55,7 @@ class MetricsChart:
 
 
 def _rules(css: str) -> Iterable[str]:
-    """Of the report's style sheet: the colours, and what concerns charts."""
+    """The rules of the report's style sheet for colours and charts."""
     for rule in re.findall(r"[^{}]+\{[^{}]*\}", css.partition("@media")[0] + css.partition("* {")[2]):
         if ":root" in rule:
             yield rule.replace(":root", ".chart")

@@ -153,7 +153,7 @@ def _builder(task: Any, environment: str | None) -> Callable[..., TaskSet]:
 
 
 def _completed(tasks: TaskSet, environment: str | None) -> TaskSet:
-    """With the environment in every task, and all characters for a model that reads those one by one."""
+    """Add the environment to every task, and the characters that a character-level model must know."""
     if environment is not None:
         tasks = replace(
             tasks,

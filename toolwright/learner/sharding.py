@@ -26,8 +26,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from toolwright.batch import Batch
 from toolwright.config.places import RankLayout
+from toolwright.learner.minibatches import plan
 from toolwright.learner.ranks import MicroBatch, Ranks, learned
-from toolwright.learner.shares import plan
 from toolwright.models import tensor_parallel
 from toolwright.models.decoder import Decoder
 from toolwright.models.sequence_parallel import SequenceGroup

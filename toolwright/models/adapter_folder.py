@@ -162,7 +162,7 @@ def _config(decoder: Decoder, adapter: Adapter, transposed: bool) -> dict[str, A
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
-    """By the names of modules on the hub and `lora_A` or `lora_B`."""
+    """The tensors of a folder, by the hub's name of the module and `lora_A` or `lora_B`."""
     if not (folder / WEIGHTS).is_file() and (folder / OLDER).is_file():
         raise UserError(f"{folder} has its weights in {OLDER}: load it with peft, and save it as safetensors")
     found = {}

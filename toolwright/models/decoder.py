@@ -28,7 +28,7 @@ from toolwright.models.layer import (
 from toolwright.models.norm import rms_norm
 from toolwright.models.products import PackedMatrix, linear
 from toolwright.models.quantised import QuantisedMatrix
-from toolwright.models.rope import turns
+from toolwright.models.rotary import turns
 from toolwright.models.shape import Shape as Shape
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.bf
 
 @dataclass(frozen=True)
 class DecoderWeights:
-    """All that a pass over the decoder reads, as it reads it."""
+    """The weights of a decoder in the form that a pass reads."""
 
     embedding: Tensor
     layers: list[LayerWeights]
@@ -216,7 +216,7 @@ class Layer(nn.Module):
         return weight
 
     def pieces(self, name: str) -> list[tuple[str, int]]:
-        """Of one of our matrices: what the hub calls each that can be adapted, and its rows."""
+        """The hub's name and the number of rows of each adaptable part of one of our matrices."""
         s = self.shape
         if self.experts is not None and name in ("gate_up", "down"):
             return []
@@ -353,7 +353,7 @@ class Decoder(nn.Module):
 
     @property
     def first_token(self) -> int:
-        """Of the part of the vocabulary that this rank holds."""
+        """The first token of the part of the vocabulary that this rank holds."""
         return int(self.cuts["embedding.weight"].places[0])
 
     def adaptable(self) -> list[str]:

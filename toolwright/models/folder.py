@@ -1,12 +1,19 @@
-"""The JSON files of a Hugging Face folder, read with a complaint that names the file."""
+"""The JSON files of a Hugging Face folder, and a folder with other settings than its own."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
+import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from toolwright.failures import UserError
+
+CONFIG = "config.json"
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -20,3 +27,22 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UserError(f"{path} must hold a JSON object, and holds a {type(value).__name__}")
     return value
+
+
+def overridden(folder: Path, settings: Mapping[str, Any]) -> Path:
+    """The folder with these settings in its config.json. It is there as long as this process."""
+    return _made(folder.resolve(), json.dumps(dict(settings), sort_keys=True))
+
+
+@functools.cache
+def _made(folder: Path, settings: str) -> Path:
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder} is not a model folder: it has no {CONFIG}")
+    place = Path(tempfile.mkdtemp(prefix="toolwright-model-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    for file in folder.iterdir():
+        if file.name != CONFIG:
+            (place / file.name).symlink_to(file)
+    own = {**read_json(folder / CONFIG), **json.loads(settings)}
+    (place / CONFIG).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
+    return place

@@ -20,11 +20,11 @@ NOT_WANTED = ["onnx/*", "runs/*", "original/*"]
 
 
 class Unreachable(UserError):
-    """The hub does not give it."""
+    """The hub cannot be reached, or does not have the model."""
 
 
 def get(name: str, folder: Path) -> str:
-    """Into the folder; says from where. `name@revision` is a branch, a tag or a commit of the hub's."""
+    """Download a model into the folder and return its source. `name@revision`: a branch, tag or commit."""
     name, _, revision = name.partition("@")
     known = KNOWN.get(name)
     if known is None and "/" not in name:

@@ -18,7 +18,7 @@ from toolwright.models.decoder import Decoder, Shape, Stored
 from toolwright.models.experts import ExpertShape, apart
 from toolwright.models.folder import read_json
 from toolwright.models.quantised import QuantisedMatrix
-from toolwright.models.rope import KNOWN as rope_kinds
+from toolwright.models.rotary import KNOWN as rope_kinds
 from toolwright.models.weight_files import check_finite, read_weights, share
 
 if TYPE_CHECKING:

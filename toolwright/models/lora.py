@@ -152,7 +152,7 @@ class LowRank(nn.Module):
         return out
 
 
-class Adapted(nn.Module):
+class AdaptedLinear(nn.Module):
     """A linear layer of another's model with an adapter beside it."""
 
     def __init__(self, inner: nn.Module, low: LowRank) -> None:
@@ -181,7 +181,7 @@ def attach(decoder: Decoder, adapter: Adapter, modules: Sequence[str], *, seed: 
 
 
 def matched(decoder: Decoder, targets: str | Sequence[str]) -> list[str]:
-    """Of the matrices that can be adapted, those that are named as in peft: in full, or by their ends."""
+    """The adaptable matrices that `targets` names as in peft: in full, or by the end of their name."""
     known = decoder.adaptable()
     if targets == "all-linear":
         return known

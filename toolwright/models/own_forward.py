@@ -50,7 +50,7 @@ class Unfit(Exception):
     """This model's attention cannot be handed in."""
 
 
-class Handed:
+class AttentionContext:
     """What a model's attention layers do at present, and the heads that they have."""
 
     attend: Attend
@@ -91,7 +91,7 @@ class OwnForward(Decoder):
     fast = False
     three_axes: bool  # its positions have three axes, where there are images
 
-    def __init__(self, model: Any, shape: Shape, handed: Handed | None) -> None:
+    def __init__(self, model: Any, shape: Shape, handed: AttentionContext | None) -> None:
         nn.Module.__init__(self)
         self.model, self.shape, self.handed = model, shape, handed
         # Whole sequences of other lengths side by side add up in another order.
@@ -165,7 +165,7 @@ class OwnForward(Decoder):
         return self(tokens, positions, attend, sight=sight)
 
     def head(self, hidden: Tensor, *, weights: DecoderWeights | None = None) -> Tensor:
-        """By the model's own forward around a body that gives back what it is handed: some scale or cap."""
+        """Compute logits by the model's own forward around an empty body: some models scale or cap."""
         with _standing_in(_body(self.model), hidden[None]):
             one = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
             logits: Tensor = self.model(input_ids=one, use_cache=False).logits[0]
@@ -218,7 +218,7 @@ class OwnForward(Decoder):
             rows = inner.weight.shape[1 if transposed else 0]
             low = lora.LowRank(adapter, [lora.MatrixRows(name, 0, rows)], inner.weight, transposed=transposed)
             parent, _, last = name.rpartition(".")
-            setattr(self.model.get_submodule(parent), last, lora.Adapted(inner, low))
+            setattr(self.model.get_submodule(parent), last, lora.AdaptedLinear(inner, low))
             yield low
 
     def matrix_of(self, adapter: str) -> str:
@@ -308,7 +308,7 @@ def wrapped(model: Any, *, context: int | None = None, avoid: int = -1) -> OwnFo
 
 def _handed(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
     """Its attention handed in. Its heads are known once it has run."""
-    handed = Handed()
+    handed = AttentionContext()
     _choose_attention(model, HANDED)
     if model.config.get_text_config()._attn_implementation != HANDED or _reach(model.config) < shape.context:
         raise Unfit("its attention cannot be chosen, or looks less far than ours")
@@ -326,7 +326,7 @@ def _whole(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
 
 
 def _auto_class(config: Any) -> Any:
-    """Of `transformers`, which makes such a model; None: it is none that writes text."""
+    """The class of `transformers` that builds such a model; None if the model does not write text."""
     transformers = _transformers()
     kinds = (transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText)
     return next((kind for kind in kinds if type(config) in kind._model_mapping), None)
@@ -431,7 +431,7 @@ class _States(tuple[Tensor]):
         return self[0]
 
     def keys(self) -> list[str]:
-        """For a model that passes on all that its body gave back."""
+        """The fields, for a model that passes on everything that its body returned."""
         return ["last_hidden_state"]
 
     def __getitem__(self, key: Any) -> Any:
@@ -452,7 +452,7 @@ def _standing_in(body: Any, states: Tensor) -> Iterator[None]:
 
 
 def _transformers() -> Any:
-    """With our attention among those that a model can be given."""
+    """The library, with our attention registered among its own."""
     from transformers.modeling_utils import AttentionInterface
 
     AttentionInterface.register(HANDED, attention)

@@ -220,7 +220,7 @@ class _Writer:
         return made
 
     def masks(self, b: Any, columns: Any) -> list[Any]:
-        """For each vector of the panel, which of its columns exist."""
+        """A mask for each vector of the panel: which of its columns exist."""
         numbers = self.ir.VectorType(self.int, self.v.width)
         wide, lanes = self.splat(b, columns, numbers), range(self.v.width)
         return [

@@ -1,11 +1,19 @@
-"""Rotary positions. Numbers that turn together lie side by side, so that a turn is one complex product."""
+"""Rotary positions: how far each pair of numbers turns at each position, and the turn itself.
+
+Numbers that turn together lie side by side, so that a turn is one complex product.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from toolwright.models.decoder import Shape
 
 
 def rotated(x: Tensor, turn: Tensor) -> Tensor:
@@ -29,3 +37,63 @@ class _Rotation(torch.autograd.Function):
         (turn,) = ctx.saved_tensors
         back = gradients[0].contiguous().view(torch.complex64) * turn.conj_physical()
         return back.view(torch.float32).to(ctx.dtype), None
+
+
+# `dynamic` stretches only beyond the context that a model was made for, and nothing is that long here.
+KNOWN = ("default", "linear", "dynamic", "llama3", "yarn")
+
+
+def turns(shape: Shape) -> Tensor:
+    """exp(i · position · frequency), [context, head_dim / 2]; yarn makes it longer or shorter than 1."""
+    pair = torch.arange(0, shape.head_dim, 2, dtype=torch.float64)
+    frequency = shape.rope_theta ** -(pair / shape.head_dim)
+    length, scaling = 1.0, shape.rope_scaling or {}
+    kind = scaling.get("rope_type", "default")
+    if kind == "linear":
+        frequency = frequency / scaling["factor"]
+    elif kind == "llama3":
+        frequency = _llama3(frequency, scaling)
+    elif kind == "yarn":
+        frequency, length = _yarn(frequency, shape.rope_theta, scaling)
+    angle = torch.outer(torch.arange(shape.context, dtype=torch.float64), frequency)
+    return torch.polar(torch.full_like(angle, length), angle).to(torch.complex64)
+
+
+def _llama3(frequency: Tensor, scaling: Mapping[str, Any]) -> Tensor:
+    """Llama 3.1: keep high frequencies, divide low ones by the factor, and blend in between."""
+    wavelength = 2 * math.pi / frequency
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    blend = (scaling["original_max_position_embeddings"] / wavelength - low) / (high - low)
+    blend = blend.clamp(0, 1)
+    return (1 - blend) * frequency / scaling["factor"] + blend * frequency
+
+
+def _yarn(frequency: Tensor, theta: float, scaling: Mapping[str, Any]) -> tuple[Tensor, float]:
+    """arXiv 2309.00071: as llama3, the blend linear in the pair's number between those that turn `beta_fast`
+    and `beta_slow` times over the original context; queries and keys are lengthened besides."""
+    pairs, factor = len(frequency), scaling["factor"]
+    original = scaling["original_max_position_embeddings"]
+
+    def number(rotations: float) -> float:
+        """The place in a head of the pair that turns so often."""
+        return pairs * math.log(original / (rotations * 2 * math.pi)) / math.log(theta)
+
+    low, high = number(scaling.get("beta_fast") or 32), number(scaling.get("beta_slow") or 1)
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    if low == high:
+        high += 0.001
+    divided = ((torch.arange(pairs, dtype=torch.float64) - low) / (high - low)).clamp(0, 1)
+    return frequency * (divided / factor + 1 - divided), _yarn_length(factor, scaling)
+
+
+def _yarn_length(factor: float, scaling: Mapping[str, Any]) -> float:
+    def of(scale: float) -> float:
+        return 0.1 * scale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+    given = scaling.get("attention_factor")
+    if given is not None:
+        return float(given)
+    scale, over = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    return of(scale) / of(over) if scale and over else of(1.0)

@@ -10,7 +10,7 @@ from toolwright.models.experts import ExpertShape
 
 @dataclass(frozen=True)
 class Shape:
-    """All that distinguishes one member of the family from another."""
+    """The sizes and options of one model of the family."""
 
     vocab: int
     layers: int
@@ -45,7 +45,7 @@ class Shape:
 
     @property
     def idle_parameters(self) -> int:
-        """Those of the experts that a token does not use."""
+        """Parameters of the experts that a token does not use."""
         e = self.experts
         return 0 if e is None else (self.layers - len(e.dense)) * (e.count - e.used) * 3 * e.ffn * self.width
 

@@ -44,7 +44,7 @@ class Cut:
 
 
 def cuts(module: nn.Module) -> dict[str, Cut]:
-    """Of the parameters in it that are divided, by name; all others are whole on every rank."""
+    """The cut of each divided parameter by name. All other parameters are whole on every rank."""
     found = {}
     for path, one in module.named_modules():
         if isinstance(one, Decoder):
@@ -101,7 +101,7 @@ def _of_layer(one: Layer, group: TensorGroup) -> Iterator[tuple[str, Cut]]:
 
 
 def _shrink(one: Layer, group: TensorGroup) -> None:
-    """To the counts of what this rank has of it."""
+    """Set the layer's sizes to this rank's share."""
     s = one.shape
     one.tensor = group
     one.shape = replace(

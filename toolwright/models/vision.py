@@ -133,7 +133,7 @@ def sight_of(decoder: OwnForward, rows: Sequence[tuple[SeenRow, Tensor]], positi
 
 
 def sight_of_batch(decoder: OwnForward, batch: Batch, packed: PackedAttention) -> Sight:
-    """Of the learner's pass over packed sequences."""
+    """The images of the learner's pass over packed sequences."""
     computed = torch.zeros(len(batch.tokens), dtype=torch.bool)
     computed[packed.kept] = True
     where = torch.where(computed, packed.where, -1)

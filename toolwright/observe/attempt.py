@@ -169,6 +169,14 @@ def scored(trajectories: Iterable[Trajectory]) -> list[Trajectory]:
     return sorted(ranked, key=lambda t: -(t.reward or 0.0))
 
 
+def tone(reward: float | None, rewards: Sequence[float]) -> str:
+    """`good` in the upper half of the rewards of the step, `bad` in the lower; empty if all are the same."""
+    if reward is None:
+        return "bad"
+    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
+    return "" if low == high else "good" if reward >= (low + high) / 2 else "bad"
+
+
 def examples(groups: Sequence[Group], *, most: int) -> list[Trajectory]:
     """Choose a few attempts to show.
 

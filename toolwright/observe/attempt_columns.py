@@ -119,7 +119,7 @@ def _number(value: Any) -> float:
 
 
 def _questions(file: pq.ParquetFile) -> pa.DictionaryArray:
-    """Of a file of an earlier version, whose prompts are read whole."""
+    """The questions in a file of an earlier version, whose prompts are read whole."""
     found: list[str] = []
     shown: dict[str, str] = {}
     for batch in file.iter_batches(rows_at_once(file), columns=["prompt", "task_id"], use_threads=False):

@@ -51,7 +51,7 @@ class AttemptCondition:
     value: str
 
     def holds(self, table: AttemptTable) -> Array:
-        """For each attempt of the table."""
+        """Whether the condition holds, for each attempt of the table."""
         if self.name == "step":
             return self._compare(table.step)
         if self.name == "failed":
@@ -81,7 +81,7 @@ class AttemptCondition:
         return np.asarray(values == (FLAGS[self.value.lower()] == (self.sign == "=")))
 
     def _text(self, table: AttemptTable) -> Array:
-        """Without regard to case; several values stand between commas."""
+        """Compare without regard to case. Commas separate several values."""
         if self.sign not in ("=", "!=", "~"):
             raise UserError(f"{self}: {self.name} is a text; compare it with = != or ~ (contains)")
         column, wanted = table.texts[self.name], [part.lower() for part in self.value.split(",")]
@@ -130,7 +130,7 @@ class AttemptFilter:
 
 
 def contain(table: AttemptTable, places: Array, words: Iterable[str]) -> Array:
-    """Those of these attempts whose prompt or answers contain each of the words."""
+    """The attempts whose prompt or answers contain all the words."""
     for word in words:
         found = search(table, places, word, skip=0, limit_s=math.inf)
         places = np.array(sorted(found.places), np.int64)

@@ -180,7 +180,7 @@ def last_evaluation(run: Path) -> EvaluationResult:
 
 
 def differences(first: EvaluationResult, second: EvaluationResult) -> dict[str, dict[str, PairedDifference]]:
-    """By source and measure, over the tasks that both have; `""` is all of them. Empty if there are none."""
+    """Compare by source and measure, over the tasks that both have. `""` stands for all sources."""
     known = {task.key: task for task in first.tasks}
     pairs = [(known[task.key], task) for task in second.tasks if task.key in known]
     sources = sorted({one.source for one, _ in pairs})

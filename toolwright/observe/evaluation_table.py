@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from toolwright.observe.attempt import visible
+from toolwright.observe.console import plain_table
 from toolwright.observe.estimates import Estimate, PairedDifference
 from toolwright.observe.evaluation import ACCURACY, REWARD, EvaluationResult
 from toolwright.observe.numbers import compact, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 ALL = "all"  # the row of all sources together
 
 
 def show_evaluation(console: Console, found: EvaluationResult) -> None:
     """Each measure with its interval, the main ones by source, and what was counted."""
-    table = _table("measure", "value>", "95 %>")
+    table = plain_table("measure", "value>", "95 %>")
     for name in found.names:
         own = found.estimate(name)
         table.add_row(_title(name, found.samples), _value(name, own.value), _bounds(name, own))
     console.print(table)
     main = [name for name in found.names if "_at_" not in name or name.endswith(f"_at_{found.samples}")]
     if found.sources:
-        table = _table("source", "tasks>", *(f"{_title(name, found.samples)}>" for name in main))
+        table = plain_table("source", "tasks>", *(f"{_title(name, found.samples)}>" for name in main))
         for source, of_one in {**found.sources, ALL: found}.items():
             cells = [_with_bounds(name, of_one) for name in main]
             table.add_row(visible(source or "(none)"), str(len(of_one.tasks)), *cells)
@@ -34,7 +34,7 @@ def show_evaluation(console: Console, found: EvaluationResult) -> None:
         console.print(table)
     console.print()
     counted = {"tasks": len(found.tasks), **found.counts}
-    table = _table("counted", "value>")
+    table = plain_table("counted", "value>")
     for name, number in counted.items():
         share = name in ("truncated", "calling")
         table.add_row(name, percent(number) if share else compact(number))
@@ -53,7 +53,7 @@ def show_differences(
     if not found:
         console.print(visible(f"{first} and {second} have no held-out task in common"))
         return
-    table = _table(
+    table = plain_table(
         "held out, task by task",
         "tasks>",
         f"{visible(first)}>",
@@ -107,14 +107,3 @@ def _with_bounds(name: str, of_one: EvaluationResult) -> str:
         return "-"
     found = of_one.estimate(name)
     return f"{_value(name, found.value)} ({_bounds(name, found)})"
-
-
-def _table(*columns: str) -> Table:
-    """`NAME>`: numbers, on the right."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in columns:
-        number = name.endswith(">")
-        table.add_column(name.removesuffix(">"), justify="right" if number else "left", overflow="fold")
-    return table

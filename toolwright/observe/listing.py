@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from toolwright.observe import attempt, rollouts
 from toolwright.observe.attempt import visible
+from toolwright.observe.console import plain_table
 from toolwright.observe.numbers import compact
 from toolwright.trajectory import Group, Trajectory
 
@@ -21,46 +21,31 @@ if TYPE_CHECKING:
 
     from toolwright.observe.attempt_index import AttemptTable
 
+TONES = {"good": "green", "bad": "red", "": ""}
 COLOURS = {"prompt": "bright_black", "policy": "cyan", "tool": "yellow", "environment": "green"}
 MOST_ROWS = 24  # of a listing, without --full
 MOST_TEXT = 1500  # characters of one segment, without --full
-PIPED_WIDTH = 120
 LABEL = 12  # columns
 
 
-def make_console() -> Console:
-    from rich.console import Console
-
-    # A pipe has no width: rich would take 80 columns and fold what somebody may want to search.
-    width = None if sys.stdout.isatty() else max(PIPED_WIDTH, shutil.get_terminal_size((0, 0)).columns)
-    return Console(width=width, highlight=False)
-
-
 def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: bool) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     steps = list(files)
     hidden = 0 if full else max(0, len(steps) - MOST_ROWS)
     shown = steps if not hidden else [steps[0], *steps[hidden + 1 :]]
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("step", "groups", "attempts", "failed", "reward", "least", "most", "tool calls"):
-        table.add_column(name, justify="right")
+    table = plain_table(
+        "step>", "groups>", "attempts>", "failed>", "reward>", "least>", "most>", "tool calls>"
+    )
     table.add_column("ended by", overflow="ellipsis", no_wrap=True)
     for step in shown:
         digest = rollouts.digest(step, files[step])
-        rewards = digest.rewards
-        figures = (
-            [compact(sum(rewards) / len(rewards)), compact(min(rewards)), compact(max(rewards))]
-            if rewards
-            else ["-", "-", "-"]
-        )
         table.add_row(
             str(step),
             str(digest.groups),
             str(digest.attempts),
             Text(str(digest.failed), style="red" if digest.failed else "dim"),
-            *figures,
+            *digest.figures,
             compact(digest.tool_calls),
             Text(", ".join(f"{visible(stop)} {count}" for stop, count in digest.stops.items())),
         )
@@ -75,12 +60,11 @@ def list_steps(console: Console, run: Path, files: dict[int, Path], *, full: boo
 
 
 def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group], *, full: bool) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     shown = groups if full else groups[:MOST_ROWS]
     # The task has what the others leave; many attempts go over several lines.
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    table = plain_table(expand=True)
     table.add_column("group", no_wrap=True)
     table.add_column("reward", justify="right", no_wrap=True)
     table.add_column("of each attempt", max_width=console.width // 3)
@@ -111,10 +95,9 @@ def list_groups(console: Console, run: Path, step: int, groups: Sequence[Group],
 
 
 def list_attempts(console: Console, table: AttemptTable, places: np.ndarray[Any, Any], *, full: bool) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    listing = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
+    listing = plain_table(expand=True)
     listing.add_column("group", no_wrap=True)
     for name in ("attempt", "reward", "tokens", "turns", "tools"):
         listing.add_column(name, justify="right", no_wrap=True)
@@ -188,11 +171,7 @@ def _reward(t: Trajectory) -> str:
 
 
 def _tone(t: Trajectory, rewards: Sequence[float]) -> str:
-    """Green for the upper half of the rewards, red for the lower, as in the report."""
-    if t.failure is not None or t.reward is None:
-        return "red"
-    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
-    return "" if low == high else "green" if t.reward >= (low + high) / 2 else "red"
+    return TONES[attempt.tone(None if t.failure else t.reward, rewards)]
 
 
 def _line(text: str) -> Text:

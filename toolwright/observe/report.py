@@ -15,6 +15,7 @@ from toolwright.observe import attempt, curves, rollouts, svg
 from toolwright.observe.attempt import visible
 from toolwright.observe.metrics import Metrics, Row, series
 from toolwright.observe.numbers import compact, duration
+from toolwright.observe.run_settings import main_settings, model_name, setting
 from toolwright.observe.summary import RunSummary, outcome
 from toolwright.registry import added_to, load_object
 from toolwright.trajectory import Trajectory, as_groups
@@ -68,7 +69,7 @@ def _page(run: Path) -> str:
 
 
 def _subtitle(config: Mapping[str, Any]) -> str:
-    words = [_at(config, "algorithm.name"), _at(config, "task.name"), _model(config)]
+    words = [setting(config, "algorithm.name"), setting(config, "task.name"), model_name(config)]
     line = " · ".join(visible(str(word)) for word in words if word)
     return f'<p class="soft">{escape(line)}</p>' if line else ""
 
@@ -205,12 +206,8 @@ def _attempt(t: Trajectory, rewards: Sequence[float]) -> str:
 
 
 def _reward(t: Trajectory, rewards: Sequence[float]) -> str:
-    """Good and bad are relative: the upper and the lower half of the rewards of the step."""
-    if t.reward is None:
-        return '<span class="reward bad">no reward</span>'
-    low, high = min(rewards, default=0.0), max(rewards, default=0.0)
-    tone = "" if low == high else " good" if t.reward >= (low + high) / 2 else " bad"
-    return f'<span class="reward{tone}">reward {compact(t.reward)}</span>'
+    shown = "no reward" if t.reward is None else f"reward {compact(t.reward)}"
+    return f'<span class="reward {attempt.tone(t.reward, rewards)}">{shown}</span>'
 
 
 def _message(role: str, text: str) -> str:
@@ -250,7 +247,7 @@ def _block(source: str, who: str, text: str, note: str = "", head: str = "") -> 
 def _settings(run: Path, config: Mapping[str, Any]) -> str:
     rows = "".join(
         f"<div><dt>{escape(label)}</dt><dd>{escape(visible(value))}</dd></div>"
-        for label, value in _summary(config)
+        for label, value in main_settings(config)
     )
     parts = [f'<div class="box"><dl class="settings">{rows}</dl></div>'] if rows else []
     for name, title in (("command.txt", "Command and machine"), ("config.yaml", "Whole configuration")):
@@ -263,48 +260,6 @@ def _settings(run: Path, config: Mapping[str, Any]) -> str:
                 f"<pre>\n{text}</pre></details>"
             )
     return f"<h2>Configuration</h2>{''.join(parts)}" if parts else ""
-
-
-def _summary(config: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The main settings of a run; missing ones are left out."""
-
-    def add(label: str, template: str, *paths: str) -> None:
-        values = [_at(config, path) for path in paths]
-        if all(value is not None for value in values):
-            found.append((label, template.format(*values)))
-
-    found: list[tuple[str, str]] = []
-    add("algorithm", "{} ({}, {})", "algorithm.name", "algorithm.adv_estimator", "algorithm.loss")
-    add("task", "{}", "task.name")
-    if _model(config):
-        found.append(("model", _model(config)))
-    add("engine", "{}", "engine.name")
-    agent = "rollout.agent"
-    if isinstance(program := _at(config, agent), Mapping):  # of the user's own
-        agent = next((f"{agent}.{key}" for key in ("command", "function", "url") if program.get(key)), agent)
-    add("agent", "{}, {} tokens a turn", agent, "rollout.max_tokens")
-    add("attempts a step", "{} × {} (prompts × samples)", "rollout.prompts", "rollout.samples")
-    add("updates a step", "{} × {} (epochs × minibatches)", "update.epochs", "update.minibatches")
-    add("learning rate", "{}", "update.policy.lr")
-    if _at(config, "algorithm.kl.where") not in (None, "none"):
-        add("KL", "{} in the {}, {}", "algorithm.kl.coef", "algorithm.kl.where", "algorithm.kl.estimator")
-    add("temperature", "{}", "rollout.temperature")
-    add("seed", "{}", "run.seed")
-    return found
-
-
-def _model(config: Mapping[str, Any]) -> str:
-    if path := _at(config, "model.path"):
-        return str(path)
-    layers, width = _at(config, "model.layers"), _at(config, "model.width")
-    return f"new decoder, {layers} layers of {width}" if layers and width else ""
-
-
-def _at(config: Mapping[str, Any], path: str) -> Any:
-    value: Any = config
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
 
 
 def _config(run: Path) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run keeps, and what of it may go: attempts of old steps, and all but the newest checkpoints."""
+"""Files of a run that may be removed: attempts of old steps, and all but the newest checkpoints."""
 
 from __future__ import annotations
 

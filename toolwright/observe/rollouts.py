@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolwright.failures import UserError
+from toolwright.observe.numbers import compact
 from toolwright.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -30,6 +32,13 @@ class Digest:
     rewards: list[float]
     tool_calls: float
     stops: dict[str, int]  # the commonest first
+
+    @property
+    def figures(self) -> list[str]:
+        """The mean, the least and the most of its rewards."""
+        if not self.rewards:
+            return ["-"] * 3
+        return [compact(f(self.rewards)) for f in (statistics.fmean, min, max)]
 
 
 def files(run: Path) -> dict[int, Path]:

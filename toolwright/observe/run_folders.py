@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from toolwright.config.keys import value_at
 from toolwright.config.yaml_file import read_yaml
 from toolwright.failures import UserError
 from toolwright.observe.metrics import Metrics, Row, series
@@ -70,12 +71,7 @@ def state(path: Path, *, now: float | None = None) -> RunState:
     except (UserError, OSError) as error:
         problem = " ".join(str(error).split())
     kind = _kind(path, tree)
-    steps = {
-        "train": _at(tree, "train", "steps"),
-        "sft": _at(tree, "steps"),
-        "rm": _at(tree, "steps"),
-        "eval": 0,
-    }.get(kind)
+    steps = planned_steps(kind, tree)
     step = max((int(row.get("step", 0)) for row in rows), default=0)
     rewards, accuracies = series(rows, "reward/mean"), series(rows, "held_out/accuracy")
     longest = max((seconds for _, seconds in series(rows, "time/total_s")), default=0.0)
@@ -93,8 +89,15 @@ def state(path: Path, *, now: float | None = None) -> RunState:
     )
 
 
+def planned_steps(kind: str, tree: dict[str, Any]) -> int | None:
+    """How many steps the run is to take by its configuration; None if that does not tell."""
+    keys = {"train": "train.steps", "sft": "steps", "rm": "steps"}
+    found = 0 if kind == "eval" else value_at(tree, keys.get(kind, ""))
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
 def status(path: Path, longest_step_s: float, now: float) -> Status:
-    """Of a run that has not taken all its steps."""
+    """The status of a run that has not taken all its steps."""
     report = _changed(path / "report.html")
     if report >= max(_changed(path / "metrics.jsonl"), _changed(path / "config.yaml")) > 0:
         return "stopped"  # a run writes its report last
@@ -128,7 +131,7 @@ def size(path: Path) -> int:
 
 
 def _kind(path: Path, tree: dict[str, Any]) -> str:
-    """By the command that made it; version 0.1 and the Python interface leave the same file."""
+    """The command that made the run. Version 0.1 and the Python interface write the same file."""
     lines = _text(path / "command.txt").splitlines()
     words = [line.split() for line in lines if line.startswith("toolwright ")]
     said = next((word[1] for word in reversed(words) if len(word) > 1 and word[1] in KINDS), "")
@@ -136,12 +139,6 @@ def _kind(path: Path, tree: dict[str, Any]) -> str:
 
 
 KINDS = ("train", "sft", "rm", "eval", "workflow")
-
-
-def _at(tree: Any, *names: str) -> int | None:
-    for name in names:
-        tree = tree.get(name) if isinstance(tree, dict) else None
-    return tree if isinstance(tree, int) and not isinstance(tree, bool) else None
 
 
 def _written(path: Path) -> float:

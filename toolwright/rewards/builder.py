@@ -1,16 +1,18 @@
-"""Builds the parts of a reward from its configuration."""
+"""Builds the parts of a reward from its configuration, and knows the models that they hold."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from toolwright.failures import UserError, nearest
 from toolwright.registry import Registry, check_settings, is_held, load_object, signature_of
 from toolwright.rewards.function import ScoringFunction
 from toolwright.rewards.in_this_process import InThisProcess
-from toolwright.rewards.model_place import ModelPlace
 from toolwright.rewards.part import DirectCall, InProcesses, OverNetwork, RewardPart
 from toolwright.rewards.pool import ProcessPool
 
@@ -147,3 +149,35 @@ class ScorerBuilder:
             settings=settings,
             imports=imports,
         )
+
+
+@dataclass(frozen=True)
+class ModelPlace:
+    """Settings of every scorer that holds a model, beside its own."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("start_timeout_s", "gpus")
+
+    start_timeout_s: Annotated[float, Field(gt=0)] = 600.0  # the longest it may take to load
+    gpus: Annotated[float, Field(ge=0)] | None = None  # `ray`: what its actor reserves; null: the policy's
+
+
+def models_of(reward: schema.Reward) -> dict[str, dict[str, Any]]:
+    """The settings of each scorer of this reward that holds a model, by its name in the configuration."""
+    found = {}
+    for name in reward.parts or [reward.function or OWN]:
+        function = reward.params.get(name, {}).get("function", name) if reward.parts else name
+        if function == OWN or ":" in function:
+            continue
+        entry = SCORERS.get(function)
+        if isinstance(entry.target, type) and "process" in entry.needs:
+            found[name] = reward.params.get(name, {})
+    return found
+
+
+def reserved_gpus(reward: schema.Reward) -> float | None:
+    """GPUs to reserve for the reward's actor; None: by what the cluster has. Without a model: 0."""
+    settings = list(models_of(reward).values())
+    asked = [one["gpus"] for one in settings if one.get("gpus") is not None]
+    if settings and not asked:
+        return None
+    return float(sum(asked))

@@ -24,7 +24,7 @@ class InThisProcess(RewardPart):
         self._lane = Lane(f"reward {function.name}")
 
     def check(self, items: Sequence[Item]) -> None:
-        """Only its author knows what it takes."""
+        """Accepts everything: only the author knows which ground truths the function takes."""
 
     async def judge(self, items: Sequence[Item]) -> list[Verdict]:
         calls = [list(items)] if self._function.whole_batch else [[item] for item in items]

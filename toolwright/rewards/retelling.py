@@ -47,5 +47,5 @@ def cut(tokens: list[int], most: int, rule: CutRule) -> list[int]:
 
 
 def as_text(messages: Sequence[Mapping[str, Any]]) -> str:
-    """For a prompt that shows the conversation to a judge."""
+    """The conversation as text, for a judge's prompt."""
     return "\n\n".join(f"[{message['role']}]\n{text_of(message.get('content'))}" for message in messages)

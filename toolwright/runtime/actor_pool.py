@@ -126,7 +126,7 @@ class ActorPool:
         return found
 
     def events(self) -> list[Event]:
-        """What the actors did since the last call. One that has died since takes it to its grave."""
+        """The events of all actors since the last call. Those of an actor that died meanwhile are lost."""
         refs = [slot.drain() for slot in list(self.slots.values()) if slot.ready]
         done, _ = ray.wait(refs, num_returns=len(refs), timeout=EVENTS_S) if refs else ([], [])
         events: list[Event] = []

@@ -40,7 +40,7 @@ class Lost(Exception):
 
 
 class LostData(Exception):
-    """What was to be read went down with the node that kept it."""
+    """The data was lost with the node that kept it."""
 
 
 class ActorRole:
@@ -92,7 +92,7 @@ class Actor(RoleHost):
         return identity()
 
     async def meeting_place(self) -> str:
-        """For the first of a role's ranks."""
+        """An address at which the other ranks can meet this one."""
         return free_address(ray.util.get_node_ip_address())
 
     def _remote_role(self, role: str) -> ActorRole:
@@ -275,7 +275,7 @@ class ActorSlot:
         return self._handle.pulse.remote()
 
     def stacks(self, limit_s: float) -> str:
-        """Where it is, if it can still answer that."""
+        """The stacks of the actor's threads, if it still answers."""
         try:
             return str(ray.get(self._handle.stacks.remote(), timeout=limit_s))
         except Exception:
@@ -353,7 +353,7 @@ def _kill_there(who: Identity, handle: Any) -> None:
 
 @contextmanager
 def _our_errors() -> Iterator[None]:
-    """What Ray raises for an answer, as the driver tells one case from the other."""
+    """Turn Ray's errors into ours, so that the driver can tell the cases apart."""
     try:
         yield
     except GetTimeoutError:
@@ -367,7 +367,7 @@ def _our_errors() -> Iterator[None]:
 
 
 def _cause(error: RayTaskError) -> BaseException:
-    """What was raised, if it is one of ours; else all that Ray tells about it."""
+    """The original error if it is one of ours, else Ray's own."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, OURS):
         return cause

@@ -14,7 +14,7 @@ import ray
 
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.record import TokenValues
-from toolwright.rewards.held_models import reserved_gpus
+from toolwright.rewards.builder import reserved_gpus
 from toolwright.runtime.actor_placement import ActorPlacer
 from toolwright.runtime.actor_pool import ActorPool
 from toolwright.runtime.actors import ActorSlot, Lost, LostData, open_all

@@ -42,7 +42,7 @@ ALONE = Rank()
 
 @dataclass(frozen=True)
 class Pulse:
-    """What an actor answers when it is watched."""
+    """The answer of an actor to its supervisor."""
 
     stages: list[tuple[str, float]]  # name and seconds so far of what is under way
     awaits: str
@@ -99,7 +99,7 @@ class RoleHost:
         return Pulse(stages, ", ".join(filter(None, [self.stages.awaits, *waits])))
 
     def stacks(self) -> str:
-        """Where every thread of this process is."""
+        """The stack of every thread of this process."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return "\n".join(
             f"thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
@@ -108,7 +108,7 @@ class RoleHost:
         )
 
     def drain(self) -> list[Event]:
-        """What was done since the last call, and what died beneath a role and was started again."""
+        """The events since the last call, processes that died beneath a role among them."""
         died = [what for role in self.roles.values() if hasattr(role, "survived") for what in role.survived()]
         now = [Event(self.stages.who, "survived", time.time(), 0.0, 0.0, died=what) for what in died]
         return [*self.stages.drain(), *now]
@@ -129,7 +129,7 @@ def born(pid: int) -> str:
 
 
 def free_address(host: str) -> str:
-    """Where the ranks of a role may meet: here, at a port that nobody uses."""
+    """A free port on this host, where the ranks of a role can meet."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return f"{host}:{probe.getsockname()[1]}"

@@ -80,7 +80,7 @@ class RayLearners(Learners):
             raise self._lost(f"what learns did not come back: {error}") from None
 
     def take(self, trajectories: Sequence[Trajectory]) -> None:
-        """By reference: every rank fetches the tables that these lie in."""
+        """Send trajectories by reference. Every rank fetches their tables."""
         while True:
             tables, rows = _rows(trajectories)
             try:

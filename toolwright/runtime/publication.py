@@ -31,7 +31,7 @@ class Publication:
         self._weights: Any = None
 
     def publish(self, version: int, learners: RayLearners, workers: Sequence[ActorSlot]) -> None:
-        """To all workers that are ready; the others load them when they come back."""
+        """Send the weights to all workers that are ready. The others load them when they come back."""
         with self.lock:
             self.checksum, self._weights = learners.ask("weights", version, returns=2, limit_s=self.limit_s)
             self.version = version
@@ -47,7 +47,7 @@ class Publication:
                     self.replace(slot, incarnation, f"was lost while it took weights of version {version}")
 
     def publish_in_place(self, version: int, learners: RayLearners) -> None:
-        """To an engine that stands on the policy's own tensors: there is nothing to send."""
+        """Announce weights to an engine that uses the policy's own tensors: there is nothing to send."""
         learners.ask("publish", version, role="rollout", limit_s=self.limit_s)
         self.version = version
 

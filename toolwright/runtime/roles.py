@@ -185,13 +185,13 @@ class Roles:
         """Called before a step is sampled: workers that joined are put to use."""
 
     def events(self) -> list[Event]:
-        """What the roles did since the last call."""
+        """The events of the roles since the last call."""
         events = self.host.drain()
         self._restarted += [event.died for event in events if event.died]
         return [event for event in events if not event.died]
 
     def incidents(self) -> list[Incident]:
-        """What went wrong and was survived since the last call."""
+        """The incidents that the run survived since the last call."""
         restarted, self._restarted = self._restarted, []
         return [Incident("the run", "sandbox", what, "it was started again") for what in restarted]
 

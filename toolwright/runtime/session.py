@@ -121,7 +121,7 @@ def alive_nodes() -> set[str]:
 
 
 def free_by_node(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
-    """What each living node with these labels has left."""
+    """The free resources of each living node with these labels."""
     free = available_resources_per_node()
     fit = {}
     for node in ray.nodes():
@@ -144,7 +144,7 @@ def _resolved(path: str | None) -> str | None:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """What the processes that are started within inherit."""
+    """Set variables for the processes that are started within."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

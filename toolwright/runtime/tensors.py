@@ -83,7 +83,7 @@ def publication(state: Mapping[str, Tensor], version: int) -> PublishedWeights:
 
 @torch.no_grad()
 def load(state: Mapping[str, Tensor], weights: PublishedWeights) -> int:
-    """Into the tensors themselves; the checksum is of what lies in them afterwards."""
+    """Copy published weights into these tensors. Returns the checksum of their new content."""
     tensors = list(_distinct(state))
     expected = sum(tensor.nbytes for tensor in tensors)
     if len(weights.flat) != expected:
@@ -114,7 +114,7 @@ def checksum(tensors: Iterable[Tensor]) -> int:
 
 
 def _distinct(state: Mapping[str, Tensor]) -> Iterable[Tensor]:
-    """Tied weights once."""
+    """Each tensor once, also if weights are tied."""
     seen = set()
     for tensor in state.values():
         if tensor.data_ptr() not in seen or not tensor.numel():

@@ -27,7 +27,7 @@ class Event:
 
 
 @dataclass
-class Open:
+class OpenStage:
     """A stage that has not ended."""
 
     stage: str
@@ -37,18 +37,18 @@ class Open:
 
 
 class Stages:
-    """What a process is doing, and what it has done."""
+    """The open and the finished stages of a process."""
 
     def __init__(self, who: str) -> None:
         self.who = who
         self._lock = threading.Lock()
-        self._open: list[Open] = []
+        self._open: list[OpenStage] = []
         self._done: list[Event] = []
         self._awaited: list[str] = []
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        mine = Open(name)
+        mine = OpenStage(name)
         with self._lock:
             self._open.append(mine)
         try:
@@ -73,7 +73,7 @@ class Stages:
                 self._awaited.remove(whom)
 
     @property
-    def current(self) -> list[Open]:
+    def current(self) -> list[OpenStage]:
         with self._lock:
             return list(self._open)
 
@@ -101,7 +101,7 @@ def cpu_seconds() -> float:
 
 
 def gpu_use() -> float | None:
-    """Of 1; None where there is no GPU, or nobody to ask about it."""
+    """The use of the GPU from 0 to 1; None if there is no GPU, or its use cannot be read."""
     import sys
 
     torch = sys.modules.get("torch")

@@ -39,7 +39,7 @@ def strings(tree: Any) -> Iterator[str]:
 
 
 def folders(trees: Any) -> list[Path]:
-    """Where the code that a configuration names lies, if that is not where packages are installed."""
+    """The folders of the code that a configuration names, unless it is installed."""
     found: dict[Path, None] = {}
     for text in strings(trees):
         if match := FILE.match(text):

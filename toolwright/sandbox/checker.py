@@ -175,13 +175,13 @@ class _Solution:
     def _send(self, text: str) -> None:
         try:
             self._stream.send(text)
-        except values.Broken as broken:
+        except values.BrokenChannel as broken:
             self._give_up("ended", f"the solution cannot be reached: {broken}")
 
     def _receive(self) -> Any:
         try:
             return values.decoded(self._stream.receive(), self._resolve)
-        except values.Broken as broken:
+        except values.BrokenChannel as broken:
             self._give_up("ended", f"the solution gave no answer: {broken}")
 
     def _encoded(self, value: Any) -> Any:
@@ -203,7 +203,7 @@ class _Solution:
             return self._objects.setdefault(value, _Object(self, value))
         if tag == "class" and isinstance(getattr(builtins, value), type):
             return getattr(builtins, value)
-        raise values.Broken("it sent an unknown tag")
+        raise values.BrokenChannel("it sent an unknown tag")
 
 
 class _Object:

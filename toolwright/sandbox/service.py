@@ -1,4 +1,4 @@
-"""What the sandbox can do, without HTTP. The server and single runs both use this."""
+"""The sandbox without HTTP, as the server and single runs use it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def serve(code: str, link: int) -> NoReturn:
     try:
         while True:
             peer.answer(peer.receive(), module)
-    except values.Broken:
+    except values.BrokenChannel:
         os._exit(0)
 
 
@@ -96,7 +96,7 @@ class _Checker:
                         [None if a == b else json.loads(a) for a, b in zip(after, before, strict=True)]
                     )
             self.send(reply)
-        except values.Broken:
+        except values.BrokenChannel:
             raise
         except Exception as error:
             self.send(self._raised(error))

@@ -23,7 +23,7 @@ _SCALARS = frozenset((type(None), bool, str, float))
 _SHORT = 1 << 62  # larger integers travel in hexadecimal: reading decimals takes quadratic time
 
 
-class Broken(Exception):
+class BrokenChannel(Exception):
     """The other side is gone, or it sent something that is not a message."""
 
 
@@ -42,16 +42,16 @@ class MessageStream:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError as error:
-            raise Broken("it is gone") from error
+            raise BrokenChannel("it is gone") from error
 
     def receive(self) -> str:
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
         if length > LARGEST:
-            raise Broken("it sent a message that is too long")
+            raise BrokenChannel("it sent a message that is too long")
         try:
             return str(self._exactly(length), "utf-8")
         except UnicodeDecodeError:
-            raise Broken("it sent bytes that are not text") from None
+            raise BrokenChannel("it sent bytes that are not text") from None
 
     def _exactly(self, size: int) -> bytes:
         pieces = bytearray()
@@ -61,7 +61,7 @@ class MessageStream:
             except OSError:
                 data = b""
             if not data:
-                raise Broken("it is gone")
+                raise BrokenChannel("it is gone")
             pieces += data
         return bytes(pieces)
 
@@ -149,10 +149,10 @@ def decoded(text: str, resolve: Callable[[str, Any], Any]) -> Any:
 
     try:
         return json.loads(text, object_hook=rebuilt)
-    except Broken:
+    except BrokenChannel:
         raise
     except Exception as error:  # any error in the text is the writer's fault
-        raise Broken(f"it sent something that is not a value: {type(error).__name__}") from None
+        raise BrokenChannel(f"it sent something that is not a value: {type(error).__name__}") from None
 
 
 def _paired(parts: list[Any]) -> dict[Any, Any]:

@@ -13,7 +13,6 @@ from toolwright.agents.formats.arguments import to_json
 from toolwright.providers.blocks import to_messages, to_tools
 from toolwright.providers.local import ParsedCompletion, PromptTokens
 from toolwright.serve.openai import Outcome
-from toolwright.serve.problems import HttpProblem
 from toolwright.serve.requests import CountRequest, MessagesRequest
 from toolwright.serve.service import Answer, GenerationRequest, ModelService
 from toolwright.tools.call import ToolRequest
@@ -61,8 +60,7 @@ class Anthropic:
         return orjson.dumps({"input_tokens": len(self._prompt(CountRequest.model_validate(raw)).tokens)})
 
     def _prompt(self, body: CountRequest) -> PromptTokens:
-        if body.model != self.service.model.name:
-            raise HttpProblem(404, f"model: {body.model} does not exist here; {self.service.model.name} does")
+        self.service.check_model(body.model)
         turns = [turn.model_dump(exclude_none=True) for turn in body.messages]
         system = body.system if isinstance(body.system, str) else [b.model_dump() for b in body.system or ()]
         tools = to_tools([tool.model_dump(exclude_none=True) for tool in body.offered])

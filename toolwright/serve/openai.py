@@ -42,7 +42,7 @@ class OpenAI:
 
     async def chat(self, raw: Any) -> Outcome:
         body = ChatRequest.model_validate(raw)
-        self._check_model(body.model)
+        self.service.check_model(body.model)
         messages = [message.plain() for message in body.messages]
         prompt = self.service.chat_prompt(messages, body.offered)
         max_tokens = body.max_completion_tokens or body.max_tokens
@@ -53,7 +53,7 @@ class OpenAI:
 
     async def completions(self, raw: Any) -> Outcome:
         body = CompletionRequest.model_validate(raw)
-        self._check_model(body.model)
+        self.service.check_model(body.model)
         prompts = [self.service.raw_prompt(prompt) for prompt in body.prompts]
         if not 1 <= len(prompts) * (body.n or 1) <= MOST_CHOICES:
             raise HttpProblem(400, f"prompt: 1 to {MOST_CHOICES} answers in all", param="prompt")
@@ -93,15 +93,6 @@ class OpenAI:
         if body.counts_usage:
             yield _event({**form.chunk_head, "choices": [], "usage": _usage(request, answers)})
         yield DONE
-
-    def _check_model(self, model: str) -> None:
-        if model != self.service.model.name:
-            raise HttpProblem(
-                404,
-                f"the model {model!r} does not exist here; {self.service.model.name!r} does",
-                param="model",
-                code="model_not_found",
-            )
 
     def _generation(
         self,

@@ -118,7 +118,7 @@ class Recorder:
         return found
 
     def _hashes(self, tokens: Sequence[int]) -> Iterator[int]:
-        """Of every beginning, by one polynomial with a secret base."""
+        """A hash of every prefix, by a polynomial with a secret base."""
         value = 1
         for token in tokens:
             value = (value * self._base + token + 1) % PRIME

@@ -33,9 +33,7 @@ class Responses:
 
     async def create(self, raw: Any) -> Outcome:
         body = ResponsesRequest.model_validate(raw)
-        if body.model != self.service.model.name:
-            text = f"the model {body.model!r} does not exist here; {self.service.model.name!r} does"
-            raise HttpProblem(404, text, param="model", code="model_not_found")
+        self.service.check_model(body.model)
         said = [*self._before(body.previous_response_id), *to_messages(body.input)]
         system = [{"role": "system", "content": body.instructions}] if body.instructions else []
         prompt = self.service.chat_prompt([*system, *said], body.offered)

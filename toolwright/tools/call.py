@@ -22,7 +22,7 @@ class ToolRequest:
 
 @dataclass(frozen=True)
 class Caller:
-    """Who calls: the id of the attempt, and its task where it has one."""
+    """The caller of a tool: the id of the attempt, and its task if it has one."""
 
     attempt: str
     task: Task | None = None
@@ -37,7 +37,7 @@ class Malformed:
 
 @dataclass(frozen=True)
 class SandboxUse:
-    """What a run took of its sandbox: seconds at work, seconds in the queue, and whether it was killed."""
+    """The use of the sandbox by one run: seconds at work, seconds in the queue, and whether it was killed."""
 
     ran_s: float
     queued_s: float

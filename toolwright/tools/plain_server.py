@@ -27,7 +27,7 @@ _PAUSE_S = 0.5
 
 @dataclass(frozen=True)
 class PlainProtocol:
-    """What is posted, `{code}`, `{stdin}` and `{timeout_s}` replaced, and where the answer has its text."""
+    """The body of a POST with `{code}`, `{stdin}` and `{timeout_s}`, and the path to the answer's text."""
 
     request: Any = None
     response: str | None = None
@@ -59,7 +59,7 @@ class PlainServer:
         await self._http.close()
 
     async def run(self, code: str, stdin: str) -> str:
-        """What the server says of this code. An error of the code is a ToolError, with the same text."""
+        """Run code and return the server's text. An error of the code is a ToolError with that text."""
         values = {"code": code, "stdin": stdin, "timeout_s": self._code_s}
         request = REQUEST if self._protocol.request is None else self._protocol.request
         answer = await self._ask(filled(request, values))
@@ -135,7 +135,7 @@ def filled(template: Any, values: Mapping[str, Any]) -> Any:
 
 
 def _at(answer: Any, path: str, *, whole: Any = None) -> Any:
-    """What lies at a dotted path. Nothing there is None, or an error where `whole` is given."""
+    """The value at a dotted path. If there is none: None, or an error if `whole` is given."""
     found = answer
     for name in path.split("."):
         if not isinstance(found, Mapping) or name not in found:

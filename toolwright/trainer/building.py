@@ -19,8 +19,8 @@ from toolwright.learner.policy import Frozen
 from toolwright.learner.ranks import ALONE, Ranks
 from toolwright.models import adapter_folder, huggingface, lora, template_check, weight_files
 from toolwright.models.decoder import Decoder, Shape
+from toolwright.models.folder import overridden
 from toolwright.models.known import KNOWN, place_of
-from toolwright.models.overridden import overridden
 from toolwright.models.precision import loosen
 from toolwright.models.tokenizer import Tokenizer
 
@@ -86,7 +86,7 @@ def _named_device(name: str) -> torch.device:
 
 
 def dtype_of(config: schema.Model) -> torch.dtype:
-    """In which matrices are multiplied; `config.stored` is in what they are kept."""
+    """The precision of matrix products. `config.stored` is the precision of the weights."""
     return DTYPES[precision(config)]
 
 
@@ -176,7 +176,7 @@ def _check_vocabulary(tokenizer: Tokenizer, vocab: int, base: Path) -> None:
 
 
 def build_tokenizer(config: schema.Model, alphabet: str) -> Tokenizer:
-    """What `build_model` gives beside the decoder, without building that."""
+    """The tokenizer of `build_model`, without building the decoder."""
     if config.path is None:
         return Tokenizer.characters(alphabet)
     base, adapter = folders(config)
@@ -195,12 +195,12 @@ def context_of(config: schema.Model) -> int | None:
 
 
 def cut_of(config: schema.Model) -> int | None:
-    """Where a model's positions end that has more of them; None: nowhere."""
+    """The context to cut a model's positions at; None keeps all of them."""
     return None if config.context == "auto" else config.context
 
 
 def folders(config: schema.Model) -> tuple[Path, Path | None]:
-    """Of the model, and of its adapter; `model.path` may name the adapter alone, which knows its base."""
+    """The folders of model and adapter. `model.path` may name the adapter alone, which knows its base."""
     folder, adapter = _folder("model.path", config.path), config.lora.path
     alone = adapter_folder.is_adapter(folder)
     if config.config and not alone:
@@ -227,7 +227,7 @@ def _folder(key: str, path: str | None) -> Path:
 
 
 def _to_be_had(name: str) -> str:
-    """What is no folder may be a model's name."""
+    """A hint for a path that is not a folder: it may be the name of a model to download."""
     if name not in KNOWN and not re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name):
         return ""
     place = place_of(name)
@@ -257,7 +257,7 @@ def _adapt(decoder: Decoder, config: schema.Model, *, seed: int) -> None:
 
 
 def export(decoder: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
-    """What was learned, as `transformers` or peft and vLLM read it."""
+    """Write the learned weights in the format that `transformers`, peft and vLLM read."""
     adapter_folder.save_learned(decoder, folder)
     tokenizer.save(folder)
 

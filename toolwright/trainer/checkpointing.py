@@ -29,7 +29,7 @@ class Checkpointer:
         self.remedy = f"go on with: {resume_command(self.config.run, folder)}"
 
     def save_if_due(self) -> None:
-        """By the number of steps or by time. When a checkpoint is written changes no number."""
+        """Save after so many steps or so much time. A run gives the same numbers whenever it saves."""
         every, minutes = self.config.checkpoint.every, self.config.checkpoint.minutes
         by_steps = every and self.trainer.step_done % every == 0
         if by_steps or (minutes and time.monotonic() - self.saved_at >= 60 * minutes):

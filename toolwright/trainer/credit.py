@@ -53,7 +53,7 @@ class Credit:
             )
 
     def correction(self, *, exact: bool) -> str:
-        """How the gap between engine and learner is corrected. An exact engine leaves none."""
+        """The correction of the gap between engine and learner. An exact engine has no gap."""
         chosen = self.config.algorithm.correction.mode
         return chosen if chosen != "auto" else "none" if exact else "truncate"
 

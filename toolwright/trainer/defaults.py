@@ -1,4 +1,4 @@
-"""What `auto` is in this run: lengths, precision, rates; by its model, its prompts and the memory it has."""
+"""The values of `auto` in a run: lengths, precision and rates, by its model, its prompts and its memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_ANSWER = 32  # a prompt that leaves less is one that is too long
 
 
 @dataclass(frozen=True)
-class Decided:
+class DecidedConfig:
     config: schema.Config  # no size in it is `auto`
     lines: tuple[str, ...]  # what was decided, each with the key that changes it
     remedy: str  # where every prompt is longer than task.max_prompt_tokens
@@ -29,7 +29,7 @@ def depends_on_prompts(config: schema.Config) -> bool:
 
 def decide(
     config: schema.Config, *, prompt: int, turns: int, learns: bool = True, demonstration: int | None = None
-) -> Decided:
+) -> DecidedConfig:
     """`prompt`, `demonstration`: tokens of the longest; None where no demonstrations are learned from, with
     update.policy as their optimiser. `turns`: the most that an attempt may take."""
     stated, max_tokens, most = config.model.context, config.rollout.max_tokens, config.task.max_prompt_tokens
@@ -57,7 +57,7 @@ def decide(
     if learns:
         config, more = with_rates(config, supervised=demonstration is not None)
         lines += more
-    return Decided(config, tuple(lines), remedy)
+    return DecidedConfig(config, tuple(lines), remedy)
 
 
 def with_rates(config: schema.Config, *, supervised: bool = False) -> tuple[schema.Config, list[str]]:
@@ -103,7 +103,7 @@ def served(model: schema.Model, engine: schema.EngineConfig) -> tuple[schema.Mod
 def _context(
     config: schema.Config, prompt: int, turns: int, learns: bool, demonstration: int
 ) -> tuple[int, str | None, str]:
-    """How long a sequence may be, why if that is to be said, and what to do where it is too short."""
+    """The longest sequence, a line that explains it, and a remedy if it is too short."""
     stated, max_tokens, total = (
         config.model.context,
         config.rollout.max_tokens,
@@ -160,7 +160,7 @@ def _answer(prompt: int, whole: int | None) -> int:
 
 
 def _counts_memory(config: schema.Config) -> bool:
-    """Of a run in this process. What nodes of a cluster have is not known here."""
+    """Whether the run is in this process. The memory of a cluster's nodes is not known here."""
     return config.runtime.name == "local"
 
 

@@ -1,4 +1,4 @@
-"""How a run saves memory: in what weights and moments are kept, and what is computed twice."""
+"""Ways to save memory: the precision of weights and optimizer moments, and recomputation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Economy:
         )
 
     def lines(self, plain: Economy) -> list[str]:
-        """What differs from the plain way."""
+        """A line for each difference from the plain settings."""
         said = []
         if self.optimizer_state != plain.optimizer_state:
             said.append("AdamW's state in 8 bits, for want of memory (update.optimizer_state)")

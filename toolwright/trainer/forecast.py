@@ -1,4 +1,4 @@
-"""What fits on given GPUs and how long a step takes: the estimates that a run decides by, made beforehand."""
+"""A forecast of what fits on given GPUs and how long a step takes, by the estimates that a run decides by."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHARDED = 0.85  # of one rank's rate: what gathering over a fast link leaves
 
 @dataclass(frozen=True)
 class Workload:
-    """What a step does; tokens are those of a mean attempt."""
+    """The work of a step. Tokens are of an average attempt."""
 
     context: int = 4_096
     prompts: int = 64
@@ -219,7 +219,7 @@ def _pass(model: PlannedModel, recompute: Recompute, left: int, parts: dict[str,
 
 
 def update_flops(shape: Shape, tokens: int, length: int, recompute: Recompute = False) -> float:
-    """Of an update: products with every weight forward and twice back, attention, and what is done again."""
+    """Operations of an update: each weight once forward and twice backward, attention, and recomputation."""
     inner, layers = shape.heads * shape.head_dim, shape.layers * layer_numbers(shape)
     attention = 4 * shape.layers * inner * length / 2
     again = 0.0

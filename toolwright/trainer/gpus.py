@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GPU:
-    """By the datasheet: dense products in bfloat16 and bytes of memory, a second; gibibytes."""
+    """Datasheet figures: bfloat16 operations and bytes of memory a second, and gibibytes of memory."""
 
     flops: float
     bandwidth: float

@@ -1,4 +1,4 @@
-"""Who tries tasks beside a warm start: held-out ones before and after it, training tasks to learn from."""
+"""Attempts beside a warm start: at held-out tasks before and after, at training tasks to learn from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learns in a run: policy, reference and critic, and how one step's groups move them."""
+"""The learner of a run: policy, reference and critic, and their update by one step's groups."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toolwright.trajectory import Trajectory
 
 
 class Reference(Protocol):
-    """What the policy is kept close to: in this process, or asked in another."""
+    """The model that the policy is kept close to, in this process or in another."""
 
     def statistics(self, batch: Batch) -> dict[str, Tensor]: ...
     def state_dict(self) -> dict[str, Any]: ...
@@ -78,7 +78,7 @@ def build_critic(config: schema.Config, decoder: Decoder, ranks: Ranks = ALONE) 
 
 
 def total_updates(config: schema.Config, *, after: int = 0) -> int:
-    """Those of a run, or of its steps after so many."""
+    """Count the updates of a run, or of its steps after the first `after`."""
     steps = max(0, config.train.steps - after)
     return steps * config.update.epochs * config.update.minibatches
 
@@ -269,7 +269,7 @@ class Learner:
             )
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the next update depends on: plain values, and tensors."""
+        """The state that the next update depends on: plain values, and tensors."""
         tensors = {"policy": self.policy.state_dict()}
         if self.critic is not None:
             tensors["critic"] = self.critic.state_dict()

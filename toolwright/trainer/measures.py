@@ -1,4 +1,4 @@
-"""What a step tells about itself: its attempts and its updates in numbers, named as in metrics.jsonl."""
+"""The metrics of a step: its attempts and its updates in numbers, named as in metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolwright.trajectory import Trajectory
 
 
 def of_sample(sampled: SampledStep) -> dict[str, float]:
-    """What there is to know about what was sampled."""
+    """The metrics of the attempts that a step sampled."""
     attempts = [t for t in sampled.attempts if t.failure is None]
     metrics: dict[str, float] = {
         "attempts/failed": sampled.failed,
@@ -92,7 +92,7 @@ def of_updates(role: str, rows: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def of_gap(batch: Batch, log_prob: Tensor) -> dict[str, float]:
-    """How far the engine's log-probabilities are from the learner's; `Policy.update` gives the same names."""
+    """The gap between the log-probabilities of engine and learner. `Policy.update` uses the same names."""
     difference = log_prob - batch.columns["sampled_log_prob"]
     return {
         "gap/abs_mean": float(difference.abs().mean()),

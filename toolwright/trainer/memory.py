@@ -1,4 +1,4 @@
-"""What a run will need of a device's memory, counted before anything is loaded, against what is free."""
+"""The memory that a run will need, counted before anything is loaded and compared with what is free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolwright.learner.budget import (
 )
 from toolwright.models import adapter_folder, huggingface, quantised, weight_files
 from toolwright.models.decoder import Recompute, Shape
-from toolwright.rewards.held_models import models_of
+from toolwright.rewards.builder import models_of
 from toolwright.trainer import building
 from toolwright.trainer.learning import needs_critic, needs_reference
 from toolwright.trainer.process_reward import needs_process_reward
@@ -49,7 +49,7 @@ class MemoryPlan:
 
 
 def plan(config: schema.Config, *, learns: bool = True) -> MemoryPlan:
-    """Of a run in one process."""
+    """Plan the memory of a run in one process."""
     teaches = learns and needs_teacher(config.algorithm)
     teacher = planned(teacher_model(config)) if teaches else None
     needed = counted(config, planned(config.model), learns=learns, teacher=teacher)
@@ -73,7 +73,7 @@ def _scoring_models(config: schema.Config) -> dict[str, int]:
 def counted(
     config: schema.Config, model: PlannedModel, *, learns: bool = True, teacher: PlannedModel | None = None
 ) -> MemoryPlan:
-    """Of this model in place of the configuration's."""
+    """Plan the memory of a run with this model in place of the configuration's."""
     parts = {"weights": weight_bytes(model)}
     if learns:
         parts |= learner_parts(config, model)
@@ -84,7 +84,7 @@ def counted(
 
 
 def learner_parts(config: schema.Config, model: PlannedModel) -> dict[str, int]:
-    """Bytes beside the policy's weights."""
+    """Bytes that the learner needs beside the policy's weights."""
     rounded, trained = model.stored == "bfloat16" and not model.adapted, model.trained
     packs = config.update.optimizer_state == "int8" or rounded
     gradients, moments = trained * (2 if rounded else 4), int(trained * moment_bytes(packs=packs))
@@ -104,7 +104,7 @@ def table_numbers(shape: Shape) -> int:
 
 
 def weight_bytes(model: PlannedModel) -> int:
-    """Of a model's weights as they are stored."""
+    """Bytes of a model's weights as they are stored."""
     if model.stored != "int8":
         return model.parameters * (2 if model.stored == "bfloat16" else 4)
     tables = table_numbers(model.shape)
@@ -189,13 +189,13 @@ def passes(model: PlannedModel, recompute: Recompute, left: int) -> int:
 
 
 def overhead(model: PlannedModel, recompute: Recompute) -> int:
-    """What a pass on a GPU takes, however many tokens it has."""
+    """Bytes that a pass on a GPU takes whatever its number of tokens."""
     matrices = model.parameters - table_numbers(model.shape)
     return pass_overhead(model.shape, matrices, model.stored, adapted=model.adapted, recompute=recompute)
 
 
 def micro_tokens(config: schema.Config) -> int:
-    """Of one pass on a CPU, where a pass that is too large is not an error to recover from but the end."""
+    """Tokens of one pass on a CPU, where a pass that is too large ends the process."""
     tokens = passes(
         planned(config.model), config.model.recomputes, free(torch.device("cpu")) - plan(config).total
     )
@@ -203,12 +203,12 @@ def micro_tokens(config: schema.Config) -> int:
 
 
 def pass_bytes(model: PlannedModel, recompute: Recompute) -> int:
-    """What a token leaves behind for the way back."""
+    """Bytes that a forward pass keeps for each token until its backward pass."""
     return token_bytes(model.shape, recompute) * model.dtype.itemsize // 2
 
 
 def _remedy(config: schema.Config, needed: MemoryPlan, there: int, learns: bool) -> str:
-    """What would help, and only that."""
+    """Suggest what would help, and nothing else."""
     cache = sum(size for name, size in needed.parts.items() if "cache" in name)
     if needed.total - cache <= there:
         return "lower engine.slots or model.context"
@@ -269,7 +269,7 @@ def _adapter_parameters(model: schema.Model, shape: Shape) -> int:
 
 
 def adapter_parameters(shape: Shape, rank: int) -> int:
-    """Of a new adapter on every matrix but experts', for each as many as it has rows and columns."""
+    """Parameters of a new adapter on every matrix but experts': rank × (rows + columns) each."""
     q, kv, width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim, shape.width
     dense = shape.layers if shape.experts is None else len(shape.experts.dense)
     attention = 2 * (width + q) + 2 * (width + kv)
@@ -277,14 +277,14 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
 
 
 def _rows(config: schema.Config, learns: bool) -> int:
-    """Slots that will be in use: memory that nobody writes to is not taken."""
+    """Count the slots that will be used. Memory that nobody writes to is not taken."""
     tried = config.task.held_out_size * config.eval.samples
     sampled = config.rollout.prompts * config.rollout.samples if learns else 0
     return min(config.engine.slots, max(tried, sampled))
 
 
 def _of_machine() -> int:
-    """What the kernel would give without swapping."""
+    """Memory that the kernel would give without swapping."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
@@ -293,7 +293,7 @@ def _of_machine() -> int:
 
 
 def _of_group() -> int:
-    """What the control group, a container say, leaves of its limit."""
+    """Memory that the control group, such as a container's, leaves of its limit."""
     root = Path("/sys/fs/cgroup")
     for limit, used in (
         ("memory.max", "memory.current"),

@@ -1,4 +1,4 @@
-"""Runs on answers that the data compares: what their configuration comes to, and what the learner is given.
+"""Runs on answers that the data compares: their configuration, and the batches that they learn from.
 
 They are runs like any other, in the same loop, with the same roles, checkpoints and metrics. Where others
 sample, agent `recorded` writes the answers of the data; where others assign credit, the answers have labels.
@@ -64,7 +64,7 @@ def without_sampling(config: schema.Config, *, samples: int) -> schema.Config:
 
 
 def lengths(config: schema.Config, tokenizer: Tokenizer, tools: Settings, tasks: Sequence[Task]) -> list[int]:
-    """Of each task, the tokens of its prompt with the longest answer."""
+    """Count the tokens of each task: its prompt with the longest answer."""
 
     async def written() -> list[int]:
         agents = AgentSet(config.rollout, tokenizer, tools=tools)
@@ -89,7 +89,7 @@ def held_out_requests(tasks: Sequence[Task]) -> list[AttemptRequest]:
 
 @dataclass
 class PreferenceCredit:
-    """What `Credit` is for sampled attempts."""
+    """The counterpart of `Credit` for compared answers."""
 
     reference: Reference | None
 

@@ -1,4 +1,4 @@
-"""What is settled before a run starts: what `auto` means, which tasks fit, what roles are built from."""
+"""Preparation of a run: decide `auto` values, drop tasks that do not fit, collect the data for roles."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def _openings(
 
 
 def alphabet(tasks: TaskSet, tools: Mapping[str, Any]) -> str:
-    """What a fresh character-level tokenizer must know: a tool may answer anything that can be typed."""
+    """The characters that a fresh tokenizer must know. A tool may answer anything that can be typed."""
     return tasks.alphabet + (string.printable if tools else "")
 
 

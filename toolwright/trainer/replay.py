@@ -56,12 +56,12 @@ class ReplayBuffer:
 
 
 def _here(trajectory: Trajectory) -> Trajectory:
-    """With its tokens in this process, wherever they lay."""
+    """Copy an attempt into this process, wherever its tokens are."""
     return Trajectory(**{field.name: getattr(trajectory, field.name) for field in fields(Trajectory)})
 
 
 def to_json(kept: Iterable[Trajectory]) -> list[dict[str, Any]]:
-    """For a checkpoint. An attempt that is kept has no failure."""
+    """Attempts as a checkpoint stores them. One that is kept has no failure."""
     return [asdict(trajectory) for trajectory in kept]
 
 

@@ -43,7 +43,7 @@ SCORES = ("function", "parts", "params", "sandbox_url")  # keys of `reward` that
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What one configuration makes of the step's attempts, in their order."""
+    """The rewards, advantages and update that one configuration gives the step's attempts, in their order."""
 
     rewards: list[float | None]  # None: it failed, or could not be scored
     advantages: list[Array | None]  # of each sampled token; None: not learned from
@@ -63,7 +63,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class StoredStep:
-    """What a run kept of one of its steps. `config`: as the run took it."""
+    """One step of a run as its folder keeps it. `config` is the run's own."""
 
     run: Path
     number: int
@@ -179,7 +179,7 @@ class _Replayer:
             asyncio.run(role.score(attempts))
 
     def _selected(self, attempts: Sequence[Trajectory]) -> list[Trajectory]:
-        """What the step would have learned from."""
+        """The attempts that the step would have learned from."""
         config, tools, sampled = self.config, self.role_config.tools, SampledStep()
         selector = GroupSelector(config, turns=lambda task: most_turns(config.rollout, tools, [task]))
         for group in as_groups(attempts):

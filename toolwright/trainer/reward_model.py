@@ -143,7 +143,7 @@ class _Training:
         return {**named, "time/total_s": time.perf_counter() - started}
 
     def _held_out(self) -> dict[str, float]:
-        """How often the held-out pairs are told apart, with the interval of that share."""
+        """The share of held-out pairs that are told apart, with its interval."""
         if not self.pairs.held_out:
             return {}
         ahead = self.learner.ahead(self.pairs.held_out)
@@ -209,7 +209,7 @@ def _written(task: Task, tokenizer: Tokenizer) -> ComparedPair:
 
 
 def _cut(written: list[list[ComparedPair]], most: int, lines: list[str]) -> PreparedPairs:
-    """Their ends, where a conversation is longer than the model reads: as the scorer cuts attempts."""
+    """Keep the end of a conversation that is too long for the model, as the scorer does with attempts."""
     kept = [
         [ComparedPair(cut(p.chosen, most, "left"), cut(p.rejected, most, "left"), p.margin) for p in some]
         for some in written

@@ -14,7 +14,7 @@ RemoteRole = Callable[[str], Any]  # a role of another process, by its name
 
 @dataclass(frozen=True)
 class RoleConfig:
-    """All that any role is built from."""
+    """Everything that roles are built from."""
 
     config: schema.Config
     tools: Settings

@@ -115,7 +115,7 @@ class RoleContext:
 
     @cached_property
     def ranks(self) -> Ranks:
-        """Those that this process learns with. Of several, each waits here until all are there."""
+        """The ranks that this process learns with. Several wait here for each other."""
         if self.rank.count == 1:
             return ALONE
         from toolwright.learner.sharding import RankGroup
@@ -220,7 +220,7 @@ class RolloutRole:
         self.engine.rest()
 
     def publish(self, version: int) -> None:
-        """For an engine that stands on the policy's own tensors."""
+        """Announce new weights to an engine that uses the policy's own tensors."""
         self.engine.publish(version)
 
     def describe(self) -> dict[str, Any]:
@@ -234,12 +234,12 @@ class RolloutRole:
         return "" if self.rollout is None else self.rollout.awaits()
 
     def survived(self) -> list[str]:
-        """What died beneath it and was started again, since the last call."""
+        """The processes that died and were started again since the last call."""
         restarted, self.context.restarted[:] = list(self.context.restarted), []
         return restarted
 
     async def close(self) -> None:
-        """All of it, also where one of them fails to."""
+        """Close everything, even if one part fails to close."""
         async with AsyncExitStack() as stack:
             stack.callback(self.servers.close)
             stack.push_async_callback(self.engine.close)
@@ -272,24 +272,24 @@ class PolicyRole:
         return {"parameters": self.parameters}
 
     def take(self, trajectories: Sequence[Trajectory]) -> None:
-        """What the next step learns from: every rank has it before any of them begins."""
+        """Take the trajectories of the next step. Every rank has them before any begins to learn."""
         self._taken = trajectories
 
     def learn(
         self, step: int, exact: bool, baselines: dict[str, list[float]]
     ) -> tuple[dict[str, float], dict[str, Array]]:
-        """From what was taken. The first rank alone sends what was computed for each token."""
+        """Learn from the trajectories of `take`. Only the first rank returns the values of each token."""
         taken, self._taken = self._taken, []
         metrics, values = self.learner.learn(taken, step, exact=exact, baselines=baselines)
         return metrics, {} if self.context.rank.index else {n: v.numpy() for n, v in values.items()}
 
     def measure(self) -> dict[str, float]:
-        """What was taken, without learning from it."""
+        """Measure the trajectories of `take` without learning from them."""
         taken, self._taken = self._taken, []
         return self.learner.measure(taken)
 
     def weights(self, version: int) -> tuple[int, tensors.PublishedWeights]:
-        """For engines in other processes. All ranks gather them, and the first has them."""
+        """The weights for engines in other processes. All ranks gather them, and the first one has them."""
         found = self.learner.policy.weights()
         if self.context.rank.index:
             return 0, tensors.PublishedWeights(version, 0, np.empty(0, dtype=np.uint8))
@@ -304,7 +304,7 @@ class PolicyRole:
 
     @cached_property
     def saver(self) -> Saver:
-        """Of several ranks."""
+        """The saver of a learner with several ranks."""
         from toolwright.learner.sharded_checkpoints import Saver
 
         return Saver(cast("RankGroup", self.context.ranks))

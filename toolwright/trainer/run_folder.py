@@ -183,7 +183,7 @@ class RunFolder:
             raise UserError(f"{what}; {kept}{remedy}, then {then}") from error
 
     def _write_error(self, error: Exception) -> tuple[str, str] | None:
-        """What happened to the folder and what helps, if that is what the error is about."""
+        """The problem with the folder and its remedy, if the error is about the folder."""
         cause = getattr(error, "cause", None)  # of an error that Ray brought from another process
         cause = cause if isinstance(cause, Exception) else error
         number, why = _number(cause), " ".join(str(cause).split())
@@ -212,7 +212,7 @@ def _unused(path: Path) -> Path:
 
 
 def provenance(command: Sequence[str]) -> str:
-    """How a run was started, and on what: what one needs to know to do it again."""
+    """The command, versions and machine of a run: everything that is needed to repeat it."""
     import torch
 
     own = identity()

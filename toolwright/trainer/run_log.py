@@ -1,4 +1,4 @@
-"""What a run says and writes down about its steps: display, log, metrics, timeline, incidents, rollouts."""
+"""The log of a run: it prints and records each step in display, metrics, timeline, incidents and rollouts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from toolwright.config.batch import batch_line, checkpoint_line, ranks_line
 from toolwright.failures import UserError
 from toolwright.observe.progress import Progress
 from toolwright.observe.report import write_report
-from toolwright.observe.samples import sample_attempts
-from toolwright.observe.summary import closing_table
+from toolwright.observe.summary import closing_table, sample_attempts
 from toolwright.observe.tracking import Tracking
 from toolwright.registry import short_name
 from toolwright.runtime.roles import Incident
 from toolwright.runtime.timeline import use
-from toolwright.trainer.gap import GapAlarm
 from toolwright.trainer.run_folder import RunFolder
-from toolwright.trainer.run_warnings import EntropyCollapse, NoToolCalls, OutOfTokens, SameRewards
+from toolwright.trainer.run_warnings import EntropyCollapse, GapAlarm, NoToolCalls, OutOfTokens, SameRewards
 from toolwright.trainer.sampling import SampledStep
 
 if TYPE_CHECKING:
@@ -141,7 +139,7 @@ class RunLog:
         return row
 
     def runtime_metrics(self, step: int) -> dict[str, float]:
-        """What the roles did and survived in this step; timeline.json and incidents.jsonl have it in full."""
+        """Metrics of the roles in this step; timeline.json and incidents.jsonl have the details."""
         events = self.trainer.roles.events()
         self.folder.timeline.append(step, events)
         incidents = [*self.uncounted, *self._incidents(step)]
@@ -172,7 +170,7 @@ class RunLog:
 
 
 def agreement_line(difference: float | None) -> str | None:
-    """What a run may promise of its engine's log-probabilities; None where each step's gap tells."""
+    """A line about the agreement of engine and learner; None if only each step's gap can tell."""
     if difference is None or math.isinf(difference):
         return None
     if difference == 0:

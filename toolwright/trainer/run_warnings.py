@@ -1,10 +1,14 @@
-"""Warnings of a run that does not learn what it is for: its attempts all earn the same, run out of tokens, no
-longer call a tool, or are all alike."""
+"""Warnings of a run that goes wrong.
+
+Its attempts all earn the same, run out of tokens, no longer call a tool, or are all alike; or its engine
+drifts away from its learner.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from toolwright.config import schema
@@ -15,6 +19,9 @@ from toolwright.trajectory import Trajectory
 FIRST = 3  # steps before it is given; then after twice as many, and so on
 QUIET = 5  # steps in a row that something has gone missing
 SURE_OF_ALL = 0.02  # nats a token
+REMEMBERED, ENOUGH = 50, 5  # gaps of earlier steps: compared with, and needed to compare
+SUDDEN, NOTICED = 5.0, 0.2  # a gap stands out: times their median, and part of the limit at least
+LOOK = "; docs/engines.md, The gap, says what to look at"
 COLD_START = (
     "a cold start teaches it, from attempts that the model itself solves with the tool: toolwright sft "
     "demonstrations=sampled with this run's model, task, tools and rollout settings, then "
@@ -59,7 +66,7 @@ class SameRewards:
         return len(self.rewards) > 1 or len(self.of_steps) > 1
 
     def _why(self, attempts: Sequence[Trajectory]) -> str:
-        """What is wrong with most of them, where that is plain to see."""
+        """The fault of most attempts, if it is plain to see."""
         if self.config.model.path is None:
             return LUCK
         of = f"of the last {len(attempts):,}"
@@ -163,9 +170,31 @@ class EntropyCollapse:
 
 
 def limit_of(config: schema.Config, stop: str) -> str:
-    """What cut off an attempt that ended so."""
+    """The setting that cuts off attempts with this stop reason."""
     if stop == "length":
         return f"rollout.max_tokens={config.rollout.max_tokens}"
     total, context = config.rollout.max_total_tokens, require_number(config.model.context, "model.context")
     within = total is not None and total <= context
     return f"rollout.max_total_tokens={total}" if within else f"model.context={context}"
+
+
+class GapAlarm:
+    """Watches every step's mean |Δ log-probability|. A limit finds a gap that is wrong from the start; the
+    run's own past finds one that grows."""
+
+    def __init__(self, limit: float, *, engine: str) -> None:
+        self.limit, self.engine = limit, engine
+        self.past: deque[float] = deque(maxlen=REMEMBERED)
+
+    def warning(self, gap: float) -> str | None:
+        """A warning about this step's gap, if it deserves one."""
+        usual = statistics.median(self.past) if len(self.past) >= ENOUGH else None
+        found = f"the {self.engine} engine's log-probabilities are {gap:.3g} from the learner's on average"
+        if not math.isfinite(gap):
+            return f"{found}: one of the two computes with numbers that are not finite{LOOK}"
+        self.past.append(gap)
+        if gap > self.limit:
+            return f"{found}, beyond algorithm.correction.alarm={self.limit:g}{LOOK}"
+        if usual is not None and gap > max(SUDDEN * usual, NOTICED * self.limit):
+            return f"{found}, and were {usual:.3g} before{LOOK}"
+        return None

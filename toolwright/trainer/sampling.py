@@ -23,7 +23,7 @@ from toolwright.trajectory import Group, Task, Trajectory, as_groups
 
 @dataclass
 class SampledStep:
-    """What a step learns from, and what became of the rest."""
+    """The groups that a step learns from, and counts of the others."""
 
     groups: list[Group] = field(default_factory=list)
     # What a greedy attempt had still to earn at each turn, by group.
@@ -44,7 +44,7 @@ class SampledStep:
 
     @property
     def token_values(self) -> list[TokenValues]:
-        """What the learner computed for each of `attempts`."""
+        """The values that the learner computed for each of `attempts`."""
         return [self.learned.get(id(t), TokenValues()) for t in self.attempts]
 
     @property
@@ -107,7 +107,7 @@ class GroupSelector:
         trajectory.reward += penalty
 
     def _most_tokens(self, trajectory: Trajectory) -> int:
-        """What this attempt could have sampled: by its turns, and by the room that others' tokens left it."""
+        """The most tokens that this attempt could have sampled, by its turns and the room in its context."""
         rollout, context = self.config.rollout, require_number(self.config.model.context, "model.context")
         of_turns = require_number(rollout.max_tokens, "rollout.max_tokens") * self.turns(trajectory.task)
         in_all = min(context, rollout.max_total_tokens or context)
@@ -141,7 +141,7 @@ class GroupSampler(GroupSelector):
         self.per_task = config.rollout.samples * config.algorithm.selection.oversample
 
     def state(self) -> tuple[dict[str, Any], list[Trajectory]]:
-        """What the next draw and the next group depend on."""
+        """The state that the next draw and the next group depend on."""
         return self.order.state(), self.replay.state()
 
     def restore(self, order: dict[str, Any], replay: Sequence[Trajectory]) -> None:

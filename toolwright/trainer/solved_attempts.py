@@ -46,7 +46,7 @@ class SolvedSelection:
 def select(
     attempts: Sequence[Trajectory], config: schema.SolvedAttempts, *, seed: int, tools: bool
 ) -> SolvedSelection:
-    """Those that are right, and clean where tools are wanted; no two alike, and few of any one task."""
+    """Choose attempts that are right, and clean if there are tools; no two alike, and few of any one task."""
     with_tool = config.calls == "clean" or (config.calls == "auto" and tools)
     right = [
         t for t in attempts if t.failure is None and not t.cut and (t.accuracy or 0.0) >= config.bar - 1e-6
@@ -100,7 +100,7 @@ def _check_tokens(folder: Path, tokenizer: Tokenizer) -> None:
 
 
 def sampling(config: schema.RolloutConfig, words: schema.SolvedAttempts) -> schema.RolloutConfig:
-    """How attempts are asked for: with the words about tools that are for sampling alone."""
+    """The rollout settings for sampling, with the words about tools that are for sampling alone."""
     asked = config.tool_prompt if words.tool_prompt is None else words.tool_prompt
     return config.model_copy(update={"tool_prompt": asked})
 

@@ -1,4 +1,4 @@
-"""The supervised warm start: conversations as they should go, learned token by token where we speak."""
+"""The supervised warm start: the model learns the assistant's tokens of demonstrations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from toolwright.tasks.messages import conversation_of
 from toolwright.tasks.order import TaskOrder
 from toolwright.tools.settings import Settings, served, settings_of
 from toolwright.trainer import building, defaults, memory, preparation, solved_attempts
-from toolwright.trainer.defaults import Decided
+from toolwright.trainer.defaults import DecidedConfig
 from toolwright.trainer.held_out_judge import HeldOutJudge
 from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
@@ -76,7 +76,7 @@ class PreparedSft:
     examples: list[Trajectory]  # demonstrations, those that are too long among them; none if to be sampled
     openings: list[str]  # of the held-out tasks
     train_openings: list[str]  # of the training tasks, if those are to be sampled
-    decided: Decided
+    decided: DecidedConfig
     lines: tuple[str, ...] = ()  # about where the demonstrations come from
 
 
@@ -243,7 +243,7 @@ def _steps(
 
 
 class Student:
-    """Maximum likelihood on the tokens that are ours to say."""
+    """Learns the assistant's tokens by maximum likelihood."""
 
     def __init__(self, decoder: Decoder, config: schema.SupervisedConfig, *, packs: bool = False) -> None:
         """`packs`: the optimiser's state is kept in eight bits."""
@@ -319,7 +319,7 @@ def _read(path: Path) -> list[Messages]:
 
 
 def _characters(conversations: Sequence[Messages]) -> set[str]:
-    """Those that a fresh character-level tokenizer must know, or it would read them as unknown."""
+    """The characters that a fresh character-level tokenizer must know."""
     every = [message for messages in conversations for message in messages]
     contents = [text for message in every for text in texts_of(message.get("content"))]
     calls = [

@@ -41,7 +41,7 @@ def matching(table: AttemptTable, query: Query) -> Array:
 
 
 def sorted_places(table: AttemptTable, places: Array, query: Query) -> Array:
-    """In the order asked for, by default the newest step first; what has no value comes last."""
+    """Sort places as the query asks, by default the newest step first. Places without a value come last."""
     name = query.text("sort") or "step"
     descending = query.choice("order", ("asc", "desc"), "desc" if name == "step" else "asc") == "desc"
     if name in PLACES:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from toolwright.config.keys import flatten
+from toolwright.config.keys import flatten, value_at
 from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig
 from toolwright.observe.run_folders import process_alive
 from toolwright.ui.run_files import RunFiles, Version
@@ -56,10 +56,7 @@ class ConfigFile:
         return process_alive(self.command)
 
     def at(self, path: str) -> Any:
-        value: Any = self.tree
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-        return value
+        return value_at(self.tree, path)
 
     def flat(self) -> dict[str, Any]:
         return {str(key): _plain(value) for key, value in flatten(self.tree)}

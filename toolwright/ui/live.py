@@ -15,11 +15,14 @@ from toolwright.ui.run_files import Version
 from toolwright.ui.run_library import OpenRun, RunLibrary
 from toolwright.ui.view import as_json
 
-LOOK_EVERY_S = 2.0  # a look that finds something takes some 10 ms: at most half a percent of a core
+LOOK_EVERY_S = 2.0
+# The page must not slow down the run that it shows. A look, and what pages ask for after it, takes this part
+# of a core at most: if it takes longer, the next look waits longer, up to so many times.
+SHARE, SLOWEST = 0.004, 5.0
 STATE_EVERY_S = 15.0  # a run that died writes nothing: whether it is still running is looked at so often
 OLD_S, OLD_EVERY = 600.0, 10  # a run that was written so long ago is looked at every tenth time
 ALIVE_EVERY_S = 15.0
-NOTICE_STOP_S = 0.25
+NOTICE_STOP_S = 1.0
 MOST_ROWS = 50  # of metrics in one event
 MOST_WAITING = 1000  # events for a page that does not read them
 Message = tuple[str, dict[str, Any]]
@@ -58,10 +61,13 @@ class LiveFeed:
         loop = asyncio.get_running_loop()
         try:
             while self._pages and not self._stopping():
+                before = time.process_time()
                 messages = await loop.run_in_executor(self._executor, self._watch.changes)
                 for kind, data in messages:
                     self._send(_event(kind, data))
                 await asyncio.sleep(LOOK_EVERY_S)
+                spent = (time.process_time() - before) / LOOK_EVERY_S
+                await asyncio.sleep(LOOK_EVERY_S * (min(SLOWEST, max(1.0, spent / SHARE)) - 1))
         except Exception:
             logging.getLogger("toolwright.ui").exception("looking for changes failed")
         finally:  # a page must not wait for a task that has ended: it connects again, which starts another

@@ -89,7 +89,7 @@ class MetricsTable:
         return [] if values is None else [None if math.isnan(v) else v for v in values[since:until]]
 
     def columns(self, names: Sequence[str], since: int = 0) -> dict[str, list[float | None]]:
-        """These metrics behind the axes, all of one length."""
+        """The axes and these metrics as columns of one length."""
         with self._lock:
             known = [name for name in names if name in self._values]
             return {name: self.column(name, since, self.rows) for name in (*AXES, *known)}

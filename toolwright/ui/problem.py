@@ -1,4 +1,4 @@
-"""What the page is told instead of an answer."""
+"""The error of a request, told to the page instead of an answer."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from toolwright.observe.run_folders import QUIET_S, QUIET_STEPS, planned_steps
+from toolwright.observe.run_settings import model_name
 from toolwright.ui.config_file import ConfigFile
 from toolwright.ui.metrics_table import MetricsTable
 from toolwright.ui.run_files import Version
@@ -26,15 +28,14 @@ MAIN_METRICS = (
 DRAWN = ("reward/mean", "policy/preference_accuracy", "held_out/accuracy", "policy/loss", "loss")
 PARTS = ("metrics", "attempts", "timeline", "incidents", "search")  # that have a view of their own
 POINTS = 60
-# Without a process to ask, a run is over if it was quiet for this long, or for so many of its longest steps.
-QUIET_S, QUIET_STEPS = 120.0, 4.0
 
 
 def card(run: OpenRun, *, now: float | None = None) -> dict[str, Any]:
-    """All that the list of runs shows. Attempts are counted by files, not read."""
+    """Everything that the list of runs shows. Attempts are counted by files, not read."""
     config, metrics, rollouts = run.config, run.metrics, run.files.count_rollouts()
-    step, steps = max(metrics.steps, default=0), _steps(config)
+    step, steps = max(metrics.steps, default=0), planned_steps(config.kind, config.tree)
     versions = run.files.versions()
+    updated = max((changed for changed, _ in versions.values()), default=0) / 1e9
     state = _state(config, versions, metrics, (step, steps), time.time() if now is None else now)
     drawn = next((name for name in DRAWN if metrics.last(name) is not None), "")
     has = [part for part in PARTS if part in versions and (part != "attempts" or rollouts)]
@@ -48,10 +49,10 @@ def card(run: OpenRun, *, now: float | None = None) -> dict[str, Any]:
         "steps": steps,
         "algorithm": _text(config.at("algorithm.name")),
         "task": _text(config.at("task.name")),
-        "model": model(config),
+        "model": model_name(config.tree),
         "seed": _plain(config.at("run.seed")),
-        "started": _started(config) or run.files.updated,
-        "updated": run.files.updated,
+        "started": _started(config) or updated,
+        "updated": updated,
         "seconds": metrics.seconds,
         "rollout_steps": rollouts,
         "attempts": run.attempts_in_memory or None,
@@ -61,24 +62,6 @@ def card(run: OpenRun, *, now: float | None = None) -> dict[str, Any]:
         "drawn": drawn,
         "spark": _thinned([value for _, value in metrics.points(drawn)]),
     }
-
-
-def model(config: ConfigFile) -> str:
-    if path := config.at("model.path"):
-        return str(path)
-    layers, width = config.at("model.layers"), config.at("model.width")
-    return f"new decoder, {layers} layers of {width}" if layers and width else ""
-
-
-def _steps(config: ConfigFile) -> int | None:
-    kinds = {
-        "sft": config.at("steps"),
-        "rm": config.at("steps"),
-        "train": config.at("train.steps"),
-        "eval": 0,
-    }
-    found = kinds.get(config.kind)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def _state(

@@ -7,8 +7,6 @@ import re
 import stat
 from pathlib import Path
 
-MADE_BY_A_RUN = ("config.yaml", "metrics.jsonl", "command.txt")
-INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches"})
 WATCHED = {
     "metrics": "metrics.jsonl",
     "attempts": "rollouts",
@@ -97,8 +95,3 @@ class RunFiles:
     def updated(self) -> float:
         """When anything of the run was written last."""
         return max((changed for changed, _ in self.versions().values()), default=0) / 1e9
-
-
-def is_run(path: Path) -> bool:
-    """Whether a folder looks like a run's. Called for every folder while runs are searched for."""
-    return any((path / name).is_file() for name in MADE_BY_A_RUN)

@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 
 from toolwright.observe.attempt_index import AttemptIndex, AttemptTable
+from toolwright.observe.run_folders import DEEPEST, INNER, is_run
 from toolwright.observe.token_texts import TokenTexts
 from toolwright.ui.config_file import ConfigFile
 from toolwright.ui.metrics_table import MetricsTable
 from toolwright.ui.problem import PageProblem
-from toolwright.ui.run_files import INNER, RunFiles, is_run
+from toolwright.ui.run_files import RunFiles
 from toolwright.ui.timeline_file import TimelineFile
 
-DEEPEST = 5  # folders below the one that is served
 MOST_RUNS, MOST_FOLDERS = 5000, 20_000
 LOOK_AGAIN_S = 3.0
 PATIENCE = 30  # looking for runs takes at most one part in so many of the time

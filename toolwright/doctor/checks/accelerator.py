@@ -81,7 +81,7 @@ def torch() -> CheckResult:
 
 @CHECKS.register("nccl", needs=["torch"])
 def nccl() -> CheckResult:
-    """Only torch knows: it brings NCCL along."""
+    """Ask torch, which brings NCCL along."""
     if not has_gpu():
         return ok("not needed without GPUs: ranks on CPUs speak Gloo")
     import torch as library
@@ -100,7 +100,7 @@ def _build(version: object) -> str:
 
 @cache
 def has_gpu() -> bool:
-    """By its device file or by PCI's list, so that one without a driver is seen too."""
+    """Look for a device file or in PCI's list, so that a GPU without a driver is seen too."""
     if any(re.fullmatch(r"nvidia\d+", name) for name in os.listdir("/dev")):
         return True
     return any(_is_display(device) for device in Path("/sys/bus/pci/devices").glob("*"))

@@ -1,4 +1,4 @@
-"""Whether engine and learner compute the same bits on this processor: measured as a run measures it."""
+"""A check that engine and learner compute the same bits on this processor, measured as in a run."""
 
 from __future__ import annotations
 

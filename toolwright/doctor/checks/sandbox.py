@@ -1,4 +1,4 @@
-"""What isolates the code that a policy writes, on this kernel and for this user."""
+"""A check of the layers that isolate generated code, on this kernel and for this user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What attempts look like: cut off, without tools, with tools that fail, in a form that nobody reads."""
+"""Symptoms in attempts: answers cut off, tools unused or failing, calls that cannot be read."""
 
 from __future__ import annotations
 

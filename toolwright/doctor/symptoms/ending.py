@@ -59,13 +59,7 @@ def _began_after(history: RunHistory, line: int) -> bool:
 @SYMPTOMS.register("killed")
 def killed(history: RunHistory) -> Diagnosis | None:
     """Its process is gone, and the log does not say why."""
-    if (
-        not history.planned
-        or history.finished
-        or history.alive is not False
-        or crashed(history)
-        or _stopped(history)
-    ):
+    if history.alive is not False or not _unfinished(history):
         return None
     return Diagnosis(
         "problem",
@@ -81,13 +75,7 @@ def killed(history: RunHistory) -> Diagnosis | None:
 @SYMPTOMS.register("stalled")
 def stalled(history: RunHistory) -> Diagnosis | None:
     """Nothing was written for much longer than a step takes."""
-    if (
-        not history.planned
-        or history.finished
-        or history.alive is False
-        or crashed(history)
-        or _stopped(history)
-    ):
+    if history.alive is False or not _unfinished(history):
         return None
     usual = history.values("time/total_s")
     longest = statistics.median(usual) if usual else 0.0
@@ -110,11 +98,13 @@ def stalled(history: RunHistory) -> Diagnosis | None:
     )
 
 
-def _stopped(history: RunHistory) -> bool:
-    """Whether the user asked it to stop, and it was not taken up again."""
+def _unfinished(history: RunHistory) -> bool:
+    """Whether steps are missing although no error and no user ended it."""
+    if not history.planned or history.finished or crashed(history):
+        return False
     for line in reversed(history.log):
         if " run folder " in line:
-            return False
+            return True  # taken up again
         if STOPPED.search(line):
-            return True
-    return False
+            return False
+    return True

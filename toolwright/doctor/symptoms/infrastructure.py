@@ -1,4 +1,4 @@
-"""What lets a run down from outside: tools, servers, processes, memory."""
+"""Symptoms of infrastructure: failing tools and servers, dead processes, too little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rewards go: nothing to learn from, a collapse, held-out tasks that fall behind."""
+"""Symptoms in rewards: no signal, a collapse, held-out tasks that fall behind."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from toolwright.doctor.run_history import ENOUGH_STEPS, RunHistory, error_of, fi
 from toolwright.doctor.symptoms.rewards import calmer, entropy_collapse, has_risen, near_best, reward_collapse
 from toolwright.observe.metrics import series
 from toolwright.observe.numbers import compact
-from toolwright.trainer.gap import GapAlarm
+from toolwright.trainer.run_warnings import GapAlarm
 
 FAR_KL = 1.0  # nats a token: another policy altogether
 SLOW = 10.0  # times below the usual rate

@@ -1,4 +1,4 @@
-"""Who waits for whom: roles that stand idle, and the stage that the others wait for."""
+"""Symptoms of waiting: idle roles, and the stage that they wait for."""
 
 from __future__ import annotations
 

@@ -14,8 +14,10 @@ from textual.widgets import Input
 from textual.worker import get_current_worker
 
 from toolwright.failures import UserError
+from toolwright.observe.attempt import tone
 from toolwright.observe.attempt_filter import AttemptFilter
 from toolwright.observe.attempt_index import AttemptTable
+from toolwright.observe.listing import TONES
 from toolwright.observe.terminal.followed_run import TextHits
 from toolwright.observe.terminal.grid import Cell, Grid, GridColumn
 from toolwright.observe.terminal.screen import MOVES, ViewerScreen, number
@@ -237,13 +239,10 @@ class AttemptsScreen(ViewerScreen):
         ]
 
     def _tone(self, place: int) -> str:
-        """Green for the upper half of the step's rewards, red for the lower, as in the report."""
         digest = self.run.digest(int(self._table.step[place]))
         reward = self._table.numbers["reward"][place]
-        if digest is None or not digest.rewards or np.isnan(reward):
-            return "red"
-        low, high = min(digest.rewards), max(digest.rewards)
-        return "" if low == high else "green" if reward >= (low + high) / 2 else "red"
+        known = digest.rewards if digest is not None else []
+        return TONES[tone(float(reward) if known and not np.isnan(reward) else None, known)]
 
     @work(thread=True, exclusive=True, group="search")
     def _search(self) -> None:

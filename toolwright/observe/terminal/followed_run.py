@@ -68,7 +68,7 @@ class FollowedRun:
         return known
 
     def mean_rewards(self) -> list[float]:
-        """Of the steps that are loaded and have a reward, in their order."""
+        """The mean reward of each loaded step that has one, in order."""
         digests = [self.digest(step) for step in self.table.steps]
         return [sum(one.rewards) / len(one.rewards) for one in digests if one is not None and one.rewards]
 

@@ -93,21 +93,16 @@ class StepsScreen(ViewerScreen):
         digest = self.run.digest(step)
         if digest is None:
             return [(str(step), ""), *[("·", "dim")] * (len(COLUMNS) - 2), ("", "")]
-        rewards = digest.rewards
-        figures = (
-            [compact(sum(rewards) / len(rewards)), compact(min(rewards)), compact(max(rewards))]
-            if rewards
-            else ["-"] * 3
-        )
+        mean, least, most = digest.figures
         stops = ", ".join(f"{stop} {count}" for stop, count in digest.stops.items())
         return [
             (str(step), "bold"),
             (str(digest.groups), ""),
             (str(digest.attempts), ""),
             (str(digest.failed), "red" if digest.failed else "dim"),
-            (figures[0], "cyan"),
-            (figures[1], ""),
-            (figures[2], ""),
+            (mean, "cyan"),
+            (least, ""),
+            (most, ""),
             (compact(digest.tool_calls), ""),
             (self.run.table.problems.get(step, stops), "dim"),
         ]

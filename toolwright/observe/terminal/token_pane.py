@@ -79,7 +79,7 @@ class TokenPane(Pane):
             self.post_message(self.Moved())
 
     def action_line(self, by: int) -> None:
-        """To the token in the same place of the next line that has one."""
+        """Move to the token at the same place of the next line."""
         lines = [row for row in self._rows if row]
         here = next((number for number, row in enumerate(lines) if row[0] <= self.cursor <= row[-1]), None)
         if here is None or not 0 <= here + by < len(lines):

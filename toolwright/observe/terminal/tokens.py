@@ -40,7 +40,7 @@ class TokenTable:
     has_learner: bool  # False if the run did not keep the learner's values
 
     def line(self, place: int) -> str:
-        """All that is known of one token."""
+        """Everything that is known of one token."""
         text = shown_text(self.texts[place])
         words = [f"{place + 1}/{len(self.ids)}", f"id {self.ids[place]}", f"“{text}”"]
         for name, short in SHORT_NAMES.items():

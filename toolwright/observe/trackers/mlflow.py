@@ -6,8 +6,15 @@ import json
 from typing import Any
 
 from toolwright.config.keys import flatten
-from toolwright.observe.tracked import COLUMNS, attempt_rows
-from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker
+from toolwright.observe.trackers import (
+    COLUMNS,
+    TRACKERS,
+    TrackedEnd,
+    TrackedRun,
+    TrackedStep,
+    Tracker,
+    attempt_rows,
+)
 
 OURS = "toolwright.run"  # the tag that finds a run again
 STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}

@@ -7,8 +7,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from toolwright.observe.tracked import COLUMNS, attempt_rows
-from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker
+from toolwright.observe.trackers import (
+    COLUMNS,
+    TRACKERS,
+    TrackedEnd,
+    TrackedRun,
+    TrackedStep,
+    Tracker,
+    attempt_rows,
+)
 
 
 @TRACKERS.register("tensorboard", needs=("tensorboard",))

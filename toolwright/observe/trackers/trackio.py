@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolwright.observe.tracked import COLUMNS, attempt_rows
-from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker
+from toolwright.observe.trackers import (
+    COLUMNS,
+    TRACKERS,
+    TrackedEnd,
+    TrackedRun,
+    TrackedStep,
+    Tracker,
+    attempt_rows,
+)
 
 
 @TRACKERS.register("trackio", needs=("trackio",))

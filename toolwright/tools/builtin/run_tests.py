@@ -36,7 +36,7 @@ class RunTests(SandboxTool):
 
 
 def _unfenced(code: str) -> str:
-    """Without the fence that a model may put around its argument."""
+    """Remove the fence that a model may put around its argument."""
     lines = code.strip().splitlines()
     if len(lines) < 2 or not lines[0].startswith("```"):
         return code

@@ -1,4 +1,4 @@
-"""What differs between the configurations of two runs."""
+"""The differences between the configurations of two runs."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _figures(values: Array) -> dict[str, Any]:
 
 
 def _by_step(values: Array, steps: Array, edges: Array) -> list[dict[str, Any]]:
-    """Of a long run some steps, evenly spread."""
+    """A histogram for each step; of a long run, for some steps, evenly spread."""
     known = np.unique(steps)
     if len(known) > MOST_STEPS:
         known = known[np.linspace(0, len(known) - 1, MOST_STEPS).astype(int)]

@@ -1,4 +1,4 @@
-"""How busy the machine was: cores and GPUs by stage, time by stage, deaths, throughput."""
+"""The load of the machine: cores and GPUs by stage, time by stage, deaths, throughput."""
 
 from __future__ import annotations
 

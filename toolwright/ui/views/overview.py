@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,29 +9,14 @@ import orjson
 
 from toolwright.observe.attempt_index import AttemptTable
 from toolwright.observe.curves import CHARTS
-from toolwright.ui.config_file import ConfigFile
+from toolwright.observe.run_settings import main_settings
 from toolwright.ui.query import Query
-from toolwright.ui.run_card import card, model
+from toolwright.ui.run_card import card
 from toolwright.ui.run_library import OpenRun
 from toolwright.ui.view import RUN_VIEWS, ViewAnswer
 
 MOST_LOG = 64 << 10
 MOST_INCIDENTS, MOST_FAILURES, MOST_STEPS = 1000, 100, 50
-FACTS = (
-    ("algorithm", ("algorithm.name", "algorithm.adv_estimator", "algorithm.loss")),
-    ("task", ("task.name",)),
-    ("engine", ("engine.name",)),
-    ("agent", ("rollout.agent",)),
-    ("agent", ("rollout.agent.command", "rollout.agent.function", "rollout.agent.url")),
-    ("prompts a step", ("rollout.prompts",)),
-    ("samples a prompt", ("rollout.samples",)),
-    ("tokens a turn", ("rollout.max_tokens",)),
-    ("temperature", ("rollout.temperature",)),
-    ("learning rate", ("update.policy.lr",)),
-    ("KL", ("algorithm.kl.where", "algorithm.kl.coef")),
-    ("runtime", ("runtime.name",)),
-    ("seed", ("run.seed",)),
-)
 
 
 @RUN_VIEWS.register("overview")
@@ -42,7 +26,7 @@ def overview(run: OpenRun, query: Query) -> ViewAnswer:
     return ViewAnswer(
         {
             "summary": card(run),
-            "facts": list(_facts(config)),
+            "facts": main_settings(config.tree),
             "config": [
                 {"key": key, "value": value, "origin": origins.get(key) or None}
                 for key, value in config.flat().items()
@@ -56,17 +40,6 @@ def overview(run: OpenRun, query: Query) -> ViewAnswer:
             "failures": failures(run.attempts),
         }
     )
-
-
-def _facts(config: ConfigFile) -> Iterator[tuple[str, str]]:
-    for name, keys in FACTS:
-        known = [config.at(key) for key in keys]
-        values = [str(value) for value in known if value is not None and not isinstance(value, dict)]
-        if values:
-            rest = f" ({', '.join(values[1:])})" if len(values) > 1 else ""
-            yield name, values[0] + rest
-        if name == "task" and model(config):
-            yield "model", model(config)
 
 
 def _charts(names: set[str]) -> list[dict[str, Any]]:

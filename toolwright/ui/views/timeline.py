@@ -84,7 +84,7 @@ def _gaps(spans: Sequence[Span], whole: Span) -> list[Span]:
 
 
 def _busy_in(gap: Span, but: str, busy: dict[str, list[Span]]) -> list[str]:
-    """Those who worked meanwhile, who worked longest first."""
+    """The roles that worked during the gap, the busiest first."""
     shares = {
         who: sum(max(0.0, min(high, gap[1]) - max(low, gap[0])) for low, high in spans)
         for who, spans in busy.items()

@@ -18,7 +18,7 @@ function tell() {
   }, told + PAUSE_MS - performance.now());
 }
 
-/** Call `listener(changed)` when something of this run changed. Returns how to stop it. */
+/** Call `listener(changed, news)` when something of this run changed; `news` holds the new rows of its metrics. Returns how to stop it. */
 export function onRun(run, listener) {
   if (!byRun.has(run)) byRun.set(run, new Set());
   byRun.get(run).add(listener);
@@ -38,13 +38,13 @@ export async function loadRuns() {
   tell();
 }
 
-function received({ run, changed }) {
+function received({ run, changed, from, rows }) {
   if (live.runs) {
     const others = live.runs.filter((one) => one.name !== run.name);
     const place = live.runs.findIndex((one) => one.name === run.name);
     live.runs = place < 0 ? [run, ...others] : live.runs.map((one) => (one.name === run.name ? run : one));
   }
-  for (const listener of byRun.get(run.name) ?? []) listener(changed);
+  for (const listener of byRun.get(run.name) ?? []) listener(changed, { from, rows });
   tell();
 }
 

@@ -28,6 +28,18 @@ class MetricTable {
     return this.queue;
   }
 
+  /** Add what is new of the rows that an event brought. False if rows before them are missing here, or the run went back. */
+  append({ from, rows }) {
+    const columns = Object.entries(this.columns);
+    const end = from + rows.length;
+    if (!rows.length || columns.some(([, column]) => column.length < from || column.length > end)) return false;
+    for (const [name, column] of columns) {
+      this.columns[name] = column.concat(rows.slice(column.length - from).map((row) => row[name] ?? null));
+    }
+    this.rows = end;
+    return true;
+  }
+
   fetch(names, since) {
     return get(runPath(this.run, "metrics", { names: names.join(","), since }));
   }
@@ -51,18 +63,20 @@ export function useMetrics(runs, names) {
   useEffect(() => {
     let over = false;
     const timers = new Map();
+    const redraw = () => setState((old) => ({ version: old.version + 1, error: null }));
     const update = (run, grow) => {
       if (!tables.has(run)) tables.set(run, new MetricTable(run));
       tables.get(run).update(names, { grow }).then(
-        (changed) => !over && changed && setState((old) => ({ version: old.version + 1, error: null })),
+        (changed) => !over && changed && redraw(),
         (error) => !over && setState((old) => ({ ...old, error })),
       );
     };
     const stop = runs.map((run) => {
       update(run, true);
-      return onRun(run, (changed) => {
+      return onRun(run, (changed, news = { rows: [] }) => {
         if (timers.has(run) || !changed.includes("metrics")) return;
-        timers.set(run, setTimeout(() => (timers.delete(run), update(run, true)), PAUSE_MS));
+        if (tables.get(run).append(news)) redraw();
+        else timers.set(run, setTimeout(() => (timers.delete(run), update(run, true)), PAUSE_MS));
       });
     });
     return () => {

@@ -128,8 +128,10 @@ function MetricChart({ chart, chosen, metrics, x, weight }) {
     });
     return found;
   }, [chart, runs.join("\n"), x, metrics.version]);
-  const [seen, place] = useSeen();
-  return html`<div class=${`chart-place ${seen && !lines.length ? "void" : ""}`} ref=${place}>${seen && lines.length > 0 && html`<${Chart} title=${chart.title} note=${chart.note} lines=${lines} x=${x} log=${Boolean(chart.log)} zero=${chart.zero !== false} share=${Boolean(chart.share)} weight=${weight} sync="curves" />`}</div>`;
+  const [{ seen, near }, place] = useSeen();
+  const drawn = useRef([]); // lines of when it was last near: what nobody sees is not drawn again
+  if (near || !drawn.current.length) drawn.current = lines;
+  return html`<div class=${`chart-place ${seen && !lines.length ? "void" : ""}`} ref=${place}>${seen && lines.length > 0 && html`<${Chart} title=${chart.title} note=${chart.note} lines=${drawn.current} x=${x} log=${Boolean(chart.log)} zero=${chart.zero !== false} share=${Boolean(chart.share)} weight=${weight} sync="curves" />`}</div>`;
 }
 
 function same(some, others) {
@@ -138,16 +140,19 @@ function same(some, others) {
 
 const DASHES = [[], [6, 4], [2, 3], [10, 4, 2, 4]];
 
-/** True once the element came near the window: a hundred charts are not drawn before somebody scrolls to them. */
+/** Whether the element is near the window, and whether it ever was: a hundred charts are not drawn before somebody scrolls to them. */
 function useSeen() {
-  const [seen, setSeen] = useState(false);
+  const [state, setState] = useState({ seen: false, near: false });
   const place = useRef(null);
   useEffect(() => {
-    const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && setSeen(true), { rootMargin: "600px" });
+    const observer = new IntersectionObserver((entries) => {
+      const near = entries.at(-1).isIntersecting;
+      setState((old) => ({ seen: old.seen || near, near }));
+    }, { rootMargin: "200px" });
     observer.observe(place.current);
     return () => observer.disconnect();
   }, []);
-  return [seen, place];
+  return [state, place];
 }
 
 export const curves = { name: "curves", title: "Curves", key: "c", run: true, many: true, needs: "metrics", View };
