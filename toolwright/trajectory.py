@@ -163,6 +163,10 @@ class Trajectory:
         return sum(len(step.tokens) for step in self.steps)
 
     @property
+    def prompt_tokens(self) -> int:
+        return sum(len(segment.tokens) for segment in self.segments if segment.source == "prompt")
+
+    @property
     def given_tokens(self) -> int:
         """Tokens that the policy did not sample: the prompt, and answers of tools and environments."""
         return sum(len(segment.tokens) for segment in self.segments if segment.source != "policy")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from toolwright.agents.auto import choice
+from toolwright.failures import UserError
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.record import load, save
 from toolwright.registry import load_object
@@ -252,6 +253,23 @@ class TestLimits:
         trajectory = tags(f"<echo>{'1' * 40}</echo>", max_total_tokens=100)
         assert trajectory.stop == "tokens"
         assert trajectory.segments[-1].source == "policy", "an answer that does not fit is left out"
+
+    def test_tokens_after_the_prompt(self) -> None:
+        trajectory = tags("<echo>1</echo>", call_params={"response_tokens": 40})
+        assert trajectory.stop == "tokens"
+        assert len(trajectory.tokens) - trajectory.prompt_tokens <= 40
+        assert len(trajectory.steps) > 1, "turns and tools share them"
+
+    def test_characters_of_an_answer(self) -> None:
+        trajectory = tags(
+            f"<echo>{'a' * 30}{'z' * 30}</echo>", "<|im_end|>", call_params={"result_characters": 9}
+        )
+        assert "aaaaa...(truncated)...zzzz" in texts(trajectory, "tool")[0]
+
+    @pytest.mark.parametrize("name", ["response_tokens", "result_characters"])
+    def test_a_limit_is_a_positive_number(self, name: str) -> None:
+        with pytest.raises(UserError, match=f"rollout.call_params.{name}=0: expected a positive integer"):
+            tags("x", call_params={name: 0})
 
     def test_the_models_context_is_a_limit_too_and_no_failure(self) -> None:
         made = tokenizer("chatml")

@@ -190,6 +190,8 @@ def test_dual_clip_caps_the_loss_of_a_bad_token_that_became_likely() -> None:
     assert loss == 3
     assert gradient == 0
     assert metrics["dual_clip_fraction"] == 1
+    unbound, _, _ = loss_of("ppo", batch, clip_c=None)
+    assert unbound > loss
     with pytest.raises(UserError, match="clip_c=1 must be above 1"):
         loss_of("ppo", batch, clip_c=1)
 

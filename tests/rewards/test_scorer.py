@@ -18,6 +18,8 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.rewards import Scorer
 from toolwright.rewards.builder import scorer_for
+from toolwright.rewards.function import ScoringFunction
+from toolwright.rewards.item import of_task
 from toolwright.trajectory import Failure, Segment, Task, Trajectory
 
 FUNCTIONS = '''
@@ -203,8 +205,6 @@ def test_a_score_that_is_not_a_finite_number_is_a_failure(answer: str, file: Pat
 def test_numpy_scalars_are_numbers() -> None:
     import numpy as np
 
-    from toolwright.rewards.function import ScoringFunction
-
     item = {"data_source": "", "solution_str": "", "ground_truth": "", "extra_info": {}, "prompt": []}
     for value in (np.float32(0.5), np.float64(0.5), np.array(0.5)):
         assert ScoringFunction("f", lambda solution_str, v=value: v).judge([item])[0].score == 0.5
@@ -241,6 +241,17 @@ def test_a_process_that_dies_is_a_failure_of_the_infrastructure(scorer: Callable
     assert "died with exit code 3" in died.failure.message
     assert "exit code -11 (SIGSEGV)" in crashed.failure.message
     assert after.reward == 1.0
+
+
+def test_verls_batch_form_gets_its_four_lists_and_its_settings() -> None:
+    def scores(data_sources, solution_strs, ground_truths, extra_infos, scale=1.0, **rest):  # type: ignore[no-untyped-def]
+        assert not rest, rest
+        return [scale * (said == true) for said, true in zip(solution_strs, ground_truths, strict=True)]
+
+    function = ScoringFunction("f", scores, {"scale": 2.0})
+    right, wrong = (of_task(Task("t", [], ground_truth=truth)) for truth in ("", "4"))
+    assert [verdict.score for verdict in function.judge([right, wrong])] == [2.0, 0.0]
+    assert function.reads_truth
 
 
 def test_a_batch_function_gets_columns(scorer: Callable[..., Scorer]) -> None:

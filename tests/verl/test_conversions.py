@@ -27,6 +27,7 @@ GAE = "algorithm.adv_estimator=gae"
         ([f"{ACTOR}policy_loss.loss_mode=geo_mean"], {"algorithm.loss": "gmpo"}),
         ([f"+{ACTOR}loss_mode=geo_mean"], {"algorithm.loss": "gmpo"}),
         ([f"{ACTOR}policy_loss.loss_mode=gspo"], {"algorithm.aggregate": "seq-mean-token-mean"}),
+        ([f"{ACTOR}policy_loss.loss_mode=sapo"], {"algorithm.aggregate": "seq-mean-token-mean"}),
         ([f"{ACTOR}policy_loss.loss_mode=gpg"], {"algorithm.loss": "gpg"}),
         ([f"{ACTOR}policy_loss.loss_mode=kl_cov"], {"algorithm.params.kl_cov.ppo_kl_coef": 0.1}),
         ([f"{ACTOR}policy_loss.loss_mode=clip_cov"], {"algorithm.params.clip_cov.clip_cov_ub": 5.0}),
@@ -281,3 +282,46 @@ def test_resume_mode_auto_resumes_and_disable_never_overwrites(tmp_path: Path, l
 def test_a_command_line_without_a_model_is_an_error(train: Path) -> None:
     translation = translate([f"data.train_files={train}"], machine=BARE, fit=True)
     assert translation.problems == ["actor_rollout_ref.model.path is not set: name a Hugging Face folder"]
+
+
+def test_search_r1_has_the_defaults_of_its_own_verl(line: Line) -> None:
+    translation = line("retriever.url=http://127.0.0.1:8000/retrieve", f"{ACTOR}state_masking=true")
+    assert translation.problems == []
+    found = {"rollout.top_p": 0.95, "algorithm.clip_c": None, "algorithm.entropy_coef": 0.001}
+    assert {key: translation.value(key) for key in found} == found
+    assert translation.value("algorithm.kl.where") == "reward"
+
+
+def test_search_r1_counts_attempts_in_a_minibatch(line: Line) -> None:
+    words = [
+        "data.train_batch_size=8",
+        f"{ACTOR}ppo_mini_batch_size=4",
+        "max_turns=2",
+        "trainer.n_gpus_per_node=1",
+    ]
+    assert line(*words, f"+{ROLLOUT}n_agent=5").value("update.minibatches") == 8 * 5 // 4
+    assert line(*words, f"{ROLLOUT}n=5").value("update.minibatches") == 2
+
+
+def test_search_r1_without_its_mask_would_learn_what_the_engine_said(line: Line) -> None:
+    refused = line("do_search=true", f"{ACTOR}state_masking=false", fit=False)
+    assert any("never learned from" in text and "--fit accepts that" in text for text in refused.problems)
+
+
+def test_a_clip_ratio_that_verl_would_ignore_is_near(line: Line) -> None:
+    assert any("clip_ratio_low=0.2" in text for text in line(f"{ACTOR}clip_ratio=0.3").changes)
+    assert not any("clip_ratio" in text for text in line(f"{ACTOR}clip_ratio=0.2").changes)
+
+
+def test_with_tools_the_response_length_is_that_of_all_turns(line: Line, tmp_path: Path) -> None:
+    words = [f"{ROLLOUT}multi_turn.enable=True", "data.max_response_length=64"]
+    translation = line(*words, f"{ROLLOUT}multi_turn.max_tool_response_length=100")
+    assert translation.value("rollout.call_params.response_tokens") == 64
+    assert translation.value("rollout.call_params.result_characters") == 100
+    alone = {setting.ours for setting in line("data.max_response_length=64").settings}
+    assert "rollout.call_params.response_tokens" not in alone
+
+
+def test_an_evaluation_takes_no_steps(line: Line) -> None:
+    translation = line("trainer.val_only=True", "trainer.total_training_steps=0")
+    assert (translation.command, translation.problems) == ("eval", [])

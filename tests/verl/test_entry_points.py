@@ -104,3 +104,20 @@ def test_a_line_of_sft_trains(model: Path, tmp_path: Path) -> None:
     written = (tmp_path / "kept" / "warm" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(written[-1])["step"] == 2
     assert (tmp_path / "kept" / "warm" / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("module", "becomes"),
+    [
+        ("fsdp_sft_trainer", ["optimizer.lr=1e-05", "optimizer.betas=[0.9, 0.95]", "optimizer.decay=cosine"]),
+        ("sft_trainer", ["optimizer.lr=0.001", "optimizer.betas=[0.9, 0.999]", "optimizer.decay=constant"]),
+        ("main_generation", ["eval.samples=5", "eval.sampling.top_p=0.7", "eval.sampling.top_k=50"]),
+    ],
+)
+def test_what_a_line_does_not_say_is_as_in_verl(
+    module: str, becomes: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {"main_generation": "data.path=asked.parquet"}.get(module, "data.train_files=talks.parquet")
+    assert main_module([f"verl.trainer.{module}", words, "model.path=m", "--show", "--fit"]) == 0
+    shown = capsys.readouterr().out
+    assert [text for text in becomes if text not in shown] == []

@@ -100,3 +100,60 @@ def test_scripts_train(model: Path, tmp_path: Path) -> None:
     rows.write(talks, [{"prompt": f"{n}+1=", "completion": str(n + 1)} for n in range(8)])
     words = ["--dataset_name", str(talks), "--per_device_train_batch_size", "4", "--max_length", "64"]
     assert main(["sft", *shared, *words, "--output_dir", str(tmp_path / "kept" / "sft")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "becomes"),
+    [
+        (
+            "grpo",
+            {
+                "rollout.max_tokens": 512,
+                "algorithm.clip_c": None,
+                "algorithm.kl.where": "none",
+                "algorithm.aggregate": "token-mean",
+                "update.policy.betas": [0.9, 0.999],
+                "update.policy.warmup_steps": 0,
+                "task.held_out": [],
+            },
+        ),
+        (
+            "sft",
+            {"optimizer.betas": [0.9, 0.999], "optimizer.warmup_steps": 0, "optimizer.weight_decay": 0.0},
+        ),
+        ("dpo", {"update.policy.betas": [0.9, 0.999], "algorithm.params.dpo.beta": 0.1, "task.held_out": []}),
+    ],
+)
+def test_what_a_line_does_not_say_is_as_in_trl(script: str, becomes: dict[str, object]) -> None:
+    command, table = TABLES[script]
+    values = read_options(["--model_name_or_path", "m", "--dataset_name", "d.parquet"])
+    found = {ours: value for ours, value, _ in table.translate(values, command=command, fit=True).settings}
+    assert {key: found[key] for key in becomes} == becomes
+
+
+def test_an_adapter_is_trls() -> None:
+    command, table = TABLES["grpo"]
+    values = read_options(["--model_name_or_path", "m", "--dataset_name", "d.parquet", "--use_peft"])
+    result = table.translate(values, command=command, fit=True)
+    found = {ours: value for ours, value, _ in result.settings}
+    assert (found["model.lora.alpha"], found["model.lora.targets"]) == (32, ["q_proj", "v_proj"])
+    assert any("no dropout" in text for text in result.changes)
+
+
+def test_vllms_gap_is_weighed_as_in_trl() -> None:
+    command, table = TABLES["grpo"]
+    values = read_options(["--model_name_or_path", "m", "--dataset_name", "d.parquet", "--use_vllm"])
+    found = {ours: value for ours, value, _ in table.translate(values, command=command, fit=False).settings}
+    names = ("mode", "level", "high", "low")
+    assert [found[f"algorithm.correction.{name}"] for name in names] == ["mask", "sequence", 3.0, 0.0]
+
+
+def test_learning_only_the_assistants_turns_is_near_unless_it_is_asked_for() -> None:
+    command, table = TABLES["sft"]
+    line = ["--model_name_or_path", "m", "--dataset_name", "d.parquet"]
+    assert any(
+        "every token" in text
+        for text in table.translate(read_options(line), command=command, fit=True).changes
+    )
+    asked = table.translate(read_options([*line, "--assistant_only_loss"]), command=command, fit=False)
+    assert asked.problems == []

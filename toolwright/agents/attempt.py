@@ -78,6 +78,11 @@ class Attempt:
         written = self.tokenizer.opening(messages, tools=tools, **self._template)
         self._extend("prompt", written if self._cut is None else self._cut(written, self.tokenizer))
 
+    def limit_response(self, tokens: int | None) -> None:
+        """From here on, at most so many tokens more from any source, or as many as fit."""
+        if tokens is not None:
+            self.most_tokens = min(self.most_tokens, len(self.trajectory.tokens) + tokens)
+
     def observe(
         self, text: str, *, source: Source = "environment", write: Callable[[str], str] = str
     ) -> Segment:

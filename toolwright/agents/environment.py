@@ -7,6 +7,7 @@ from typing import Any
 
 from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt, AttemptEnded
+from toolwright.agents.call_settings import of_format
 from toolwright.agents.formats import Offered
 from toolwright.agents.formats.thinking import spoken
 from toolwright.agents.tool_prompt import with_tools
@@ -28,8 +29,7 @@ class EnvironmentLoop:
 
     def __init__(self, config: schema.RolloutConfig, tokenizer: Tokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
-        params = {name: value for name, value in config.call_params.items() if name != "near_misses"}
-        self.format = formats.build(config.call_format, params, tokenizer)
+        self.format = formats.build(config.call_format, of_format(config.call_params), tokenizer)
 
     def check(self, task: Task) -> None:
         """A UserError for a task without an environment, or with one that cannot be built as it is set."""

@@ -11,10 +11,11 @@ from typing import Any
 from toolwright import images
 from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt
+from toolwright.agents.call_settings import CallSettings, of_format
 from toolwright.agents.formats import CallFormat, Offered, Schemas
 from toolwright.agents.formats.arguments import to_json
 from toolwright.agents.formats.thinking import spoken
-from toolwright.agents.near_misses import NAME_SHOWN, NearMisses, checked_mode
+from toolwright.agents.near_misses import NAME_SHOWN, NearMisses
 from toolwright.agents.tool_prompt import ToolPrompt, with_tools
 from toolwright.config import schema
 from toolwright.failures import TaskFailure
@@ -42,22 +43,22 @@ class CompletedCall:
 class ToolUse:
     def __init__(self, config: schema.RolloutConfig, tools: Toolbox, tokenizer: Tokenizer) -> None:
         self.config, self.tools, self.tokenizer = config, tools, tokenizer
-        params = dict(config.call_params)
-        self.near_miss_mode = checked_mode(params.pop("near_misses", "explain"))
-        self.format = self._format(params)
+        self.settings = CallSettings.of(config.call_params)
+        self.format = self._format(of_format(config.call_params))
 
     def _format(self, params: Mapping[str, Any]) -> CallFormat:
         return formats.build(self.config.call_format, params, self.tokenizer)
 
     @property
     def near_misses(self) -> NearMisses:
-        return NearMisses(self.format, self.near_miss_mode)
+        return NearMisses(self.format, self.settings.near_misses)
 
     async def attempt(self, attempt: Attempt) -> None:
         schemas = await self.tools.schemas()
         offered = formats.offered_by(self.offered(attempt.task, schemas))
         prompt = self.prompt(attempt.task, schemas)
         attempt.prompt(prompt.messages, tools=prompt.tools)
+        attempt.limit_response(self.settings.response_tokens)
         stop = (*self.config.stop, *(self.format.stop(offered) if offered else ()))
         thinking = opens_thought(attempt)
         while True:
@@ -151,7 +152,7 @@ class ToolUse:
         return ToolResult(self.near_misses.unknown(one.name, offered), "unknown_tool")
 
     def _fit(self, text: str) -> str:
-        return self.tokenizer.clip(text, self.config.tool_tokens)
+        return self.tokenizer.clip(self.settings.shortened(text), self.config.tool_tokens)
 
     def prompt(self, task: Task, schemas: Schemas) -> ToolPrompt:
         """The task's prompt, with a description of the tools that the task offers."""

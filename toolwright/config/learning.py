@@ -113,8 +113,9 @@ class Algorithm(Block):
     normalize_by_std: bool = True
     clip_low: float = Field(default=0.2, ge=0)
     clip_high: float = Field(default=0.2, ge=0)
-    clip_c: float = Field(
-        default=3.0, gt=1, description="dual clip: bound of the ratio where the advantage is negative"
+    clip_c: Annotated[float, Field(gt=1)] | None = Field(
+        default=3.0,
+        description="dual clip: bound of the ratio where the advantage is negative; null: no bound",
     )
     clip_value: PositiveFloat = Field(default=0.2, description="clip of the critic's change")
     entropy_coef: float = Field(

@@ -205,7 +205,8 @@ class RolloutConfig(Block):
     call_params: dict[str, Any] = Field(
         default={},
         description="settings of that format: call_params.call=search for <search>; near_misses=explain, map "
-        "or ignore: what is done with calls by other names and in other formats",
+        "or ignore: what is done with calls by other names and in other formats; result_characters: at most "
+        "so many of a tool's answer; response_tokens: at most so many of an attempt after its prompt",
     )
     tool_prompt: str | None = Field(
         default=None,

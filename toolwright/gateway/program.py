@@ -11,6 +11,7 @@ from typing import Any
 
 from toolwright.agents import formats
 from toolwright.agents.attempt import Attempt
+from toolwright.agents.call_settings import of_format
 from toolwright.config import schema
 from toolwright.config.agent_program import AgentProgram
 from toolwright.failures import TaskFailure, UserError
@@ -44,8 +45,7 @@ class ProgramAgent(ABC):
         if not isinstance(program, AgentProgram):
             raise UserError(f"rollout.agent={agent} needs a program: write rollout.agent.{self.kind}=…")
         self.config, self.program = config, program
-        params = {name: value for name, value in config.call_params.items() if name != "near_misses"}
-        self.format = formats.build(config.call_format, params, tokenizer)
+        self.format = formats.build(config.call_format, of_format(config.call_params), tokenizer)
         self.gateway = Gateway()
         self.concurrency = self.program.concurrency or self.usual_concurrency
         self._slots = asyncio.Semaphore(self.concurrency)

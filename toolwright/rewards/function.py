@@ -51,7 +51,7 @@ class ScoringFunction:
     @property
     def reads_truth(self) -> bool:
         """Whether the score may depend on the ground truth, and so say right or wrong."""
-        return self._accepts is None or "ground_truth" in self._accepts
+        return self._accepts is None or not self._accepts.isdisjoint(("ground_truth", "ground_truths"))
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
         """Verdicts in the order of the items."""
@@ -93,11 +93,15 @@ class ScoringFunction:
         """Arguments that describe the attempt. Others of a batch function may be columns of the tasks."""
         if not self.whole_batch:
             return {*FIRST_FORM, *ON_REQUEST}
-        return {*COLUMNS, *inspect.signature(self._target).parameters} - (set(settings) - set(COLUMNS))
+        return {*COLUMNS, *VERL_COLUMNS, *inspect.signature(self._target).parameters} - (
+            set(settings) - set(COLUMNS)
+        )
 
     def _arguments(self, items: Sequence[Item]) -> dict[str, Any]:
         if self.whole_batch:
             columns = _columns(items)
+            if self._accepts is not None and "solution_strs" in self._accepts:
+                columns |= {name: columns[own] for name, own in VERL_COLUMNS.items()}
             if self._accepts is not None:
                 return _selected(columns, self._accepts)
             if "conversations" not in inspect.signature(self._target).parameters:
@@ -162,7 +166,7 @@ def _form(
         raise UserError(f"{name} has no signature to read; wrap it in a function {FORMS}") from None
     names = frozenset(p.name for p in parameters if p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD})
     required = {p.name for p in parameters if p.default is p.empty and p.name in names}
-    whole_batch = not names.isdisjoint(("completions", "conversations"))
+    whole_batch = not names.isdisjoint(("completions", "conversations", "solution_strs"))
     positional_only = any(p.kind is p.POSITIONAL_ONLY for p in parameters)
     # A keyword-only argument without a default is a setting; `checked` reports a missing one.
     settable = {*settings, *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)}
@@ -171,6 +175,8 @@ def _form(
     if positional_only or (not whole_batch and (not first_form or unknown)):
         raise UserError(f"{name} has the signature {inspect.signature(target)}; expected {FORMS}")
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if whole_batch and "solution_strs" in names:  # verl's batch form, which gets these four and its settings
+        return True, (names | set(VERL_COLUMNS) if open_ended else names) - set(settings)
     if whole_batch:
         return True, None if open_ended else names
     # A function with **kwargs gets the four arguments of the first form only.
@@ -182,6 +188,15 @@ COLUMNS = (
     *("completions", "prompts", "ground_truth", "data_source", "extra_info"),
     *("num_turns", "counts", "stop", "conversations"),
 )
+
+
+# What verl's batch form calls them.
+VERL_COLUMNS = {
+    "data_sources": "data_source",
+    "solution_strs": "completions",
+    "ground_truths": "ground_truth",
+    "extra_infos": "extra_info",
+}
 
 
 def _columns(items: Sequence[Item]) -> dict[str, list[Any]]:

@@ -27,13 +27,14 @@ class AttemptSummary:
 
     values: tuple[Any, ...]  # of the fields in `SUMMARY`
     sampled_tokens: int
+    prompt_tokens: int
     given_tokens: int
     turns: int
 
     @classmethod
     def of(cls, t: Trajectory) -> AttemptSummary:
         values = tuple(getattr(t, name) for name in SUMMARY)
-        return cls(values, t.sampled_tokens, t.given_tokens, t.turns)
+        return cls(values, t.sampled_tokens, t.prompt_tokens, t.given_tokens, t.turns)
 
 
 class TrajectoryRef:
@@ -69,6 +70,10 @@ class RemoteTrajectory(Trajectory):
     @property
     def sampled_tokens(self) -> int:
         return self.summary.sampled_tokens
+
+    @property
+    def prompt_tokens(self) -> int:
+        return self.summary.prompt_tokens
 
     @property
     def given_tokens(self) -> int:

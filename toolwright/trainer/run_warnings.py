@@ -174,6 +174,8 @@ def limit_of(config: schema.Config, stop: str) -> str:
     if stop == "length":
         return f"rollout.max_tokens={config.rollout.max_tokens}"
     total, context = config.rollout.max_total_tokens, require_number(config.model.context, "model.context")
+    if response := config.rollout.call_params.get("response_tokens"):
+        return f"rollout.call_params.response_tokens={response}"
     within = total is not None and total <= context
     return f"rollout.max_total_tokens={total}" if within else f"model.context={context}"
 

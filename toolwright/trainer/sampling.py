@@ -111,6 +111,8 @@ class GroupSelector:
         rollout, context = self.config.rollout, require_number(self.config.model.context, "model.context")
         of_turns = require_number(rollout.max_tokens, "rollout.max_tokens") * self.turns(trajectory.task)
         in_all = min(context, rollout.max_total_tokens or context)
+        if response := rollout.call_params.get("response_tokens"):
+            in_all = min(in_all, trajectory.prompt_tokens + response)
         return min(of_turns, in_all - trajectory.given_tokens)
 
     def _cleanest(self, group: Group, right: Sequence[bool], name: str) -> Group:

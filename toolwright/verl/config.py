@@ -22,6 +22,8 @@ from toolwright.verl import keys
 
 # Packages that an engine stands on; those not listed need nothing further.
 PACKAGES = {"vllm": "vllm", "sglang": "sglang"}
+# Keys that Search-R1 alone has.
+SEARCH_R1 = ("retriever.url", "retriever.topk", "max_turns", "do_search", "actor_rollout_ref.rollout.n_agent")
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 
 
@@ -65,10 +67,13 @@ def _defaults_of_fork(overrides: Mapping[str, Any]) -> dict[str, Any]:
             "actor_rollout_ref.actor.entropy_coeff": 0.001,
             "algorithm.filter_groups.max_num_gen_batches": 10,
         }
-    if {"retriever.url", "max_turns", "do_search"} & set(overrides):  # Search-R1, on a verl of early 2025
+    if set(SEARCH_R1) & set(overrides):  # on a verl of early 2025, whose PPO has no dual clip
         in_loss = bool(overrides.get("actor_rollout_ref.actor.use_kl_loss"))
         return {
             "actor_rollout_ref.actor.entropy_coeff": 0.001,
+            "actor_rollout_ref.actor.clip_ratio_c": None,
+            "actor_rollout_ref.actor.state_masking": False,
+            "actor_rollout_ref.rollout.top_p": 0.95,
             "algorithm.use_kl_in_reward": not in_loss,
             "retriever.url": "http://127.0.0.1:8000/retrieve",
             "max_turns": 10,

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 
 from toolwright.config.keys import flatten
 from toolwright.config.yaml_file import read_yaml
-from toolwright.failures import UserError, nearest
+from toolwright.failures import UserError
 from toolwright.verl import keys, named_configs
 
 OURS = "toolwright."
@@ -100,8 +100,8 @@ def _read_named(name: str, parsed: VerlOverrides) -> None:
     values = named_configs.values_of(name)
     if values is None:
         raise UserError(
-            f"--config-name {name}: no such file, nor a configuration of verl's; "
-            f"{nearest(name, named_configs.names())}"
+            f"--config-name {name}: no configuration of verl's, and no file {name}.yaml in --config-path; "
+            "name the folder that it lies in"
         )
     _set_all(values, parsed)
 

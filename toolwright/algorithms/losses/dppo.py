@@ -9,6 +9,8 @@ ratio of 5 from 0.001 to 0.005 is no great change, and 1.3 from 0.7 to 0.9 is on
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,7 +28,7 @@ def dppo_tv(
     advantages: Tensor,
     clip_low: float = 0.15,
     clip_high: float = 0.15,
-    clip_c: float = 20.0,
+    clip_c: float | None = 20.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     moved = (log_prob.exp() - old_log_prob.exp()).detach()
     silenced = torch.where(advantages > 0, moved > clip_high, moved < -clip_low)
@@ -41,7 +43,7 @@ def dppo_kl(
     advantages: Tensor,
     clip_low: float = 0.05,
     clip_high: float = 0.05,
-    clip_c: float = 20.0,
+    clip_c: float | None = 20.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     new, old = log_prob.detach().exp(), old_log_prob.exp()
     # Rounded, a log-probability may lie above 0.
@@ -53,9 +55,10 @@ def dppo_kl(
 
 
 def _losses(
-    old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, silenced: Tensor, clip_c: float
+    old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, silenced: Tensor, clip_c: float | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
+    most = math.inf if clip_c is None else clip_c
     ratio = importance(log_prob, old_log_prob).detach()
-    losses = -advantages * ratio.clamp(max=clip_c) * log_prob
-    measures = {"clip_fraction": silenced, "dual_clip_fraction": (ratio > clip_c) & ~silenced}
+    losses = -advantages * ratio.clamp(max=most) * log_prob
+    measures = {"clip_fraction": silenced, "dual_clip_fraction": (ratio > most) & ~silenced}
     return torch.where(silenced, torch.zeros_like(losses), losses), measures

@@ -24,14 +24,16 @@ def ppo(
     advantages: Tensor,
     clip_low: float = 0.2,
     clip_high: float = 0.2,
-    clip_c: float = 3.0,
+    clip_c: float | None = 3.0,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    if clip_c <= 1:
+    if clip_c is not None and clip_c <= 1:
         raise UserError(f"ppo: clip_c={clip_c} must be above 1, the ratio of an unchanged policy")
     free, clipped = surrogate(importance(log_prob, old_log_prob), advantages, clip_low, clip_high)
     losses = torch.maximum(free, clipped)
+    measures = clip_measures(free, clipped, advantages)
+    if clip_c is None:
+        return losses, measures
     bound = -advantages * clip_c
     negative = advantages < 0
-    measures = clip_measures(free, clipped, advantages)
     measures["dual_clip_fraction"] = negative & (losses > bound)
     return torch.where(negative, torch.minimum(losses, bound), losses), measures

@@ -11,7 +11,7 @@ from typing import Any
 from toolwright.failures import UserError
 from toolwright.tasks.datasets import DATASETS
 from toolwright.verl.flat import FlatTable, FlatTranslation
-from toolwright.verl.flat.supervised import SFT
+from toolwright.verl.flat.supervised import SFT, SFT_OF_THE_ENGINE
 
 # Data sets of verl's examples under a name of ours.
 PREPARED = {
@@ -26,8 +26,38 @@ PREPARED = {
 }
 
 
+# What `main_generation` samples with unless it is told otherwise.
+SAMPLED: dict[str, Any] = {
+    "data.n_samples": 5,
+    "rollout.temperature": 1.0,
+    "rollout.top_p": 0.7,
+    "rollout.response_length": 512,
+}
+
+
 def _generation(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
     result.words.append("task=file")
+    for key, value in SAMPLED.items():
+        if key not in values:
+            result.set(GENERATION.rows()["translated"][key], value, f"{key}={value} (verl's default)")
+    if "rollout.top_k" not in values:
+        result.set("eval.sampling.top_k", 50, "rollout.top_k=50 (verl's default)")
+    yield from _generated(values, result)
+
+
+def _served(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+    """`main_generation_server` reads the keys of PPO: an answer of 512 tokens at temperature 1."""
+    result.words.append("task=file")
+    for ours, key, value in (
+        ("eval.temperature", "actor_rollout_ref.rollout.temperature", 1.0),
+        ("rollout.max_tokens", "actor_rollout_ref.rollout.response_length", 512),
+    ):
+        if key not in values and not (ours == "rollout.max_tokens" and "data.max_response_length" in values):
+            result.set(ours, value, f"{key}={value} (verl's default)")
+    yield from _generated(values, result)
+
+
+def _generated(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
     for key in ("data.path", "data.train_files"):
         if isinstance(values.get(key), list):
             yield key
@@ -49,13 +79,15 @@ def _generation(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[
 
 
 GENERATION = FlatTable("verl_generation", _generation)
+SERVED = FlatTable("verl_generation", _served)
 # The module's short name, the command of ours, and the table of its keys.
 TABLES: dict[str, tuple[str, FlatTable]] = {
-    "trainer.sft_trainer": ("sft", SFT),
-    "trainer.sft_trainer_ray": ("sft", SFT),
+    "trainer.sft_trainer": ("sft", SFT_OF_THE_ENGINE),
+    "trainer.sft_trainer_ray": ("sft", SFT_OF_THE_ENGINE),
+    "trainer.main_sft": ("sft", SFT_OF_THE_ENGINE),
     "trainer.fsdp_sft_trainer": ("sft", SFT),
     "trainer.main_generation": ("eval", GENERATION),
-    "trainer.main_generation_server": ("eval", GENERATION),
+    "trainer.main_generation_server": ("eval", SERVED),
 }
 
 

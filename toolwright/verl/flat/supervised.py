@@ -14,18 +14,39 @@ DECAYS = {"cosine": "cosine", "constant": "constant", "linear": "linear", "wsd":
 COLUMNS = "data.prompt_key", "data.response_key", "data.prompt_dict_keys", "data.response_dict_keys"
 READ = {"prompt", "question", "response", "answer", "completion", "extra_info"}
 HELD_OUT = "held-out figures are those of the task that `sft` has by default; name yours as task=…"
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, Any] = {  # of fsdp_sft_trainer
     "data.train_files": "~/data/gsm8k/train.parquet",
     "data.train_batch_size": 256,
-    "trainer.total_epochs": 4,
-    "optim.lr": 1e-5,
     "data.max_length": 1024,
+    "trainer.total_epochs": 4,
+    "trainer.seed": 1,
+    "model.lora_alpha": 16,
+    "optim.lr": 1e-5,
+    "optim.weight_decay": 0.01,
+    "optim.betas": [0.9, 0.95],
+    "optim.clip_grad": 1.0,
+    "optim.lr_scheduler": "cosine",
+    "optim.lr_warmup_steps_ratio": 0.1,
+}
+# sft_trainer reads the optimiser's own configuration.
+OF_THE_ENGINE: dict[str, Any] = {
+    **DEFAULTS,
+    "optim.lr": 1e-3,
+    "optim.betas": [0.9, 0.999],
+    "optim.lr_scheduler": "constant",
+    "optim.lr_warmup_steps_ratio": 0.0,
 }
 
 
-def _special(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _of_the_engine(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+    return _special(values, result, OF_THE_ENGINE)
+
+
+def _special(
+    values: Mapping[str, Any], result: FlatTranslation, defaults: Mapping[str, Any] = DEFAULTS
+) -> Iterator[str]:
     """Keys that are read together: files and lengths make steps, and a schedule is several keys."""
-    whole = {**DEFAULTS, **values}
+    whole = {**defaults, **values}
     files = whole["data.train_files"]
     files = [files] if isinstance(files, str) else list(files)
     yield "data.train_files"
@@ -34,10 +55,9 @@ def _special(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str
         result.problems.append(
             f"data.train_files={files}: one file; `toolwright data mix` makes one of several"
         )
-    for key in ("data.train_batch_size", "optim.lr", "data.max_length"):
-        if key not in values:
-            ours = SFT.rows()["translated"][key]
-            result.set(ours, DEFAULTS[key], f"{key}={DEFAULTS[key]} (verl's default)")
+    for key, ours in SFT.rows()["translated"].items():
+        if key in defaults and key not in values:
+            result.set(ours, defaults[key], f"{key}={defaults[key]} (verl's default)")
     steps = whole.get("trainer.total_training_steps") or _steps(files[0], whole)
     yield from ("trainer.total_epochs", "trainer.total_training_steps", "data.train_max_samples")
     source = "trainer.total_training_steps" if whole.get("trainer.total_training_steps") else None
@@ -48,7 +68,7 @@ def _special(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str
         result.set("steps", int(steps), source)
     result.notes.append(HELD_OUT)
     yield from _columns(values, result)
-    yield from _schedule(values, result, steps)
+    yield from _schedule(values, result, steps, defaults)
     folder = "trainer.default_local_dir"
     if folder in values:
         yield from (folder, "trainer.experiment_name")
@@ -93,30 +113,38 @@ def _first(values: Mapping[str, Any], *keys: str) -> str | None:
     return next((key for key in keys if key in values), None)
 
 
-def _schedule(values: Mapping[str, Any], result: FlatTranslation, steps: int | None) -> Iterator[str]:
+def _schedule(
+    values: Mapping[str, Any], result: FlatTranslation, steps: int | None, defaults: Mapping[str, Any]
+) -> Iterator[str]:
     names = ("optim.lr_scheduler", "optim.lr_scheduler_type", "optim.lr_decay_style", "optim.warmup_style")
     name = _first(values, *names)
     if name is not None:
         yield name
-        if values[name] in DECAYS:
-            result.set("optimizer.decay", DECAYS[values[name]], f"{name}={values[name]}")
-        else:
-            result.problems.append(f"{name}={values[name]}: expected {', '.join(DECAYS)}")
+    name = name or names[0]
+    chosen, unset = values.get(name, defaults[names[0]]), "" if name in values else " (verl's default)"
+    if chosen in DECAYS:
+        result.set("optimizer.decay", DECAYS[chosen], f"{name}={chosen}{unset}")
+    else:
+        result.problems.append(f"{name}={chosen}: expected {', '.join(DECAYS)}")
     lowest = _first(values, "optim.min_lr", "optim.min_lr_ratio")
     if lowest is not None:
         yield lowest
-        lr = float(values.get("optim.lr", DEFAULTS["optim.lr"])) if lowest == "optim.min_lr" else 1.0
+        lr = float(values.get("optim.lr", defaults["optim.lr"])) if lowest == "optim.min_lr" else 1.0
         ratio = float(values[lowest] or 0) / lr
         result.set("optimizer.min_lr_ratio", min(ratio, 1.0), f"{lowest}={values[lowest]}")
     part = _first(values, "optim.lr_warmup_steps_ratio", "optim.warmup_steps_ratio")
     if part is not None:
         yield part
-        if steps is None:
-            result.notes.append(
-                f"{part}={values[part]}: becomes optimizer.warmup_steps once the data is here"
-            )
-        else:
-            result.set("optimizer.warmup_steps", int(float(values[part]) * steps), f"{part}={values[part]}")
+    if int(values.get("optim.lr_warmup_steps") or -1) > 0:
+        return
+    yield "optim.lr_warmup_steps"
+    ratio = float(values[part] if part else defaults["optim.lr_warmup_steps_ratio"])
+    word = f"{part}={ratio}" if part else f"optim.lr_warmup_steps_ratio={ratio} (verl's default)"
+    if steps is None and ratio:
+        result.notes.append(f"{word}: becomes optimizer.warmup_steps once the data is here")
+    else:
+        result.set("optimizer.warmup_steps", int(ratio * (steps or 0)), word)
 
 
 SFT = FlatTable("verl_sft", _special)
+SFT_OF_THE_ENGINE = FlatTable("verl_sft", _of_the_engine)

@@ -19,7 +19,7 @@ Values = Mapping[str, Any]
 GRPO: dict[str, Any] = {  # TRL's defaults, where ours differ
     "learning_rate": 1e-6,
     "num_generations": 8,
-    "max_completion_length": 256,
+    "max_completion_length": 512,
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 1,
     "num_iterations": 1,
@@ -31,6 +31,9 @@ GRPO: dict[str, Any] = {  # TRL's defaults, where ours differ
     "loss_type": "dapo",
     "scale_rewards": "group",
     "lr_scheduler_type": "linear",
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "max_grad_norm": 1.0,
 }
 SFT = {**GRPO, "learning_rate": 2e-5, "max_length": 1024}
 PAIRS = {**GRPO, "learning_rate": 1e-6, "max_length": 1024, "beta": 0.1, "loss_type": None}
@@ -139,10 +142,12 @@ def _schedule(values: Values, result: FlatTranslation, block: str, steps: int | 
             result.set(f"{block}.warmup_steps", int(amount * steps), f"--{key} {values[key]}")
         else:
             result.notes.append(f"--{key} {values[key]}: becomes {block}.warmup_steps once the data is here")
-    if "adam_beta1" in values or "adam_beta2" in values:
-        betas = [float(values.get("adam_beta1", 0.9)), float(values.get("adam_beta2", 0.999))]
-        result.set(f"{block}.betas", betas, "--adam_beta1, --adam_beta2")
-        yield from ("adam_beta1", "adam_beta2")
+    else:
+        result.set(f"{block}.warmup_steps", 0, "--warmup_steps 0 (TRL's default)")
+    betas = [float(values.get("adam_beta1", 0.9)), float(values.get("adam_beta2", 0.999))]
+    unset = "" if {"adam_beta1", "adam_beta2"} & set(values) else " (TRL's default)"
+    result.set(f"{block}.betas", betas, f"--adam_beta1 {betas[0]}, --adam_beta2 {betas[1]}{unset}")
+    yield from ("adam_beta1", "adam_beta2")
     if "optim" in values and str(values["optim"]).startswith("adamw"):
         yield "optim"
         result.notes.append(f"--optim {values['optim']}: the optimiser is AdamW")
@@ -169,12 +174,27 @@ def _precision(values: Values, result: FlatTranslation) -> Iterator[str]:
     if "use_peft" in values:
         yield "use_peft"
         used = str(values["use_peft"]).lower() in TRUE
-        if used and "lora_r" not in values:
-            result.set("model.lora.rank", 16, "--use_peft (TRL's rank)")
+        if used:
+            _adapter(values, result)
     for key in ("lora_r", "lora_alpha", "lora_target_modules"):
         if key in values and "use_peft" not in values:
             yield key
             result.notes.append(f"--{key} {values[key]}: without effect: --use_peft is not set")
+
+
+def _adapter(values: Values, result: FlatTranslation) -> None:
+    """TRL's adapter, where the line does not say otherwise: peft adapts two matrices of a layer."""
+    for key, ours, value in (
+        ("lora_r", "model.lora.rank", 16),
+        ("lora_alpha", "model.lora.alpha", 32),
+        ("lora_target_modules", "model.lora.targets", ["q_proj", "v_proj"]),
+    ):
+        if values.get(key) is None:
+            result.set(ours, value, f"--use_peft: --{key} {value} (TRL's default)")
+    if float(values.get("lora_dropout", 0.05)):
+        result.near(
+            f"--use_peft: --lora_dropout {values.get('lora_dropout', 0.05)}: adapters have no dropout"
+        )
 
 
 def _batch(values: Values) -> int:
@@ -245,6 +265,8 @@ def _objective(values: Values, whole: Values, result: FlatTranslation) -> Iterat
         result.near("--scale_rewards batch: rewards are divided by the deviation of their group")
     by_std = scale not in ("none", "false", "no")
     result.set("algorithm.normalize_by_std", by_std, f"--scale_rewards {whole['scale_rewards']}")
+    if "delta" not in values:
+        result.set("algorithm.clip_c", None, "--delta None (TRL's default)")
     high = whole.get("epsilon_high") or whole["epsilon"]
     result.set("algorithm.clip_high", float(high), f"--epsilon_high {high}")
     if "mask_truncated_completions" in values:
@@ -301,6 +323,7 @@ def _sampling(values: Values, result: FlatTranslation) -> Iterator[str]:
             result.near("--use_vllm: the package vllm is not installed: the native engine")
         else:
             result.set("engine.name", "vllm", "--use_vllm")
+            yield from _engine_gap(values, result)
     yield "use_vllm"
     if "shuffle_dataset" in values:
         yield "shuffle_dataset"
@@ -310,12 +333,35 @@ def _sampling(values: Values, result: FlatTranslation) -> Iterator[str]:
         yield "max_tool_calling_iterations"
         turns = int(values["max_tool_calling_iterations"]) + 1
         result.set("rollout.max_turns", turns, "--max_tool_calling_iterations, + 1 for the turn that answers")
-    if "eval_strategy" in values:
-        yield "eval_strategy"
-        if values["eval_strategy"] in (False, "no"):
-            result.set("task.held_out", [], "--eval_strategy no")
-        else:
-            result.notes.append(f"--eval_strategy {values['eval_strategy']}: every `--eval_steps`")
+    yield from _evaluation(values, result)
+
+
+def _engine_gap(values: Values, result: FlatTranslation) -> Iterator[str]:
+    """TRL weighs by the gap between vLLM and the policy, and leaves sequences beyond a bound out."""
+    on, kind = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
+    bound, least = "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"
+    yield from (key for key in (on, kind, bound, least) if key in values)
+    if str(values.get(on, True)).lower() not in TRUE:
+        result.set("algorithm.correction.mode", "none", f"--{on} {values[on]}")
+        return
+    level, _, mode = str(values.get(kind, "sequence_mask")).partition("_")
+    source = f"--{kind} {level}_{mode}" + ("" if kind in values else " (TRL's default)")
+    result.set("algorithm.correction.mode", mode, source)
+    result.set("algorithm.correction.level", level, source)
+    result.set("algorithm.correction.high", float(values.get(bound) or 3.0), f"--{bound}")
+    if mode == "mask":
+        result.set("algorithm.correction.low", float(values.get(least) or 0.0), f"--{least}")
+
+
+def _evaluation(values: Values, result: FlatTranslation) -> Iterator[str]:
+    """TRL evaluates nothing unless it is told to, so that every task is learned from."""
+    yield "eval_strategy"
+    strategy = values.get("eval_strategy", "no")
+    if strategy in (False, "no"):
+        unset = "" if "eval_strategy" in values else " (TRL's default)"
+        result.set("task.held_out", [], f"--eval_strategy no{unset}")
+    else:
+        result.notes.append(f"--eval_strategy {strategy}: every `--eval_steps`")
 
 
 def _has_gpu() -> bool:
@@ -330,7 +376,22 @@ def _has_vllm() -> bool:
     return missing_for("vllm") is None
 
 
+def _every_token(values: Values, result: FlatTranslation) -> Iterator[str]:
+    """TRL learns from all of a conversation in `messages`, and from the completion beside a prompt."""
+    yield "assistant_only_loss"
+    if str(values.get("assistant_only_loss", "")).lower() in TRUE:
+        result.notes.append(
+            "--assistant_only_loss: nothing to set: the assistant's turns are what is learned"
+        )
+    elif str(values.get("completion_only_loss", "")).lower() not in TRUE:
+        result.near(
+            "--assistant_only_loss False: of `messages` the assistant's turns are learned, where TRL learns "
+            "every token; of a prompt and its completion the completion, as in TRL"
+        )
+
+
 def _supervised(values: Values, result: FlatTranslation) -> Iterator[str]:
+    yield from _every_token(values, result)
     _with_defaults(values, SFT, TABLES["sft"][1], result)
     yield from _data(values, result, "demonstrations")
     result.notes.append(HELD_OUT)
@@ -372,6 +433,7 @@ def _preferences(
         result.set("train.steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
     else:
         result.notes.append("--num_train_epochs: becomes train.steps once the data is here")
+    yield from _evaluation(values, result)
     yield from _schedule(values, result, "update.policy", steps if steps > 0 else None)
     yield from _precision(values, result)
 

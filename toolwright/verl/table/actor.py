@@ -8,6 +8,7 @@ from toolwright.config.names import Registered
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
@@ -17,7 +18,7 @@ from toolwright.verl.row import (
 )
 from toolwright.verl.table import optimizer
 from toolwright.verl.table.algorithm import CORRECTION, plain_gradient
-from toolwright.verl.table.data import MINI_BATCH, batch
+from toolwright.verl.table.data import MINI_BATCH, batch, of_search_r1
 
 ACTOR = "actor_rollout_ref.actor."
 LOSS, LOSS_HERE = f"{ACTOR}policy_loss.loss_mode", f"{ACTOR}loss_mode"
@@ -37,7 +38,7 @@ def _loss(verl: VerlConfig) -> tuple[str, str]:
     """Which key says what the loss is, and its name here."""
     if plain_gradient(verl):
         return f"{CORRECTION}loss_type", "reinforce"
-    key = verl.first(LOSS_HERE, LOSS)
+    key = verl.first(LOSS, LOSS_HERE)
     return key, LOSSES.get(verl[key], verl[key])
 
 
@@ -63,9 +64,9 @@ def loss(verl: VerlConfig) -> Iterator[Outcome]:
         eta = verl.first("algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
         yield TranslatedSetting("algorithm.params.sppo.eta", float(verl[eta]), (eta,))
     aggregate = verl[AGGREGATE]
-    if name == "gspo" and aggregate != "seq-mean-token-mean":
+    if name in ("gspo", "sapo") and aggregate != "seq-mean-token-mean":
         yield Note(
-            "gspo averages by seq-mean-token-mean in verl whatever loss_agg_mode says, so it does here"
+            f"{name} averages by seq-mean-token-mean in verl whatever loss_agg_mode says, so it does here"
         )
         aggregate = "seq-mean-token-mean"
     yield TranslatedSetting("algorithm.aggregate", aggregate, (AGGREGATE,))
@@ -80,9 +81,11 @@ def clip(verl: VerlConfig) -> Iterator[Outcome]:
         key = f"{both}_{side}"
         chosen = both if (verl.is_set(both) and not verl.is_set(key)) or verl[key] is None else key
         yield TranslatedSetting(f"algorithm.clip_{side}", verl[chosen], (chosen,))
-    if verl.is_set(both) and not verl.is_set(f"{both}_low", f"{both}_high"):
-        yield Note(
-            f"{verl.as_typed(both)} holds on both sides; verl would go by its own clip_ratio_low and _high"
+    ignored = [key for key in (f"{both}_low", f"{both}_high") if not verl.is_set(key)]
+    if verl.is_set(both) and not of_search_r1(verl) and any(verl[both] != verl[key] for key in ignored):
+        yield Near(
+            f"{verl.as_typed(both)}: bounds the ratio, where verl goes by its own "
+            f"{' and '.join(verl.as_typed(key) for key in ignored)}"
         )
 
 
@@ -140,7 +143,12 @@ ROWS: list[KeyRow] = [
         part(key, "algorithm.params.sppo.eta", "of `recipe.sppo.main_sppo`", loss)
         for key in ("algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
     ),
-    part(AGGREGATE, "algorithm.aggregate", "the same names; with `gspo` always `seq-mean-token-mean`", loss),
+    part(
+        AGGREGATE,
+        "algorithm.aggregate",
+        "the same names; with `gspo` and `sapo` always `seq-mean-token-mean`",
+        loss,
+    ),
     part(
         f"{ACTOR}loss_scale_factor",
         "algorithm.norm_tokens",

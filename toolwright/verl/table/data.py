@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from toolwright.verl.config import VerlConfig
+from toolwright.verl.config import SEARCH_R1, VerlConfig
 from toolwright.verl.row import (
     FitChange,
     KeyRow,
@@ -98,6 +98,8 @@ def minibatches(verl: VerlConfig) -> int:
     if verl[WORLD] is not None:  # verl-agent counts turns, each a sequence of its own
         whole *= attempts(verl) * verl.number("env.max_steps")
         return min(-(-whole // verl.number(MINI_BATCH)), prompts(verl) * attempts(verl))
+    if counts_attempts(verl):
+        return min(-(-whole * attempts(verl) // verl.number(MINI_BATCH)), prompts(verl) * attempts(verl))
     count = -(-whole // min(verl.number(MINI_BATCH), whole))
     return min(count, prompts(verl))
 
@@ -106,6 +108,15 @@ def attempts(verl: VerlConfig) -> int:
     """Attempts at each prompt, under the names that verl and its forks have for it."""
     key = KEPT if resamples(verl) else samples_key(verl)
     return 1 if verl[key] == -1 else verl.number(key)
+
+
+def of_search_r1(verl: VerlConfig) -> bool:
+    return verl.is_set(*SEARCH_R1)
+
+
+def counts_attempts(verl: VerlConfig) -> bool:
+    """Search-R1 repeats prompts itself, so that its minibatch counts attempts; verl's counts prompts."""
+    return samples_key(verl) == SEARCH_R1_N
 
 
 def resamples(verl: VerlConfig) -> bool:
@@ -122,8 +133,10 @@ def samples_key(verl: VerlConfig) -> str:
 def steps(verl: VerlConfig) -> int | None:
     """As set, or the whole batches of an epoch × epochs. verl drops what is left over at an epoch's end.
 
-    None where that takes rows of a file that may be missing and is.
+    None where that takes rows of a file that may be missing and is, and where nothing is learned.
     """
+    if verl["trainer.val_only"]:
+        return None
     if verl[STEPS] is not None:
         return verl.number(STEPS)
     if verl[SAMPLED] is not None:
@@ -172,11 +185,11 @@ def _parts(verl: VerlConfig, asked: int, key: str) -> Iterator[Outcome]:
             f"{verl.as_typed(MINI_BATCH)} counts turns in verl-agent, and whole attempts make a minibatch "
             f"here: as many minibatches as if every attempt took {verl.as_typed('env.max_steps')} turns"
         )
-    elif part > asked:
+    elif part > asked * (attempts(verl) if counts_attempts(verl) else 1):
         text = f"{verl.as_typed(MINI_BATCH)} is more than {verl.as_typed(key)}: one update a step"
         own = verl.is_set(MINI_BATCH) and not verl["actor_rollout_ref.actor.use_dynamic_bsz"]
         yield Near(f"{text}, where verl refuses it") if own else Note(text)
-    elif asked % part:
+    elif asked % part and not counts_attempts(verl):
         yield Note(
             f"{verl.as_typed(MINI_BATCH)} does not divide {verl.as_typed(key)}: minibatches differ by one"
         )
@@ -263,7 +276,7 @@ def moving(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def order(verl: VerlConfig) -> Iterator[Outcome]:
-    key = verl.first("data.shuffle_train_dataloader", "data.shuffle")
+    key = verl.first("data.shuffle", "data.shuffle_train_dataloader")
     yield TranslatedSetting("task.order", "shuffled" if verl[key] else "as_listed", (key,))
 
 

@@ -17,6 +17,7 @@ from toolwright.verl.row import (
     same,
 )
 from toolwright.verl.table.data import IMAGES, SEARCH_R1_N, attempts, makes_tasks, samples_key
+from toolwright.verl.table.tools import shares_a_response
 
 ROLLOUT = "actor_rollout_ref.rollout."
 NAME, TOP_K, GREEDY = f"{ROLLOUT}name", f"{ROLLOUT}top_k", f"{ROLLOUT}do_sample"
@@ -83,6 +84,8 @@ def lengths(verl: VerlConfig) -> Iterator[Outcome]:
         whole = prompt + verl.number(TURNS) * verl.number(turn)
         yield TranslatedSetting("model.context", whole, (PROMPT, turn, TURNS))
         return
+    if shares_a_response(verl):
+        yield TranslatedSetting("rollout.call_params.response_tokens", response, (RESPONSE,))
     longest = verl[LONGEST]
     whole = prompt + response
     yield TranslatedSetting(
@@ -127,8 +130,8 @@ ROWS: list[KeyRow] = [
     part(PROMPT, "model.context", "prompt + response", lengths),
     part(
         RESPONSE,
-        ("rollout.max_tokens", "model.context"),
-        "of a turn; the context bounds all turns and tool results together, as verl counts",
+        ("rollout.max_tokens", "rollout.call_params", "model.context"),
+        "with tools, of all turns and tool results together: `response_tokens`",
         lengths,
     ),
     part(TURN, "rollout.max_tokens", "where it is set: of a turn, beside `response_length`", lengths),

@@ -16,13 +16,14 @@ from toolwright.tools.settings import settings_of
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
+    Near,
     Note,
     Outcome,
     TranslatedSetting,
     TranslationProblem,
     part,
 )
-from toolwright.verl.table.data import WORLD, makes_tasks
+from toolwright.verl.table.data import WORLD, makes_tasks, of_search_r1
 
 ROLLOUT = "actor_rollout_ref.rollout."
 SEARCH, SEARCH_URL, SEARCH_TOPK = f"{ROLLOUT}enable_search", f"{ROLLOUT}search_url", f"{ROLLOUT}search_topk"
@@ -35,6 +36,7 @@ MOST_TURNS = (f"{MULTI}max_assistant_turns", f"{MULTI}max_turns")
 ANSWERED = f"{MULTI}max_user_turns"
 URL, TOPK, SEARCHES = "retriever.url", "retriever.topk", "max_turns"  # Search-R1's
 LOOKED_UP = "env.search.search_url"  # verl-agent's
+MASKED = "actor_rollout_ref.actor.state_masking"
 
 AGENT, SEARCHER, TALKER = "tool_use", "search", "interaction"
 USERS = f"{MULTI}interaction_config_path"
@@ -57,10 +59,10 @@ FORMATS |= {"llama3_json": "llama3", "llama3": "llama3", "rstar2_agent_hermes": 
 
 
 def searches(verl: VerlConfig) -> bool:
-    return bool(verl[SEARCH]) or of_search_r1(verl) or verl[WORLD] == "search"
+    return bool(verl[SEARCH]) or searches_as_search_r1(verl) or verl[WORLD] == "search"
 
 
-def of_search_r1(verl: VerlConfig) -> bool:
+def searches_as_search_r1(verl: VerlConfig) -> bool:
     return verl.is_set(URL, TOPK, SEARCHES, "do_search") and bool(verl["do_search"])
 
 
@@ -100,6 +102,11 @@ def several_turns(verl: VerlConfig) -> bool:
     return searches(verl) or calls_code(verl) or calls_tools(verl)
 
 
+def shares_a_response(verl: VerlConfig) -> bool:
+    """Whether turns and tool results share the response length. It is that of a turn in Search-R1."""
+    return several_turns(verl) and not searches_as_search_r1(verl) and verl[WORLD] is None
+
+
 def agent(verl: VerlConfig) -> Iterator[Outcome]:
     if verl[LOOPS] is not None and verl.lacks(str(verl[LOOPS])):
         yield TranslationProblem(f"{verl.as_typed(LOOPS)}: it lists loops of verl's form; {OWN_LOOP}")
@@ -110,7 +117,7 @@ def agent(verl: VerlConfig) -> Iterator[Outcome]:
     if makes_tasks(verl):
         return
     switches = (SEARCH, f"{TOOL}enabled", f"{MULTI}enable")
-    sources = next((key for key in switches if verl[key]), URL if of_search_r1(verl) else LOOP)
+    sources = next((key for key in switches if verl[key]), URL if searches_as_search_r1(verl) else LOOP)
     sources = WORLD if verl[WORLD] == "search" else sources
     chosen = SEARCHER if searches(verl) else AGENT if several_turns(verl) else "single_turn"
     if calls_tools(verl) and verl[USERS] is not None:
@@ -140,7 +147,9 @@ def search(verl: VerlConfig) -> Iterator[Outcome]:
 def _of_a_fork(verl: VerlConfig) -> Iterator[Outcome]:
     """Search-R1 answers `max_turns` searches, and one more turn may answer the question."""
     url, topk, turns, more = (
-        (URL, TOPK, SEARCHES, 1) if of_search_r1(verl) else (LOOKED_UP, "env.search.topk", "env.max_steps", 0)
+        (URL, TOPK, SEARCHES, 1)
+        if searches_as_search_r1(verl)
+        else (LOOKED_UP, "env.search.topk", "env.max_steps", 0)
     )
     if verl[url] is None:
         yield TranslationProblem(f"{url} is not set: name the retrieval server")
@@ -150,6 +159,16 @@ def _of_a_fork(verl: VerlConfig) -> Iterator[Outcome]:
     shown = "data.max_obs_length"
     if verl[shown] is not None:
         yield TranslatedSetting("rollout.tool_tokens", verl.number(shown), (shown,))
+
+
+def unmasked(verl: VerlConfig) -> Iterator[Outcome]:
+    """Search-R1 learns from what the search engine said unless it is told not to."""
+    if not of_search_r1(verl) or verl[MASKED]:
+        return
+    yield Near(
+        f"{verl.as_typed(MASKED)}: what the search engine said is context and never learned from, as with "
+        f"{MASKED}=true"
+    )
 
 
 def code(verl: VerlConfig) -> Iterator[Outcome]:
@@ -189,7 +208,8 @@ def from_file(verl: VerlConfig) -> Iterator[Outcome]:
     if limits:
         yield TranslatedSetting("rollout.max_turns", min(limits)[0], tuple(name for _, name in limits))
     shown = f"{MULTI}max_tool_response_length"
-    yield TranslatedSetting("rollout.tool_tokens", verl.number(shown), (shown,))
+    for limit in ("rollout.call_params.result_characters", "rollout.tool_tokens"):
+        yield TranslatedSetting(limit, verl.number(shown), (shown,))
     most = f"{MULTI}max_parallel_calls"
     yield TranslatedSetting("rollout.max_calls", verl.number(most), (most,))
     form = verl[f"{MULTI}format"]
@@ -219,6 +239,7 @@ ROWS: list[KeyRow] = [
     part(SEARCHES, "rollout.max_turns", "Search-R1: + 1, for the turn that answers", search),
     part("do_search", "rollout.agent", "Search-R1: false → a single turn", agent),
     part("data.max_obs_length", "rollout.tool_tokens", "Search-R1", search),
+    part(MASKED, (), "Search-R1: true; false with `--fit`: results are never learned from", unmasked),
     part(LOOKED_UP, "tools.search.url", "with `env_name=search`", search),
     part("env.search.topk", "tools.search.topk", "with `env_name=search`", search),
     part(TURNS, "rollout.max_turns", "where `enable_search`", search),
@@ -244,8 +265,8 @@ ROWS: list[KeyRow] = [
     ),
     part(
         f"{MULTI}max_tool_response_length",
-        "rollout.tool_tokens",
-        f"as tokens, where verl counts characters: never less is shown; {WITH_FILE}",
+        ("rollout.call_params", "rollout.tool_tokens"),
+        f"`result_characters`: head and tail of a longer answer stay; {WITH_FILE}",
         from_file,
     ),
     part(f"{MULTI}format", "rollout.call_format", f"{', '.join(FORMATS)}; {WITH_FILE}", from_file),

@@ -113,13 +113,13 @@ def length(verl: VerlConfig) -> Iterator[Outcome]:
     if by_rollouts and not by_steps:
         sources = (SAMPLED, data.MINI_BATCH, AHEAD)
     count = data.steps(verl)
-    if count is None:
+    if count is None and not verl["trainer.val_only"]:
         yield Note(
             f"{verl.as_typed(data.EPOCHS)}: train.steps, by the rows of {', '.join(verl.paths(data.TRAIN))}, "
             "which is not here"
         )
-        return
-    yield TranslatedSetting("train.steps", count, sources)
+    if count is not None:
+        yield TranslatedSetting("train.steps", count, sources)
 
 
 def folder(verl: VerlConfig) -> Iterator[Outcome]:
