@@ -88,7 +88,7 @@ class NativeEngine:
         self.waiting: deque[ActiveTurn] = deque()
         self.reading: list[ActiveTurn] = []  # admitted, their prompts not wholly computed
         self.active: list[ActiveTurn] = []
-        self.arrivals = 0
+        self.arrivals = self.suspended = 0
         self.weights_version = 0
         self._pump: asyncio.Task[None] | None = None
         self._decoding: DecodingBatch | None = None
@@ -124,6 +124,13 @@ class NativeEngine:
 
     def release(self, attempt: str) -> None:
         self.cache.release(attempt)
+
+    def cache_use(self) -> dict[str, float]:
+        """What the cache came to since this was last asked; nothing where it is not in pages."""
+        if isinstance(self.cache, SlotCache):
+            return {}
+        suspended, self.suspended = self.suspended, 0
+        return {**self.cache.use(), "use/cache_suspended": suspended}
 
     def rest(self) -> None:
         """Do nothing: the weights are the learner's, and the cache is needed again at once."""
@@ -335,6 +342,7 @@ class NativeEngine:
         self.cache.suspend(sequence.slot, sequence.tokens[: sequence.cached], shares=shares)
         sequence.slot, sequence.cached, sequence.room = -1, 0, 0
         self.waiting.appendleft(sequence)
+        self.suspended += 1
 
     def _record(
         self,

@@ -228,6 +228,17 @@ class PagedCache:
         self.parked[attempt] = ParkedPages(pages[:kept], tokens)
         self._vacate(slot)
 
+    def use(self) -> dict[str, float]:
+        """The most that was in use, and saved by sharing, since this was last asked."""
+        pool, size = self.pool, self.page_tokens
+        peak, saved = pool.peak, pool.peak_saved
+        pool.peak, pool.peak_saved = pool.held, pool.saved
+        return {
+            "use/cache": peak / pool.count,
+            "use/cache_tokens": peak * size,
+            "use/cache_shared_tokens": saved * size,
+        }
+
     def give_back(self, slot: int) -> None:
         self.pool.give_back(self.held[slot])
         self._vacate(slot)
@@ -353,7 +364,7 @@ def new_cache(
     page_tokens = stated.page_tokens or PAGE_TOKENS
     size = CacheSize(page_tokens, config.slots * CacheSize.fewest(shape.context, page_tokens).pages)
     if stated.cache_tokens is not None:
-        size = CacheSize(page_tokens, min(size.pages, stated.cache_tokens // page_tokens))
+        size = CacheSize(page_tokens, min(size.pages, -(-stated.cache_tokens // page_tokens)))
     elif device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         size = CacheSize.fitting(config.slots, shape, dtype, free=free, page_tokens=page_tokens)
