@@ -151,8 +151,10 @@ class NativeEngine:
         try:
             while self.waiting or self.reading or self.active:
                 self._drop_cancelled()
-                self._admit()
-                self._read()
+                if self.waiting:
+                    self._admit()
+                if self.reading:
+                    self._read()
                 if self.active:
                     self._decode()
                 await asyncio.sleep(0)  # let agents read what ended, call tools, and ask for more

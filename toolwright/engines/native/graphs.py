@@ -112,7 +112,8 @@ class GraphEngine(NativeEngine):
                 if flying is None:
                     self._drop_cancelled()
                     self._admit()
-                    self._read()
+                    if self.reading:
+                        self._read()
                     flying = self._launch() if self.active else None
                 ahead = self._launch(after=flying) if flying and self._worthwhile(flying) else None
                 if flying is not None:
