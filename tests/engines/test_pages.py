@@ -202,9 +202,9 @@ class TestAFullCache:
         suspended: list[int] = []
         plain = engine._suspend
 
-        def suspend(sequence: Any) -> None:
+        def suspend(cache: PagedCache, sequence: Any) -> None:
             suspended.append(sequence.arrival)
-            plain(sequence)
+            plain(cache, sequence)
 
         engine._suspend = suspend  # type: ignore[method-assign]
         found = ask(engine, requests)

@@ -43,6 +43,7 @@ class Place(NamedTuple):
 
     slot: int
     cached: int  # tokens
+    room: int  # tokens that it has memory for
     kept: bool = False  # from its attempt's turn before
     waits_for: int | None = None  # a page of its opening that another sequence has yet to compute
 
@@ -66,8 +67,6 @@ class LayerCache(NamedTuple):
 
 class SlotCache:
     """Keys and values of `slots` sequences. A slot is free, in use, or parked for its attempt's next turn."""
-
-    grows = False  # a slot has room for the whole context
 
     def __init__(self, shape: Shape, slots: int, *, dtype: torch.dtype, device: torch.device) -> None:
         room = aligned(shape.context)
@@ -101,25 +100,16 @@ class SlotCache:
             cached = common(parked.tokens, tokens, limit=len(tokens) - 1)
             if not shares and cached < len(parked.tokens):
                 cached = 0  # never a part of an image
-            return Place(parked.slot, cached, kept=True)
+            return Place(parked.slot, cached, self.context, kept=True)
         if not self.free and self.parked:
             self.release(next(iter(self.parked)))  # whoever has waited longest computes its prefix again
-        return Place(self.lowest(), 0) if self.free else None
+        return Place(self.lowest(), 0, self.context) if self.free else None
 
     def lowest(self) -> int:
         return heapq.heappop(self.free)
 
-    def room_of(self, slot: int) -> int:
-        return self.context
-
-    def reserve(self, slot: int, tokens: int) -> bool:
-        return True
-
     def read(self, slot: int, start: int, end: int) -> None:
         """Nobody waits for what another sequence reads."""
-
-    def suspend(self, slot: int, tokens: Sequence[int], *, shares: bool) -> None:
-        self.give_back(slot)
 
     def park(self, slot: int, attempt: str, tokens: list[int], *, shares: bool = True) -> None:
         self.release(attempt)  # an attempt that took two turns at once keeps the later

@@ -203,7 +203,7 @@ class NativeEngine:
             self.waiting.popleft()
             under_way += 1
             sequence.slot, sequence.cached, sequence.waits_for = place.slot, place.cached, place.waits_for
-            sequence.room, sequence.version = self.cache.room_of(place.slot), self.weights_version
+            sequence.room, sequence.version = place.room, self.weights_version
             if leader is not None and not place.kept:
                 leader.followers.append(sequence)
                 continue
@@ -301,8 +301,8 @@ class NativeEngine:
     @torch.inference_mode()
     def _decode(self) -> None:
         """One more token for every active sequence."""
-        if self.cache.grows:
-            self._grow(1)
+        if isinstance(self.cache, PagedCache):
+            self._grow(self.cache, 1)
             if not self.active:
                 return
         self._compact()
@@ -322,15 +322,15 @@ class NativeEngine:
             self._decoding = None
         self.active = going_on
 
-    def _grow(self, steps: int) -> None:
+    def _grow(self, cache: PagedCache, steps: int) -> None:
         """Memory for so many tokens more of every active sequence. Where there is none, the youngest give
         theirs, and are computed again once there is."""
         short = [s for s in self.active if s.room < self._needed(s, steps)]
         for sequence in sorted(short, key=lambda s: s.arrival):
-            while sequence.slot >= 0 and not self.cache.reserve(sequence.slot, self._needed(sequence, steps)):
-                self._suspend(max(self.active, key=lambda s: s.arrival))
+            while sequence.slot >= 0 and not cache.reserve(sequence.slot, self._needed(sequence, steps)):
+                self._suspend(cache, max(self.active, key=lambda s: s.arrival))
             if sequence.slot >= 0:
-                sequence.room = self.cache.room_of(sequence.slot)
+                sequence.room = cache.room_of(sequence.slot)
         if short:
             self._decoding = None
 
@@ -338,10 +338,10 @@ class NativeEngine:
         """Tokens whose keys and values are there after so many steps: all but the last."""
         return min(len(sequence.tokens) - 1 + steps, self.context)
 
-    def _suspend(self, sequence: ActiveTurn) -> None:
+    def _suspend(self, cache: PagedCache, sequence: ActiveTurn) -> None:
         shares = not sequence.images and sequence.version == self.weights_version
         self.active.remove(sequence)
-        self.cache.suspend(sequence.slot, sequence.tokens[: sequence.cached], shares=shares)
+        cache.suspend(sequence.slot, sequence.tokens[: sequence.cached], shares=shares)
         sequence.slot, sequence.cached, sequence.room = -1, 0, 0
         self.waiting.appendleft(sequence)
         self.suspended += 1

@@ -153,7 +153,7 @@ class GraphEngine(NativeEngine):
         None: there is no memory to go on with."""
         if after is None:
             self._laid_out()
-            self._grow(2 * CHUNK)  # as many as two chunks take that follow each other
+            self._grow(self.cache, 2 * CHUNK)  # as many as two chunks take that follow each other
             if not self.active:
                 return None
             sequences = list(self.active)

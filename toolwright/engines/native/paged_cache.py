@@ -88,8 +88,6 @@ class ParkedPages(NamedTuple):
 class PagedCache:
     """Keys and values in pages. A slot is a sequence's row of the table of pages; parked ones need none."""
 
-    grows = True
-
     def __init__(
         self, shape: Shape, slots: int, size: CacheSize, *, dtype: torch.dtype, device: torch.device
     ) -> None:
@@ -157,7 +155,7 @@ class PagedCache:
         self._hold(slot, [*pages, *self.pool.take(max(0, needed))])
         if leader is None:
             self._promise(slot, tokens, cached, shares)
-        return Place(slot, cached, parked is not None, waits_for)
+        return Place(slot, cached, self.room_of(slot), parked is not None, waits_for)
 
     def _kept_of(self, parked: ParkedPages, tokens: Sequence[int], shares: bool) -> tuple[list[int], int]:
         """Its pages as far as the tokens are the same; one that others read is not written to again."""
