@@ -85,6 +85,7 @@ class GraphEngine(NativeEngine):
         self.state = integers  # written by the host in one go
         # One column more: the page after the last is fetched too. Page 0 is that of rows that are nobody's.
         self.table = torch.zeros(most, self.cache.width + 1, dtype=torch.int32, device=device)
+        self.columns = 0  # of the table that the present rows may look at
         self.heat = torch.zeros(3, most, dtype=torch.float32, device=device)
         self.rows = Rows(
             tokens=integers[0],
@@ -161,6 +162,7 @@ class GraphEngine(NativeEngine):
             if kind not in self._graphs:
                 self._graphs[kind] = self._capture(kind)
             self._stand(sequences, kind.rows)
+            self.columns = 0  # rows are others' now
             self._send_table(sequences, kind.rows)
             left = max(self._left(sequence) for sequence in sequences)
         else:
@@ -195,12 +197,15 @@ class GraphEngine(NativeEngine):
         return True
 
     def _send_table(self, sequences: Sequence[ActiveTurn], rows: int) -> None:
-        """Where the pages of the first rows are; those up to `rows` have none."""
+        """Where the pages of the first rows are; those up to `rows` have none. A row that stands still may be
+        one token behind its last page, and one whose sequence is over wherever that had pages: there the
+        table must say 0, and not what it said before."""
         slots = [sequence.slot for sequence in sequences]
-        width = max(1, *(len(self.cache.held[slot]) for slot in slots))
-        pages = torch.zeros(rows, width, dtype=torch.int32)
-        pages[: len(slots)] = self.cache.pages_of(slots, width)
-        self.table[:rows, :width] = sent(pages, self.device)
+        width = max(len(self.cache.held[slot]) for slot in slots)
+        self.columns = min(max(self.columns, width + 1), self.table.shape[1])
+        pages = torch.zeros(rows, self.columns, dtype=torch.int32)
+        pages[: len(slots), :width] = self.cache.pages_of(slots, width)
+        self.table[:rows, : self.columns] = sent(pages, self.device)
 
     def _kind(self, sequences: Sequence[ActiveTurn], rows: int | None = None) -> Kind:
         filters = any(s.sampling.top_p < 1 or s.sampling.top_k > 0 for s in sequences)
