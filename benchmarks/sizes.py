@@ -115,9 +115,9 @@ def measured(case: Case) -> dict[str, Any]:
     decoder = made(case, planned.shape, config)
     engine = None
     if case.sampled:
-        rows = needed.engine.rows * needed.engine.row_bytes
         assert needed.engine.fit is not None
-        engine = engine_of(decoder, needed.engine.fit(case.sequences, free - needed.total + rows))
+        tokens = needed.engine.fit(case.sequences, free - needed.total + needed.engine.cache)
+        engine = engine_of(decoder, case.sequences, tokens)
     policy = Policy(
         decoder, schema.OptimizerConfig(lr=1e-6), total_updates=100, temperature=1.0,
         micro_tokens=None if case.sampled else case.length, dtype=torch.bfloat16,
@@ -140,7 +140,7 @@ def measured(case: Case) -> dict[str, Any]:
         "parameters": planned.parameters,
         "settings": {"dtype": economy.dtype, "optimizer_state": economy.optimizer_state}
         | {"gradient_checkpointing": economy.recompute, "lora_rank": case.rank, "fits": fits},
-        "slots": engine.cache.slots if engine is not None else 0,
+        "cache_tokens": engine.cache.pool.count * engine.cache.page_tokens if engine is not None else 0,
         "micro_tokens": policy.budget.tokens,
         "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 1),
         "reserved_gb": round(torch.cuda.max_memory_reserved() / 1e9, 1),
@@ -178,7 +178,7 @@ def made(case: Case, shape: Any, config: Any) -> Any:
     return decoder.recomputing(config.model.recomputes)
 
 
-def engine_of(decoder: Any, slots: int) -> Any:
+def engine_of(decoder: Any, slots: int, cache_tokens: int) -> Any:
     import torch
 
     from toolwright.config import schema
@@ -187,7 +187,7 @@ def engine_of(decoder: Any, slots: int) -> Any:
 
     tokenizer = Tokenizer.characters("0123456789")
     tokenizer.end_tokens = frozenset()  # every sequence is as long as it may be
-    settings = schema.EngineConfig(slots=slots, timeout_s=600)
+    settings = schema.EngineConfig(slots=slots, timeout_s=600, params={"cache_tokens": cache_tokens})
     return build(settings, decoder=decoder, tokenizer=tokenizer, dtype=torch.bfloat16)
 
 

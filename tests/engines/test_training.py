@@ -89,6 +89,21 @@ class TestTenSteps:
         assert all(row["correction/weight_mean"] == pytest.approx(1, abs=1e-3) for row in rows)
 
 
+def test_pages_change_no_number_of_a_run_that_is_resumed(tmp_path: Path) -> None:
+    whole = runs.trained(tmp_path, "run.name=slots", "train.steps=3")
+    pages = ("engine.params.page_tokens=1", "engine.params.cache_tokens=40", "run.name=pages")
+    runs.trained(tmp_path, "train.steps=1", *pages)
+    resumed = runs.trained(tmp_path, "train.steps=3", "run.resume=true", *pages)
+    for step, attempts in runs.rollouts(whole).items():
+        found = runs.rollouts(resumed)[step]
+        assert [(t.segments, t.reward) for t in attempts] == [(t.segments, t.reward) for t in found]
+    weights = [(run / "model/model.safetensors").read_bytes() for run in (whole, resumed)]
+    assert weights[0] == weights[1]
+    used = [row for row in runs.metrics(resumed) if row["step"]]
+    assert all(0.5 < row["use/cache"] <= 1 for row in used)
+    assert all(row["use/cache_shared_tokens"] > 0 for row in used)
+
+
 @pytest.mark.parametrize(("dtype", "near"), [("float32", 1e-5), ("bfloat16", 0.02)])
 def test_an_adapter_is_learned_with_a_server_that_takes_weights(
     dtype: str, near: float, tmp_path: Path

@@ -74,15 +74,18 @@ def essence(t: Trajectory) -> Any:
     "algorithm", ["PPO with critic", pytest.param("tool-using GRPO", marks=pytest.mark.slow)]
 )
 def test_the_same_numbers_as_in_one_process(algorithm: str, build: Build, tmp_path: Path) -> None:
-    """And nothing but configurations, trajectories, tensors and metrics crosses."""
+    """And nothing but configurations, trajectories, tensors and metrics crosses. Over actors the cache is in
+    pages, and has room for two sequences of sixteen."""
     own = [*ALGORITHMS[algorithm], "train.steps=4"]
     here = train(configured(f"run.dir={tmp_path}", "run.name=here", *own), command=["toolwright"])
     with walked():
-        trainer = build(f"run.dir={tmp_path}", "run.name=there", *own)
+        pages = ["engine.params.page_tokens=4", "engine.params.cache_tokens=64"]
+        trainer = build(f"run.dir={tmp_path}", "run.name=there", *own, *pages)
     assert_apart(trainer, ROLES[algorithm])
     folder = RunFolder.claim(trainer.config.run, made_of=["x"])
     list(trainer.steps(folder, command=["toolwright"]))
     there = folder.path
+    assert all(0 < row["use/cache"] <= 1 for row in metrics(there) if row["step"])
     for mine, theirs in zip(comparable(metrics(here)), comparable(metrics(there)), strict=True):
         assert mine.keys() == theirs.keys()
         for key, value in mine.items():

@@ -225,39 +225,37 @@ def test_weights_that_are_larger_than_memory(model: Path) -> None:
     assert "; learn an adapter with model.lora.rank=16, or take a smaller model" in str(caught.value)
 
 
-@pytest.mark.parametrize(("dtype", "least", "idle"), [("bfloat16", 2, 1), ("float32", 1, 0)])
-def test_on_a_gpu_there_are_as_many_slots_as_fit_beside_what_is_learned(
-    model: Path,
-    dtype: str,
-    least: int,
-    idle: int,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_on_a_gpu_the_cache_is_as_large_as_fits_beside_what_is_learned(
+    model: Path, dtype: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The engine is built first: what learner and reference need later must be left to them."""
+    caplog.set_level("INFO")
     config = configured(
         f"model.path={model}", f"model.dtype={dtype}", "engine.slots=100", "rollout.prompts=20"
     )
-    assert memory.fitted(config).engine.slots == 100, "on a CPU as they are"
+    assert memory.fitted(config).engine == config.engine, "on a CPU as it is"
     monkeypatch.setattr(memory.building, "pick_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr("toolwright.models.kernels.available", lambda: True)
     needed = memory.plan(config)
     assert {"weights", "gradients", "optimiser", "reference"} <= set(needed.parts)
     assert (needed.parts["matrices of the engine's own"] > 0) == (dtype == "bfloat16"), "copies"
-    cache = needed.parts[f"cache of {least} × {config.model.context} tokens"]
-    one, rest = cache // least, needed.total - cache
+    cache = needed.parts[f"cache of {config.model.context} tokens"]
+    page, rest = cache // 2, needed.total - cache  # one that holds a sequence, and one that is nobody's
 
-    def slots_with(rows: float) -> int:
-        """Two fifths of what is left have room for so many rows."""
-        monkeypatch.setattr(memory, "free", lambda device: rest + int(rows * one / 0.4) + 1)
-        return memory.fitted(config).engine.slots
+    def tokens_with(pages: float) -> int:
+        """Two fifths of what is left have room for so many pages."""
+        monkeypatch.setattr(memory, "free", lambda device: rest + int(pages * page / 0.4) + 1)
+        fitted = memory.fitted(config).engine
+        assert fitted.slots == 100
+        return int(fitted.params["cache_tokens"])
 
-    assert slots_with(1000) == 100
-    assert slots_with(40) == 40 - idle
-    assert slots_with(least) == least - idle
-    assert f"cuda has room for {40 - idle} sequences of model.context={config.model.context}" in caplog.text
-    with pytest.raises(UserError, match=rf"the cache of {least} sequences .* lower model\.context"):
-        slots_with(least - 0.1)
+    assert tokens_with(1000) == 100 * 64
+    assert tokens_with(40) == 39 * 64
+    assert tokens_with(2) == 64
+    assert f"cuda has room for a cache of {39 * 64:,} tokens, {39 * 64 / 32:.1f} sequences" in caplog.text
+    with pytest.raises(UserError, match=r"the cache of one sequence .* lower model\.context"):
+        tokens_with(1.9)
 
 
 def test_vllm_has_weights_and_a_cache_of_its_own(model: Path) -> None:

@@ -164,7 +164,9 @@ class EngineConfig(Block):
     url: str | None = Field(default=None, description="`http`: where the server is, http://host:port")
     tensor_parallel_size: PositiveInt = Field(default=1, description="`vllm`: GPUs that share one model")
     params: dict[str, Any] = Field(
-        default={}, description="`vllm`: further arguments of its engine; `http`: api_key_env, model, retries"
+        default={},
+        description="`vllm`: further arguments of its engine; `http`: api_key_env, model, retries; `native`: "
+        "page_tokens, cache_tokens",
     )
 
 

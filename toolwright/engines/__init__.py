@@ -130,10 +130,10 @@ class EngineMemory:
     """What an engine will take of its device's memory, beside the learner's weights."""
 
     parts: dict[str, int] = field(default_factory=dict)  # bytes by what they are for
-    rows: int = 0  # sequences whose cache is counted in `parts`
-    row_bytes: int = 0
+    cache: int = 0  # bytes of them that are the cache's
+    token_bytes: int = 0  # of the cache
     share: float = 1.0  # of what is free, for the cache
-    fit: Callable[[int, int], int] | None = None  # (slots, free bytes): as many slots as there is room for
+    fit: Callable[[int, int], int] | None = None  # (slots, free bytes): tokens that the cache will hold
 
 
 class EngineBuilder(Protocol):

@@ -171,6 +171,18 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("use/sandbox_waited_s", "seconds that the step's runs waited there, all together"),
     Metric("use/sandbox_kills", "runs that the sandbox ended: too slow, too large, or killed"),
+    Metric(
+        "use/cache",
+        "the part of the native engine's cache that was in use at most, where it is in pages",
+        "near 1: sequences wait for others to end, or are suspended",
+    ),
+    Metric("use/cache_tokens", "tokens that its pages had room for then"),
+    Metric("use/cache_shared_tokens", "tokens that it would have needed in addition if none were shared"),
+    Metric(
+        "use/cache_suspended",
+        "turns that gave their pages to older ones, and were computed again",
+        "above a tenth of the turns: lower engine.slots",
+    ),
     Metric("runtime/deaths", "processes that died and were replaced"),
     Metric("runtime/resampled", "attempts sampled again for that reason"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -146,6 +147,17 @@ class RayRollouts(Rollouts):
     @property
     def colocated(self) -> bool:
         return self.pool.placer.plan.colocated
+
+    def cache_use(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for slot in self.pool.rollout_slots:
+            if not slot.ready:
+                continue
+            with suppress(Lost, InfrastructureFailure):  # whoever supervises it has its end to tell
+                for name, value in slot.ask("rollout", "cache_use").items():
+                    join = sum if name.endswith("_suspended") else max
+                    found[name] = join((found.get(name, 0.0), value))
+        return found
 
     def ready_workers(self) -> list[AttemptWorker]:
         if self.colocated and not self.learners.ranks[0].ready:

@@ -75,6 +75,11 @@ class Rollouts:
         found: list[Trajectory] = await self.host.call("rollout", "run", requests, temperature, arrived)
         return found
 
+    def cache_use(self) -> dict[str, float]:
+        """Metrics of the engines' caches since the last call: of the fullest, and of all suspended turns."""
+        found: dict[str, float] = self.host.roles["rollout"].cache_use()
+        return found
+
     def rest(self) -> None:
         """An engine that shares its device with the policy makes room while that learns."""
         self.host.roles["rollout"].rest()

@@ -167,21 +167,25 @@ def _economical(
     config, there = economy.applied(_config(work)), _room(gpu)
     model = replace(model, stored=config.model.stored)
     needed = memory.counted(config, model)
-    parts, slots = _engine_parts(needed, there, work.slots if fits else 0)
+    parts, slots = _engine_parts(needed, there, work, fits=fits)
     tokens = _pass(model, economy.recompute, there - sum(parts.values()), parts)
     sample_s = sampling_seconds(model, gpu, work, rows=max(1, slots))
     learn_s = learning_seconds(model, gpu, work, economy.recompute)
     return Forecast(way, fits, economy, 1, parts, there, tokens, slots, sample_s, learn_s, auto=auto)
 
 
-def _engine_parts(needed: memory.MemoryPlan, there: int, slots: int) -> tuple[dict[str, int], int]:
-    """Parts with the cache of as many slots as there is room for, and how many that is."""
-    engine = needed.engine
-    counted = engine.rows * engine.row_bytes
-    if slots and engine.fit is not None:
-        slots = engine.fit(slots, there - needed.total + counted)
-    parts = {name: size for name, size in needed.parts.items() if not name.startswith("cache")}
-    return {**parts, "cache": max(slots, engine.rows) * engine.row_bytes}, slots
+def _engine_parts(
+    needed: memory.MemoryPlan, there: int, work: Workload, *, fits: bool = True
+) -> tuple[dict[str, int], int]:
+    """Parts with as large a cache as there is room for, and how many mean attempts it holds: those of a group
+    share their prompt."""
+    engine, size, slots = needed.engine, needed.engine.cache, 0
+    if fits and engine.fit is not None:
+        tokens = engine.fit(work.slots, there - needed.total + size)
+        size = max(size, tokens * engine.token_bytes)
+        slots = min(work.slots, max(1, int(tokens / (work.prompt / work.samples + work.answer))))
+    parts = {name: bytes_ for name, bytes_ in needed.parts.items() if not name.startswith("cache")}
+    return {**parts, "cache": size}, slots
 
 
 def _sharded(way: str, model: PlannedModel, gpu: GPU, ranks: int, engines: int, work: Workload) -> Forecast:
@@ -196,7 +200,7 @@ def _sharded(way: str, model: PlannedModel, gpu: GPU, ranks: int, engines: int, 
     tokens = _pass(model, chosen, there - sum(parts.values()), parts)
     sampling = memory.counted(config, model, learns=False)
     try:
-        sampler, slots = _engine_parts(sampling, there, work.slots)
+        sampler, slots = _engine_parts(sampling, there, work)
     except UserError:  # not even the fewest fit
         sampler, slots, fits = sampling.parts, 0, False
     share = replace(work, prompts=-(-work.prompts // engines))

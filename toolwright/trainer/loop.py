@@ -178,6 +178,7 @@ class TrainingLoop:
         metrics["throughput/tokens_per_s"] = sum(t.sampled_tokens for t in sampled.attempts) / total_s
         metrics["weights_version"] = self.roles.rollouts.weights_version
         metrics.update(tool_use(sampled, sampled_s))
+        metrics.update(self.roles.rollouts.cache_use())
         times = {"time/score_s": sampled.score_s, "time/total_s": total_s}
         metrics = log.record(number, {**metrics, **log.runtime_metrics(number)}, times)
         if evaluation_error is not None:

@@ -124,20 +124,22 @@ def check(config: schema.Config, *, learns: bool = True) -> None:
 
 
 def fitted(config: schema.Config, *, learns: bool = True) -> schema.Config:
-    """Checked, and on a GPU with as many slots as there is room for beside all that the run will keep: the
+    """Checked, and on a GPU with as large a cache as there is room for beside all that the run will keep: the
     engine is there first, and would take what others need later."""
     check(config, learns=learns)
     device, needed = building.pick_device(config.model.device), plan(config, learns=learns)
-    engine, asked = needed.engine, config.engine.slots
-    if engine.fit is None:
+    engine, stated = needed.engine, config.engine.params
+    if engine.fit is None or "cache_tokens" in stated:
         return config
-    slots = engine.fit(asked, free(device) - needed.total + engine.rows * engine.row_bytes)
-    if slots < _rows(config, learns):
-        log.warning(
-            "%s has room for %d sequences of model.context=%s tokens at a time, fewer than engine.slots=%d: "
-            "the others wait for one of them to end", device, slots, config.model.context, asked,
+    tokens = engine.fit(config.engine.slots, free(device) - needed.total + engine.cache)
+    context = require_number(config.model.context, "model.context")
+    if tokens < _rows(config, learns) * context:
+        log.info(
+            "%s has room for a cache of %s tokens, %.1f sequences of model.context=%d: where sequences need "
+            "more, some wait or are computed again", device, f"{tokens:,}", tokens / context, context,
         )  # fmt: skip
-    return config.model_copy(update={"engine": config.engine.model_copy(update={"slots": slots})})
+    params = {**stated, "cache_tokens": tokens}
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"params": params})})
 
 
 def longest_context(
@@ -174,7 +176,8 @@ def fits(
     """Whether so many bytes are enough. `tokens`: those of a pass, if that is more than a sequence has."""
     left, engine = there - needed.total, needed.engine
     if every_slot:
-        left = int(left * engine.share) - max(0, config.engine.slots - engine.rows) * engine.row_bytes
+        whole = config.engine.slots * model.shape.context * engine.token_bytes
+        left = int(left * engine.share) - max(0, whole - engine.cache)
     if not learns:
         return left >= 0
     return passes(model, config.model.recomputes, left) >= max(model.shape.context, tokens)

@@ -230,6 +230,11 @@ class RolloutRole:
             "weights_version": self.engine.weights_version,
         }
 
+    def cache_use(self) -> dict[str, float]:
+        """Metrics of the engine's cache since the last call, where it has any."""
+        measure = getattr(self.engine, "cache_use", None)
+        return {} if measure is None else measure()
+
     def awaits(self) -> str:
         return "" if self.rollout is None else self.rollout.awaits()
 

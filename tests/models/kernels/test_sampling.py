@@ -15,23 +15,35 @@ from toolwright.models.kernels.sampling import Rows, draw, filtered
 
 @pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize(("heads", "kv", "size"), [(4, 2, 16), (3, 1, 64), (6, 6, 24)])
-@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize(("parts", "page"), [(1, 64), (4, 64), (1, 128), (4, 128)])
 def test_a_token_is_put_in_its_place_and_looks_back(
-    heads: int, kv: int, size: int, normed: bool, parts: int, device: Any, monkeypatch: pytest.MonkeyPatch
+    heads: int,
+    kv: int,
+    size: int,
+    normed: bool,
+    parts: int,
+    page: int,
+    device: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Pages in any order; the first is shared by two rows."""
     monkeypatch.setattr(decoding, "splits", lambda *_: parts)
-    rows, slots, context = 5, 7, 200
+    rows, context = 5, 256
     dtype, close = (torch.bfloat16, 2e-2) if device.type == "cuda" else (torch.float32, 1e-5)
-    cache = torch.randn(2, slots, kv, context, size, device=device).to(dtype)
-    before = cache.double()
+    each = context // page
+    cache = torch.randn(2, rows * each, kv, page, size, device=device).to(dtype)
+    order = torch.arange(rows * each).flip(0).view(each, rows).t()
+    order[4, 0] = order[3, 0]
+    table = torch.zeros(rows, each + 1, dtype=torch.int32, device=device)
+    table[:, :each] = order
+    before, written = cache.double(), torch.zeros_like(cache, dtype=torch.bool)
     qkv = torch.randn(rows, (heads + 2 * kv) * size, device=device).to(dtype)
     weight = torch.rand(heads + kv, size, device=device) + 0.5 if normed else None
     angle = torch.randn(context, size // 2, device=device)
     turns = torch.polar(torch.ones_like(angle), angle)
     positions = torch.tensor([0, 63, 64, 130, 199], device=device)
-    slot = torch.tensor([6, 0, 3, 1, 2], device=device)
-    q = decoding.place(qkv, weight, 1e-6, turns, positions, slot, cache[0], cache[1], heads)
-    out = decoding.attend(q, cache[0], cache[1], positions, slot)
+    q = decoding.place(qkv, weight, 1e-6, turns, positions, table, cache[0], cache[1], heads)
+    out = decoding.attend(q, cache[0], cache[1], positions, table)
 
     every = qkv.double().view(rows, heads + 2 * kv, size)
     qk, v = every.split_with_sizes((heads + kv, kv), dim=1)
@@ -40,14 +52,17 @@ def test_a_token_is_put_in_its_place_and_looks_back(
     turn = turns[positions][:, None].to(torch.complex128)
     qk = torch.view_as_real(torch.view_as_complex(qk.reshape(rows, -1, size // 2, 2)) * turn).flatten(2)
     for row in range(rows):
-        keys, values = before[0, slot[row]], before[1, slot[row]]
-        keys[:, positions[row]], values[:, positions[row]] = qk[row, heads:], v[row]
         seen = int(positions[row]) + 1
+        cell = order[row, (seen - 1) // page], slice(None), (seen - 1) % page
+        for number, fresh in enumerate((qk[row, heads:], v[row])):
+            assert float((cache[number][cell].double() - fresh).abs().max()) < close * 4
+            before[number][cell], written[number][cell] = fresh, True
+        keys, values = before[:, order[row]].transpose(1, 2).flatten(2, 3)
         k = keys[:, :seen].repeat_interleave(heads // kv, 0)
         scores = (k @ qk[row, :heads, :, None])[:, :, 0] * size**-0.5
         wanted = (scores.softmax(-1)[:, None] @ values[:, :seen].repeat_interleave(heads // kv, 0))[:, 0]
         assert float((out[row].double() - wanted).norm() / wanted.norm()) < close
-    assert float((cache.double() - before).abs().max()) < close * 4  # and nowhere else was anything written
+    assert torch.equal(cache.double()[~written], before[~written])  # nowhere else was anything written
 
 
 def standing(rows: int, device: torch.device, **given: Any) -> Rows:

@@ -30,10 +30,9 @@ def build(
 
 
 def memory(model: PlannedModel, slots: int, used: int) -> EngineMemory:
-    """Matrices of its own, and the cache. A GPU's cache takes what is left: the fewest rows are counted."""
-    from toolwright.engines.native.cache import GPU_SHARE, fitting, row_bytes
+    """Matrices of its own, and the cache. A GPU's cache takes what is left: one sequence is counted."""
     from toolwright.engines.native.decoding import kept
-    from toolwright.engines.native.engine import ROWS, ROWS_OF_GRAPHS
+    from toolwright.engines.native.paged_cache import GPU_SHARE, CacheSize, token_bytes
 
     shape, dtype = model.shape, model.dtype
     on_cpu = model.device.type == "cpu"
@@ -47,17 +46,15 @@ def memory(model: PlannedModel, slots: int, used: int) -> EngineMemory:
         matrices = dtype.itemsize * (kept(shape, panel=1, adapted=False) + shape.vocab * shape.width)
     elif graphs:  # the learner's own, or with an adapter the sums
         matrices = dtype.itemsize * kept(shape, panel=None, adapted=model.adapted)
-    kinds = ROWS_OF_GRAPHS if graphs else ROWS
-    rows, one = used if on_cpu else kinds.least, row_bytes(shape, dtype)
+    each, fewest = token_bytes(shape, dtype), CacheSize.fewest(shape.context)
+    cache = each * (used * shape.context if on_cpu else fewest.tokens + fewest.page_tokens)
+    of = f"{used} × {shape.context} tokens" if on_cpu else f"{shape.context} tokens"
     return EngineMemory(
-        parts={
-            "matrices of the engine's own": matrices,
-            f"cache of {rows} × {shape.context} tokens": rows * one,
-        },
-        rows=rows,
-        row_bytes=one,
+        parts={"matrices of the engine's own": matrices, f"cache of {of}": cache},
+        cache=cache,
+        token_bytes=each,
         share=1.0 if on_cpu else GPU_SHARE,
-        fit=None if on_cpu else lambda slots, free: fitting(slots, shape, dtype, rows=kinds, free=free),
+        fit=None if on_cpu else lambda slots, free: CacheSize.fitting(slots, shape, dtype, free=free).tokens,
     )
 
 

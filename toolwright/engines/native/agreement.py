@@ -9,7 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from toolwright.engines.native.cache import DecodeAttention, ExtendAttention, SlotCache
+from toolwright.config import schema
+from toolwright.engines.native.paged_cache import new_cache
 from toolwright.images import data_url
 from toolwright.models.attention import PackedAttention
 from toolwright.models.decoder import Decoder
@@ -53,12 +54,13 @@ def _difference(decoder: Decoder, tokens: Tensor, seen: Sequence[SeenImage]) -> 
     shape = replace(
         decoder.shape, context=len(tokens) + 1
     )  # after the last token the place moves on once more
-    cache = SlotCache(shape, 1, rows=1, dtype=torch.float32, device=device)
+    cache = new_cache(schema.EngineConfig(slots=1), shape, dtype=torch.float32, device=device)
+    cache.take("", tokens.tolist())
     places = torch.arange(prompt, device=device)
-    extend = ExtendAttention(cache, torch.zeros(1, dtype=torch.int64, device=device), places[None])
+    extend = cache.extending([0], places[None])
     by_engine = [decoder.head(opening(tokens[:prompt], places, extend))]
     one = torch.ones(1, dtype=torch.int64, device=device)
-    decode = DecodeAttention(cache, one * prompt, one, seen=prompt + 1)
+    decode = cache.decoding(one * prompt, one, seen=prompt + 1)
     for token in tokens[prompt:]:
         by_engine.append(decoder.head(decoder.hidden(token[None], decode.positions + turned, decode)))
         decode.advance()

@@ -1,4 +1,8 @@
-"""The native engine's key-value cache: fixed slots, refilled as sequences end, kept while a tool runs."""
+"""The native engine's cache in main memory: fixed slots, refilled as sequences end, kept while a tool runs.
+
+There the system gives memory only to what is written, so that slots of the whole context cost nothing, and
+products want a sequence's keys in one piece. On a GPU the cache is in pages: `paged_cache.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,58 +13,39 @@ import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from toolwright.failures import UserError
 from toolwright.models.attention import in_order, ordered, repeat_heads
 from toolwright.models.blocks import aligned, attended
 from toolwright.models.decoder import Shape
 from toolwright.models.products import BatchedProduct, fixed
 
-GPU_SHARE = 0.4  # of the memory that is free on a GPU; the rest is for passes
 # MAP_NORESERVE, which Python knows only from 3.13 on: more may be mapped than there is, as not all is used.
 UNRESERVED = 0x4000 if sys.platform == "linux" else 0
 MOST_RUNS = 3  # written one by one; more of them take longer than all slots at once, each at its place
 
 
-def row_bytes(shape: Shape, dtype: torch.dtype) -> int:
-    """Keys and values of one sequence as long as the model allows."""
-    return 2 * shape.layers * shape.kv_heads * shape.head_dim * shape.context * dtype.itemsize
-
-
-class CacheRows(NamedTuple):
-    """The number of cache rows: at least `least`, with `idle` ones that belong to no sequence."""
-
-    least: int
-    idle: int = 0
-
-    def of(self, slots: int) -> int:
-        return max(self.least, slots + self.idle)
-
-
-def fitting(slots: int, shape: Shape, dtype: torch.dtype, *, rows: CacheRows, free: int) -> int:
-    """This many slots, or as many as fit: a sequence without a slot waits for one."""
-    size, room = row_bytes(shape, dtype), int(free * GPU_SHARE)
-    if rows.least * size > room:
-        raise UserError(
-            f"the cache of {rows.least} sequences of model.context={shape.context} tokens, the fewest there "
-            f"can be, takes {rows.least * size / 2**30:.1f} GiB, and {room / 2**30:.1f} GiB of the GPU are "
-            "there for caches; lower model.context"
-        )
-    return min(slots, room // size - rows.idle)
-
-
-def _zeros(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+def zeros(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Zeros. In main memory, pages are taken only when written to, as few slots are ever full."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
     kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | UNRESERVED
     pages = mmap.mmap(-1, math.prod(size) * dtype.itemsize, flags=kind)
     return torch.frombuffer(pages, dtype=dtype).view(size)
+
+
+class Place(NamedTuple):
+    """Where a sequence is put, and what of it is there already."""
+
+    slot: int
+    cached: int  # tokens
+    room: int  # tokens that it has memory for
+    kept: bool = False  # from its attempt's turn before
+    waits_for: int | None = None  # a page of its opening that another sequence has yet to compute
 
 
 @dataclass(frozen=True)
@@ -83,33 +68,50 @@ class LayerCache(NamedTuple):
 class SlotCache:
     """Keys and values of `slots` sequences. A slot is free, in use, or parked for its attempt's next turn."""
 
-    def __init__(
-        self, shape: Shape, slots: int, *, rows: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        """`rows` of memory, of which the first `slots` are given out."""
+    def __init__(self, shape: Shape, slots: int, *, dtype: torch.dtype, device: torch.device) -> None:
         room = aligned(shape.context)
-        size = (shape.layers, rows, shape.kv_heads, room, shape.head_dim)
-        self.values, self.keys = (_zeros(size, dtype, device) for _ in range(2))
+        size = (shape.layers, slots, shape.kv_heads, room, shape.head_dim)
+        self.values, self.keys = (zeros(size, dtype, device) for _ in range(2))
         if ordered(self.keys):  # there a product of few queries wants each number of all keys side by side
             self.keys = self.keys.view(*size[:3], shape.head_dim, room).transpose(3, 4)
         self.slots, self.context = slots, shape.context
         self._layers: dict[int, list[LayerCache]] = {}
+        self.unread: set[int] = set()  # pages that sequences wait for; there are none
         self.free = list(range(slots))  # a heap: the lowest slot first, so that those in use stay together
         self.parked: OrderedDict[str, Parked] = OrderedDict()
 
-    def take(self, attempt: str, prompt: Sequence[int]) -> tuple[int, int] | None:
-        """A slot for this prompt and how many of its tokens are there already; None if all are in use."""
+    @property
+    def has_slot(self) -> bool:
+        return bool(self.free or self.parked)
+
+    def take(
+        self,
+        attempt: str,
+        tokens: Sequence[int],
+        *,
+        leader: int | None = None,
+        shares: bool = True,
+        spare: int = 0,
+    ) -> Place | None:
+        """A slot for these tokens; None if all are in use. What others hold is copied, see `copy_opening`.
+        `shares`: the tokens tell all of the prompt, which has no images."""
         parked = self.parked.pop(attempt, None)
         if parked is not None:
-            return parked.slot, _common(parked.tokens, prompt, limit=len(prompt) - 1)
+            cached = common(parked.tokens, tokens, limit=len(tokens) - 1)
+            if not shares and cached < len(parked.tokens):
+                cached = 0  # never a part of an image
+            return Place(parked.slot, cached, self.context, kept=True)
         if not self.free and self.parked:
             self.release(next(iter(self.parked)))  # whoever has waited longest computes its prefix again
-        return (self.lowest(), 0) if self.free else None
+        return Place(self.lowest(), 0, self.context) if self.free else None
 
     def lowest(self) -> int:
         return heapq.heappop(self.free)
 
-    def park(self, slot: int, attempt: str, tokens: list[int]) -> None:
+    def read(self, slot: int, start: int, end: int) -> None:
+        """Nobody waits for what another sequence reads."""
+
+    def park(self, slot: int, attempt: str, tokens: list[int], *, shares: bool = True) -> None:
         self.release(attempt)  # an attempt that took two turns at once keeps the later
         self.parked[attempt] = Parked(slot, tokens)
 
@@ -140,19 +142,32 @@ class SlotCache:
             self._layers[slots] = [LayerCache(k, v, k.flatten(0, 1), v.flatten(0, 1)) for k, v in pairs]
         return self._layers[slots]
 
-    def copy(self, source: int, target: int, length: int) -> None:
+    def resting(self) -> list[tuple[int, int]]:
+        """Slots that are parked, and how many tokens each holds."""
+        return [(parked.slot, len(parked.tokens)) for parked in self.parked.values()]
+
+    def move(self, slot: int, target: int, length: int) -> None:
+        """The first tokens of a slot, to another one that was taken."""
+        self._copy(slot, target, length)
+        self.give_back(slot)
+
+    def copy_opening(self, pairs: Sequence[tuple[int, int, int]]) -> None:
+        """From a slot to another, so many tokens: (from, to, tokens)."""
+        for source, target, length in pairs:
+            self._copy(source, target, length)
+
+    def _copy(self, source: int, target: int, length: int) -> None:
         self.keys[:, target, :, :length] = self.keys[:, source, :, :length]
         self.values[:, target, :, :length] = self.values[:, source, :, :length]
 
-    def copy_all(self, pairs: Sequence[tuple[int, int]], length: int) -> None:
-        """The first tokens of slots, each to another."""
-        source, target = torch.tensor(pairs, device=self.keys.device).T
-        for layer in (*self.keys, *self.values):
-            opening = layer[:, :, :length]
-            opening.index_copy_(0, target, opening.index_select(0, source))
+    def extending(self, slots: Sequence[int], positions: Tensor) -> SlotAttention:
+        return SlotAttention(self, slots, positions)
+
+    def decoding(self, positions: Tensor, moving: Tensor, seen: int) -> DecodeAttention:
+        return DecodeAttention(self, positions, moving, seen)
 
 
-def _common(old: Sequence[int], new: Sequence[int], *, limit: int) -> int:
+def common(old: Sequence[int], new: Sequence[int], *, limit: int) -> int:
     limit = min(limit, len(old))
     if list(old[:limit]) == list(new[:limit]):
         return limit
@@ -162,8 +177,8 @@ def _common(old: Sequence[int], new: Sequence[int], *, limit: int) -> int:
 class ExtendAttention:
     """Several new tokens for each of some slots: a prompt, or what a tool answered."""
 
-    def __init__(self, cache: SlotCache, slots: Tensor, positions: Tensor) -> None:
-        self.cache, self.slots = cache, slots
+    def __init__(self, cache: Any, positions: Tensor) -> None:
+        self.cache = cache
         self.count, self.width = positions.shape
         # Padding may run past the end; nobody reads it there.
         self.positions = positions.clamp(max=cache.context - 1)
@@ -183,11 +198,8 @@ class ExtendAttention:
         return out.transpose(1, 2).flatten(0, 1)
 
     def _written(self, store: Tensor, fresh: Tensor) -> Tensor:
-        """Keep the new ones; return all that the slots hold, old and new."""
-        store[self.slots[:, None], :, self.positions] = fresh.view(
-            self.count, self.width, *fresh.shape[1:]
-        ).to(store.dtype)
-        return store[self.slots, :, : self.seen]
+        """Keep the new ones; return all that the slots hold, old and new: [slots, kv_heads, seen, dim]."""
+        raise NotImplementedError
 
     def together(self, x: Tensor) -> Tensor:
         """[tokens, 1, dim] -> [slots, seen, 1, dim]: as `PackedAttention`, `x` kept in place of keys."""
@@ -196,6 +208,18 @@ class ExtendAttention:
     def apart(self, states: Tensor) -> Tensor:
         row = torch.arange(self.count, device=states.device)[:, None]
         return states[row, self.positions].flatten(0, 1)
+
+
+class SlotAttention(ExtendAttention):
+    def __init__(self, cache: SlotCache, slots: Sequence[int], positions: Tensor) -> None:
+        super().__init__(cache, positions)
+        self.slots = torch.tensor(slots, device=positions.device)
+
+    def _written(self, store: Tensor, fresh: Tensor) -> Tensor:
+        store[self.slots[:, None], :, self.positions] = fresh.view(
+            self.count, self.width, *fresh.shape[1:]
+        ).to(store.dtype)
+        return store[self.slots, :, : self.seen]
 
 
 @dataclass

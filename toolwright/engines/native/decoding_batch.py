@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from toolwright.engines import Sampling
-from toolwright.engines.native.cache import DecodeAttention, SlotCache
+from toolwright.engines.native.cache import SlotCache
+from toolwright.engines.native.paged_cache import PagedCache
 from toolwright.engines.native.sampler import Sampler
 from toolwright.models.layer import Attend
 
@@ -20,7 +21,7 @@ class DecodingBatch:
 
     def __init__(
         self,
-        cache: SlotCache,
+        cache: SlotCache | PagedCache,
         slots: Sequence[int],
         tokens: Sequence[Sequence[int]],  # of each sequence, all of them
         sampling: Sequence[Sampling],
@@ -28,14 +29,13 @@ class DecodingBatch:
         device = cache.keys.device
         count = max(slots) + 1
         last, places, moving = [0] * count, [0] * count, [0] * count
-        for parked in cache.parked.values():
-            if parked.slot < count:
-                places[parked.slot] = len(parked.tokens)  # an idle row writes behind what it keeps
+        for slot, length in cache.resting():
+            if slot < count:
+                places[slot] = length  # an idle row writes behind what it keeps
         for slot, known in zip(slots, tokens, strict=True):
             last[slot], places[slot], moving[slot] = known[-1], len(known) - 1, 1
         self.tokens = torch.tensor(last, device=device)
-        self.attend = DecodeAttention(
-            cache,
+        self.attend = cache.decoding(
             torch.tensor(places, device=device),
             torch.tensor(moving, device=device),
             seen=max(map(len, tokens)),

@@ -13,14 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toolwright.batch import partition
+from toolwright.batch import partition, sent
 from toolwright.config import schema
 from toolwright.engines import Completion, SampledToken, Sampling, TokenCallback
 from toolwright.engines.constraint import ConstrainedSampling
 from toolwright.engines.native import agreement
-from toolwright.engines.native.cache import CacheRows, ExtendAttention, SlotCache, fitting
+from toolwright.engines.native.cache import SlotCache
 from toolwright.engines.native.decoding import InPlace, PackedWeights
 from toolwright.engines.native.decoding_batch import DecodingBatch, Forward
+from toolwright.engines.native.paged_cache import PagedCache, new_cache
 from toolwright.engines.native.sampler import Sampler
 from toolwright.engines.turns import check_prompt, stopped, turn_of
 from toolwright.failures import InfrastructureFailure
@@ -32,8 +33,9 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.models.vision import Sight, look, sight_of
 from toolwright.trajectory import SeenImage
 
-PREFILL_TOKENS = 8_192  # prompts computed in one pass, padding counted: bounds the memory of admission
-ROWS, ROWS_OF_GRAPHS = CacheRows(1), CacheRows(2, idle=1)
+# Of prompts computed in one pass, padding counted: bounds the memory of it. Of a longer prompt so many are
+# computed before sequences that are decoding go on.
+PREFILL_TOKENS = 8_192
 
 
 @dataclass(eq=False)
@@ -50,6 +52,10 @@ class ActiveTurn:
     top: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     slot: int = -1
     cached: int = 0  # tokens whose keys and values are in the slot
+    room: int = 0  # tokens that it has memory for
+    waits_for: int | None = None  # a page of its opening that another sequence has yet to compute
+    followers: list[ActiveTurn] = field(default_factory=list)  # that have the same prompt, read with this one
+    arrival: int = 0
     version: int = 0  # of the weights they were computed with, the first of them at least
     images: Sequence[SeenImage] = ()
     turned: int = 0  # by how much the positions that rotate keys differ from the plain ones, after images
@@ -63,7 +69,6 @@ class NativeEngine:
     """Slots that refill as sequences end; each turn advances by itself, none waits for its neighbours."""
 
     takes_weights = takes_schemas = True
-    rows_kept = ROWS
 
     def __init__(
         self, config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
@@ -79,9 +84,11 @@ class NativeEngine:
             self.difference = 0.0 if self._written_in_place else agreement.difference(decoder)
         self.exact = self.difference == 0
         self.context = decoder.shape.context
-        self.cache = self._make_cache(config.slots)
+        self.cache = self._make_cache(config)
         self.waiting: deque[ActiveTurn] = deque()
+        self.reading: list[ActiveTurn] = []  # admitted, their prompts not wholly computed
         self.active: list[ActiveTurn] = []
+        self.arrivals = self.suspended = 0
         self.weights_version = 0
         self._pump: asyncio.Task[None] | None = None
         self._decoding: DecodingBatch | None = None
@@ -89,13 +96,8 @@ class NativeEngine:
         self._in_place: InPlace | None = None
         self._packed = PackedWeights()
 
-    def _make_cache(self, slots: int) -> SlotCache:
-        shape = self.decoder.shape
-        if self.device.type == "cuda":
-            free = torch.cuda.mem_get_info(self.device)[0]
-            slots = fitting(slots, shape, self.dtype, rows=self.rows_kept, free=free)
-        rows = self.rows_kept.of(slots)
-        return SlotCache(shape, slots, rows=rows, dtype=self.dtype, device=self.device)
+    def _make_cache(self, config: schema.EngineConfig) -> SlotCache | PagedCache:
+        return new_cache(config, self.decoder.shape, dtype=self.dtype, device=self.device)
 
     async def generate(
         self,
@@ -113,6 +115,8 @@ class NativeEngine:
             seeing(self.decoder)
         done: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         sequence = ActiveTurn(attempt, list(prompt), len(prompt), sampling, done, on_token, images=images)
+        self.arrivals += 1
+        sequence.arrival = self.arrivals
         self.waiting.append(sequence)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
@@ -120,6 +124,13 @@ class NativeEngine:
 
     def release(self, attempt: str) -> None:
         self.cache.release(attempt)
+
+    def cache_use(self) -> dict[str, float]:
+        """What the cache came to since this was last asked; nothing where it is not in pages."""
+        if isinstance(self.cache, SlotCache):
+            return {}
+        suspended, self.suspended = self.suspended, 0
+        return {**self.cache.use(), "use/cache_suspended": suspended}
 
     def rest(self) -> None:
         """Do nothing: the weights are the learner's, and the cache is needed again at once."""
@@ -138,9 +149,12 @@ class NativeEngine:
 
     async def _run(self) -> None:
         try:
-            while self.waiting or self.active:
+            while self.waiting or self.reading or self.active:
                 self._drop_cancelled()
-                self._admit()
+                if self.waiting:
+                    self._admit()
+                if self.reading:
+                    self._read()
                 if self.active:
                     self._decode()
                 await asyncio.sleep(0)  # let agents read what ended, call tools, and ask for more
@@ -149,64 +163,85 @@ class NativeEngine:
 
     def _fail(self, error: Exception) -> None:
         """Nobody is left waiting: every sequence is answered with the error, every slot is free again."""
-        for sequence in [*self.active, *self.waiting]:
+        read_together = [one for leader in self.reading for one in (leader, *leader.followers)]
+        for sequence in [*self.active, *read_together, *self.waiting]:
             if not sequence.done.done():
                 sequence.done.set_exception(error)
         self.active.clear()
+        self.reading.clear()
         self.waiting.clear()
         self.cache.clear()
         self._decoding = None
 
     def _drop_cancelled(self) -> None:
+        """Those that are decoding. A prompt that is being read is read on, as others may have pages of it."""
         for sequence in [s for s in self.active if s.done.done()]:
             self.active.remove(sequence)
             self.cache.give_back(sequence.slot)
             self._decoding = None
 
     def _admit(self) -> None:
-        """Give waiting sequences a slot, compute what of their prompts is not cached, draw a first token."""
-        admitted: list[ActiveTurn] = []
-        while self.waiting:
-            if self.waiting[0].done.done():
+        """Give waiting sequences a slot. Attempts at one task share its prompt, which is computed once."""
+        leaders: dict[Any, ActiveTurn] = {}
+        under_way = self._under_way()  # each of them will want another page
+        while self.waiting and self.cache.has_slot:
+            sequence = self.waiting[0]
+            if sequence.done.done():
                 self.waiting.popleft()
                 continue
-            parked = self.cache.parked.get(self.waiting[0].attempt)
-            place = self.cache.take(self.waiting[0].attempt, self.waiting[0].tokens)
+            key = (tuple(sequence.tokens), *sequence.images)
+            leader = leaders.get(key)
+            place = self.cache.take(
+                sequence.attempt,
+                sequence.tokens,
+                leader=None if leader is None else leader.slot,
+                shares=not sequence.images,
+                spare=under_way,
+            )
             if place is None:
-                break
-            sequence = self.waiting.popleft()
-            sequence.slot, sequence.cached = place
-            if sequence.images and parked is not None and sequence.cached < len(parked.tokens):
-                sequence.cached = 0  # never a part of an image
-            sequence.version = self.weights_version
-            admitted.append(sequence)
-        if not admitted:
-            return
-        leaders: dict[Any, list[ActiveTurn]] = {}
-        for sequence in admitted:  # attempts at one task share its prompt: compute it once
-            key: Any = tuple(sequence.tokens) if sequence.cached == 0 else id(sequence)
-            if sequence.images:
-                key = key, *sequence.images
-            leaders.setdefault(key, []).append(sequence)
-        families = list(leaders.values())
-        fresh = [len(family[0].tokens) - family[0].cached for family in families]
-        try:
-            for part in partition(fresh, PREFILL_TOKENS):
-                self._prefill([families[i] for i in part])
-        except Exception:
-            self.waiting.extend(admitted)  # where those are found who must hear of it
-            raise
+                return
+            self.waiting.popleft()
+            under_way += 1
+            sequence.slot, sequence.cached, sequence.waits_for = place.slot, place.cached, place.waits_for
+            sequence.room, sequence.version = place.room, self.weights_version
+            if leader is not None and not place.kept:
+                leader.followers.append(sequence)
+                continue
+            self.reading.append(sequence)
+            if not place.kept:
+                leaders[key] = sequence
+
+    def _under_way(self) -> int:
+        return len(self.active) + sum(1 + len(leader.followers) for leader in self.reading)
+
+    def _read(self) -> None:
+        """Compute what of the admitted prompts is not cached; of a long one a part, if others decode."""
+        left = list(self.reading)
+        if self.active:
+            long = [s for s in left if self._piece(s) < len(s.tokens) - s.cached]
+            later = set(long[1:])
+            left = [s for s in left if s not in later]
+        while ready := {s for s in left if s.waits_for not in self.cache.unread}:
+            chosen = [s for s in left if s in ready]
+            left = [s for s in left if s not in ready]
+            for part in partition([self._piece(s) for s in chosen], PREFILL_TOKENS):
+                self._prefill([chosen[i] for i in part])
+
+    def _piece(self, sequence: ActiveTurn) -> int:
+        """Tokens of a prompt that the next pass over it computes; an image is never divided."""
+        fresh = len(sequence.tokens) - sequence.cached
+        return fresh if sequence.images else min(fresh, PREFILL_TOKENS)
 
     @torch.inference_mode()
-    def _prefill(self, families: list[list[ActiveTurn]]) -> None:
-        leaders = [family[0] for family in families]
-        fresh = [leader.tokens[leader.cached :] for leader in leaders]
+    def _prefill(self, leaders: list[ActiveTurn]) -> None:
+        ends = [leader.cached + self._piece(leader) for leader in leaders]
+        fresh = [leader.tokens[leader.cached : end] for leader, end in zip(leaders, ends, strict=True)]
         width = max(map(len, fresh))
         tokens = torch.tensor([row + [0] * (width - len(row)) for row in fresh], device=self.device)
         starts = torch.tensor([leader.cached for leader in leaders], device=self.device)
         positions = starts[:, None] + torch.arange(width, device=self.device)[None]
-        slots = torch.tensor([leader.slot for leader in leaders], device=self.device)
-        attend, weights = ExtendAttention(self.cache, slots, positions), self._laid_out()
+        attend = self.cache.extending([leader.slot for leader in leaders], positions)
+        weights = self._laid_out()
         with self._precision():
             places = attend.positions.flatten()
             if any(leader.images for leader in leaders):
@@ -214,20 +249,40 @@ class NativeEngine:
                 hidden = seeing(self.decoder).hidden(tokens.flatten(), places, attend, sight=sight)
             else:
                 hidden = self.decoder.hidden(tokens.flatten(), places, attend, weights=weights)
-            last = [i * width + len(row) - 1 for i, row in enumerate(fresh)]
+            rows = self._whole(leaders, ends)
+            if not rows:
+                return
+            last = [row * width + len(fresh[row]) - 1 for row in rows]
             chosen = hidden.index_select(0, torch.tensor(last, device=self.device))
             logits = self.decoder.head(chosen, weights=weights)
-        members = []
-        for family in families:
-            for member in family:
-                if member is not family[0]:
-                    self.cache.copy(family[0].slot, member.slot, len(member.tokens))
-                member.cached, member.turned = len(member.tokens), family[0].turned
-                members.append(member)
-        rows = torch.tensor([i for i, family in enumerate(families) for _ in family], device=self.device)
+        members, of_family = self._families([leaders[row] for row in rows])
         sampler = Sampler([member.sampling for member in members], [len(m.tokens) for m in members])
-        self.active += self._record(members, *sampler(logits[rows]), sampler.best)
+        self.active += self._record(members, *sampler(logits[of_family]), sampler.best)
         self._decoding = None
+
+    def _whole(self, leaders: list[ActiveTurn], ends: list[int]) -> list[int]:
+        """Note how far these prompts are computed; return the rows of those that are to their end."""
+        for leader, end in zip(leaders, ends, strict=True):
+            self.cache.read(leader.slot, leader.cached, end)
+            leader.cached = end
+        return [row for row, leader in enumerate(leaders) if leader.cached == len(leader.tokens)]
+
+    def _families(self, leaders: list[ActiveTurn]) -> tuple[list[ActiveTurn], Tensor]:
+        """Those whose prompts are read, followers with what their leader has, and the leader of each."""
+        members, copied = [], []
+        for leader in leaders:
+            for follower in leader.followers:
+                copied.append((leader.slot, follower.slot, len(leader.tokens)))
+                follower.cached, follower.turned = leader.cached, leader.turned
+            members += [leader, *leader.followers]
+        if copied:
+            self.cache.copy_opening(copied)
+        of_family = [row for row, leader in enumerate(leaders) for _ in range(1 + len(leader.followers))]
+        done = set(leaders)
+        for leader in leaders:
+            leader.followers = []
+        self.reading = [one for one in self.reading if one not in done]
+        return members, sent(torch.tensor(of_family), self.device)
 
     def _sight(self, leaders: list[ActiveTurn], width: int, places: Tensor) -> Sight:
         """What a pass over prompts of so many tokens each sees; what is cached is not looked at again."""
@@ -246,6 +301,10 @@ class NativeEngine:
     @torch.inference_mode()
     def _decode(self) -> None:
         """One more token for every active sequence."""
+        if isinstance(self.cache, PagedCache):
+            self._grow(self.cache, 1)
+            if not self.active:
+                return
         self._compact()
         if self._decoding is None:
             self._decoding = DecodingBatch(
@@ -262,6 +321,30 @@ class NativeEngine:
         if len(going_on) != len(self.active):
             self._decoding = None
         self.active = going_on
+
+    def _grow(self, cache: PagedCache, steps: int) -> None:
+        """Memory for so many tokens more of every active sequence. Where there is none, the youngest give
+        theirs, and are computed again once there is."""
+        short = [s for s in self.active if s.room < self._needed(s, steps)]
+        for sequence in sorted(short, key=lambda s: s.arrival):
+            while sequence.slot >= 0 and not cache.reserve(sequence.slot, self._needed(sequence, steps)):
+                self._suspend(cache, max(self.active, key=lambda s: s.arrival))
+            if sequence.slot >= 0:
+                sequence.room = cache.room_of(sequence.slot)
+        if short:
+            self._decoding = None
+
+    def _needed(self, sequence: ActiveTurn, steps: int) -> int:
+        """Tokens whose keys and values are there after so many steps: all but the last."""
+        return min(len(sequence.tokens) - 1 + steps, self.context)
+
+    def _suspend(self, cache: PagedCache, sequence: ActiveTurn) -> None:
+        shares = not sequence.images and sequence.version == self.weights_version
+        self.active.remove(sequence)
+        cache.suspend(sequence.slot, sequence.tokens[: sequence.cached], shares=shares)
+        sequence.slot, sequence.cached, sequence.room = -1, 0, 0
+        self.waiting.appendleft(sequence)
+        self.suspended += 1
 
     def _record(
         self,
@@ -298,7 +381,8 @@ class NativeEngine:
 
     def _finish(self, sequence: ActiveTurn, stop: str) -> None:
         if len(sequence.tokens) < self.context and sequence.version == self.weights_version:
-            self.cache.park(sequence.slot, sequence.attempt, sequence.tokens[: sequence.cached])
+            kept = sequence.tokens[: sequence.cached]
+            self.cache.park(sequence.slot, sequence.attempt, kept, shares=not sequence.images)
         else:
             self.cache.give_back(sequence.slot)
         if sequence.done.done():
@@ -322,8 +406,7 @@ class NativeEngine:
             if sequence.slot < count:
                 return
             target = self.cache.lowest()
-            self.cache.copy(sequence.slot, target, sequence.cached)
-            self.cache.give_back(sequence.slot)
+            self.cache.move(sequence.slot, target, sequence.cached)
             sequence.slot = target
             self._decoding = None
 

@@ -1,7 +1,8 @@
 """The native engine on a GPU: decoding as replayed graphs, sampling and ends found without asking the host.
 
-A step of all rows is one graph, made once for each of a few numbers of rows and replayed. Rows stand in any
-slots; whoever ends stands still until the host looks, once in a chunk of steps, and refills.
+A step of all rows is one graph, made once for each of a few numbers of rows and replayed. A table says where
+the pages of each row's sequence are; the host writes it before a chunk of steps, for as far as they can get.
+Whoever ends stands still until the host looks, once in a chunk, and refills.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from toolwright.batch import sent
 from toolwright.config import schema
 from toolwright.engines import SampledToken
-from toolwright.engines.native.cache import SlotCache
-from toolwright.engines.native.engine import ROWS_OF_GRAPHS, ActiveTurn, NativeEngine
+from toolwright.engines.native.engine import ActiveTurn, NativeEngine
+from toolwright.engines.native.paged_cache import PagedCache
+from toolwright.failures import UserError
 from toolwright.models.decoder import Decoder, DecoderWeights, Layer
-from toolwright.models.kernels.decoding import attend, place
+from toolwright.models.kernels.decoding import KEYS, attend, place
 from toolwright.models.kernels.flash import FlashAttention, Layout, attend_packed
 from toolwright.models.kernels.sampling import Rows, draw, filtered, log_softmax
 from toolwright.models.layer import LayerWeights
@@ -63,21 +66,26 @@ class DecodedChunk:
 
 class GraphEngine(NativeEngine):
     takes_schemas = False  # a graph draws many tokens before the host sees one
-    rows_kept = ROWS_OF_GRAPHS
+    cache: PagedCache
 
     def __init__(
         self, config: schema.EngineConfig, *, decoder: Decoder, tokenizer: Tokenizer, dtype: torch.dtype
     ) -> None:
         super().__init__(config, decoder=decoder, tokenizer=tokenizer, dtype=dtype)
+        if self.cache.page_tokens % KEYS:
+            raise UserError(
+                f"engine.params.page_tokens={self.cache.page_tokens}: a multiple of {KEYS} is needed"
+            )
         slots = self.cache.slots
         sizes = [size for size in SIZES if size < slots]
         self.sizes = [*sizes, next((size for size in SIZES if size >= slots), slots)]
-        self.scratch = slots  # the slot of rows that are nobody's
         most, device = self.sizes[-1], self.device
         ends = sorted(tokenizer.end_tokens) or [-1]
-        integers = torch.zeros(5, most, dtype=torch.int64, device=device)
+        integers = torch.zeros(4, most, dtype=torch.int64, device=device)
         self.state = integers  # written by the host in one go
-        self.slots = integers[4]
+        # One column more: the page after the last is fetched too. Page 0 is that of rows that are nobody's.
+        self.table = torch.zeros(most, self.cache.width + 1, dtype=torch.int32, device=device)
+        self.columns = 0  # of the table that the present rows may look at
         self.heat = torch.zeros(3, most, dtype=torch.float32, device=device)
         self.rows = Rows(
             tokens=integers[0],
@@ -101,10 +109,12 @@ class GraphEngine(NativeEngine):
         stands still, and what is drawn of a turn that the host has ended is thrown away."""
         flying: DecodedChunk | None = None
         try:
-            while self.waiting or self.active or flying:
+            while self.waiting or self.reading or self.active or flying:
                 if flying is None:
                     self._drop_cancelled()
                     self._admit()
+                    if self.reading:
+                        self._read()
                     flying = self._launch() if self.active else None
                 ahead = self._launch(after=flying) if flying and self._worthwhile(flying) else None
                 if flying is not None:
@@ -115,45 +125,50 @@ class GraphEngine(NativeEngine):
             self._fail(error)
 
     @torch.inference_mode()
-    def _prefill(self, families: list[list[ActiveTurn]]) -> None:
+    def _prefill(self, leaders: list[ActiveTurn]) -> None:
         """Prompts laid end to end, without padding; what is cached already is looked back on."""
-        leaders = [family[0] for family in families]
-        extend = PackedExtend(
-            self.cache,
-            [leader.slot for leader in leaders],
-            [leader.cached for leader in leaders],
-            [len(leader.tokens) for leader in leaders],
-        )
-        tokens = [token for leader in leaders for token in leader.tokens[leader.cached :]]
+        starts = [leader.cached for leader in leaders]
+        ends = [leader.cached + self._piece(leader) for leader in leaders]
+        extend = PackedExtend(self.cache, [leader.slot for leader in leaders], starts, ends)
+        spans = zip(leaders, starts, ends, strict=True)
+        tokens = [token for leader, start, end in spans for token in leader.tokens[start:end]]
         weights = self._laid_out()
         given = torch.tensor(tokens, device=self.device)
         hidden = self.decoder.hidden(given, extend.positions, extend, weights=weights)
-        logits = self.decoder.head(hidden.index_select(0, extend.layout.queries[1:] - 1), weights=weights)
-        members = [member for family in families for member in family]
-        followers = [(family[0].slot, member.slot) for family in families for member in family[1:]]
-        if followers:
-            longest = max(len(family[0].tokens) for family in families if len(family) > 1)
-            self.cache.copy_all(followers, longest)
-        of_family = [i for i, family in enumerate(families) for _ in family]
-        rows, kind = self._stand(members), self._kind(members, len(members))
-        self._draw(logits.index_select(0, torch.tensor(of_family, device=self.device)), rows, kind)
+        rows = self._whole(leaders, ends)
+        if not rows:
+            return
+        last = extend.layout.queries[1:] - 1
+        if len(rows) < len(leaders):
+            last = last[sent(torch.tensor(rows), self.device)]
+        logits = self.decoder.head(hidden.index_select(0, last), weights=weights)
+        members, of_family = self._families([leaders[row] for row in rows])
+        self._draw(logits.index_select(0, of_family), self._stand(members), kind := self._kind(members))
         sampled = self._fetch(1, len(members), kind.top)
         torch.cuda.current_stream().synchronize()
         self.active += self._distribute(members, sampled)
 
     @torch.inference_mode()
-    def _launch(self, after: DecodedChunk | None = None) -> DecodedChunk:
-        """A chunk of steps for all active sequences, or one more for those of the chunk before."""
+    def _launch(self, after: DecodedChunk | None = None) -> DecodedChunk | None:
+        """A chunk of steps for all active sequences, or one more for those of the chunk before.
+        None: there is no memory to go on with."""
         if after is None:
             self._laid_out()
+            self._grow(self.cache, 2 * CHUNK)  # as many as two chunks take that follow each other
+            if not self.active:
+                return None
             sequences = list(self.active)
             kind = self._kind(sequences, next(size for size in self.sizes if size >= len(sequences)))
             if kind not in self._graphs:
                 self._graphs[kind] = self._capture(kind)
             self._stand(sequences, kind.rows)
+            self.columns = 0  # rows are others' now
+            self._send_table(sequences, kind.rows)
             left = max(self._left(sequence) for sequence in sequences)
         else:
             sequences, kind, left = after.sequences, after.kind, after.left - after.steps
+            if not self._grow_ahead(sequences, after.steps + min(CHUNK, left), kind.rows):
+                return None
             self.rows.step.zero_()
         steps, graph = min(CHUNK, left), self._graphs[kind]
         for _ in range(steps):
@@ -163,10 +178,41 @@ class GraphEngine(NativeEngine):
         done.record()
         return DecodedChunk(sequences, kind, steps, left, sampled, done)
 
-    def _kind(self, sequences: Sequence[ActiveTurn], rows: int) -> Kind:
+    def _needed(self, sequence: ActiveTurn, steps: int) -> int:
+        """No more than the sequence may draw."""
+        return len(sequence.tokens) - 1 + min(steps, self._left(sequence))
+
+    def _grow_ahead(self, sequences: Sequence[ActiveTurn], steps: int, rows: int) -> bool:
+        """Memory for so many steps from where the host knows each to be, while the device is at some of them;
+        nobody is suspended for it. A row whose sequence is over writes to nobody's page from then on: its own
+        may be another's now."""
+        going = [s for s in sequences if s.slot >= 0 and self.cache.held[s.slot]]
+        short = [s for s in going if s.room < self._needed(s, steps)]
+        for sequence in short:
+            if not self.cache.reserve(sequence.slot, self._needed(sequence, steps)):
+                return False
+            sequence.room = self.cache.room_of(sequence.slot)
+        if short:
+            self._send_table(sequences, rows)
+        return True
+
+    def _send_table(self, sequences: Sequence[ActiveTurn], rows: int) -> None:
+        """Where the pages of the first rows are; those up to `rows` have none. A row that stands still may be
+        one token behind its last page, and one whose sequence is over wherever that had pages: there the
+        table must say 0, and not what it said before."""
+        slots = [sequence.slot for sequence in sequences]
+        width = max(len(self.cache.held[slot]) for slot in slots)
+        self.columns = min(max(self.columns, width + 1), self.table.shape[1])
+        pages = torch.zeros(rows, self.columns, dtype=torch.int32)
+        pages[: len(slots), :width] = self.cache.pages_of(slots, width)
+        self.table[:rows, : self.columns] = sent(pages, self.device)
+
+    def _kind(self, sequences: Sequence[ActiveTurn], rows: int | None = None) -> Kind:
         filters = any(s.sampling.top_p < 1 or s.sampling.top_k > 0 for s in sequences)
         most = max((s.sampling.top for s in sequences), default=0)
-        return Kind(rows, filters, min(max(most, TOP), self.decoder.shape.vocab) if most else 0)
+        return Kind(
+            rows or len(sequences), filters, min(max(most, TOP), self.decoder.shape.vocab) if most else 0
+        )
 
     def _fetch(self, steps: int, rows: int, top: int) -> SampledSteps:
         """Start the copy of sampled steps to the host."""
@@ -176,9 +222,12 @@ class GraphEngine(NativeEngine):
 
     def _worthwhile(self, flying: DecodedChunk) -> bool:
         """True if it pays to go on with the same rows: most are still decoding, and nobody waits for one."""
+        if flying.left <= flying.steps or self.reading:
+            return False
+        if self.waiting and self.cache.could_take(len(self.waiting[0].tokens), spare=self._under_way()):
+            return False
         going = sum(not sequence.done.done() for sequence in flying.sequences)
-        room = self.waiting and (self.cache.free or self.cache.parked)
-        return flying.left > flying.steps and not room and going > STILL_GOING * len(flying.sequences)
+        return going > STILL_GOING * len(flying.sequences)
 
     async def _collect(self, chunk: DecodedChunk) -> None:
         while not chunk.done.query():
@@ -201,7 +250,6 @@ class GraphEngine(NativeEngine):
             [len(s.tokens) - 1 for s in sequences] + idle,
             [self._left(s) for s in sequences] + idle,
             [s.sampling.seed % 2**63 for s in sequences] + idle,
-            [s.slot for s in sequences] + [self.scratch] * len(idle),
         ]
         heat = [
             [s.sampling.temperature for s in sequences] + idle,
@@ -266,6 +314,7 @@ class GraphEngine(NativeEngine):
     def _capture(self, kind: Kind) -> torch.cuda.CUDAGraph:
         """A step of its rows, done once for nobody so that every kernel is there, then recorded."""
         self._stand([], kind.rows)
+        self.table[: kind.rows] = 0
         rows = self.rows[: kind.rows]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -280,16 +329,16 @@ class GraphEngine(NativeEngine):
     def _step(self, rows: Rows, kind: Kind) -> None:
         weights = self._copies
         assert weights is not None
-        slots, positions = self.slots[: len(rows.tokens)], rows.positions
+        table, positions = self.table[: len(rows.tokens)], rows.positions
 
         def put(index: int, flat: Tensor, w: LayerWeights, turn: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             keys, values = self.cache.keys[index], self.cache.values[index]
             turns = self.decoder.turns
-            q = place(flat, w.qk_norm, w.norm_eps, turns, positions, slots, keys, values, w.heads)
+            q = place(flat, w.qk_norm, w.norm_eps, turns, positions, table, keys, values, w.heads)
             return q, keys, values
 
         def look(index: int, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return attend(q, keys, values, positions, slots)
+            return attend(q, keys, values, positions, table)
 
         hidden = self.decoder.hidden(rows.tokens, positions, look, weights=weights, split=put)
         self._draw(self.decoder.head(hidden, weights=weights), rows, kind)
@@ -350,33 +399,21 @@ class PackedExtend:
     """New tokens of some slots, laid end to end: written to the cache, looking back on what is there."""
 
     def __init__(
-        self, cache: SlotCache, slots: Sequence[int], starts: Sequence[int], lengths: Sequence[int]
+        self, cache: PagedCache, slots: Sequence[int], starts: Sequence[int], ends: Sequence[int]
     ) -> None:
-        device = cache.keys.device
-        fresh = [length - start for start, length in zip(starts, lengths, strict=True)]
-        self.cache, self.layout = cache, Layout.of(fresh, lengths, device)
-        self.slots, self.positions = _cells(slots, starts, lengths, device)
-        self.back = None if not any(starts) else _cells(slots, [0] * len(slots), lengths, device)
+        fresh = [end - start for start, end in zip(starts, ends, strict=True)]
+        self.cache, self.layout = cache, Layout.of(fresh, ends, cache.keys.device)
+        self.page, self.place, self.positions = cache.cells(slots, starts, ends)
+        self.back = None if not any(starts) else cache.cells(slots, [0] * len(slots), ends)[:2]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         keys, values = self.cache.keys[layer], self.cache.values[layer]
-        keys[self.slots, :, self.positions] = k
-        values[self.slots, :, self.positions] = v
+        keys[self.page, :, self.place] = k
+        values[self.page, :, self.place] = v
         if self.back is not None:
-            slots, positions = self.back
-            k, v = keys[slots, :, positions], values[slots, :, positions]
+            page, place = self.back
+            k, v = keys[page, :, place], values[page, :, place]
         return attend_packed(q, k, v, FlashAttention(self.layout))
-
-
-def _cells(
-    slots: Sequence[int], starts: Sequence[int], ends: Sequence[int], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Slot and position of every token from `starts` to `ends`."""
-    spans = list(zip(slots, starts, ends, strict=True))
-    slot = [slot for slot, start, end in spans for _ in range(start, end)]
-    position = [place for _, start, end in spans for place in range(start, end)]
-    of_each = torch.tensor([slot, position], device=device)
-    return of_each[0], of_each[1]
 
 
 def _best(sampled: SampledSteps, row: int, top: int) -> list[tuple[tuple[int, float], ...]]:

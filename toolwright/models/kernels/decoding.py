@@ -1,7 +1,7 @@
 """One new token for each of many sequences: its keys and values put in their place, and its attention.
 
-Sequences lie in slots of a cache [slots, kv_heads, context, size]; `slots` [rows] says in which, and
-`positions` [rows] which token of the sequence is the new one.
+Sequences lie in pages of a cache [pages, kv_heads, PAGE, size]; `table` [rows, pages of the longest + 1] says
+in which, and `positions` [rows] which token of the sequence is the new one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-KEYS = 64  # looked at together
+KEYS = 64  # looked at together; a page has as many or a multiple
 SPLIT_FROM = 1024  # tokens of context, from which on a few long sequences are cut among multiprocessors
 MOST_SPLITS = 8
 FULL = 264  # programs that fill a GPU: two for a multiprocessor
@@ -19,9 +19,9 @@ FULL = 264  # programs that fill a GPU: two for a multiprocessor
 
 @triton.jit
 def _place(
-    qkv, weight, turns, positions, slots, q, keys, values, eps, slot_stride, head_stride,
+    qkv, weight, turns, positions, table, q, keys, values, eps, table_stride, page_stride, head_stride,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, PADDED: tl.constexpr, SIZE: tl.constexpr,
-    NORM: tl.constexpr,
+    PAGE: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = tl.arange(0, PADDED)
@@ -29,7 +29,8 @@ def _place(
     source = qkv + (row * (HEADS + 2 * KV_HEADS) + head) * SIZE + column
     value = tl.load(source, mask=inside, other=0.0).to(tl.float32)
     position = tl.load(positions + row)
-    cell = tl.load(slots + row).to(tl.int64) * slot_stride + position * SIZE + column
+    page = tl.load(table + row * table_stride + position // PAGE).to(tl.int64)
+    cell = page * page_stride + position % PAGE * SIZE + column
     if head >= HEADS + KV_HEADS:
         target = values + cell + (head - HEADS - KV_HEADS) * head_stride
         tl.store(target, value.to(values.dtype.element_ty), mask=inside)
@@ -53,14 +54,18 @@ def _place(
 
 @triton.jit
 def _attend(
-    q, keys, values, positions, slots, out, highest_of, total_of, scale, slot_stride, head_stride,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SHARE: tl.constexpr, WIDE: tl.constexpr,
-    SIZE: tl.constexpr, PADDED: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr,
+    q, keys, values, positions, table, out, highest_of, total_of, scale, table_stride, page_stride,
+    head_stride, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SHARE: tl.constexpr, WIDE: tl.constexpr,
+    SIZE: tl.constexpr, PADDED: tl.constexpr, KEYS: tl.constexpr, BLOCKS: tl.constexpr,
+    SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """The SHARE query heads of one key-value head, rows of a small matrix; online softmax over keys."""
+    """The SHARE query heads of one key-value head, rows of a small matrix; online softmax over keys.
+
+    A page has BLOCKS blocks of keys. The number of the next block's page is fetched while this one is
+    computed, so that no load of keys waits for it."""
     row, kv_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2)
     length = tl.load(positions + row) + 1
-    base = tl.load(slots + row).to(tl.int64) * slot_stride + kv_head * head_stride
+    pages = table + row * table_stride
     member, column, key = tl.arange(0, WIDE), tl.arange(0, PADDED), tl.arange(0, KEYS)
     head = kv_head * SHARE + member
     of_query = (member < SHARE)[:, None] & (column < SIZE)[None, :]
@@ -70,10 +75,16 @@ def _attend(
     sum_ = tl.zeros((WIDE, PADDED), dtype=tl.float32)
     blocks = tl.cdiv(length, KEYS)
     share = tl.cdiv(blocks, SPLITS)
+    if SPLITS == 1:
+        page = tl.load(pages)
+    else:
+        page = tl.load(pages + split * share // BLOCKS, mask=split * share < blocks, other=0)
     for block in range(split * share, tl.minimum(blocks, (split + 1) * share)):
         place = block * KEYS + key
         there = (place < length)[:, None] & (column < SIZE)[None, :]
-        cell = base + place[:, None] * SIZE + column[None, :]
+        base = page.to(tl.int64) * page_stride + kv_head * head_stride + block % BLOCKS * (KEYS * SIZE)
+        cell = base + key[:, None] * SIZE + column[None, :]
+        page = tl.load(pages + (block + 1) // BLOCKS)
         k = tl.load(keys + cell, mask=there, other=0.0)
         scores = tl.dot(query, tl.trans(k)) * scale
         scores = tl.where((place < length)[None, :], scores, float("-inf"))
@@ -108,16 +119,17 @@ def _join(parts, highest_of, total_of, out, SIZE: tl.constexpr, PADDED: tl.const
 
 
 def place(
-    qkv: Tensor, weight: Tensor | None, eps: float, turns: Tensor, positions: Tensor, slots: Tensor,
+    qkv: Tensor, weight: Tensor | None, eps: float, turns: Tensor, positions: Tensor, table: Tensor,
     keys: Tensor, values: Tensor, heads: int,
 ) -> Tensor:  # fmt: skip
     """Queries [rows, heads, size], turned; keys and values are in the cache. `turns` [context, size / 2]."""
     kv_heads, size = keys.shape[1], keys.shape[3]
     q = qkv.new_empty(len(qkv), heads, size)
     _place[(len(qkv), heads + 2 * kv_heads)](
-        qkv, qkv if weight is None else weight, torch.view_as_real(turns), positions, slots, q, keys, values,
-        eps, keys.stride(0), keys.stride(1), HEADS=heads, KV_HEADS=kv_heads,
-        PADDED=triton.next_power_of_2(size), SIZE=size, NORM=weight is not None, num_warps=1,
+        qkv, qkv if weight is None else weight, torch.view_as_real(turns), positions, table, q, keys, values,
+        eps, table.stride(0), keys.stride(0), keys.stride(1), HEADS=heads, KV_HEADS=kv_heads,
+        PADDED=triton.next_power_of_2(size), SIZE=size, PAGE=keys.shape[2], NORM=weight is not None,
+        num_warps=1,
     )  # fmt: skip
     return q
 
@@ -130,10 +142,11 @@ def splits(rows: int, kv_heads: int, context: int) -> int:
     return 1 << (wanted.bit_length() - 1)
 
 
-def attend(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor, slots: Tensor) -> Tensor:
-    """[rows, heads, size]: each row's query over the tokens of its slot up to its position."""
+def attend(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor, table: Tensor) -> Tensor:
+    """[rows, heads, size]: each row's query over the tokens of its pages up to its position."""
     rows, heads, size = q.shape
-    kv_heads, context = keys.shape[1], keys.shape[2]
+    kv_heads, page = keys.shape[1], keys.shape[2]
+    context = (table.shape[1] - 1) * page
     parts = splits(rows, kv_heads, context)
     padded = max(16, triton.next_power_of_2(size))
     out, target = torch.empty_like(q), q
@@ -142,10 +155,10 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, positions: Tensor, slots: Te
         target = torch.empty(rows, heads, parts, size, dtype=torch.float32, device=q.device)
         highest, total = torch.empty(2, rows, heads, parts, dtype=torch.float32, device=q.device)
     _attend[(rows, kv_heads, parts)](
-        q, keys, values, positions, slots, out if parts == 1 else target, highest, total,
-        size**-0.5 * 1.4426950408889634, keys.stride(0), keys.stride(1), HEADS=heads, KV_HEADS=kv_heads,
-        SHARE=heads // kv_heads, WIDE=max(16, triton.next_power_of_2(heads // kv_heads)), SIZE=size,
-        PADDED=padded, KEYS=KEYS, SPLITS=parts, num_warps=4,
+        q, keys, values, positions, table, out if parts == 1 else target, highest, total,
+        size**-0.5 * 1.4426950408889634, table.stride(0), keys.stride(0), keys.stride(1), HEADS=heads,
+        KV_HEADS=kv_heads, SHARE=heads // kv_heads, WIDE=max(16, triton.next_power_of_2(heads // kv_heads)),
+        SIZE=size, PADDED=padded, KEYS=KEYS, BLOCKS=page // KEYS, SPLITS=parts, num_warps=4,
     )  # fmt: skip
     if parts > 1:
         _join[(rows * heads,)](

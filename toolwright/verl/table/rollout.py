@@ -56,7 +56,7 @@ def of_vllm(verl: VerlConfig) -> Iterator[Outcome]:
     name = ENGINES.get(verl[NAME], verl[NAME])
     if name != "vllm" or name not in verl.machine.engines:
         for key, instead in (
-            (MEMORY, "takes what its slots need: `engine.slots`"),
+            (MEMORY, "takes what its sequences need: `engine.slots`, `engine.params.cache_tokens`"),
             (SPLIT, "has one device"),
         ):
             if verl.is_set(key):
@@ -142,6 +142,6 @@ ROWS: list[KeyRow] = [
     part(f"{JUDGED}top_p", "eval.sampling", "`top_p`, where `do_sample`", evaluation),
     part(f"{JUDGED}top_k", "eval.sampling", "`top_k`, where `do_sample`; −1 → 0", evaluation),
     same(f"{ROLLOUT}max_num_seqs", "engine.slots", "where it is set", unset="ours"),
-    part(MEMORY, "engine.params", "`vllm`; the native engine takes what its slots need", of_vllm),
+    part(MEMORY, "engine.params", "`vllm`; the native engine takes what its sequences need", of_vllm),
     part(SPLIT, "engine.tensor_parallel_size", "`vllm`; the native engine has one device", of_vllm),
 ]
