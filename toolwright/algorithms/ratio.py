@@ -34,6 +34,16 @@ def clip_measures(free: Tensor, clipped: Tensor, advantages: Tensor) -> dict[str
     }
 
 
+def silenced_gradient(
+    old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, silenced: Tensor, most: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """−sg(min(r, most)) A log π, and 0 where a token is silenced; with what was done to which token."""
+    ratio = importance(log_prob, old_log_prob).detach()
+    losses = -advantages * ratio.clamp(max=most) * log_prob
+    measures = {"clip_fraction": silenced, "dual_clip_fraction": (ratio > most) & ~silenced}
+    return torch.where(silenced, torch.zeros_like(losses), losses), measures
+
+
 def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:
     """The mean over each sequence's sampled tokens; 0 where it has none."""
     return (values * mask).sum(-1) / mask.sum(-1).clamp(min=1)
