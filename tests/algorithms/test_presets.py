@@ -26,6 +26,18 @@ def read(name: str) -> dict[str, Any]:
     return yaml.safe_load(PRESETS[name].read_text())
 
 
+def method_files() -> list[Path]:
+    rooms = [Path(inspect.getfile(room)).parent for room in (advantages, losses, preferences)]
+    return [file for room in rooms for file in sorted(room.glob("*.py")) if file.name != "__init__.py"]
+
+
+@pytest.mark.parametrize("file", method_files(), ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_method_is_one_file_of_at_most_fifty_lines_with_its_paper(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 50
+    assert "arXiv" in text.split('"""')[1]
+
+
 def test_every_algorithm_has_its_preset() -> None:
     assert set(NAMED.split()) <= set(PRESETS)
 

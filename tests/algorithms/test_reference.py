@@ -198,11 +198,21 @@ def test_every_loss_aggregation_and_correction(name: str, mode: str) -> None:
 )
 @pytest.mark.parametrize("name", reference.LOSSES)
 def test_every_loss_and_aggregation_on_awkward_numbers(name: str, kind: str, dtype: torch.dtype) -> None:
-    """The corrections in turn: their product with all the rest is the test above."""
+    """The corrections in turn; with each of them, below."""
     batch, turn = rounded(case(kind, name, seed=1), dtype), itertools.cycle(CORRECTIONS)
     for mode in aggregate.names():
         assert_agree(name, mode, batch, next(turn), dtype)
         assert_agree(name, mode, batch, next(turn), dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["multi-turn", "extreme ratios", "empty answers", "one token each"])
+@pytest.mark.parametrize("name", reference.LOSSES)
+def test_every_correction_too_on_awkward_numbers(name: str, kind: str, dtype: torch.dtype) -> None:
+    batch = rounded(case(kind, name, seed=4), dtype)
+    for mode, how in itertools.product(aggregate.names(), CORRECTIONS):
+        assert_agree(name, mode, batch, how, dtype)
 
 
 @pytest.mark.parametrize("kind", ["one turn", "multi-turn", "extreme ratios", "empty answers"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from difflib import SequenceMatcher
 
 import torch
@@ -66,3 +66,20 @@ def same_state(
             known.append(state)
         result.append((key, leader))
     return result
+
+
+def same_history(
+    own: Sequence[tuple[Hashable, Hashable]], anchor: Sequence[Hashable], most: int
+) -> Iterator[list[Hashable]]:
+    """For k = 1 to `most`: a key for each row, the same for rows of one group whose last k states are equal.
+    `own` is each row's group and trajectory. A row with fewer states behind it stands alone."""
+    seen: dict[Hashable, list[Hashable]] = {}
+    behind: list[tuple[Hashable, ...]] = []
+    for key, state in zip(own, anchor, strict=True):
+        seen.setdefault(key, []).append(state)
+        behind.append(tuple(seen[key][-most:]))
+    for k in range(1, most + 1):
+        yield [
+            (own[row][0], states[-k:]) if len(states) >= k else (row, k, "alone")
+            for row, states in enumerate(behind)
+        ]

@@ -1,4 +1,4 @@
-"""Statistics over the tokens that a mask keeps."""
+"""Statistics over the tokens that a mask keeps, and a random choice of them."""
 
 from __future__ import annotations
 
@@ -28,3 +28,11 @@ def decay(factor: float, like: Tensor, turn_end: Tensor | None) -> Tensor:
     the last token of a turn and by 1 within the turn."""
     every = torch.full_like(like, factor)
     return every if turn_end is None else torch.where(turn_end.bool(), every, 1.0)
+
+
+def drawn(mask: Tensor, count: int, seed: int) -> Tensor:
+    """A mask of `count` of the places that this one keeps, chosen at random; of all if it keeps fewer."""
+    places = mask.flatten().nonzero().flatten()
+    order = torch.randperm(len(places), generator=torch.Generator().manual_seed(seed))
+    chosen = places[order[:count].to(places.device)]
+    return torch.isin(torch.arange(mask.numel(), device=mask.device), chosen).view_as(mask)

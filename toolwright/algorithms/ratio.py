@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -32,6 +34,17 @@ def clip_measures(free: Tensor, clipped: Tensor, advantages: Tensor) -> dict[str
         "clip_fraction_low": silenced & (advantages < 0),
         "clip_fraction_high": silenced & (advantages > 0),
     }
+
+
+def silenced_gradient(
+    old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, silenced: Tensor, clip_c: float | None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """−sg(min(r, c)) A log π, and 0 where a token is silenced; with what was done to which token."""
+    most = math.inf if clip_c is None else clip_c
+    ratio = importance(log_prob, old_log_prob).detach()
+    losses = -advantages * ratio.clamp(max=most) * log_prob
+    measures = {"clip_fraction": silenced, "dual_clip_fraction": (ratio > most) & ~silenced}
+    return torch.where(silenced, torch.zeros_like(losses), losses), measures
 
 
 def sequence_mean(values: Tensor, mask: Tensor) -> Tensor:

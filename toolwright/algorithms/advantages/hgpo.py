@@ -3,20 +3,19 @@
     A = Σ_k w_k A_k / Σ_k w_k,   w_k = (k + 1)^α
 
 A_k compares a step's return with those of the steps whose last k states are the same, for k from 1 to
-`history` + 1: the longer the history they share, the more the comparison counts. A level that says nothing,
-since the step is alone there or all its peers earned the same, is left out. With `base_group` the episode
-against its group is level 0. arXiv 2602.22817.
+`history` + 1. A level that says nothing, since the step is alone there or all its peers earned the same, is
+left out. With `base_group` the episode against its group is level 0. arXiv 2602.22817.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
 
 from toolwright.algorithms.advantages import registry
-from toolwright.algorithms.anchors import discount, episodes
+from toolwright.algorithms.anchors import discount, episodes, same_history
 from toolwright.algorithms.groups import Groups
 from toolwright.failures import UserError
 
@@ -41,29 +40,11 @@ def hgpo(
         raise UserError(f"hgpo: unknown mode {mode!r}; known: mean_norm, mean_std_norm")
     by_std, own = mode == "mean_std_norm", list(zip(group, trajectory, strict=True))
     returns = step_rewards if gamma is None else discount(step_rewards, own, gamma)
-    rows = range(len(group))
-    base = episodes(scores, group, rows, by_std=by_std, epsilon=epsilon) * base_group
+    base = episodes(scores, group, range(len(group)), by_std=by_std, epsilon=epsilon) * base_group
     levels = [base.to(scores.device)]
-    for keys in _shared(own, anchor, history + 1):
+    for keys in same_history(own, anchor, history + 1):
         levels.append(Groups.of(keys, scores.device).standardise(returns, by_std=by_std, epsilon=epsilon))
     found = torch.stack(levels)
     weight = torch.arange(1, len(levels) + 1, device=found.device).double()[:, None] ** alpha * (found != 0)
     advantages = ((weight * found).sum(0) / weight.sum(0).clamp(min=epsilon))[:, None] * mask
     return advantages, advantages
-
-
-def _shared(
-    own: Sequence[tuple[Hashable, Hashable]], anchor: Sequence[Hashable], most: int
-) -> Iterator[list[Hashable]]:
-    """For k = 1, 2, …: a key for each row, the same for rows of one group whose last k states are equal. A
-    row with fewer states behind it stands alone."""
-    seen: dict[Hashable, list[Hashable]] = {}
-    behind: list[tuple[Hashable, ...]] = []
-    for key, state in zip(own, anchor, strict=True):
-        seen.setdefault(key, []).append(state)
-        behind.append(tuple(seen[key][-most:]))
-    for k in range(1, most + 1):
-        yield [
-            (own[row][0], states[-k:]) if len(states) >= k else (row, k, "alone")
-            for row, states in enumerate(behind)
-        ]

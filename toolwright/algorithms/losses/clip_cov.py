@@ -8,10 +8,10 @@ whose covariance (log π − mean)(A − mean) over the minibatch lies between t
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from toolwright.algorithms.losses import preparations, registry
+from toolwright.algorithms.masked import drawn
 from toolwright.algorithms.ratio import clip_measures, covariance, importance, surrogate
 
 
@@ -30,11 +30,9 @@ def left_out(
     seed: int = 0,
 ) -> dict[str, Tensor]:
     free, clipped = surrogate(importance(log_prob, old_log_prob), advantages, clip_low, clip_high)
-    share = covariance(log_prob, advantages, mask).masked_fill(clipped > free, -torch.inf)
-    candidates = ((share > clip_cov_lb) & (share < clip_cov_ub)).flatten().nonzero().flatten()
-    order = torch.randperm(len(candidates), generator=torch.Generator().manual_seed(seed))
-    drawn = candidates[order[: max(int(mask.sum() * clip_cov_ratio), 1)].to(candidates.device)]
-    return {"dropped": torch.isin(torch.arange(mask.numel(), device=mask.device), drawn).view_as(mask)}
+    share = covariance(log_prob, advantages, mask)
+    candidates = (share > clip_cov_lb) & (share < clip_cov_ub) & (clipped <= free)
+    return {"dropped": drawn(candidates, max(int(mask.sum() * clip_cov_ratio), 1), seed)}
 
 
 @registry.register("clip_cov", needs={"old_log_prob"})
@@ -49,4 +47,4 @@ def clip_cov(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     free, clipped = surrogate(importance(log_prob, old_log_prob), advantages, clip_low, clip_high)
     measures = clip_measures(free, clipped, advantages) | {"dropped_fraction": dropped}
-    return torch.maximum(free, clipped) * ~dropped, measures
+    return free.maximum(clipped) * ~dropped, measures
