@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import yaml
 from hydra import compose, initialize, initialize_config_dir
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -25,13 +24,12 @@ from hydra.core.override_parser.types import IntervalSweep
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
 
 from toolwright.config.hydra_errors import as_user_errors, short_path
 from toolwright.config.keys import Schema
-from toolwright.config.origin import ConfigLayer, Resolved, layers_of, open_source, origin_of, origins_of
+from toolwright.config.origin import ConfigLayer, LayerLoader, Resolved, open_source, origin_of, origins_of
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
 from toolwright.config.schema import (
     CommandConfig,
@@ -166,7 +164,11 @@ def composer(source: Source) -> Iterator[Composer]:
                 if source.folder
                 else initialize(None, job_name="toolwright", version_base="1.3")
             ):
-                yield Composer(source, GlobalHydra.instance().config_loader())
+                hydra = GlobalHydra.instance().hydra
+                assert hydra is not None
+                loader = LayerLoader(hydra.config_loader.get_search_path(), presets=PROVIDER)
+                hydra.config_loader = loader
+                yield Composer(source, loader)
         finally:
             GlobalHydra.instance().hydra = before
 
@@ -174,7 +176,7 @@ def composer(source: Source) -> Iterator[Composer]:
 class Composer:
     """Composes the configurations of one source and knows where each value comes from."""
 
-    def __init__(self, source: Source, loader: ConfigLoader) -> None:
+    def __init__(self, source: Source, loader: LayerLoader) -> None:
         self.source = source
         self._loader = loader
 
@@ -248,8 +250,7 @@ class Composer:
         """Merge the tree, without validating it, and list the layers that it was merged from."""
         name = config_name or self.source.name
         composed = compose(name, parsed.lines, return_hydra_config=True)
-        defaults = self._loader.compute_defaults_list(name, parsed.lines, RunMode.RUN).defaults
-        layers = layers_of(defaults, composed.hydra.runtime.config_sources, presets=PROVIDER)
+        layers = self._loader.layers
         primary = self.source.primary
         if not any(layer.config == f"schema/{primary}" for layer in layers):
             raise UserError(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from hydra.conf import ConfigSourceInfo
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigSource
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from toolwright.config.block import Block
 from toolwright.config.hydra_errors import short_path
@@ -55,23 +58,47 @@ def open_source(provider: str, url: str) -> ConfigSource:
     raise UserError(f"hydra.searchpath: {url} begins with {scheme}://, which Hydra cannot read")
 
 
+class _Repository(ConfigRepository):
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Repository:
+        """Hydra replaces the sources of the copy. A deep one would copy every schema with them."""
+        return copy.copy(self)
+
+
+class LayerLoader(ConfigLoaderImpl):
+    """Hydra's loader. It keeps the layers of what it composed last: to compute the defaults list and read the
+    configs again would take as long as composing them."""
+
+    def __init__(self, search_path: ConfigSearchPath, *, presets: str) -> None:
+        super().__init__(search_path)
+        self.repository = _Repository(search_path)
+        self.presets = presets  # the provider of the built-in ones
+        self.layers: list[ConfigLayer] = []
+
+    def _compose_config_from_defaults_list(
+        self, defaults: list[ResultDefault], repo: IConfigRepository
+    ) -> DictConfig:
+        # Merging takes the nodes of the configs that were read: look at them before.
+        self.layers = layers_of(defaults, repo, presets=self.presets)
+        return super()._compose_config_from_defaults_list(defaults, repo)
+
+
 def layers_of(
-    defaults: Sequence[ResultDefault], sources: Iterable[ConfigSourceInfo], *, presets: str
+    defaults: Sequence[ResultDefault], repository: IConfigRepository, *, presets: str
 ) -> list[ConfigLayer]:
-    """Read the configs of a defaults list from Hydra's sources; `presets` provides the built-in ones."""
-    opened = [open_source(info.provider, f"{info.schema}://{info.path}") for info in sources]
+    """Read the configs of a defaults list; `presets` provides the built-in ones."""
     layers = []
     for default in defaults:
-        config = (default.config_path or "").removesuffix(".yaml")
-        if config.startswith("hydra/"):
+        path = default.config_path or ""
+        config = path.removesuffix(".yaml")
+        loaded = None if config.startswith("hydra/") else repository.load_config(path)
+        if loaded is None:
             continue
-        holders = [source for source in opened if source.is_config(config)]
-        loaded = holders[0].load_config(config)
         tree: dict[str, Any] = OmegaConf.to_container(loaded.config, resolve=False)  # type: ignore[assignment]
         tree = {key: value for key, value in tree.items() if key not in ("defaults", "hydra")}
         package = default.package if default.package is not None else loaded.header["package"] or ""
         for name in reversed(package.split(".") if package else []):
             tree = {name: tree}
+        holders = [source for source in repository.get_sources() if source.is_config(config)]
         layers.append(ConfigLayer(config, _label(config, holders, presets), tree))
     return layers
 
