@@ -25,8 +25,8 @@ settings.load_profile("same")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What is imported and collected lasts as long as the process. A garbage collector that walks over it again and again
-# takes a fifth of a suite's processor time: it rests meanwhile, and leaves alone what there is then.
+# What is imported and collected lasts as long as the process. A garbage collector that walks over it time and
+# again takes a fifth of the processor time: it rests meanwhile, and leaves it alone after.
 gc.disable()
 
 
