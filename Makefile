@@ -6,19 +6,25 @@ VLLM_VENV := .venv-vllm
 TRL_VENV := .venv-trl
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY := passive
+# pytest rewrites the assertions of every test module, 12 s of processor time for each process that finds no cache.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for processes as much as they compute, those on Ray most of all: two workers more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 2)')
 
 # Every version as our own environment had it: `make install CONSTRAINTS=constraints-dev.txt`.
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-slow test-vllm lint docs docs-site bench wheel lock install clean
+.PHONY: demo test suite test-slow test-vllm lint docs docs-site bench wheel lock install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/toolwright sft --config-name demo_warm_start run.dir=$(DEMO) run.name=warm-start
 	$(BIN)/toolwright train --config-name demo run.dir=$(DEMO) run.name=grpo model.path=$(DEMO)/warm-start/model
 
-test: $(VENV)/.installed-dev lint
+# Types take one core for a minute or two; the tests begin beside them.
+test: $(VENV)/.installed-dev
+	$(MAKE) --jobs=2 lint suite
+
+suite: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=15 -rs -m "not slow and not gpu and not network"
 
 test-slow: $(VENV)/.installed-dev

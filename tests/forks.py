@@ -5,7 +5,16 @@ from __future__ import annotations
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-PRELOADED = ["toolwright.trainer.loop", "toolwright.learner.sharded_checkpoints", "tiny"]
+# What each would import for itself. Modules of the tests cannot be named: it does not find their folder.
+PRELOADED = [
+    "toolwright.config.compose",
+    "toolwright.trainer.loop",
+    "toolwright.learner.sharded_checkpoints",
+    "hypothesis",
+    "pytest",
+    "torch._dynamo",
+    "transformers",
+]
 
 
 def forks() -> ForkServerContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import traceback
 from collections.abc import Callable
@@ -48,6 +49,7 @@ class Ranks:
 
 
 def _serve(end: Connection) -> None:
+    gc.freeze()  # what was imported before the fork stays
     import torch
 
     from toolwright.learner.sharding import RankGroup

@@ -45,6 +45,7 @@ def test_links_lead_to_files_and_headings_that_exist(page: Path) -> None:
             assert anchor in anchors(target), f"{link}: no such heading; there are {sorted(anchors(target))}"
 
 
+@pytest.mark.slow  # the tests above look for what breaks it most often
 def test_the_site_builds_in_both_languages_without_a_warning(tmp_path: Path) -> None:
     """A warning is an error in strict mode: broken links and anchors, pages that cannot be read."""
     done = subprocess.run(

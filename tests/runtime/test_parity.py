@@ -158,7 +158,7 @@ def test_a_teacher_in_its_own_actor_gives_the_same_numbers(build: Build, tmp_pat
         assert found["teacher/kl"] > 0.1
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_an_adapter_alone_is_sent_and_the_reference_needs_no_actor(
     dtype: str, build: Build, tmp_path: Path
 ) -> None:

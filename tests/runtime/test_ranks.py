@@ -102,6 +102,7 @@ def assert_told(found: Path, killed: list[str], *, back_to: str) -> None:
     assert re.search(f"the run goes back to the checkpoint of step {back_to}$", log, re.MULTILINE)
 
 
+@pytest.mark.slow  # without a cluster, learner/test_sharded.py has losses and checkpoints of ranks
 class TestPPO:
     @pytest.fixture(scope="class")
     def here(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -123,11 +124,9 @@ class TestPPO:
         assert [path.name for path in found] == [f"step_{step}" for step in range(1, STEPS + 1)]
         assert all((path / checkpoints.SHARDS / ".metadata").is_file() for path in found)
 
-    @pytest.mark.slow  # without a cluster, learner/test_sharded.py has one of two ranks go on over any number
     def test_it_goes_on_over_three_ranks(self, here: Path, there: Path) -> None:
         assert_same(resumed(there, 3, "three", *ranks(3), *PPO), here)
 
-    @pytest.mark.slow
     def test_it_goes_on_over_one_though_the_critic_dies(self, here: Path, there: Path) -> None:
         with killing("critic", step=5) as killed:
             found = resumed(there, 3, "one", *ranks(1), *PPO)

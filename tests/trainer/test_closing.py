@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,15 @@ def test_a_rollout_worker(context: Context) -> None:
     assert not context.served
 
 
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("nothing_frozen")
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_a_run_is_built_of_is_collected_only_after_it(
     tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
@@ -98,3 +107,10 @@ def test_what_a_run_is_built_of_is_collected_only_after_it(
         trained(tmp_path, "train.steps=1")
     assert kept_out[0] > 10_000
     assert gc.get_freeze_count() == 0
+
+
+def test_what_an_application_has_frozen_stays_so(tmp_path: Path) -> None:
+    gc.freeze()
+    assert gc.get_freeze_count() > 10_000
+    trained(tmp_path, "train.steps=1")
+    assert gc.get_freeze_count() > 10_000

@@ -295,7 +295,12 @@ class TrainingLoop:
 @contextmanager
 def _frozen_for_gc() -> Iterator[None]:
     """What is there by now stays, and the collector of cycles need not look through it time and again: with a
-    thousand attempts at once that is a quarter of what they take of the host."""
+    thousand attempts at once that is a quarter of what they take of the host.
+
+    An application that has frozen what it has keeps it so: to unfreeze is to unfreeze all."""
+    if gc.get_freeze_count():
+        yield
+        return
     gc.freeze()
     try:
         yield
