@@ -9,7 +9,6 @@ import io
 import json
 import random
 import re
-import string
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +21,7 @@ from toolwright.failures import TaskFailure, UserError, nearest
 from toolwright.registry import load_object
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import InvalidPenalty, task_set
+from toolwright.tasks.worlds import InvalidPenalty, by_seed
 from toolwright.trajectory import Task
 
 Opponent = Callable[[str], str]  # what a player has been shown -> what it says
@@ -181,27 +180,23 @@ def textarena(
     judge = _checked(held_out_opponent or ("random" if opponent == "policy" else opponent))
     count = _starts(id, kwargs or {}, (1, 2) if players is None else (players,))
 
-    def level(rng: random.Random) -> dict[str, Any]:
-        found: dict[str, Any] = {"id": id, "seed": rng.randrange(2**31)}
-        if count == 2:
-            found |= {"players": 2, "player": rng.randrange(2), "opponent": opponent}
-        return found | ({"kwargs": kwargs} if kwargs else {})
+    def side(rng: random.Random) -> dict[str, Any]:
+        return {"players": 2, "player": rng.randrange(2), "opponent": opponent} if count == 2 else {}
 
-    tasks = task_set(
+    tasks = by_seed(
         "textarena",
-        level,
+        {"id": id, **({"kwargs": kwargs} if kwargs else {})},
         seed=seed,
         train_size=train_size,
         held_out_size=held_out_size,
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,
-        noise=0.0,
-        alphabet=string.printable,
+        level=side,
     )
     if count == 2 and judge != opponent:
         tasks = replace(tasks, held_out=[_against(judge, task) for task in tasks.held_out])
-    return replace(tasks, demonstrate=None)
+    return tasks
 
 
 def _checked(opponent: str) -> str:
