@@ -1,12 +1,12 @@
 """What a step costs whose attempts a program makes through the gateway, beside the same step of our own loop.
 
-    python benchmarks/gateway.py [--steps 8] [--large-steps 3] [--ways own,kept]
+    python benchmarks/gateway.py [--sizes tiny,30M,135M] [--steps 8] [--ways own,kept]
 
 The same tasks, seeds and tokens each time; only who asks differs: our own agent, a program with a bare HTTP
 client, OpenAI's SDK with one client for all attempts, and with a client for each. The run's own processor
 time is what our side costs. What the program costs by itself is measured by letting it ask a server that
-answers at once: no gateway can be cheaper than that. Two sizes: a tiny model, whose steps are over before an
-SDK has said hello, and the layers of SmolLM2-135M, where generation and the update take most of the time.
+answers at once: no gateway can be cheaper than that. With a tiny model a step is over before an SDK has said
+hello; with 30M parameters, or the layers of SmolLM2-135M, generation and the update take most of the time.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ WAYS = {
     "kept": "OpenAI's SDK, one client",
     "each": "OpenAI's SDK, a client an attempt",
 }
+MIDDLE = ("model.layers=10", "model.width=512", "model.heads=8", "model.kv_heads=4", "model.ffn=1408")
 SMOLLM2 = ("model.layers=30", "model.width=576", "model.heads=9", "model.kv_heads=3", "model.ffn=1536")
 
 
@@ -77,8 +78,11 @@ class Size:
         return self.prompts * self.samples
 
 
-TINY = Size("a tiny model", 8, 8, 32, ("run.threads=1",))
-LARGE = Size("layers of SmolLM2-135M", 4, 4, 64, SMOLLM2)
+SIZES = {
+    "tiny": Size("a tiny model", 8, 8, 32, ("run.threads=1",)),
+    "30M": Size("30M parameters", 4, 4, 64, MIDDLE),
+    "135M": Size("layers of SmolLM2-135M", 4, 4, 64, SMOLLM2),
+}
 WARM_UP = 2  # steps in which processes start
 MEASURED = 200  # attempts of a program by itself
 
@@ -131,7 +135,7 @@ def alone(folder: Path, name: str) -> float:
 def steps(folder: Path, way: str, count: int, size: Size) -> list[dict[str, float]]:
     """The metrics of a run, without its first steps."""
     agent = "single_turn" if way == "own" else f"{folder}/agent.py:{way}"
-    name = f"{size.prompts}-{way}"
+    name = f"{way} {size.name}"
     words = [
         "task=reverse", f"run.dir={folder}", f"run.name={name}", f"train.steps={count + WARM_UP}",
         "eval.at_start=false", "task.held_out_size=4", f"reward.function={folder}/agent.py:score",
@@ -171,16 +175,15 @@ def compare(folder: Path, size: Size, ways: list[str], count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=8, help="with the tiny model; 0 leaves it out")
-    parser.add_argument("--large-steps", type=int, default=3, help="with the large one; 0 leaves it out")
+    parser.add_argument("--sizes", default="tiny,30M", help=f"of {', '.join(SIZES)}")
+    parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--ways", default=",".join(WAYS), help="who asks, our own loop first")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "agent.py").write_text(AGENT)
-        for size, count in ((TINY, given.steps), (LARGE, given.large_steps)):
-            if count:
-                compare(folder, size, given.ways.split(","), count)
+        for name in given.sizes.split(","):
+            compare(folder, SIZES[name], given.ways.split(","), given.steps)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from toolwright.trajectory import Task
 
 @ENVIRONMENTS.register("openenv")
 class OpenEnv:
-    """A session with the server at `url`. The policy's words are the field `action` of an action, or the whole
-    of it as JSON. It reads the field `observation`, or all of it. Success: rewards of `success_reward`."""
+    """A session with the server at `url`. The policy's words are the field `action` of an action, or all of
+    it as JSON. It reads the field `observation`, or all of it. Success: rewards of `success_reward`."""
 
     def __init__(
         self, url: str, seed: int, action: str = "", observation: str = "", success_reward: float = 1.0
@@ -39,8 +39,8 @@ class OpenEnv:
             raise InvalidAction(str(error)) from None
         reward = float(result.reward or 0.0)
         self.total += reward
-        success = bool(result.done) and self.total >= self.success_reward
-        return Outcome(self._shown(result.observation), reward, bool(result.done), info={"success": success})
+        info = {"success": result.done and self.total >= self.success_reward}
+        return Outcome(self._shown(result.observation), reward, result.done, info=info)
 
     async def close(self) -> None:
         await self.client.close()
