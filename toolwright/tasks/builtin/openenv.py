@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
-from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, TaskSet
 from toolwright.tasks.worlds import by_seed
 from toolwright.trajectory import Task
 
