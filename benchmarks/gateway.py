@@ -1,12 +1,12 @@
 """What a step costs whose attempts a program makes through the gateway, beside the same step of our own loop.
 
-    python benchmarks/gateway.py [--large] [--steps 8]
+    python benchmarks/gateway.py [--sizes tiny,30M,135M] [--steps 8] [--ways own,kept]
 
 The same tasks, seeds and tokens each time; only who asks differs: our own agent, a program with a bare HTTP
 client, OpenAI's SDK with one client for all attempts, and with a client for each. The run's own processor
 time is what our side costs. What the program costs by itself is measured by letting it ask a server that
-answers at once: no gateway can be cheaper than that. `--large` takes the layers of SmolLM2-135M in place of a
-tiny model.
+answers at once: no gateway can be cheaper than that. With a tiny model a step is over before an SDK has said
+hello; with 30M parameters, or the layers of SmolLM2-135M, generation and the update take most of the time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,37 @@ def bare(task, policy):
     connection.request("POST", url.path + "/chat/completions", body, headers)
     return json.loads(connection.getresponse().read()) and None
 """
-WAYS = {"our own loop": None, "a bare HTTP client": "bare", "OpenAI's SDK, one client": "kept",
-        "OpenAI's SDK, a client an attempt": "each"}  # fmt: skip
-TINY = {"prompts": 8, "samples": 8, "max_tokens": 32}
-LARGE = {"prompts": 4, "samples": 4, "max_tokens": 64}
+WAYS = {
+    "own": "our own loop",
+    "bare": "a bare HTTP client",
+    "kept": "OpenAI's SDK, one client",
+    "each": "OpenAI's SDK, a client an attempt",
+}
+MIDDLE = ("model.layers=10", "model.width=512", "model.heads=8", "model.kv_heads=4", "model.ffn=1408")
 SMOLLM2 = ("model.layers=30", "model.width=576", "model.heads=9", "model.kv_heads=3", "model.ffn=1536")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model, and what is sampled from it in a step."""
+
+    name: str
+    prompts: int
+    samples: int
+    max_tokens: int
+    settings: tuple[str, ...]
+
+    @property
+    def attempts(self) -> int:
+        return self.prompts * self.samples
+
+
+SIZES = {
+    "tiny": Size("a tiny model", 8, 8, 32, ("run.threads=1",)),
+    "30M": Size("30M parameters", 4, 4, 64, MIDDLE),
+    "135M": Size("layers of SmolLM2-135M", 4, 4, 64, SMOLLM2),
+}
+WARM_UP = 2  # steps in which processes start
 MEASURED = 200  # attempts of a program by itself
 
 
@@ -105,50 +132,58 @@ def alone(folder: Path, name: str) -> float:
     return float(found.stdout)
 
 
-def steps(folder: Path, name: str, program: str | None, count: int, *, large: bool) -> list[dict[str, float]]:
-    """The metrics of a run, without its first steps, in which processes start."""
-    size = LARGE if large else TINY
-    agent = "single_turn" if program is None else f"{folder}/agent.py:{program}"
+def steps(folder: Path, way: str, count: int, size: Size) -> list[dict[str, float]]:
+    """The metrics of a run, without its first steps."""
+    agent = "single_turn" if way == "own" else f"{folder}/agent.py:{way}"
+    name = f"{way} {size.name}"
     words = [
-        "task=reverse", f"run.dir={folder}", f"run.name={name}", f"train.steps={count + 2}",
+        "task=reverse", f"run.dir={folder}", f"run.name={name}", f"train.steps={count + WARM_UP}",
         "eval.at_start=false", "task.held_out_size=4", f"reward.function={folder}/agent.py:score",
-        f"rollout.agent={agent}", *(f"rollout.{key}={value}" for key, value in size.items()),
-        *(SMOLLM2 if large else ["run.threads=1"]),
+        f"rollout.agent={agent}", f"rollout.prompts={size.prompts}", f"rollout.samples={size.samples}",
+        f"rollout.max_tokens={size.max_tokens}", *size.settings,
     ]  # fmt: skip
     subprocess.run(
         [sys.executable, "-m", "toolwright", "train", *words], check=True, stdout=subprocess.DEVNULL
     )
     lines = (folder / name / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines][2:]
+    return [json.loads(line) for line in lines][WARM_UP:]
+
+
+def compare(folder: Path, size: Size, ways: list[str], count: int) -> None:
+    """Print a table: medians of the steps, and how many times our own loop's each step takes."""
+    print(f"\n{size.name}: {size.attempts} attempts of {size.max_tokens} tokens, {os.cpu_count()} cores, "
+          f"load {os.getloadavg()[0]:.0f}, {time.strftime('%Y-%m-%d')}")  # fmt: skip
+    print(
+        "| who asks | a step | × our own | its sampling | our side, ms an attempt | program, ms an attempt |"
+    )
+    print("| --- | --- | --- | --- | --- | --- |")
+    base = None
+    for way in ways:
+        rows = steps(folder, way, count, size)
+        step, sampling, cores = (
+            statistics.median(row[name] for row in rows)
+            for name in ("time/total_s", "time/sample_s", "use/rollout.run_cores")
+        )
+        base = base or step
+        program = "" if way == "own" else f"{1e3 * alone(folder, way):.1f}"
+        ours = 1e3 * sampling * cores / size.attempts
+        print(
+            f"| {WAYS[way]} | {step:.2f} s | {step / base:.2f} | {sampling:.2f} s | {ours:.2f} | {program} |",
+            flush=True,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--sizes", default="tiny,30M", help=f"of {', '.join(SIZES)}")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--ways", default=",".join(WAYS), help="who asks, our own loop first")
     given = parser.parse_args()
-    size = LARGE if given.large else TINY
-    attempts = size["prompts"] * size["samples"]
-    print(f"{attempts} attempts of {size['max_tokens']} tokens, {os.cpu_count()} cores, load "
-          f"{os.getloadavg()[0]:.0f}, {time.strftime('%Y-%m-%d')}")  # fmt: skip
-    print("| who asks | a step | its sampling | our side, ms an attempt | the program, ms an attempt |")
-    print("| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "agent.py").write_text(AGENT)
-        for way, program in WAYS.items():
-            rows = steps(folder, program or "own", program, given.steps, large=given.large)
-            step, sampling, ours = (
-                statistics.median(values)
-                for values in zip(*((row["time/total_s"], row["time/sample_s"],
-                                     row["time/sample_s"] * row["use/rollout.run_cores"]) for row in rows),
-                                  strict=True)
-            )  # fmt: skip
-            own = "" if program is None else f"{1e3 * alone(folder, program):.1f}"
-            print(
-                f"| {way} | {step:.2f} s | {sampling:.2f} s | {1e3 * ours / attempts:.2f} | {own} |",
-                flush=True,
-            )
+        for name in given.sizes.split(","):
+            compare(folder, SIZES[name], given.ways.split(","), given.steps)
 
 
 if __name__ == "__main__":

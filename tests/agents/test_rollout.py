@@ -11,7 +11,8 @@ import pytest
 import tiny
 import torch
 
-from toolwright.agents.rollout import AttemptRequest, Rollout, seed_of
+from toolwright.agents.attempt import seed_of
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.failures import UserError

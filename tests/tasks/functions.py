@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.agents.scripted import ScriptedEngine
 from tests.agents.templates import tokenizer
+from toolwright.agents.attempt import OTHER_SIDE
 from toolwright.agents.formats.hermes import Hermes
 from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.config import schema
@@ -28,7 +29,7 @@ def attempted(
     by_attempt = {f"{task.id}/0": [_written(turn) for turn in plan(task)] for task in tasks}
 
     def script(attempt: str, turn: int) -> Sequence[int]:
-        turns = by_attempt[attempt]
+        turns = by_attempt[attempt.removesuffix(OTHER_SIDE)]
         return made.encode(turns[min(turn, len(turns) - 1)] + "<|im_end|>")
 
     settings = schema.RolloutConfig(
@@ -50,4 +51,9 @@ def attempted(
 def _written(turn: Turn) -> str:
     if isinstance(turn, str):
         return turn
-    return "\n".join(Hermes().write(ToolRequest(name, arguments), {}) for name, arguments in turn)
+    return "\n".join(written(call) for call in turn)
+
+
+def written(call: Call) -> str:
+    """A call as the policy writes it."""
+    return Hermes().write(ToolRequest(*call), {})

@@ -14,6 +14,7 @@ from toolwright.cli import main
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.tasks import load
+from toolwright.tasks.bfcl import questions, schemas
 from toolwright.trajectory import Task
 
 from .functions import NOTHING, Call, Turn, attempted
@@ -26,6 +27,11 @@ SINGLE = ["simple", "multiple", "parallel", "parallel_multiple"]
 def tasks_of(*categories: str, **config: Any) -> list[Task]:
     given = {"held_out_size": 5000, "params": {"categories": list(categories)}, **config}
     return list(load(schema.TaskConfig(name="bfcl", **given), seed=0, learns=False).held_out)
+
+
+def offered_by(task: Task) -> list[dict[str, Any]]:
+    settings = task.extra_info["environment"]
+    return schemas(questions(settings["category"])[settings["id"]])
 
 
 def possible(answers: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +55,7 @@ def right(task: Task) -> Sequence[Turn]:
 
 def wrong(task: Task) -> Sequence[Turn]:
     """Calls a function that is offered, with an argument that is nowhere possible."""
-    return [[(task.extra_info["tools"][0]["function"]["name"], {"nonsense": 1})]]
+    return [[(offered_by(task)[0]["function"]["name"], {"nonsense": 1})]]
 
 
 def conversation(task: Task) -> Sequence[Turn]:
@@ -65,7 +71,7 @@ def _parsed(call: str, task: Task) -> Call:
     tree = ast.parse(call, mode="eval").body
     assert isinstance(tree, ast.Call)
     name = ast.unparse(tree.func)
-    schemas = {one["function"]["name"]: one["function"]["parameters"] for one in task.extra_info["tools"]}
+    schemas = {one["function"]["name"]: one["function"]["parameters"] for one in offered_by(task)}
     positional = dict(zip(schemas[name]["properties"], map(ast.literal_eval, tree.args), strict=False))
     return name, {**positional, **{str(one.arg): ast.literal_eval(one.value) for one in tree.keywords}}
 
@@ -102,7 +108,7 @@ class TestSingleTurn:
 
     def test_a_question_brings_its_own_functions(self) -> None:
         (trajectory,) = attempted(tasks_of("simple", held_out_size=1), right)
-        (tool,) = trajectory.task.extra_info["tools"]
+        (tool,) = offered_by(trajectory.task)
         assert tool["function"]["parameters"]["type"] == "object"
         assert tool["function"]["name"] in trajectory.segments[0].text
 
@@ -147,7 +153,7 @@ class TestConversations:
         from toolwright.tasks.bfcl_conversation import FunctionCallConversation
         from toolwright.tasks.environment import InvalidAction
 
-        task = next(t for t in tasks_of("multi_turn_base") if "'power'" in str(t.extra_info["tools"]))
+        task = next(t for t in tasks_of("multi_turn_base") if "'power'" in str(offered_by(t)))
         settings = task.extra_info["environment"]
         world = FunctionCallConversation(settings["category"], settings["id"])
         for name, arguments in (

@@ -14,6 +14,8 @@ from toolwright.failures import UserError
 from toolwright.tasks import ENVIRONMENTS, InvalidAction, TaskSet, load
 from toolwright.trajectory import Task
 
+from .functions import attempted
+
 pytest.importorskip("textarena", reason="needs the extra 'textarena'")
 
 TASK = Task("t", [])
@@ -98,6 +100,40 @@ def test_the_other_player_can_be_a_function(tmp_path: Path) -> None:
     assert "[Player 0] [0]" in world.reset(TASK).text
     found = tasks(opponent=f"{rule}:first_free").train[0].extra_info["environment"]
     assert found["opponent"] == f"{rule}:first_free"
+
+
+def test_the_policy_plays_both_sides_each_in_a_conversation_of_its_own() -> None:
+    world = made(id="TicTacToe-v0", players=2, player=1, opponent="policy")
+    talks: list[list[dict[str, Any]]] = []
+
+    def ask(messages: list[dict[str, Any]]) -> str:
+        talks.append([dict(one) for one in messages])
+        return str(re.findall(r"\[\d\]", messages[-1]["content"].rpartition("Available")[2])[-1])
+
+    world.use_policy(ask)
+    seen = world.reset(Task("t", [{"role": "system", "content": "Play."}]))
+    assert "[Player 0] [8]" in seen.text
+    outcome = world.step("[0]")
+    while not outcome.done:
+        move = re.findall(r"\[\d\]", outcome.text.rpartition("Available")[2])[0]
+        outcome = world.step(move)
+    assert [one["role"] for one in talks[1]] == ["system", "user", "assistant", "user"]
+    assert "You are Player 0" in talks[0][1]["content"]
+    assert "[Player 1] [0]" in talks[1][-1]["content"]
+    assert talks[1][:2] == talks[0]
+
+
+def test_an_attempt_at_self_play_trains_one_side_and_draws_the_same_again() -> None:
+    found = tasks(opponent="policy")
+    assert {task.extra_info["environment"]["opponent"] for task in found.train} == {"policy"}
+    assert {task.extra_info["environment"]["opponent"] for task in found.held_out} == {"random"}
+    first, again = (attempted(found.train[:2], lambda _: ["[4]", "[0]", "[2]", "[6]"]) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert one.failure is None
+        assert [s.tokens for s in one.segments] == [s.tokens for s in other.segments]
+        assert "You are Player 0" in one.segments[0].text or "You are Player 1" in one.segments[0].text
+        assert one.reward in (-1.0, 0.0, 1.0)
+        assert len(one.sequences) == 1
 
 
 def test_tasks_are_seeds_of_games_on_either_side() -> None:

@@ -5,26 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from toolwright.agents.auto import choice
 from toolwright.observe.evaluation import EvaluationResult
 from toolwright.trajectory import Task, Trajectory
 
-from .functions import Turn, attempted
+from .functions import Turn, attempted, written
 
 FILE = Path(__file__).with_name("worlds.py")
 
 
-def schema_of(name: str) -> dict[str, Any]:
-    parameters = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
-    return {"type": "function", "function": {"name": name, "description": name, "parameters": parameters}}
-
-
-TOOLS = [schema_of("put"), schema_of("take")]
-
-
-def task_of(world: str = "Ledger", tools: Any = TOOLS, **settings: Any) -> Task:
-    environment = {"name": f"{FILE}:{world}", **settings}
-    return Task("t", [], data_source="ledger", extra_info={"environment": environment, "tools": tools})
+def task_of(world: str = "Ledger", **settings: Any) -> Task:
+    return Task(
+        "t", [], data_source="ledger", extra_info={"environment": {"name": f"{FILE}:{world}", **settings}}
+    )
 
 
 def attempt(*turns: Turn, task: Task | None = None, **config: Any) -> Trajectory:
@@ -36,11 +28,6 @@ def put(amount: object) -> tuple[str, dict[str, Any]]:
     return "put", {"amount": amount}
 
 
-def test_a_task_that_describes_tools_and_names_an_environment_chooses_this_agent() -> None:
-    assert choice(task_of(), {}) == "tool_environment"
-    assert choice(task_of(tools=None), {}) == "environment"
-
-
 def test_calls_change_the_environment_and_a_word_to_the_user_ends_it() -> None:
     trajectory = attempt([put(3)], [put(2)], "Done.")
     assert trajectory.failure is None
@@ -50,7 +37,7 @@ def test_calls_change_the_environment_and_a_word_to_the_user_ends_it() -> None:
     assert '"name": "put"' in opening
     assert "balance 5" in trajectory.segments[4].text
     assert trajectory.segments[-1].text == "ended at 5"
-    assert [step.reward for step in trajectory.steps] == [None, None, 1.0]
+    assert [step.reward for step in trajectory.steps] == [0.0, 0.0, 1.0]
 
 
 def test_calls_of_one_turn_are_run_in_their_order() -> None:
@@ -100,10 +87,30 @@ def test_what_the_environment_says_beside_success_is_a_measure_of_an_evaluation(
     assert found.counts["calling"] == 1.0
 
 
-def test_an_environment_without_calls_and_tools_without_schemas_are_errors_in_words() -> None:
-    trajectory = attempt([put(5)], task=task_of("Counter"))
+def test_steps_are_rewarded_and_words_stand_before_calls_and_after_answers() -> None:
+    trajectory = attempt("I put. " + written(put(5)), "Done.", task=task_of("Steps"))
+    assert trajectory.failure is None
+    told = trajectory.segments[2].text
+    assert told.index("balance 5") < told.index("You said 'I put.'.")
+    assert [step.reward for step in trajectory.steps] == [0.5, 0.0]
+    assert (trajectory.reward, trajectory.counts["success"], trajectory.stop) == (0.5, 1, "done")
+
+
+def test_a_turn_without_a_call_that_can_be_read_costs_the_penalty_and_is_no_step() -> None:
+    task = task_of("Steps", invalid_penalty=0.25)
+    trajectory = attempt("<tool_call>{</tool_call>", [put(5)], "Done.", task=task)
+    assert [step.reward for step in trajectory.steps] == [-0.25, 0.5, 0.0]
+    assert trajectory.counts["format_faults"] == 1
+    assert trajectory.counts["tool_calls"] == 1
+
+
+def test_calls_without_their_answers_are_the_environments_mistake() -> None:
+    trajectory = attempt([put(5), put(1)], task=task_of("Steps", wishes=2))
     assert trajectory.failure is not None
-    assert "has no method 'call'" in trajectory.failure.message
-    trajectory = attempt([put(5)], task=task_of(tools=["put"]))
-    assert trajectory.failure is not None
-    assert "as schemas in OpenAI's form" in trajectory.failure.message
+    assert "was given 2 calls and returned 1 answers" in trajectory.failure.message
+
+
+def test_calls_beyond_the_most_of_a_turn_are_not_run() -> None:
+    trajectory = attempt([put(5), put(1)], "Done.", max_calls=1)
+    assert "at most 1 calls are run in one turn" in trajectory.segments[2].text
+    assert (trajectory.reward, trajectory.counts["calls_refused"]) == (1.0, 1)

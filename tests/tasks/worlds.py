@@ -6,9 +6,11 @@ import asyncio
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from toolwright.tasks import InvalidAction, Observation, Outcome
+from toolwright.tasks import InvalidAction, Observation, Outcome, answers_to
+from toolwright.tasks.environment import ToolCall
 from toolwright.trajectory import Task
 
 CLOSED: list[str] = []
@@ -119,6 +121,14 @@ class Talkative:
         pass
 
 
+def schema_of(name: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
+    return {"type": "function", "function": {"name": name, "description": name, "parameters": parameters}}
+
+
+LEDGER_TOOLS = [schema_of("put"), schema_of("take")]
+
+
 class Ledger:
     """Tools of its own: `put` and `take` change a balance, which is to be 5 when the user is done."""
 
@@ -126,18 +136,20 @@ class Ledger:
         self.wishes, self.balance, self.heard = wishes, 0, list[str]()
 
     def reset(self, task: Task) -> Observation:
-        return Observation("Make it 5.")
+        return Observation("Make it 5.", tools=LEDGER_TOOLS)
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+    def call(self, name: str, arguments: dict[str, Any]) -> str:
         self.heard.append(name)
-        await asyncio.sleep(0.01 if name == "put" else 0)
+        time.sleep(0.01 if name == "put" else 0)
         change = {"put": 1, "take": -1}.get(name)
         if change is None or not isinstance(arguments.get("amount"), int):
             raise InvalidAction("say an amount")
         self.balance += change * arguments["amount"]
         return f"balance {self.balance}"
 
-    def step(self, action: str) -> Outcome:
+    def step(self, action: str, calls: Sequence[ToolCall]) -> Outcome:
+        if calls:
+            return Outcome("", answers=answers_to(calls, self.call))
         self.wishes -= 1
         return Outcome("Anything else?", done=not self.wishes)
 
@@ -148,3 +160,15 @@ class Ledger:
 
     def close(self) -> None:
         CLOSED.append("ledger")
+
+
+class Steps(Ledger):
+    """Rewards a step, and speaks after its answers; without a verdict."""
+
+    verdict = None  # type: ignore[assignment]
+
+    def step(self, action: str, calls: Sequence[ToolCall]) -> Outcome:
+        if not calls:
+            return Outcome("Over.", done=True, info={"success": self.balance == 5})
+        answers = answers_to(calls, self.call)
+        return Outcome(f"You said {action!r}.", 0.5, answers=answers[: len(answers) - self.wishes + 1])

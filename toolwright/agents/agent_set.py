@@ -94,10 +94,10 @@ class AgentSet:
                 return ToolPrompt(task.prompt, None)
             agent = self.agent_for(task)
             try:
-                if isinstance(agent, ToolUse):
-                    return agent.prompt(task, schemas)
                 if isinstance(agent, EnvironmentLoop):
                     agent.check(task)
+                elif isinstance(agent, ToolUse):
+                    return agent.prompt(task, schemas)
             except TaskFailure as error:
                 raise UserError(str(error)) from None
             return ToolPrompt(task.prompt, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from toolwright.agents.formats.thinking import spoken
 from toolwright.agents.prompt_cut import PromptCut
 from toolwright.engines import Engine, Sampling
 from toolwright.failures import TaskFailure, UserError
@@ -19,6 +21,7 @@ from toolwright.trajectory import Segment, Source, Task, Trajectory
 
 # More than any text has on average: tokens as long as this are runs of blanks.
 CHARACTERS_A_TOKEN = 64
+OTHER_SIDE = "/other"  # after an attempt's id, where the engine is asked for what is not recorded
 
 
 class AttemptEnded(Exception):
@@ -47,6 +50,7 @@ class Attempt:
         self.most_tokens = min(filter(None, (max_total_tokens, engine.context)))
         self._template, self._cut = dict(template or {}), cut
         self._tools: Sequence[Mapping[str, Any]] | None = None
+        self._asked = 0
 
     @property
     def task(self) -> Task:
@@ -121,6 +125,26 @@ class Attempt:
         self.spend("generate_s", time.perf_counter() - started)
         return segment
 
+    async def ask(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Let the policy answer a conversation that is not this attempt's, as its own opponent for instance.
+        Nothing of it is recorded or learned from."""
+        self._asked += 1
+        tokens = self.tokenizer.opening(messages, **self._template).tokens
+        room = min(self.sampling.max_tokens, self.most_tokens - len(tokens))
+        if room < 1:
+            raise TaskFailure(
+                f"attempt {self.id}: its environment asks the policy {len(tokens)} tokens: no room is left "
+                f"in the {self.most_tokens} that an attempt may have"
+            )
+        seed = seed_of(self.sampling.seed, "asked", self._asked)
+        sampling = replace(self.sampling, max_tokens=room, seed=seed)
+        line = f"{self.id}{OTHER_SIDE}"
+        try:
+            answer = await self.engine.generate(tokens, sampling, attempt=line)
+        finally:
+            self.engine.release(line)
+        return spoken(answer.text)[0].strip()
+
     def finish(self, stop: str) -> None:
         """Say what ended the attempt: done, turns, … The agent then returns."""
         self.trajectory.stop = stop
@@ -187,3 +211,9 @@ class Attempt:
             )
         self.finish("tokens")
         raise AttemptEnded
+
+
+def seed_of(*parts: object) -> int:
+    """A seed that follows from names alone, so that nothing about it has to be stored."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -25,9 +25,9 @@ class Auto:
 
 
 def choice(task: Task, tool_settings: Mapping[str, Mapping[str, Any]]) -> str:
-    """The agent's name. `extra_info.tools` restricts the tools, or describes those of an environment."""
+    """The agent's name. `extra_info.tools` restricts the run's tools."""
     if task.extra_info.get("environment"):
-        return "environment" if task.extra_info.get("tools") is None else "tool_environment"
+        return "environment"
     if task.extra_info.get("interaction"):
         return "interaction"
     if not tool_settings or task.extra_info.get("tools") == []:

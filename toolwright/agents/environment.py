@@ -1,120 +1,226 @@
-"""An environment played turn by turn: see, act, see what came of it, until it is over."""
+"""An environment played turn by turn: see, act or call its tools, see what came of it, until it is over."""
 
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from toolwright.agents import formats, registry
 from toolwright.agents.attempt import Attempt, AttemptEnded
-from toolwright.agents.call_settings import of_format
 from toolwright.agents.formats import Offered
 from toolwright.agents.formats.thinking import spoken
 from toolwright.agents.tool_prompt import with_tools
-from toolwright.config import schema
+from toolwright.agents.tool_use import CompletedCall, ToolUse, opens_thought
 from toolwright.failures import UserError
 from toolwright.images import content_with, name_of
-from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import InvalidAction, Observation, Outcome
-from toolwright.tasks.environment_host import MOST_TEXT, Call, EnvironmentHost, checked
-from toolwright.tools.call import Malformed
-from toolwright.trajectory import Segment, Task
+from toolwright.tasks.environment_host import MOST_TEXT, EnvironmentHost, checked
+from toolwright.tools.call import Malformed, ToolRequest, ToolResult
+from toolwright.tools.toolbox import without_surrogates
+from toolwright.trajectory import OUTCOME, Segment, Task
 
-OURS = ("action_tag", "invalid_penalty")  # settings of a task's environment that the loop reads itself
+
+@dataclass(frozen=True)
+class PlayRules:
+    """The settings of a task's environment that the loop reads itself."""
+
+    action_tag: str | None = None
+    invalid_penalty: float = 0.0
+    turns: int | None = None  # the most that this task allows, if fewer than the run's
+
+    @classmethod
+    def split(cls, settings: dict[str, Any]) -> tuple[PlayRules, dict[str, Any]]:
+        """The rules, and the settings that are the environment's own."""
+        rest = dict(settings)
+        tag, penalty = rest.pop("action_tag", None), float(rest.pop("invalid_penalty", 0.0))
+        turns = rest.pop("turns", None)
+        return cls(tag, penalty, None if turns is None else int(turns)), rest
 
 
 @registry.register("environment")
-class EnvironmentLoop:
-    """The whole history stays in view. A step has its own reward, and the state it was taken in as anchor."""
+class EnvironmentLoop(ToolUse):
+    """The whole history stays in view. A step has its own reward, and the state it was taken in as anchor.
 
-    def __init__(self, config: schema.RolloutConfig, tokenizer: Tokenizer) -> None:
-        self.config, self.tokenizer = config, tokenizer
-        self.format = formats.build(config.call_format, of_format(config.call_params), tokenizer)
+    Tools are those that the environment offers. It gets all calls of a turn at once, and answers each.
+    """
 
     def check(self, task: Task) -> None:
         """A UserError for a task without an environment, or with one that cannot be built as it is set."""
-        settings = settings_of(task)
-        for name in OURS:
-            settings.pop(name, None)
-        checked(settings)
+        checked(PlayRules.split(settings_of(task))[1])
 
     async def attempt(self, attempt: Attempt) -> None:
-        settings = settings_of(attempt.task)
-        tag, penalty = settings.pop("action_tag", None), float(settings.pop("invalid_penalty", 0.0))
+        rules, settings = PlayRules.split(settings_of(attempt.task))
         host = EnvironmentHost(settings, limit_s=self.config.environment_timeout_s)
         attempt.count("success", 0)
         try:
-            await self._play(attempt, host, tag, penalty)
+            with suppress(AttemptEnded):
+                await self._play(attempt, host, rules)
+            if host.judges:
+                await _judge(attempt, host)
         finally:
             await host.close()
 
-    async def _play(self, attempt: Attempt, host: EnvironmentHost, tag: str | None, penalty: float) -> None:
+    async def _play(self, attempt: Attempt, host: EnvironmentHost, rules: PlayRules) -> None:
         with attempt.waiting(f"environment {host.name}"):
-            seen = await host.reset(attempt.task)
-        shown = {"role": "user", "content": content_with(seen.text, seen.images)}
-        opening = seen.messages or [*attempt.task.prompt, shown]
-        prompt = with_tools(opening, seen.tools, self.format, self.tokenizer, self.config.tool_prompt)
-        attempt.prompt(prompt.messages, tools=prompt.tools)
-        offered = formats.offered_by(seen.tools)
+            seen = await host.reset(attempt.task, attempt.ask)
+        offered = self._open(attempt, seen)
         stop = (*self.config.stop, *self.format.stop(offered)) if offered else None
-        anchor = _anchor(seen)
+        most = min(attempt.max_turns, rules.turns or attempt.max_turns)
+        anchor, thinking = _anchor(seen), opens_thought(attempt)
         while True:
             step = await attempt.act(anchor=anchor, stop=stop)
-            outcome = await self._step(attempt, host, tag, penalty, step, offered)
-            step.reward = float(outcome.reward)
-            if outcome.done or attempt.turns >= attempt.max_turns:
-                attempt.count("success", bool(outcome.done and outcome.info.get("success")))
-                _last_words(attempt, outcome)
-                return attempt.finish("done" if outcome.done else "turns")
+            if attempt.trajectory.cut and host.judges:
+                return  # it is judged as it stands, without the turn that was cut
+            said, thinking = spoken(step.text, thinking=thinking)
+            calls = self.near_misses.read(said, offered) if offered else []
+            goes_on = bool(offered) and self._goes_on(attempt, calls)
+            if goes_on and not calls:  # a call in a thought stopped the engine
+                if attempt.turns < most:
+                    continue
+                attempt.finish("turns")
+                return
+            outcome, answers = await self._step(
+                attempt, host, rules, step, said, offered, calls if goes_on else []
+            )
+            if outcome.done or attempt.turns >= most:
+                if not host.judges:
+                    attempt.count("success", bool(outcome.done and outcome.info.get("success")))
+                _keep_for_readers(attempt, outcome, answers)
+                attempt.finish("done" if outcome.done else "turns")
+                return
             try:
-                shown = {"role": "user", "content": content_with(outcome.text, outcome.images)}
-                attempt.reply(outcome.messages or [shown], source="environment")
+                self._show(attempt, outcome, answers)
             except AttemptEnded:
-                _last_words(attempt, outcome)
+                _keep_for_readers(attempt, outcome, answers)
                 raise
-            anchor = _anchor(outcome)
+            anchor, thinking = _anchor(outcome), (thinking and bool(answers)) or opens_thought(attempt)
+
+    def _open(self, attempt: Attempt, seen: Observation) -> Offered:
+        """Show the first observation, and return the tools that the environment offers."""
+        opening = seen.messages or list(attempt.task.prompt)
+        asks = bool(opening) and opening[-1]["role"] == "user"
+        if not seen.messages and (seen.text or seen.images or not asks):
+            opening = [*opening, {"role": "user", "content": content_with(seen.text, seen.images)}]
+        prompt = with_tools(opening, seen.tools, self.format, self.tokenizer, self.config.tool_prompt)
+        attempt.prompt(prompt.messages, tools=prompt.tools)
+        if seen.tools:
+            attempt.count("tool_calls", 0)
+        return formats.offered_by(seen.tools)
 
     async def _step(
         self,
         attempt: Attempt,
         host: EnvironmentHost,
-        tag: str | None,
-        penalty: float,
+        rules: PlayRules,
         step: Segment,
+        said: str,
         offered: Offered,
-    ) -> Outcome:
-        """An action that cannot be read, or is none here, is told and counted, and costs the `penalty`; the
+        calls: Sequence[ToolRequest | Malformed],
+    ) -> tuple[Outcome, list[CompletedCall]]:
+        """An action that cannot be read, or is none here, is told and counted, and costs the penalty; the
         state is what it was."""
+        taken = [
+            self.near_misses.meant(one, offered) if isinstance(one, ToolRequest) else one
+            for one in calls[: self.config.max_calls]
+        ]
+        asked = [
+            (one.name, without_surrogates(one.arguments)) for one in taken if isinstance(one, ToolRequest)
+        ]
+        started = time.perf_counter()
         try:
-            action, calls = read_action(step.text, tag), None
-            if offered:
-                action, calls = self._calls(action, offered)
-                attempt.count("tool_calls", len(calls))
-            with attempt.waiting(f"environment {host.name}"):
-                return await host.step(action, calls)
+            if calls and not asked:
+                outcome = Outcome("", -rules.invalid_penalty, anchor=step.anchor)
+            else:
+                action = self._before_calls(said, offered) if calls else read_action(said, rules.action_tag)
+                with attempt.waiting(f"environment {host.name}"):
+                    outcome = await host.step(action, asked if offered else None)
         except InvalidAction as error:
             attempt.count("format_faults")
-            return Outcome(str(error)[:MOST_TEXT], error.reward - penalty, anchor=step.anchor)
+            reward = error.reward - rules.invalid_penalty
+            outcome = Outcome(str(error)[:MOST_TEXT], reward, anchor=step.anchor)
+        seconds = time.perf_counter() - started
+        if asked:
+            attempt.spend("tool_s", seconds)
+        answers = self._answers(attempt, outcome, taken, offered, seconds / max(1, len(asked)))
+        answers += self._refused(attempt, len(calls) - self.config.max_calls)
+        step.reward = float(outcome.reward) + sum(one.reward or 0.0 for one in answers)
+        return outcome, answers
 
-    def _calls(self, said: str, offered: Offered) -> tuple[str, list[Call]]:
-        """The words before the first call, and the calls."""
-        calls: list[Call] = []
-        for one in self.format.read(said, offered):
+    def _answers(
+        self,
+        attempt: Attempt,
+        outcome: Outcome,
+        taken: Sequence[ToolRequest | Malformed],
+        offered: Offered,
+        seconds: float,
+    ) -> list[CompletedCall]:
+        """What each call came to. Without answers the environment has spoken to all of them at once."""
+        given, completed = iter(outcome.answers), list[CompletedCall]()
+        for one in taken:
             if isinstance(one, Malformed):
-                raise InvalidAction(one.reason)
-            calls.append((one.name, one.arguments))
+                completed.append(self._malformed(attempt, one))
+            elif outcome.answers:
+                answer = self._result(one.name, next(given), offered)
+                completed.append(self._completed(attempt, one, offered, answer, seconds))
+            else:
+                attempt.count("tool_calls")
+        return completed
+
+    def _result(self, name: str, answer: str | InvalidAction, offered: Offered) -> ToolResult:
+        """The environment hears of every call; the policy reads of our near misses where there is no tool."""
+        if isinstance(answer, str):
+            return ToolResult(without_surrogates(answer))
+        if name in offered:
+            return ToolResult(str(answer), "raised", answer.reward or None)
+        return ToolResult(self.near_misses.unknown(name, offered), "unknown_tool")
+
+    def _before_calls(self, said: str, offered: Offered) -> str:
+        """The words before the first call."""
         places = [said.find(mark) for mark in self.format.opens(offered) if mark in said]
-        return (said[: min(places)].strip() if calls and places else said), calls
+        return said[: min(places)].strip() if places else said
+
+    def _show(self, attempt: Attempt, outcome: Outcome, answers: Sequence[CompletedCall]) -> None:
+        messages = list(outcome.messages)
+        if not messages and (outcome.text or outcome.images or not answers):
+            messages = [{"role": "user", "content": content_with(outcome.text, outcome.images)}]
+        if answers:
+            self._tell(attempt, answers, messages)
+        else:
+            attempt.reply(messages, source="environment")
+
+
+async def _judge(attempt: Attempt, host: EnvironmentHost) -> None:
+    """Ask the environment for its verdict on the whole attempt."""
+    with attempt.waiting(f"environment {host.name}"):
+        outcome = await host.verdict()
+    last = attempt.trajectory.steps[-1]
+    last.reward = (last.reward or 0.0) + float(outcome.reward)
+    attempt.count("success", bool(outcome.info.get("success")))
+    for name, value in outcome.info.items():
+        if name != "success" and isinstance(value, int | float):
+            attempt.count(f"{OUTCOME}{name}", float(value))
+    _keep_for_readers(attempt, outcome, ())
 
 
 def _anchor(shown: Observation | Outcome) -> str:
     """The name of the state: its own, or what is shown of it."""
-    return " ".join([shown.text, *map(name_of, shown.images)]) if shown.anchor is None else shown.anchor
+    if shown.anchor is not None:
+        return shown.anchor
+    answers = map(str, shown.answers) if isinstance(shown, Outcome) else ()
+    return " ".join(filter(None, [*answers, shown.text, *map(name_of, shown.images)]))
 
 
-def _last_words(attempt: Attempt, outcome: Outcome) -> None:
-    """Keep the last observation for readers. Nobody acts on it, so it costs no tokens."""
-    attempt.trajectory.append(Segment("environment", [], text=outcome.text))
+def _keep_for_readers(attempt: Attempt, outcome: Outcome, answers: Sequence[CompletedCall]) -> None:
+    """Keep what was shown last. Nobody acts on it, so it costs no tokens."""
+    if answers:
+        text, records = "\n".join(one.text for one in answers), [one.record for one in answers]
+        attempt.trajectory.append(Segment("tool", [], text=text, calls=records))
+    if outcome.text:
+        attempt.trajectory.append(Segment("environment", [], text=outcome.text))
 
 
 def settings_of(task: Task) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,12 @@ class InteractionLoop(ToolUse):
         attempt.reply([reply], source="environment")
         return True
 
-    def _tell(self, attempt: Attempt, answers: Sequence[CompletedCall]) -> None:
+    def _tell(
+        self,
+        attempt: Attempt,
+        answers: Sequence[CompletedCall],
+        then: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         said = attempt.trajectory.steps[-1].text
         self._sessions[attempt.id].messages.extend(
             [
@@ -78,7 +83,7 @@ class InteractionLoop(ToolUse):
                 *({"role": "tool", "content": one.text} for one in answers),
             ]
         )
-        super()._tell(attempt, answers)
+        super()._tell(attempt, answers, then)
 
     async def _said(self, attempt: Attempt, answer: Awaitable[Any]) -> Any:
         """What the user says, within the time of a tool. An error of theirs is never a score."""

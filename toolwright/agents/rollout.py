@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import math
 import time
 from collections import Counter
@@ -184,9 +183,3 @@ def most_turns(
     name = config.agent_name
     names = {choice(task, tools) for task in tasks} if name == "auto" else {name}
     return 1 if names <= {"single_turn"} else config.max_turns
-
-
-def seed_of(*parts: object) -> int:
-    """A seed that follows from names alone, so that nothing about it has to be stored."""
-    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1

@@ -110,25 +110,36 @@ class ToolUse:
             if isinstance(answer, BaseException):
                 raise answer
             results.append(answer)
-        left = len(calls) - most
-        if left > 0:
-            attempt.count("calls_refused", left)
-            text = f"at most {most} calls are run in one turn; the {left} after them were not"
-            results.append(CompletedCall("", text, {"name": "", "trouble": "refused"}))
-        return results
+        return [*results, *self._refused(attempt, len(calls) - most)]
+
+    def _refused(self, attempt: Attempt, left: int) -> list[CompletedCall]:
+        """The answer to calls beyond the most of a turn, if there are any."""
+        if left <= 0:
+            return []
+        attempt.count("calls_refused", left)
+        text = f"at most {self.config.max_calls} calls are run in one turn; the {left} after them were not"
+        return [CompletedCall("", text, {"name": "", "trouble": "refused"})]
 
     async def _answer(
         self, attempt: Attempt, one: ToolRequest | Malformed, offered: Offered
     ) -> CompletedCall:
-        started = time.perf_counter()
         if isinstance(one, Malformed):
-            attempt.count("format_faults")
-            return CompletedCall("", self._fit(one.reason), {"name": "", "trouble": "malformed"})
-        one = self.near_misses.meant(one, offered)
+            return self._malformed(attempt, one)
+        started, one = time.perf_counter(), self.near_misses.meant(one, offered)
+        answer = await self._call(attempt, one, offered)
+        return self._completed(attempt, one, offered, answer, time.perf_counter() - started)
+
+    def _malformed(self, attempt: Attempt, one: Malformed) -> CompletedCall:
+        attempt.count("format_faults")
+        return CompletedCall("", self._fit(one.reason), {"name": "", "trouble": "malformed"})
+
+    def _completed(
+        self, attempt: Attempt, one: ToolRequest, offered: Offered, answer: ToolResult, seconds: float
+    ) -> CompletedCall:
+        """Count the call and keep its record."""
         name = one.name[:NAME_SHOWN]
         attempt.count("tool_calls")
         attempt.count(f"tool_calls/{name if one.name in offered else 'unknown'}")
-        answer = await self._call(attempt, one, offered)
         attempt.count("tool_errors", bool(answer.trouble))
         attempt.count("tool_timeouts", answer.trouble == "timeout")
         if answer.sandbox is not None:
@@ -138,7 +149,7 @@ class ToolUse:
         record = {
             "name": name,
             "arguments": to_json(one.arguments)[:ARGUMENTS_SHOWN],
-            "seconds": time.perf_counter() - started,
+            "seconds": seconds,
             "trouble": answer.trouble,
         }
         if answer.images:
@@ -166,9 +177,15 @@ class ToolUse:
         """The first one is what a format without names calls."""
         return schemas
 
-    def _tell(self, attempt: Attempt, answers: Sequence[CompletedCall]) -> None:
+    def _tell(
+        self,
+        attempt: Attempt,
+        answers: Sequence[CompletedCall],
+        then: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Show the policy the answers, and the messages that come after them."""
         shown = any(a.images for a in answers)  # only the chat template can write what stands for an image
-        if self.format.inline and not attempt.ended and not shown:
+        if self.format.inline and not attempt.ended and not shown and not then:
             for one in answers:
                 segment = attempt.observe(one.text, source="tool", write=self.format.result)
                 segment.calls = _found_in(segment.text, [one])
@@ -177,7 +194,7 @@ class ToolUse:
             {"role": "tool", "name": a.name or "error", "content": images.content_with(a.text, a.images)}
             for a in answers
         ]
-        segment = attempt.reply(messages, source="tool")
+        segment = attempt.reply([*messages, *then], source="tool")
         segment.calls = _found_in(segment.text, answers)
 
 

@@ -31,6 +31,14 @@ class AgentProgram(Block):
     )
     model: str = Field(default="policy", description="the model's name in its requests")
     env: dict[str, str] = Field(default={}, description="further variables of a command's environment")
+    isolation: str = Field(
+        default="none",
+        description="a command in the sandbox: full, available, or layers as `sandbox serve --isolation` "
+        "takes them; none: outside",
+    )
+    readable: list[str] = Field(
+        default=[], description="further files and folders that a command in the sandbox may read"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -41,6 +49,10 @@ class AgentProgram(Block):
                 found = " and ".join(ways) or "none of them"
                 raise ValueError(
                     f"rollout.agent={{…}}: expected one of command, function and url, found {found}"
+                )
+            if ways != ["command"] and given.get("isolation", "none") != "none":
+                raise ValueError(
+                    f"rollout.agent.isolation: the sandbox runs commands, and this is a {ways[0]}"
                 )
         return given
 

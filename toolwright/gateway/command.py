@@ -7,6 +7,8 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
@@ -14,6 +16,7 @@ import orjson
 from toolwright.agents.attempt import Attempt
 from toolwright.config import schema
 from toolwright.failures import UserError
+from toolwright.gateway.command_sandbox import CommandSandbox
 from toolwright.gateway.processes import ChildProcess
 from toolwright.gateway.program import TEXT_KEPT, ProgramAgent, ProgramEnd, task_data, variables
 from toolwright.gateway.server import AttemptAddress
@@ -38,24 +41,24 @@ class CommandAgent(ProgramAgent):
         if not words:
             raise UserError("rollout.agent.command is empty: write a command line, such as 'python agent.py'")
         self.words = [_absolute(word) for word in words]
-        if shutil.which(self.words[0], path=_search_path()) is None:
+        program = shutil.which(self.words[0], path=_search_path())
+        if program is None:
             raise UserError(f"rollout.agent.command: there is no program {words[0]!r} to run")
+        self.sandbox: CommandSandbox | None = None
+        if self.program.isolation != "none":
+            self.words[0] = program
+            files = [word for word in self.words if os.path.isfile(word)]
+            self.sandbox = CommandSandbox(self.program.isolation, files, self.program.readable)
 
     @property
     def label(self) -> str:
         return f"the command {shlex.join(self.words)!r}"
 
     async def run(self, attempt: Attempt, address: AttemptAddress, session: Session) -> ProgramEnd:
-        task = attempt.task
-        given = variables(address, self.program.model)
-        env = {**os.environ, "PATH": _search_path(), **given, **self.program.env}
-        folder = tempfile.mkdtemp(prefix="toolwright-agent-")
+        task, folder = attempt.task, tempfile.mkdtemp(prefix="toolwright-agent-")
         try:
-            child = await ChildProcess.start(_filled(self.words, task), cwd=folder, env=env)
-            try:
+            async with self._started(_filled(self.words, task), folder, address) as child:
                 out, err = await child.communicate(orjson.dumps(task_data(task)), kept=TEXT_KEPT)
-            finally:
-                await child.end()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         code, output, errors = child.process.returncode, _text(out), _text(err)
@@ -63,6 +66,23 @@ class CommandAgent(ProgramAgent):
             f"exited with {code}: {errors[-SAID:].strip() or 'nothing on standard error'}" if code else ""
         )
         return ProgramEnd(output, trouble, {"exit_code": code, "output": output, "errors": errors[-SAID:]})
+
+    @asynccontextmanager
+    async def _started(
+        self, words: list[str], folder: str, address: AttemptAddress
+    ) -> AsyncIterator[ChildProcess]:
+        """The process, which is ended with all that it started. One in the sandbox is told of nothing that
+        this process has in its environment."""
+        given = {"PATH": _search_path(), **variables(address, self.program.model), **self.program.env}
+        if self.sandbox is not None:
+            async with self.sandbox.started(words, folder=folder, env=given, url=address.url) as child:
+                yield child
+            return
+        child = await ChildProcess.start(words, cwd=folder, env={**os.environ, **given})
+        try:
+            yield child
+        finally:
+            await child.end()
 
 
 def _filled(words: list[str], task: Task) -> list[str]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolwright.agents.attempt import seed_of
 from toolwright.agents.formats import offered_by
-from toolwright.agents.rollout import seed_of
 from toolwright.engines import Completion, Sampling
 from toolwright.engines.constraint import policy_segment
 from toolwright.gateway.messages import MessageKey, call_key, tools_key

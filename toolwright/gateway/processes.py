@@ -36,12 +36,18 @@ class ChildProcess:
 
     @classmethod
     async def start(
-        cls, words: Sequence[str], *, cwd: str, env: Mapping[str, str], stdin: int = PIPE
+        cls,
+        words: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        stdin: int = PIPE,
+        pass_fds: Sequence[int] = (),
     ) -> ChildProcess:
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.subprocess_exec(
             lambda: _Exiting(loop), *words, stdin=stdin, stdout=PIPE, stderr=PIPE, cwd=cwd, env=dict(env),
-            start_new_session=True,
+            start_new_session=True, pass_fds=pass_fds,
         )  # fmt: skip
         return cls(asyncio.subprocess.Process(transport, protocol, loop), protocol.exited)
 

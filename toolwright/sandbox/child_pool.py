@@ -124,7 +124,7 @@ def _start_zygote(
     os.close(go_reading)
     os.close(done_writing)
     if "user" in config.layers:
-        _map_users(pid, config.user, index)
+        map_users(pid, config.user, index)
     if group is not None:
         group.add(pid)
     os.write(go_writing, b"g")
@@ -155,7 +155,7 @@ def _become_zygote(config: ZygoteConfig, orders: socket.socket, go: int, done: i
         os._exit(1)
 
 
-def _map_users(pid: int, inside: int, index: int) -> None:
+def map_users(pid: int, inside: int, index: int) -> None:
     """Maps many users without rights on the host if we may; otherwise one, who is ourselves on the host."""
     if os.geteuid() == 0:
         try:

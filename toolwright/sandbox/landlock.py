@@ -15,10 +15,10 @@ _MAKE_CHARACTER, _MAKE_BLOCK = 1 << 6, 1 << 11
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 _ON_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 _RIGHTS_BY_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
-_TCP = 0b11  # bind and connect
+_TCP, _CONNECT = 0b11, 0b10  # bind and connect
 _SCOPES = 0b11  # abstract unix sockets and signals stay inside the run
 _VERSION_FLAG = 1
-_PATH_BENEATH = 1
+_PATH_BENEATH, _PORT = 1, 2
 
 
 def abi() -> int:
@@ -30,9 +30,17 @@ def abi() -> int:
 
 
 class Ruleset:
-    """What a run may use: `readable` trees (descriptors), a `writable` tree, and `devices`."""
+    """What a run may use: `readable` trees (descriptors), a `writable` tree, `devices`, and the port that it
+    may `connect` to, if any."""
 
-    def __init__(self, *, readable: Iterable[int], writable: str, devices: Iterable[str]) -> None:
+    def __init__(
+        self,
+        *,
+        readable: Iterable[int],
+        writable: str,
+        devices: Iterable[str],
+        connect: int | None = None,
+    ) -> None:
         version = abi()
         self._handled = _RIGHTS_BY_ABI[max(known for known in _RIGHTS_BY_ABI if known <= version)]
         network = _TCP if version >= 4 else 0
@@ -51,6 +59,9 @@ class Ruleset:
         self._allow_path(writable, self._handled & ~(_MAKE_CHARACTER | _MAKE_BLOCK))
         for path in devices:
             self._allow_path(path, _READ_FILE | _WRITE_FILE)
+        if connect is not None and network:
+            rule = struct.pack("=QQ", _CONNECT, connect)
+            kernel.syscall("landlock_add_rule", self.descriptor, _PORT, rule, 0)
 
     def _allow_path(self, path: str, rights: int) -> None:
         tree = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -33,8 +33,8 @@ def missing() -> dict[str, str]:
     return absent
 
 
-def choose(isolation: str) -> frozenset[str]:
-    """The layers named by `--isolation`: `full`, `available`, `none`, or names joined by commas.
+def choose(isolation: str, *, option: str = "--isolation") -> frozenset[str]:
+    """The layers named by an option: `full`, `available`, `none`, or names joined by commas.
 
     A name with a minus takes that layer away from `full`: `-network` is everything else.
     """
@@ -54,7 +54,7 @@ def choose(isolation: str) -> frozenset[str]:
             chosen.discard(name)
         else:
             chosen.add(name)
-    _refuse_absent(chosen)
+    _refuse_absent(chosen, option)
     return _with_groups(chosen) if CGROUP in chosen else frozenset(chosen)
 
 
@@ -64,7 +64,7 @@ def _with_groups(chosen: Iterable[str]) -> frozenset[str]:
     return rest | {CGROUP} if cgroup.available() else rest
 
 
-def _refuse_absent(chosen: Iterable[str]) -> None:
+def _refuse_absent(chosen: Iterable[str], option: str) -> None:
     others = sorted(set(chosen) & NAMESPACES.keys() - {"user"})
     if others and "user" not in set(chosen) and os.geteuid() != 0:
         raise UserError(
@@ -79,7 +79,7 @@ def _refuse_absent(chosen: Iterable[str]) -> None:
     raise UserError(
         f"the kernel does not provide these layers of isolation to this user:\n{lines}\n"
         f"Code would run with less isolation. To accept that, use "
-        f"--isolation={rest} (or --isolation available)."
+        f"{option}={rest} (or {option}=available)."
     )
 
 

@@ -26,7 +26,16 @@ class Seal:
     any mapping (the process is nobody there and owns nothing), then capabilities, then system calls.
     """
 
-    def __init__(self, layers: frozenset[str], limits: RunLimits, trees: list[int], folder: str) -> None:
+    def __init__(
+        self,
+        layers: frozenset[str],
+        limits: RunLimits,
+        trees: list[int],
+        folder: str,
+        *,
+        connect: int | None = None,
+    ) -> None:
+        """`connect`: the one port that may be connected to."""
         self._steps: list[tuple[str, tuple[ctypes.c_long, ...]]] = []
         self._kept: list[object] = []  # buffers that the kernel reads by address
         self._filter = seccomp.Filter(seccomp.for_run) if "seccomp" in layers else None
@@ -34,7 +43,9 @@ class Seal:
         if "landlock" in layers:
             devices = [device for device in view.DEVICES if os.path.exists(device)]
             writable = view.PRIVATE if "mount" in layers else folder
-            self._ruleset = landlock.Ruleset(readable=trees, writable=writable, devices=devices)
+            self._ruleset = landlock.Ruleset(
+                readable=trees, writable=writable, devices=devices, connect=connect
+            )
         self._write(layers, limits)
         self._calls = [arguments for _, arguments in self._steps]
         self._call = kernel.raw_syscall

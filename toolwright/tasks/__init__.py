@@ -15,7 +15,7 @@ from toolwright.tasks.environment import (
     InvalidAction,
     Observation,
     Outcome,
-    ToolEnvironment,
+    answers_to,
 )
 from toolwright.trajectory import Task
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import keyword
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
-from toolwright.tasks.bfcl import questions
-from toolwright.tasks.environment import InvalidAction, Observation, Outcome
+from toolwright.tasks.bfcl import questions, schemas
+from toolwright.tasks.environment import InvalidAction, Observation, Outcome, ToolCall, answers_to
 from toolwright.trajectory import Task
 
 # A power or a logarithm with more than that would hold the whole process for hours.
@@ -26,7 +27,7 @@ class FunctionCallConversation:
         self.over = False
 
     def reset(self, task: Task) -> Observation:
-        return Observation("")
+        return Observation("", tools=schemas(self.question))
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call
@@ -55,7 +56,9 @@ class FunctionCallConversation:
                 raise InvalidAction(f"{name}: {key} must not be above {MOST:,}")
         return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
-    def step(self, action: str) -> Outcome:
+    def step(self, action: str, calls: Sequence[ToolCall] = ()) -> Outcome:
+        if calls:
+            return Outcome("", answers=answers_to(calls, self.call))
         if len(self.turns) == len(self.question["question"]):
             self.over = True
             return Outcome("", done=True)

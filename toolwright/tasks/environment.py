@@ -10,6 +10,7 @@ from toolwright.registry import Registry
 from toolwright.trajectory import Task
 
 Message = Mapping[str, Any]
+ToolCall = tuple[str, dict[str, Any]]  # the name of a tool, and what it is called with
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Observation:
 class Outcome:
     """The result of an action and the state after it. `info["success"]`: whether the goal is reached.
 
-    `messages` are what the policy reads, in place of the text as the user's message.
+    `messages` are what the policy reads, in place of the text as the user's message. `answers` are results of
+    the turn's calls, one for each in their order; an `InvalidAction` among them tells what is wrong with
+    that call. The text comes after them if there is any.
     """
 
     text: str
@@ -42,6 +45,7 @@ class Outcome:
     info: dict[str, Any] = field(default_factory=dict)
     messages: Sequence[Message] = ()
     images: Sequence[Any] = ()
+    answers: Sequence[str | InvalidAction] = ()
 
 
 class InvalidAction(Exception):
@@ -58,7 +62,13 @@ class Environment(Protocol):
     Its methods may be async. Plain methods run in a thread of the environment's own, so that one that hangs
     holds up nobody else. A class with `inline = True` promises quick methods, and needs no thread.
 
-    Where `reset` offered tools, `step` has a second parameter: the calls, each as (name, arguments).
+    Where `reset` offered tools, `step` has a second parameter: the turn's calls, none if it only spoke.
+
+    A class may have a method `verdict() -> Outcome`, which judges the attempt once, whatever ended it. Its
+    reward goes to the last step. Numbers in its `info` beside `success` are further measures.
+
+    One with a method `use_policy(ask)` is given the policy before `reset`: `ask` takes messages and returns
+    what the policy says to them, and is async where the class is `inline`. Nothing is learned from that.
     """
 
     def reset(self, task: Task) -> Observation | Awaitable[Observation]: ...
@@ -68,19 +78,17 @@ class Environment(Protocol):
     def close(self) -> Awaitable[None] | None: ...
 
 
-class ToolEnvironment(Environment, Protocol):
-    """A world that is acted in by calls of tools of its own, which `extra_info.tools` describes by schemas.
-
-    `step` gets what the policy says in a turn without a call. The outcome is the user's answer, or the end.
-    """
-
-    def call(self, name: str, arguments: dict[str, Any]) -> str | Awaitable[str]:
-        """Answer a call; also one of a tool that there is not, with InvalidAction. Calls come in order."""
-        ...
-
-    def verdict(self) -> Outcome | Awaitable[Outcome]:
-        """Judge the attempt, whatever ended it. Numbers in `info` beside `success` are further measures."""
-        ...
+def answers_to(
+    calls: Sequence[ToolCall], answer: Callable[[str, dict[str, Any]], str]
+) -> list[str | InvalidAction]:
+    """Answer the calls one after another. A call that raises `InvalidAction` does not stop the others."""
+    answers: list[str | InvalidAction] = []
+    for name, arguments in calls:
+        try:
+            answers.append(answer(name, arguments))
+        except InvalidAction as error:
+            answers.append(error)
+    return answers
 
 
 ENVIRONMENTS: Registry[Callable[..., Environment]] = Registry(

@@ -9,7 +9,7 @@ import math
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -17,11 +17,19 @@ from typing import Any, TypeVar
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.images import PART, parts_of
 from toolwright.registry import check_settings
-from toolwright.tasks.environment import ENVIRONMENTS, Environment, InvalidAction, Observation, Outcome
+from toolwright.tasks.environment import (
+    ENVIRONMENTS,
+    Environment,
+    InvalidAction,
+    Message,
+    Observation,
+    Outcome,
+    ToolCall,
+)
 from toolwright.trajectory import Task
 
 T = TypeVar("T", Observation, Outcome)
-Call = tuple[str, dict[str, Any]]  # the name of a tool, and what it is called with
+AskPolicy = Callable[[Sequence[Message]], Coroutine[Any, Any, str]]
 MOST_TEXT = 1 << 20  # characters that an environment may show at once; no policy reads as many
 log = logging.getLogger(__name__)
 
@@ -71,43 +79,47 @@ class EnvironmentHost:
         self._lane = None if getattr(self._build, "inline", False) else Lane(f"environment {self.name}")
         self._environment: Environment | None = None
         self._hung = False
-        self._in_order = asyncio.Lock()
 
-    async def reset(self, task: Task) -> Observation:
+    async def reset(self, task: Task, ask: AskPolicy | None = None) -> Observation:
+        """`ask` is the policy, for an environment that asks it itself."""
         self._environment = await self._call("to be built", lambda: self._build(**self._settings))
+        if ask is not None and hasattr(self._environment, "use_policy"):
+            self._environment.use_policy(ask if self._lane is None else _blocking(ask))
         found = await self._call("reset", self._environment.reset, task)
         return self._typed(found, Observation, "reset")
 
-    async def step(self, action: str, calls: Sequence[Call] | None = None) -> Outcome:
+    async def step(self, action: str, calls: Sequence[ToolCall] | None = None) -> Outcome:
         """`calls`: those of the turn, where `reset` offered tools."""
-        return await self._outcome("step", *((action,) if calls is None else (action, calls)))
+        if calls is None:
+            return await self._outcome("step", action)
+        outcome = await self._outcome("step", action, calls)
+        if len(outcome.answers) not in (0, len(calls)):
+            raise TaskFailure(
+                f"environment {self.name!r}: step was given {len(calls)} calls and returned "
+                f"{len(outcome.answers)} answers; give one for each, or none and a text"
+            )
+        answers = [one[:MOST_TEXT] if isinstance(one, str) else one for one in outcome.answers]
+        wrong = [one for one in answers if not isinstance(one, str | InvalidAction)]
+        if wrong:
+            raise TaskFailure(
+                f"environment {self.name!r}: an answer must be a text, found {_shown(wrong[0])}"
+            )
+        return replace(outcome, answers=answers)
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> str:
-        """The answer of a tool of the environment's own; calls are run one after another."""
-        async with self._in_order:
-            text = await self._call("call", self._method("call"), tool, arguments)
-        if not isinstance(text, str):
-            raise TaskFailure(f"environment {self.name!r}: call must return a text, found {_shown(text)}")
-        return text[:MOST_TEXT]
+    @property
+    def judges(self) -> bool:
+        """True if the environment judges the attempt at its end, whatever ended it."""
+        return callable(getattr(self._environment, "verdict", None))
 
     async def verdict(self) -> Outcome:
         return await self._outcome("verdict")
 
     async def _outcome(self, what: str, *args: Any) -> Outcome:
-        outcome = self._typed(await self._call(what, self._method(what), *args), Outcome, what)
+        assert self._environment is not None, "reset comes first"
+        outcome = self._typed(await self._call(what, getattr(self._environment, what), *args), Outcome, what)
         if not isinstance(outcome.reward, int | float) or not math.isfinite(outcome.reward):
             raise TaskFailure(f"environment {self.name!r} gave {outcome.reward!r} as a reward")
         return outcome
-
-    def _method(self, what: str) -> Callable[..., Any]:
-        assert self._environment is not None, "reset comes first"
-        if not hasattr(self._environment, what):
-            raise TaskFailure(
-                f"environment {self.name!r} has no method {what!r}: a task that describes tools in "
-                "extra_info.tools needs a toolwright.tasks.ToolEnvironment"
-            )
-        method: Callable[..., Any] = getattr(self._environment, what)
-        return method
 
     async def close(self) -> None:
         """Close the environment. An error here comes too late to matter to the attempt."""
@@ -166,6 +178,12 @@ class EnvironmentHost:
         except UserError as error:
             raise TaskFailure(str(error)) from None
         return [part[PART] for part in parts]
+
+
+def _blocking(ask: AskPolicy) -> Callable[[Sequence[Message]], str]:
+    """The policy for plain methods, which wait for it in the environment's own thread."""
+    loop = asyncio.get_running_loop()
+    return lambda messages: asyncio.run_coroutine_threadsafe(ask(messages), loop).result()
 
 
 def _shown(value: Any) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import string
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
@@ -64,6 +66,39 @@ def task_set(
         alphabet="".join(sorted({*alphabet, *prompt})),
         demonstrate=played(noise=noise, most=max_demonstration),
     )
+
+
+def by_seed(
+    name: str,
+    settings: Settings,
+    *,
+    seed: int,
+    train_size: int | None,
+    held_out_size: int,
+    instructions: str,
+    action_tag: str | None = None,
+    invalid_penalty: float = 0.0,
+    level: Callable[[random.Random], Settings] = lambda _: {},
+) -> TaskSet:
+    """Make a task set of worlds that differ by their seed, and by what `level` draws. Nobody knows the way
+    through them, so nothing is demonstrated."""
+
+    def drawn(rng: random.Random) -> Settings:
+        return {**settings, "seed": rng.randrange(2**31), **level(rng)}
+
+    tasks = task_set(
+        name,
+        drawn,
+        seed=seed,
+        train_size=train_size,
+        held_out_size=held_out_size,
+        instructions=instructions,
+        action_tag=action_tag,
+        invalid_penalty=invalid_penalty,
+        noise=0.0,
+        alphabet=string.printable,
+    )
+    return replace(tasks, demonstrate=None)
 
 
 def asks_for(action_tag: str | None) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from toolwright import engines
-from toolwright.agents.rollout import seed_of
+from toolwright.agents.attempt import seed_of
 from toolwright.config import schema
 from toolwright.config.block import require_number
 from toolwright.engines import Engine

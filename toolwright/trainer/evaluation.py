@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 
-from toolwright.agents.rollout import AttemptRequest, seed_of
+from toolwright.agents.attempt import seed_of
+from toolwright.agents.rollout import AttemptRequest
 from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.observe.evaluation import EvaluationResult

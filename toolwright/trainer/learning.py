@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from toolwright.agents.rollout import seed_of
+from toolwright.agents.attempt import seed_of
 from toolwright.algorithms import kl, needs, preferences
 from toolwright.algorithms.entropy import EntropyBonus
 from toolwright.batch import Batch

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolwright.agents.rollout import AttemptRequest, seed_of
+from toolwright.agents.attempt import seed_of
+from toolwright.agents.rollout import AttemptRequest
 from toolwright.algorithms import selection
 from toolwright.algorithms.needs import rewards_to_go
 from toolwright.config import schema

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolwright.agents.agent_set import AgentSet
-from toolwright.agents.rollout import AttemptRequest, Rollout, seed_of
+from toolwright.agents.attempt import seed_of
+from toolwright.agents.rollout import AttemptRequest, Rollout
 from toolwright.agents.tool_prompt import ToolPrompt
 from toolwright.config import schema
 from toolwright.failures import UserError

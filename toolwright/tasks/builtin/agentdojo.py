@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import random
 import string
+from collections.abc import Sequence
 from typing import Any
 
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.agentdojo import attack_on, environment, schemas, suite
-from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.tasks.environment import (
+    ENVIRONMENTS,
+    InvalidAction,
+    Observation,
+    Outcome,
+    ToolCall,
+    answers_to,
+)
 from toolwright.trajectory import Task
 
 VERSION = "v1.2.2"  # of the benchmark, not of the package
@@ -41,7 +49,7 @@ class AssistantWorld:
         self.state = self.user_task.init_environment(environment(*self.place, self.injections))
         self.before = self.state.model_copy(deep=True)
         self.runtime = FunctionsRuntime(self.suite.tools)
-        return Observation("")
+        return Observation("", tools=schemas(self.suite))
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
@@ -53,7 +61,9 @@ class AssistantWorld:
             raise InvalidAction(error)
         return str(tool_result_to_str(result))
 
-    def step(self, action: str) -> Outcome:
+    def step(self, action: str, calls: Sequence[ToolCall] = ()) -> Outcome:
+        if calls:
+            return Outcome("", answers=answers_to(calls, self.call))
         self.said = action
         return Outcome("", done=True)
 
@@ -93,7 +103,8 @@ def agentdojo(
     train = sorted(tasks, key=lambda task: users[_user(task)])[: train_size or 0]
     learned = set(map(_user, train))
     held_out = [task for task in tasks if _user(task) not in learned][:held_out_size]
-    text = "".join(f"{task.prompt}{task.extra_info}" for task in tasks)
+    tools = [schemas(suite(name, version)) for name in dict.fromkeys(names)]
+    text = f"{tools}" + "".join(f"{task.prompt}{task.extra_info}" for task in tasks)
     return TaskSet(
         train, held_out, scorer="environment", alphabet="".join(sorted({*string.printable, *text}))
     )
@@ -109,7 +120,7 @@ def _tasks(name: str, version: str, attack: str | None) -> list[Task]:
     of = suite(name, version)
     from agentdojo.agent_pipeline.agent_pipeline import load_system_message
 
-    tools, system = schemas(of), {"role": "system", "content": load_system_message(None)}
+    system = {"role": "system", "content": load_system_message(None)}
     attacking = attack_on(of, attack) if attack else None
 
     def task(user: Any, **own: Any) -> Task:
@@ -118,7 +129,7 @@ def _tasks(name: str, version: str, attack: str | None) -> list[Task]:
             id="/".join([name, user.ID, *([own["injection_task"]] if own else [])]),
             prompt=[system, {"role": "user", "content": user.PROMPT}],
             data_source=f"agentdojo/{name}",
-            extra_info={"environment": settings, "tools": tools},
+            extra_info={"environment": settings},
         )
 
     users = of.user_tasks.values()

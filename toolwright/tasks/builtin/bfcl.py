@@ -12,7 +12,15 @@ from typing import Any
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.bfcl import MULTI_TURN, Question, checked, questions, schemas
 from toolwright.tasks.bfcl_conversation import FunctionCallConversation
-from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome, ToolEnvironment
+from toolwright.tasks.environment import (
+    ENVIRONMENTS,
+    Environment,
+    InvalidAction,
+    Observation,
+    Outcome,
+    ToolCall,
+    answers_to,
+)
 from toolwright.trajectory import Task
 
 DEFAULT = "simple,multiple,parallel,parallel_multiple,irrelevance,multi_turn_base"
@@ -20,7 +28,7 @@ NAME = "toolwright"  # under which the checker knows the policy
 
 
 @ENVIRONMENTS.register("bfcl")
-def world(category: str, id: str) -> ToolEnvironment:
+def world(category: str, id: str) -> Environment:
     """The environment of a question: of one turn, or a conversation."""
     return (FunctionCallConversation if category in MULTI_TURN else FunctionCallQuestion)(category, id)
 
@@ -33,7 +41,7 @@ class FunctionCallQuestion:
         self.calls: list[dict[str, dict[str, Any]]] = []
 
     def reset(self, task: Task) -> Observation:
-        return Observation("")
+        return Observation("", tools=schemas(self.question))
 
     def call(self, name: str, arguments: dict[str, Any]) -> str:
         self.calls.append({name: arguments})
@@ -41,8 +49,8 @@ class FunctionCallQuestion:
             raise InvalidAction("there is no such function")
         return "noted"
 
-    def step(self, action: str) -> Outcome:
-        return Outcome("", done=True)
+    def step(self, action: str, calls: Sequence[ToolCall] = ()) -> Outcome:
+        return Outcome("", done=not calls, answers=answers_to(calls, self.call))
 
     def verdict(self) -> Outcome:
         if "relevance" in self.category:
@@ -85,7 +93,8 @@ def bfcl(
     tasks = [_task(category, one) for category in checked(categories) for one in questions(category).values()]
     random.Random(f"bfcl {seed}").shuffle(tasks)
     train, held_out = tasks[: train_size or 0], tasks[train_size or 0 :][:held_out_size]
-    text = "".join(f"{task.prompt}{task.extra_info['tools']}" for task in tasks)
+    names = checked(categories)
+    text = "".join(f"{one['question']}{schemas(one)}" for name in names for one in questions(name).values())
     return TaskSet(
         train, held_out, scorer="environment", alphabet="".join(sorted({*string.printable, *text}))
     )
@@ -100,5 +109,5 @@ def _task(category: str, question: Question) -> Task:
         prompt=question["question"][0],
         ground_truth=question.get("ground_truth", []),
         data_source=f"bfcl/{category}",
-        extra_info={"environment": environment, "tools": schemas(question)},
+        extra_info={"environment": environment},
     )

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-import string
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.images import encoded
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import InvalidPenalty, task_set
+from toolwright.tasks.worlds import InvalidPenalty, by_seed
 from toolwright.trajectory import Task
 
 # Toy text marks where one is by a colour; without colours, by brackets.
@@ -156,20 +153,13 @@ def gymnasium(
         "render": render,
         "success_reward": success_reward,
     }
-
-    def level(rng: random.Random) -> dict[str, Any]:
-        return {**settings, "seed": rng.randrange(2**31)}
-
-    tasks = task_set(
+    return by_seed(
         "gymnasium",
-        level,
+        settings,
         seed=seed,
         train_size=train_size,
         held_out_size=held_out_size,
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,
-        noise=0.0,
-        alphabet=string.printable,
     )
-    return replace(tasks, demonstrate=None)  # nobody knows the shortest way through any environment

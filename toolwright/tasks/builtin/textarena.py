@@ -9,7 +9,6 @@ import io
 import json
 import random
 import re
-import string
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,7 +21,7 @@ from toolwright.failures import TaskFailure, UserError, nearest
 from toolwright.registry import load_object
 from toolwright.tasks import TASKS, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import InvalidPenalty, task_set
+from toolwright.tasks.worlds import InvalidPenalty, by_seed
 from toolwright.trajectory import Task
 
 Opponent = Callable[[str], str]  # what a player has been shown -> what it says
@@ -34,7 +33,8 @@ _drawing = threading.Lock()  # games draw from Python's one generator
 @ENVIRONMENTS.register("textarena")
 class TextArena:
     """`id` and `kwargs` as `textarena.make` takes them. The policy is the `player` of that number; the other
-    is `opponent`: "random", which makes any move that the game takes, or a function, `path.py:name`."""
+    is `opponent`: "random", which makes any move that the game takes, "policy", the policy itself as it is
+    now, or a function, `path.py:name`."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class TextArena:
     ) -> None:
         self.id, self.player, self.rng = id, player, random.Random(seed)
         self.draws = self.rng.getstate()
-        self.opponent: Opponent = self._any_move if opponent == "random" else load_object(opponent)
+        ours: dict[str, Opponent] = {"random": self._any_move, "policy": self._own_move}
+        self.opponent = ours.get(opponent) or load_object(opponent)
+        self.other_side: list[dict[str, Any]] = []  # the conversation of the policy's other side
+        self.heard = 0  # characters of what it was shown
         self.shown = dict.fromkeys(range(players), "")  # to each player, from the start
         with self._own_draws():
             self.game = made(id, kwargs or {})
@@ -56,7 +59,11 @@ class TextArena:
         while hasattr(self.raw, "env"):
             self.raw = self.raw.env  # shows each player what is new, without the wrappers' summaries
 
+    def use_policy(self, ask: Callable[[list[dict[str, Any]]], str]) -> None:
+        self.ask = ask
+
     def reset(self, task: Task) -> Observation:
+        self.other_side = [dict(message) for message in task.prompt]
         return Observation(self._until_our_turn(), self._anchor())
 
     def step(self, action: str) -> Outcome:
@@ -109,6 +116,14 @@ class TextArena:
                 self.draws = draws
         raise TaskFailure(f"no random move found in {self.id}: set task.params.opponent=path.py:function")
 
+    def _own_move(self, shown: str) -> str:
+        """The policy's, in a conversation of its own, as the other player has."""
+        self.other_side.append({"role": "user", "content": shown[self.heard :].strip()})
+        self.heard = len(shown)
+        said = self.ask(self.other_side)
+        self.other_side.append({"role": "assistant", "content": said})
+        return said
+
     @staticmethod
     def _refused(state: Any) -> bool:
         """True if the last move was none; its player has another try."""
@@ -153,36 +168,50 @@ def textarena(
     kwargs: dict[str, Any] | None = None,
     players: Annotated[int | None, Field(ge=1, le=2)] = None,
     opponent: str = "random",
+    held_out_opponent: str | None = None,
     instructions: str = "Answer with your move and nothing else.",
     action_tag: str | None = None,
     invalid_penalty: InvalidPenalty = 0.0,
 ) -> TaskSet:
-    """Games by seed. `players`: None asks the game. Of two, the policy plays either in turn."""
-    if opponent != "random":
-        where, _, name = opponent.rpartition(":")
-        opponent = f"{Path(where).resolve()}:{name}" if where.endswith(".py") else opponent
-        load_object(opponent)
+    """Games by seed. `players`: None asks the game. Of two, the policy plays either in turn. With
+    `opponent=policy` it learns by playing itself. `held_out_opponent` is who it is judged against; None: the
+    same, or random in place of itself."""
+    opponent = _checked(opponent)
+    judge = _checked(held_out_opponent or ("random" if opponent == "policy" else opponent))
     count = _starts(id, kwargs or {}, (1, 2) if players is None else (players,))
 
-    def level(rng: random.Random) -> dict[str, Any]:
-        found: dict[str, Any] = {"id": id, "seed": rng.randrange(2**31)}
-        if count == 2:
-            found |= {"players": 2, "player": rng.randrange(2), "opponent": opponent}
-        return found | ({"kwargs": kwargs} if kwargs else {})
+    def side(rng: random.Random) -> dict[str, Any]:
+        return {"players": 2, "player": rng.randrange(2), "opponent": opponent} if count == 2 else {}
 
-    tasks = task_set(
+    tasks = by_seed(
         "textarena",
-        level,
+        {"id": id, **({"kwargs": kwargs} if kwargs else {})},
         seed=seed,
         train_size=train_size,
         held_out_size=held_out_size,
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,
-        noise=0.0,
-        alphabet=string.printable,
+        level=side,
     )
-    return replace(tasks, demonstrate=None)
+    if count == 2 and judge != opponent:
+        tasks = replace(tasks, held_out=[_against(judge, task) for task in tasks.held_out])
+    return tasks
+
+
+def _checked(opponent: str) -> str:
+    """As it is found from anywhere."""
+    if opponent in ("random", "policy"):
+        return opponent
+    where, _, name = opponent.rpartition(":")
+    found = f"{Path(where).resolve()}:{name}" if where.endswith(".py") else opponent
+    load_object(found)
+    return found
+
+
+def _against(opponent: str, task: Task) -> Task:
+    world = {**task.extra_info["environment"], "opponent": opponent}
+    return replace(task, extra_info={**task.extra_info, "environment": world})
 
 
 def _starts(id: str, kwargs: dict[str, Any], counts: tuple[int, ...]) -> int:

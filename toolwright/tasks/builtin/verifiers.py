@@ -40,7 +40,11 @@ class VerifiersEnvironment:
         assert self.answer is not None, "reset comes first"
         self.loop.call_soon_threadsafe(self.answer.set_result, (action, calls))
         if (asked := await self._next()) is not None:
-            return Outcome(_text(asked[0]), messages=asked[0])
+            answers = [one["content"] for one in asked[0] if one["role"] == "tool"]
+            if len(answers) != len(calls):
+                return Outcome(_text(asked[0]), messages=asked[0])
+            others = [one for one in asked[0] if one["role"] != "tool"]
+            return Outcome(_text(others), messages=others, answers=answers)
         state = self.rollout.result()
         last, reward = _plain(state.get("final_env_response") or ()), float(state["reward"])
         return Outcome(_text(last), reward, True, info={"success": reward >= self.env.pass_threshold})

@@ -1,0 +1,60 @@
+"""Environments behind a server of OpenEnv, played through its own client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from toolwright.failures import UserError
+from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, TaskSet
+from toolwright.tasks.worlds import by_seed
+from toolwright.trajectory import Task
+
+
+@ENVIRONMENTS.register("openenv")
+class OpenEnv:
+    """A session with the server at `url`. The policy's words are the field `action` of an action, or all of
+    it as JSON. It reads the field `observation`, or all of it. Success: rewards of `success_reward`."""
+
+    def __init__(
+        self, url: str, seed: int, action: str = "", observation: str = "", success_reward: float = 1.0
+    ) -> None:
+        try:
+            from openenv.core.generic_client import GenericEnvClient
+        except ImportError:
+            raise UserError("task 'openenv' needs its client: pip install 'toolwright[openenv]'") from None
+        self.client, self.seed, self.total = GenericEnvClient(base_url=url), seed, 0.0
+        self.action, self.observation, self.success_reward = action, observation, success_reward
+
+    async def reset(self, task: Task) -> Observation:
+        return Observation(self._shown((await self.client.reset(seed=self.seed)).observation))
+
+    async def step(self, action: str) -> Outcome:
+        try:
+            result = await self.client.step({self.action: action} if self.action else json.loads(action))
+        except (ValueError, TypeError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "VALIDATION_ERROR" not in str(error):
+                raise  # the server's own fault
+            raise InvalidAction(str(error)) from None
+        reward = float(result.reward or 0.0)
+        self.total += reward
+        info = {"success": result.done and self.total >= self.success_reward}
+        return Outcome(self._shown(result.observation), reward, result.done, info=info)
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    def _shown(self, observation: dict[str, Any]) -> str:
+        value = observation.get(self.observation, "") if self.observation else observation
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@TASKS.register("openenv")
+def openenv(
+    *, seed: int, train_size: int | None, held_out_size: int, url: str, action: str = "",
+    observation: str = "", success_reward: float = 1.0, instructions: str = "",
+) -> TaskSet:  # fmt: skip
+    """Episodes by seed; the rest is told by the environment of this name."""
+    world = {"url": url, "action": action, "observation": observation, "success_reward": success_reward}
+    sizes: dict[str, Any] = {"train_size": train_size, "held_out_size": held_out_size}
+    return by_seed("openenv", world, seed=seed, instructions=instructions, **sizes)
