@@ -75,9 +75,9 @@ async def record_tables(
     finally:
         for one in recordings:
             await one.runner.close()
-    for name, error in zip([one.name for one in recordings], ended, strict=True):
-        if isinstance(error, BaseException):
-            log.error("%s ended early: %s", name, error)
+    for one, end in zip(recordings, ended, strict=True):
+        if isinstance(end, BaseException):
+            log.error("%s ended early: %s", one.name, end)
     tables = [table for one in recordings if (table := one.table()) is not None]
     if not tables:
         reason = (

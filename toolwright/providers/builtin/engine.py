@@ -32,22 +32,22 @@ class SharedModel:
         from toolwright.providers.local import load
 
         key = (settings.model, settings.context, settings.slots, settings.timeout_s)
-        if key not in _LOADED:
+        if key not in LOADED:
             model = schema.Model(path=settings.model, context=settings.context)
             engine = schema.EngineConfig(slots=settings.slots, timeout_s=settings.timeout_s)
-            _LOADED[key] = cls(key, load(model, engine))
-        _LOADED[key].users += 1
-        return _LOADED[key]
+            LOADED[key] = cls(key, load(model, engine))
+        LOADED[key].users += 1
+        return LOADED[key]
 
     async def leave(self) -> None:
         """The last user closes it."""
         self.users -= 1
         if not self.users:
-            del _LOADED[self.key]
+            del LOADED[self.key]
             await self.model.close()
 
 
-_LOADED: dict[tuple[object, ...], SharedModel] = {}
+LOADED: dict[tuple[object, ...], SharedModel] = {}
 
 
 @PROVIDERS.register("engine")
