@@ -48,10 +48,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.worlds import FAMILIES, OPERATORS, World, WorldRunner
 from toolwright.workflow.config import SearchConfig
-from toolwright.workflow.features import features
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.portfolio import Portfolio
-from toolwright.workflow.prior import Prior, ScoredWorkflows
+from toolwright.workflow.prior import Prior
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
 from toolwright.workflow.search_loop import SearchBudget, SearchResult, WorkflowSearch
@@ -227,20 +226,7 @@ def taught_by_tables(path: Path, world: RecordedWorld) -> Prior:
     known = [table for table, _ in tables(path)]
     own = next(place for place, table in enumerate(known) if table.name == world.table.name)
     apart = {own, (own + 1 + world.seed % (len(known) - 1)) % len(known)}
-    start = features(single_call())
-    return Prior.fit(
-        [
-            ScoredWorkflows(
-                start,
-                [
-                    (features(one), statistics.fmean(map(statistics.fmean, scores)), len(table.columns))
-                    for one, scores in zip(table.programs.values(), table.scores, strict=True)
-                ],
-            )
-            for place, table in enumerate(known)
-            if place not in apart
-        ]
-    )
+    return Prior.from_tables(table for place, table in enumerate(known) if place not in apart)
 
 
 def learn(pool: ExperiencePool, world: DrawnWorld, found: SearchResult) -> None:

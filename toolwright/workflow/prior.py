@@ -11,14 +11,15 @@ say little about a single one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from toolwright.workflow.features import Columns, Features, features, kind_of
 from toolwright.workflow.pool import ExperiencePool
-from toolwright.workflow.program import Workflow
+from toolwright.workflow.program import Workflow, single_call
+from toolwright.workflow.table import RecordedTable
 
 RUN_SD = 0.45  # of one run's score around the workflow's own
 LEVEL_SD = 0.3  # of a data set's level, μ
@@ -47,6 +48,18 @@ class Prior:
     def from_pool(cls, pool: ExperiencePool, *, without: Collection[str] = ()) -> Prior:
         """Fit to the searches of a pool, apart from those of some settings."""
         return cls.fit([told for name in pool.settings() if name not in without for told in _of(pool, name)])
+
+    @classmethod
+    def from_tables(cls, tables: Iterable[RecordedTable]) -> Prior:
+        """Fit to recorded tables, a data set each."""
+        start = features(single_call())
+        known = []
+        for table in tables:
+            means = [sum(map(sum, rows)) / (table.repeats * len(table.columns)) for rows in table.scores]
+            found = [features(workflow) for workflow in table.programs.values()]
+            runs = [len(table.columns)] * len(means)
+            known.append(ScoredWorkflows(start, list(zip(found, means, runs, strict=True))))
+        return cls.fit(known)
 
     @classmethod
     def fit(cls, known: Sequence[ScoredWorkflows]) -> Prior:
