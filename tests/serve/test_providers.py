@@ -9,6 +9,7 @@ import pytest
 
 from toolwright.failures import TaskFailure, UserError
 from toolwright.providers import ChatModel, ChatReply, close, open_chat
+from toolwright.providers.builtin import engine
 from toolwright.providers.settings import ChatSettings
 from toolwright.tools.call import ToolRequest
 
@@ -69,6 +70,23 @@ def test_the_same_seed_is_the_same_answer_over_the_wire_and_in_process(served: S
     assert [(r.prompt_tokens, r.completion_tokens) for r in over] == [
         (r.prompt_tokens, r.completion_tokens) for r in inside
     ]
+
+
+def test_chat_models_of_one_folder_share_an_engine_until_the_last_is_closed(served: Served) -> None:
+    async def both() -> list[ChatReply]:
+        first, second = (opened("engine", served) for _ in range(2))
+        asked = [{"role": "user", "content": "x"}]
+        options: dict[str, Any] = {"temperature": 1.3, "max_tokens": 20, "seed": 3}
+        try:
+            replies = await asyncio.gather(*(chat.complete(asked, **options) for chat in (first, second)))
+            assert len(engine.LOADED) == 1
+            await close(first)
+            return [*replies, await second.complete(asked, **options)]
+        finally:
+            await close(second)
+
+    assert len({reply.text for reply in asyncio.run(both())}) == 1
+    assert not engine.LOADED
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "engine"])

@@ -240,6 +240,17 @@ def test_any_text_survives_the_round_trip() -> None:
         ),
         (
             """
+            tried = [(await self.custom(input=problem, instruction=""))["response"] for _ in range(2)]
+            said = "\\n---\\n".join(tried)
+            last = await self.custom(input=f"Before: {said}", instruction=prompt_custom.A)
+            return last["response"], COST
+            """,
+            "custom = Custom(problem)\ncustom_2 = Custom(problem)\n"
+            "custom_3 = Custom('Before: ' + custom.response + '\\n---\\n' + custom_2.response) with A\n"
+            "-> custom_3.response",
+        ),
+        (
+            """
             a = await self.custom(input=problem, instruction="")
             b = await self.sc_ensemble(solutions=[f"It is {a['response']}.", "41"], problem=problem)
             if a["response"] and not b["response"]:

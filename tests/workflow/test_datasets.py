@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from toolwright.cli.data import main as data
+from toolwright.config.from_words import from_words
 from toolwright.config.schema import Reward
 from toolwright.failures import UserError
 from toolwright.rewards import Scorer
 from toolwright.workflow import datasets
+from toolwright.workflow.executors import build_executor
 
 RAW = Path(__file__).parents[1] / "tasks" / "raw"
 FILES = {
@@ -39,6 +41,20 @@ def test_every_data_set_divides_and_has_its_scorer(name: str, tmp_path: Path) ->
         scorer.check([*found.validation, *found.test])
         scorer.close()
     assert datasets.load(name, folder=tmp_path).validation == found.validation
+
+
+KINDS = {"humaneval": "code", "mbpp": "code", "hotpotqa": "question", "drop": "question"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_data_set_gets_the_operators_of_its_kind(name: str, tmp_path: Path) -> None:
+    known = datasets.ALIASES.get(name, name)
+    data(["prepare", known, "--from", str(RAW / FILES[name]), "--out", str(tmp_path)])
+    chat = "executor.chat={provider: openai, model: m, base_url: 'http://127.0.0.1:9', price: 0}"
+    words = [f"data=[{name}]", f"search.folder={tmp_path}", "search.tasks=1", "executor.name=chat", chat]
+    executor = build_executor(from_words("workflow", words), name)
+    assert executor.kind == KINDS.get(name, "math")
+    assert ("AnswerGenerate" in executor.operators) == (executor.kind == "question")
 
 
 def test_two_files_are_the_two_splits(tmp_path: Path) -> None:

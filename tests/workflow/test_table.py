@@ -11,7 +11,9 @@ import pytest
 
 from toolwright.cli import main
 from toolwright.config.from_words import from_words
-from toolwright.workflow.pool import ExperiencePool
+from toolwright.workflow import recording
+from toolwright.workflow.pool import ExperiencePool, Payment
+from toolwright.workflow.program import single_call
 from toolwright.workflow.record import records
 from toolwright.workflow.recording import record_tables
 from toolwright.workflow.table import RecordedTable, load_tables, save_tables
@@ -122,6 +124,46 @@ def test_time_that_is_up_leaves_the_workflows_that_are_whole(words: list[str], t
                 from_words("workflow", words), tmp_path / "t.json.gz", 10, 1, until=time.monotonic()
             )
         )
+
+
+def test_a_data_set_that_fails_does_not_end_the_others(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("no task\n")
+    both = [words[0].replace("]", f",{tmp_path / 'bad.jsonl'}]"), *words[1:]]
+    until = time.monotonic() + 600
+    found = record_tables(from_words("workflow", both), tmp_path / "t.json.gz", 4, 1, until=until)
+    assert [table.name for table in asyncio.run(found)] == [words[0][6:-1]]
+
+
+def test_a_recording_that_is_cancelled_leaves_what_it_has(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "WRITE_S", 0.01)
+    path = tmp_path / "t.json.gz"
+
+    async def cut() -> None:
+        config = from_words("workflow", words)
+        task = asyncio.create_task(record_tables(config, path, 10, 999, until=time.monotonic() + 600))
+        while not path.exists():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(cut(), 60))
+    assert table_of(path).workflows
+
+
+def test_a_task_that_was_lost_once_costs_a_column_and_no_workflow() -> None:
+    tasks = {"validation": [str(n) for n in range(100)], "test": [str(n) for n in range(100, 200)]}
+    every = [task for ids in tasks.values() for task in ids]
+    made = {(task, 0): Payment("s", "w", task, 0, 1.0, 0.0, 1) for task in every}
+    lost = {run: payment for run, payment in made.items() if run[0] != "7"}
+    few = dict(list(made.items())[:150])
+    about = {"name": "d", "setting": "s", "kind": "math", "operators": [], "prompts": {}}
+    table = RecordedTable.of([(single_call(), m) for m in (made, lost, few)], tasks=tasks, **about)
+    assert table is not None
+    assert len(table.scores) == 2
+    assert list(table.columns) == [task for task in every if task != "7"]
+    assert RecordedTable.of([(single_call(), few)], tasks=tasks, **about) is None
 
 
 def test_tables_are_written_whole_and_read_back(file: Path, tmp_path: Path) -> None:

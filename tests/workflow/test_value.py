@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from toolwright.workflow.features import Columns, features
 from toolwright.workflow.pool import Experience, ExperiencePool
+from toolwright.workflow.prior import Prior, ScoredWorkflows
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor
-from toolwright.workflow.value import Belief, Columns, Prior, features
+from toolwright.workflow.value import Belief
 
 EDITOR = Editor(("Custom", "AnswerGenerate", "ScEnsemble", "Format"))
 
@@ -106,3 +108,36 @@ def test_earlier_searches_are_where_a_search_begins(tmp_path: Path) -> None:
     assert form > belief.mean[0] + 0.1
     assert form > vote + 0.05
     assert Prior.from_pool(pool, without=[f"d{n}" for n in range(6)]) == Prior()
+
+
+def data_set(rng: np.random.Generator, common: dict[str, float], spread: float) -> ScoredWorkflows:
+    """Scores by weights that all data sets share, and by others of its own."""
+    found = [features(w) for w in (single_call(), FORMAT, VOTE, BOTH)]
+    names = sorted({name for one in found for name in one})
+    own = {name: common.get(name, 0.0) + spread * rng.standard_normal() for name in names}
+    level = rng.uniform(0.3, 0.6)
+    scored = [
+        (one, level + sum(own[n] * one[n] for n in one) + 0.01 * rng.standard_normal(), 2000) for one in found
+    ]
+    return ScoredWorkflows(found[0], scored)
+
+
+def test_data_sets_that_agree_leave_less_doubt_than_those_that_differ() -> None:
+    rng, common = np.random.default_rng(0), {"has Format": 0.2}
+    agreeing, differing = (Prior.fit([data_set(rng, common, s) for _ in range(12)]) for s in (0.0, 0.15))
+    for prior in (agreeing, differing):
+        belief = Belief(Columns(), features(single_call()), prior=prior)
+        belief.fit([features(single_call())], [runs(0.4)])
+        (form, vote), _ = belief.untried([features(FORMAT), features(VOTE)])
+        assert form > vote + 0.08
+    assert np.mean(list(differing.variance.values())) > 3 * np.mean(list(agreeing.variance.values()))
+
+
+def test_a_feature_that_no_data_set_had_gets_the_variance_of_its_kind() -> None:
+    rng = np.random.default_rng(1)
+    prior = Prior.fit([data_set(rng, {}, 0.2) for _ in range(8)])
+    belief = Belief(Columns(), features(single_call()), prior=prior)
+    belief.fit([features(single_call())], [runs(0.4)])
+    _, doubt = belief.untried([{**features(single_call()), "has Other": 1.0}, features(single_call())])
+    assert doubt[0] > doubt[1]
+    assert prior.unmet["has"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,11 @@ from toolwright.tools.call import ToolRequest
 
 if TYPE_CHECKING:
     from toolwright.models.tokenizer import Tokenizer
+
+# Python's switch interval between threads. A forward pass is many short products, and after each the engine
+# may wait for the thread of its callers: with the default of 5 ms, 32 callers cost a quarter of the engine's
+# tokens a second (benchmarks/README.md).
+SWITCH_INTERVAL_S = 0.0005
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,8 @@ def load(
     log: Callable[[str], None] = lambda line: None,
 ) -> LocalModel:
     """Load the model of a Hugging Face folder as a run builds its policy. `log` gets a line with its
-    precision and context. Without a `name`, the model is called as its folder."""
+    precision and context. Without a `name`, the model is called as its folder. Its engine gets a thread of
+    its own, and threads of this process take turns more often from then on."""
     from toolwright import engines
     from toolwright.engines.thread import InThread
     from toolwright.trainer import building, defaults
@@ -148,6 +155,7 @@ def load(
     decoder, tokenizer = building.build_model(model, "", seed=0)
     building.use_processor(schema.RunConfig(threads=threads), decoder)
     build = engines.registry.get(engine.name).target
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     running = build(engine, decoder=decoder, tokenizer=tokenizer, dtype=building.dtype_of(model))
     name = name or Path(model.path or "").expanduser().resolve().name
     return LocalModel(name, InThread(running), tokenizer, formats.build(call_format, {}, tokenizer))

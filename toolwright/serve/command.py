@@ -21,11 +21,6 @@ from toolwright.web import callers
 if TYPE_CHECKING:
     from toolwright.providers.local import LocalModel
 
-# Python's switch interval between threads. A forward pass is many short products, and after each the engine
-# may wait for the thread that answers HTTP: with the default of 5 ms, 32 callers cost a quarter of the
-# engine's tokens a second (benchmarks/README.md).
-SWITCH_INTERVAL_S = 0.0005
-
 # Option, type, default, help.
 _OPTIONS = (
     ("host", str, "127.0.0.1", "other than loopback needs a token"),
@@ -76,7 +71,6 @@ def main(argv: list[str]) -> int:
         recorder = None
         if arguments.record is not None:
             recorder = Recorder(Path(arguments.record), model, limit_mb=arguments.record_mb)
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         with asyncio.Runner(loop_factory=address.new_event_loop) as runner:
             runner.run(
                 app.serve(

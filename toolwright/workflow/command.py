@@ -92,13 +92,10 @@ def record(argv: list[str]) -> int:
     until = time.monotonic() + 60 * options.minutes
     from toolwright.config.from_words import from_words
     from toolwright.workflow.recording import record_tables
-    from toolwright.workflow.table import save_tables
 
     config = from_words("workflow", options.words)
     made = record_tables(config, options.file, options.workflows, options.repeats, until=until)
-    tables = asyncio.run(made)
-    save_tables(tables, options.file)
-    for table in tables:
+    for table in asyncio.run(made):
         tasks = len(table.columns)
         print(f"{table.name}: {len(table.workflows)} workflows × {tasks} tasks × {table.repeats}", flush=True)
     return 0

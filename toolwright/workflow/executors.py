@@ -300,6 +300,7 @@ class SimulatedExecutor:
 
 MATH = ("Custom", "ScEnsemble", "Vote", "Programmer", "Review", "Revise", "Format")
 CODE = ("Custom", "CustomCodeGenerate", "ScEnsemble", "Test", "Revise")
+COMPARES_WORDS = ("em", "f1", "drop")  # scorers of answers in words; data sets have further names of them
 QUESTIONS = ("Custom", "AnswerGenerate", "ScEnsemble", "Vote", "Revise", "Format")
 
 
@@ -337,9 +338,14 @@ class ChatExecutor:
 
     @property
     def kind(self) -> str:
+        from toolwright.rewards import SCORERS
+
         if "entry_point" in self.found:
             return "code"
-        return "question" if self.scorer in ("em", "f1", "drop", "hotpotqa") else "math"
+        if self.scorer not in SCORERS.names():
+            return "math"
+        words = {SCORERS.get(name).target for name in COMPARES_WORDS}
+        return "question" if SCORERS.get(self.scorer).target in words else "math"
 
     @property
     def operators(self) -> Sequence[str]:

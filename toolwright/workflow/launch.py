@@ -26,6 +26,7 @@ from toolwright.workflow.executors import CostLimit, Executor, build_executor, c
 from toolwright.workflow.operators import operator
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.portfolio import Portfolio, read_workflow
+from toolwright.workflow.prior import Prior
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor, UniformProposer
 from toolwright.workflow.record import FOLDER, Record
@@ -33,7 +34,6 @@ from toolwright.workflow.runners import LocalRunner, RayRunner
 from toolwright.workflow.search_loop import Proposer, SearchBudget, SearchResult, SearchRound, WorkflowSearch
 from toolwright.workflow.selection import FEWEST, Selection, build_selection
 from toolwright.workflow.tree import Proposal, schedule
-from toolwright.workflow.value import Prior
 
 
 class SearchRun:

@@ -13,8 +13,10 @@ import numpy as np
 
 from toolwright.failures import UserError
 from toolwright.workflow.config import Aflow, Guided, SearchConfig
+from toolwright.workflow.features import Columns, features
+from toolwright.workflow.prior import Prior
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of, schedule
-from toolwright.workflow.value import Belief, Columns, Prior, features
+from toolwright.workflow.value import Belief
 
 AFLOW_TOP, AFLOW_STEADY = 3, 5  # of AFlow's test for convergence: the best, and rounds
 

@@ -21,6 +21,7 @@ from toolwright.workflow.program import Workflow
 from toolwright.workflow.tree import Run
 
 SPLITS = ("validation", "test")
+WHOLE = 0.99  # of the tasks that a workflow has to have run on
 Cells = Sequence[Sequence[Sequence[float]]]  # [workflow, repeat, task]
 
 
@@ -73,24 +74,27 @@ class RecordedTable:
         *,
         tasks: Mapping[str, Sequence[str]],
         **about: Any,
-    ) -> RecordedTable:
-        """The table of all workflows that ran on every task, with the repeats that all of them have."""
+    ) -> RecordedTable | None:
+        """The table of all workflows that ran on every task, with the repeats that all of them have. A task
+        that some lost to infrastructure is left out, if it is one of few. None: no workflow is whole."""
         every = [task for split in SPLITS for task in tasks[split]]
-        counts = [next(n for n in count() if any((t, n) not in made for t in every)) for _, made in runs]
-        kept = [run for run, repeats in zip(runs, counts, strict=True) if repeats]
-        if not kept:
-            raise UserError("no workflow was run on every task: give more time, or fewer tasks")
-        repeats = min(repeats for repeats in counts if repeats)
+        runs = [(w, made) for w, made in runs if sum((t, 0) in made for t in every) >= WHOLE * len(every)]
+        lost = {task for task in every if any((task, 0) not in made for _, made in runs)}
+        tasks = {split: [task for task in tasks[split] if task not in lost] for split in SPLITS}
+        every = [task for task in every if task not in lost]
+        if not runs or not every:
+            return None
+        repeats = min(next(n for n in count() if any((t, n) not in made for t in every)) for _, made in runs)
 
         def cells(what: str, digits: int) -> Cells:
             return [
                 [[round(getattr(made[task, n], what), digits) for task in every] for n in range(repeats)]
-                for _, made in kept
+                for _, made in runs
             ]
 
         return cls(
             tasks=tasks,
-            workflows=[workflow.to_json() for workflow, _ in kept],
+            workflows=[workflow.to_json() for workflow, _ in runs],
             scores=cells("score", 4),
             costs=cells("cost", 7),
             calls=cells("calls", 0),

@@ -4,125 +4,23 @@
 
 A Bayesian linear model over features φ of the graph, with a term of its own for each workflow and one for
 each task: a run of one workflow informs all that resemble it, and a hard task is held against none. m and S
-come from earlier searches. How far features and workflows differ at all is estimated from the search itself,
-so that a lucky few runs are believed as little as they deserve.
+come from other data sets (prior.py). How far features and workflows differ at all is estimated from the
+search itself, so that a lucky few runs are believed as little as they deserve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from toolwright.workflow.graph import refs_of
-from toolwright.workflow.operators import TASK
-from toolwright.workflow.pool import ExperiencePool
-from toolwright.workflow.program import Workflow
+from toolwright.workflow.features import Columns, Features, kind_of
+from toolwright.workflow.prior import LEVEL_SD, RUN_SD, Prior
 
-
-def features(workflow: Workflow) -> dict[str, float]:
-    """The features of a workflow: its operators alone and in pairs, edges, prompts, width and depth."""
-    found: dict[str, float] = {}
-    for node in workflow.live:
-        name = node.operator
-        found[f"has {name}"] = 1.0
-        found[f"more {name}"] = min(2.0, found.get(f"more {name}", -1.0) + 1.0)
-        if node.repeat > 1:
-            found[f"repeat {name}"] = float(np.log2(node.repeat))
-        if node.prompt:
-            said = workflow.prompts.get(node.prompt, "")[:40]
-            found[f"prompt {said}"] = found[f"prompt {name} {said}"] = 1.0
-        for ref in node.refs:
-            source = ref.node if ref.node == TASK else workflow.by_name[ref.node].operator
-            found[f"edge {source}>{name}"] = 1.0
-    for ref in refs_of(workflow.output):
-        if ref.node != TASK:
-            found[f"last {workflow.by_name[ref.node].operator}"] = 1.0
-    kinds = sorted({node.operator for node in workflow.live})
-    found.update({f"pair {a} {b}": 1.0 for i, a in enumerate(kinds) for b in kinds[i + 1 :]})
-    found["depth"] = workflow.depth / 4
-    found["calls"] = float(np.log2(1 + workflow.calls)) / 4
-    return found
-
-
-@dataclass
-class Columns:
-    """The column of each feature, assigned at its first use."""
-
-    index: dict[str, int] = field(default_factory=dict)
-
-    def rows(self, found: Sequence[Mapping[str, float]]) -> np.ndarray:
-        """[workflows, features]"""
-        for one in found:
-            for name in one:
-                self.index.setdefault(name, len(self.index))
-        rows = np.zeros((len(found), len(self.index)))
-        for row, one in zip(rows, found, strict=True):
-            for name, value in one.items():
-                row[self.index[name]] = value
-        return rows
-
-
-RUN_SD = 0.45  # of one run's score around the workflow's own
-UNKNOWN_SD = 0.08  # of a feature's weight that few earlier searches have met, or none
-KNOWN_SD = 0.05  # of one that many have: data sets differ
-BETWEEN_SD = 0.1  # by how much one workflow's gain differs between data sets
-ENOUGH = 3  # settings that know a feature
-
-
-@dataclass(frozen=True)
-class Prior:
-    """m and S (its diagonal) by feature, from earlier searches."""
-
-    mean: Mapping[str, float] = field(default_factory=dict)
-    variance: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def from_pool(cls, pool: ExperiencePool, *, without: Collection[str] = ()) -> Prior:
-        """Fit a ridge regression to earlier searches. The difference between data sets is part of the noise
-        and of the variance of known features."""
-        columns = Columns()
-        seen: list[Mapping[str, float]] = []
-        starts: list[Mapping[str, float]] = []
-        gains, noise = [], []
-        met: dict[str, set[str]] = {}
-        for setting in pool.settings():
-            for start, child, gain, tasks in _tried(pool, setting) if setting not in without else ():
-                found = features(child)
-                seen.append(found)
-                starts.append(features(start))
-                gains.append(gain)
-                noise.append(BETWEEN_SD**2 + RUN_SD**2 / tasks)
-                for name in found:
-                    met.setdefault(name, set()).add(setting)
-        if not seen:
-            return cls()
-        rows, weight = columns.rows([*seen, *starts]), 1 / np.array(noise)
-        x = rows[: len(seen)] - rows[len(seen) :]
-        precision = (x.T * weight) @ x + np.eye(x.shape[1]) / UNKNOWN_SD**2
-        weights = np.linalg.solve(precision, x.T @ (weight * np.array(gains)))
-        mean = {name: float(weights[column]) for name, column in columns.index.items()}
-        known = {name: KNOWN_SD if len(met.get(name, ())) >= ENOUGH else UNKNOWN_SD for name in mean}
-        return cls(mean, {name: sd**2 for name, sd in known.items()})
-
-
-def _tried(pool: ExperiencePool, setting: str) -> Iterator[tuple[Workflow, Workflow, float, int]]:
-    """For each workflow that was tried: the start, the workflow, its gain and its runs."""
-    starts: dict[str, tuple[Workflow, float]] = {}
-    for one in pool.of_setting(setting):
-        program = pool.workflow(one.child)
-        if program is None or not one.tasks:
-            continue
-        workflow = Workflow.from_json(program)
-        start, score = starts.setdefault(one.search, (workflow, one.after))
-        if workflow is not start:
-            yield start, workflow, one.after - score, one.tasks
-
-
+UNKNOWN_SD = 0.08  # of a feature's weight, where no other data set was searched
 TASK_SD = 0.25  # of a task's difficulty, until there is data
 ENOUGH_RUNS = 40  # runs that RUN_SD and TASK_SD count for
-LEVEL_SD = 0.3  # of the data set's level, μ
 AGAIN = 0.5  # the part of a run's noise that another run of the same task shares
 FEATURE_SCALES, OWN_SDS = (0.35, 0.7, 1.4), (0.015, 0.04, 0.08)  # that are weighed against each other
 ALONE_SDS = (0.02, 0.05, 0.1, 0.15)
@@ -177,7 +75,7 @@ class Belief:
     def __init__(
         self,
         columns: Columns,
-        start: Mapping[str, float],
+        start: Features,
         *,
         prior: Prior | None = None,
         shared: bool = True,
@@ -187,7 +85,7 @@ class Belief:
         self._prior = prior or Prior()
         self.mean, self.cov = np.zeros(0), np.zeros((0, 0))
 
-    def fit(self, seen: Sequence[Mapping[str, float]], runs: Sequence[Sequence[tuple[str, float]]]) -> None:
+    def fit(self, seen: Sequence[Features], runs: Sequence[Sequence[tuple[str, float]]]) -> None:
         """Fit to features and scores by task, a row each for every workflow that ran."""
         self._rows = self.columns.rows([*seen, self.start])
         self._x = self._rows[:-1] - self._rows[-1]
@@ -201,13 +99,13 @@ class Belief:
     def _weights(self) -> tuple[np.ndarray, np.ndarray]:
         """m and the diagonal of S, for the columns that there are."""
         width = len(self.columns.index)
-        mean, variance = np.zeros(width), np.full(width, UNKNOWN_SD**2)
+        mean, variance = np.zeros((2, width))
         if self.shared:
             for name, column in self.columns.index.items():
-                if name in self._prior.mean:
-                    mean[column] = self._prior.mean[name]
-                    variance[column] = self._prior.variance[name]
-        return mean, variance if self.shared else np.zeros(width)
+                mean[column] = self._prior.mean.get(name, 0.0)
+                unmet = self._prior.unmet.get(kind_of(name), UNKNOWN_SD**2)
+                variance[column] = self._prior.variance.get(name, unmet)
+        return mean, variance
 
     def _fitted(self, evidence: Evidence) -> None:
         """Take the scales of the likelihood's maximum: log p = −½ log |I + KΛ| + ½ bᵀ(K⁻¹ + Λ)⁻¹b."""
@@ -237,7 +135,7 @@ class Belief:
     def sd(self) -> np.ndarray:
         return np.sqrt(np.maximum(np.diag(self.cov), 1e-12))
 
-    def untried(self, found: Sequence[Mapping[str, float]]) -> tuple[np.ndarray, np.ndarray]:
+    def untried(self, found: Sequence[Features]) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of workflows that never ran, by their features."""
         rows = self.columns.rows([*found, self.start])
         x = rows[:-1] - rows[-1]

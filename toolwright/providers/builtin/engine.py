@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +17,49 @@ if TYPE_CHECKING:
     from toolwright.providers.local import LocalModel
 
 
-@PROVIDERS.register("engine")
-class EngineChat:
-    """A chat model of our own engine."""
+@dataclass(eq=False)
+class SharedModel:
+    """A model that is loaded once in a process, however many chat models ask it."""
 
-    def __init__(self, settings: ChatSettings) -> None:
+    key: tuple[object, ...]
+    model: LocalModel
+    users: int = 0
+    attempts: itertools.count[int] = field(default_factory=itertools.count)  # so that no two have one name
+
+    @classmethod
+    def of(cls, settings: ChatSettings) -> SharedModel:
         from toolwright.config import schema
         from toolwright.providers.local import load
 
-        self.model: LocalModel = load(
-            schema.Model(path=settings.model, context=settings.context),
-            schema.EngineConfig(slots=settings.slots, timeout_s=settings.timeout_s),
-        )
+        key = (settings.model, settings.context, settings.slots, settings.timeout_s)
+        if key not in LOADED:
+            model = schema.Model(path=settings.model, context=settings.context)
+            engine = schema.EngineConfig(slots=settings.slots, timeout_s=settings.timeout_s)
+            LOADED[key] = cls(key, load(model, engine))
+        LOADED[key].users += 1
+        return LOADED[key]
+
+    async def leave(self) -> None:
+        """The last user closes it."""
+        self.users -= 1
+        if not self.users:
+            del LOADED[self.key]
+            await self.model.close()
+
+
+LOADED: dict[tuple[object, ...], SharedModel] = {}
+
+
+@PROVIDERS.register("engine")
+class EngineChat:
+    """A chat model of our own engine. Several with the same settings share its weights, cache and slots."""
+
+    def __init__(self, settings: ChatSettings) -> None:
+        self._shared = SharedModel.of(settings)
+        self.model = self._shared.model
         self.name = self.model.name
         self._number = itertools.count()
+        self._open = True
 
     @staticmethod
     def check(settings: ChatSettings) -> None:
@@ -63,7 +93,7 @@ class EngineChat:
             stop=self.model.stops(prompt, stop),
             seed=number if seed is None else seed,
         )
-        attempt = f"chat {number}"
+        attempt = f"chat {next(self._shared.attempts)}"
         try:
             completion = await self.model.engine.generate(prompt.tokens, sampling, attempt=attempt)
         finally:
@@ -79,4 +109,6 @@ class EngineChat:
         )
 
     async def close(self) -> None:
-        await self.model.close()
+        if self._open:
+            self._open = False
+            await self._shared.leave()

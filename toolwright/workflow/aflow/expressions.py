@@ -95,6 +95,12 @@ class GraphExpressions:
                 many = self.value_of(value, environment)
                 if isinstance(many, Many):
                     return Constant(len(many.items))
+            case ast.Call(func=ast.Attribute(value=ast.Constant() as between, attr="join"), args=[value]):
+                found = Constant("")
+                for place, item in enumerate(self.items(value, environment)):
+                    apart = self.value_of(between, environment) if place else Constant("")
+                    found = self.plus(node, self.plus(node, found, apart), item)
+                return found
             case ast.Call(func=ast.Attribute(value=value, attr="strip"), args=[], keywords=[]):
                 return self.value_of(value, environment)  # blanks around an answer mean nothing to a scorer
             case ast.Attribute(value=ast.Name(id="prompt_custom"), attr=name):
