@@ -62,11 +62,12 @@ def test_the_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gsm8k_python" in recipes()
 
 
-def test_both_halves_ask_in_the_same_words_and_write_calls_in_the_same_way() -> None:
+@pytest.mark.parametrize("name", recipes())
+def test_both_halves_ask_in_the_same_words_and_write_calls_in_the_same_way(name: str) -> None:
     import toolwright
 
-    start = toolwright.config("sft", "--config-name", "gsm8k_python_start")
-    train = toolwright.config("train", "--config-name", "gsm8k_python")
+    start = toolwright.config("sft", "--config-name", f"{name}_start")
+    train = toolwright.config("train", "--config-name", name)
     assert start.task.params == train.task.params
     for key in ("call_format", "call_params", "tool_prompt", "max_tokens", "max_turns", "tool_tokens"):
         assert getattr(start.rollout, key) == getattr(train.rollout, key), key

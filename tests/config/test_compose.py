@@ -41,7 +41,8 @@ def test_every_preset_resolves(command: str, chosen: dict[str, str]) -> None:
 def test_every_preset_file_belongs_to_a_group() -> None:
     known = {f"{group}/{name}" for group, names in presets("train").items() for name in names}
     known |= {"train", "sft", "rm", "demo", "demo_warm_start", "smollm2_sums", "workflow", "quick", "deep"}
-    known |= {"gsm8k_python", "gsm8k_python_start"}
+    recipes = ("gsm8k_python", "hotpotqa_search", "mbpp_tests")
+    known |= {f"{name}{half}" for name in recipes for half in ("", "_start")}
     files = [file.relative_to(folder) for folder in preset_folders() for file in folder.rglob("*.yaml")]
     assert {str(file.with_suffix("")) for file in files} == known
 
