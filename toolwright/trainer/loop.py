@@ -69,8 +69,6 @@ class TrainingLoop:
         self.order = task_order(config.task.order, self.train_tasks, config.run.seed)
         self._first_order = self.order.state()
         self._running: asyncio.Task[Any] | None = None
-        self._began = time.monotonic()
-        self._out_of_time = False
         self.folder: RunFolder | None = None
         self.roles = start_roles(prepared.role_config)
         try:
@@ -123,7 +121,7 @@ class TrainingLoop:
                         with interrupt.safe(self.cancel), log.stage("evaluate"):
                             metrics = self.evaluate()
                         log.record(0, metrics)
-                    while self.step_done < self.config.train.steps and not self._out_of_time:
+                    while self.step_done < self.config.train.steps:
                         done = self.step(self.step_done + 1, log, saver, interrupt)
                         saver.save_if_due()
                         yield done
@@ -163,11 +161,9 @@ class TrainingLoop:
             if "gap/abs_mean" in metrics:  # not where nothing was sampled, or every attempt was masked
                 metrics["gap/alarm"] = log.gap_alarm(number, metrics)
         self.step_done = number
-        every, limit = self.config.eval.every, self.config.train.minutes
-        self._out_of_time = limit is not None and time.monotonic() - self._began >= 60 * limit
-        is_last = number == self.config.train.steps or self._out_of_time
+        every = self.config.eval.every
         evaluation_error: UserError | None = None
-        if self.held_out_tasks and (is_last or (every and number % every == 0)):
+        if self.held_out_tasks and (number == self.config.train.steps or (every and number % every == 0)):
             try:
                 with log.stage("evaluate"):
                     metrics.update(self.evaluate())
