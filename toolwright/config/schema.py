@@ -308,8 +308,8 @@ class Train(Block):
     steps: PositiveInt = 100
     minutes: PositiveFloat | None = Field(
         default=None,
-        description="the first step that ends so long after the run began is its last, and is evaluated; a run "
-        "that is resumed begins anew; null: no limit",
+        description="the first step that ends so long after the run began is its last, and is evaluated; a "
+        "run that is resumed begins anew; null: no limit",
     )
     max_skips: PositiveInt = Field(default=5, description="non-finite updates in a row before the run stops")
 
