@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from toolwright.models.tokenizer import Tokenizer
 from .test_own_forward import packed_logits
 
 library = pytest.importorskip("gguf", reason="gguf is not installed: pip install toolwright[gguf]")
+Quantised = library.GGMLQuantizationType
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -77,7 +79,12 @@ def file(model: Any, tmp_path: Path) -> Path:
     return write(model, tmp_path / "small.gguf")
 
 
-def write(model: Any, path: Path) -> Path:
+def quantised(weight: Tensor, kind: Any) -> Any:
+    return library.quantize(weight.detach().float().numpy(), kind)
+
+
+def write(model: Any, path: Path, kinds: Mapping[str, Any] | None = None) -> Path:
+    """`kinds`: how tensors are rounded, by name; the others are not."""
     config = model.config
     writer = library.GGUFWriter(str(path), "llama")
     writer.add_block_count(config.num_hidden_layers)
@@ -107,7 +114,10 @@ def write(model: Any, path: Path) -> Path:
         if "attn_q." in name or "attn_k." in name:
             heads = config.num_attention_heads if "attn_q." in name else config.num_key_value_heads
             tensor = halves_to_pairs(tensor, heads)
-        writer.add_tensor(name, tensor.float().numpy())
+        if kind := (kinds or {}).get(name):
+            writer.add_tensor(name, quantised(tensor, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, tensor.float().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -135,6 +145,27 @@ def test_the_converted_model_gives_the_same_logits(model: Any, file: Path, tmp_p
 
 def test_an_output_layer_of_its_own_is_kept(tmp_path: Path) -> None:
     model = random_llama(tie_word_embeddings=False)
+    gguf.convert(write(model, tmp_path / "small.gguf"), tmp_path / "out")
+    assert_logits_are_those_of(model, tmp_path / "out")
+
+
+def test_a_matrix_that_is_there_twice_in_two_roundings_is_tied_again(tmp_path: Path) -> None:
+    model = random_llama(tie_word_embeddings=False)
+    model.model.embed_tokens.weight = model.lm_head.weight
+    kinds = {"token_embd.weight": Quantised.Q4_0, "output.weight": Quantised.Q8_0}
+    gguf.convert(write(model, tmp_path / "small.gguf", kinds), tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["tie_word_embeddings"] is True
+    there = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out").get_input_embeddings().weight
+    finer = quantised(model.lm_head.weight, Quantised.Q8_0)
+    torch.testing.assert_close(there, torch.from_numpy(library.dequantize(finer, Quantised.Q8_0)))
+
+
+def test_a_layer_of_its_own_that_began_as_the_embedding_is_kept(tmp_path: Path) -> None:
+    model = random_llama(tie_word_embeddings=False)
+    with torch.no_grad():
+        weight = model.lm_head.weight
+        model.model.embed_tokens.weight.copy_(weight + 0.05 * weight.std() * torch.randn_like(weight))
     gguf.convert(write(model, tmp_path / "small.gguf"), tmp_path / "out")
     assert_logits_are_those_of(model, tmp_path / "out")
 

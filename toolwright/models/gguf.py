@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from toolwright.models.tokenizer import Tokenizer
 from toolwright.models.transformers_import import first_line, quiet_transformers
 
 MAGIC = b"GGUF"
+EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
+ROWS = 4096  # of the two that are compared, at the least
 
 
 def convert(file: Path, folder: Path) -> None:
@@ -34,7 +37,7 @@ def convert(file: Path, folder: Path) -> None:
     config = read.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    config.tie_word_embeddings = "output.weight" not in _names(file)
+    config.tie_word_embeddings = _tied(read, _sizes(file))
     _name_specials(tokenizer, config)
     whole = type(read)(config)
     whole.load_state_dict(read.state_dict())
@@ -47,10 +50,28 @@ def convert(file: Path, folder: Path) -> None:
     Tokenizer.load(folder)
 
 
-def _names(file: Path) -> set[str]:
+def _tied(model: Any, bits: Mapping[str, float]) -> bool:
+    """Whether the output layer is the embedding. Some files hold that one matrix twice, rounded in two ways:
+    they differ by no more than the coarser rounding, and both become the finer one."""
+    if OUTPUT not in bits:
+        return True
+    embedding, output = model.get_input_embeddings().weight.data, model.get_output_embeddings().weight.data
+    coarser = min(bits[EMBEDDING], bits[OUTPUT])
+    some = slice(None, None, max(1, len(output) // ROWS))
+    difference = (embedding[some] - output[some]).norm() / output[some].norm()
+    if difference > 4 / 2**coarser:  # of a rounding to so many bits, about half of that
+        return False
+    finer = output if bits[OUTPUT] >= bits[EMBEDDING] else embedding.clone()
+    embedding.copy_(finer)
+    output.copy_(finer)
+    return True
+
+
+def _sizes(file: Path) -> dict[str, float]:
+    """Bits of a number, by the tensor's name."""
     from gguf import GGUFReader
 
-    return {str(tensor.name) for tensor in GGUFReader(file).tensors}
+    return {str(one.name): 8 * int(one.n_bytes) / int(one.n_elements) for one in GGUFReader(file).tensors}
 
 
 def _name_specials(tokenizer: Any, config: Any) -> None:
