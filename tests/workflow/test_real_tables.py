@@ -37,9 +37,9 @@ def test_there_are_six_data_sets_with_enough_test_tasks(file: Path) -> None:
 
 
 def test_a_search_is_replayed_on_them(file: Path, tmp_path: Path) -> None:
-    """On GSM8K votes gain much, so any seed of a search has to find some of it."""
+    """On GSM8K votes gain 12 points: with a budget of 1,000 runs, a search finds some of it."""
     words = ["data=[gsm8k]", "executor.name=recorded", f"executor.table={file}", f"run.dir={tmp_path}"]
-    words += ["search.tasks=80", "search.held_out=160", "search.runs=250", "run.name=replay"]
+    words += ["search.tasks=80", "search.held_out=160", "search.runs=1000", "run.name=replay"]
     assert main(["workflow", "search", *words]) == 0
     (record,) = records(tmp_path / "replay").values()
     assert record.held_out["best"] > record.held_out["start"] + 0.03
