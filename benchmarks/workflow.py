@@ -223,10 +223,15 @@ def experience(folder: Path) -> Prior:
 
 def taught_by_tables(path: Path, world: RecordedWorld) -> Prior:
     """What all tables teach but the world's own and one more."""
-    known = [table for table, _ in tables(path)]
-    own = next(place for place, table in enumerate(known) if table.name == world.table.name)
-    apart = {own, (own + 1 + world.seed % (len(known) - 1)) % len(known)}
-    return Prior.from_tables(table for place, table in enumerate(known) if place not in apart)
+    names = [table.name for table, _ in tables(path)]
+    own = names.index(world.table.name)
+    other = (own + 1 + world.seed % (len(names) - 1)) % len(names)
+    return taught_without(path, frozenset({names[own], names[other]}))
+
+
+@cache
+def taught_without(path: Path, apart: frozenset[str]) -> Prior:
+    return Prior.from_tables(table for table, _ in tables(path) if table.name not in apart)
 
 
 def learn(pool: ExperiencePool, world: DrawnWorld, found: SearchResult) -> None:

@@ -147,13 +147,13 @@ def test_runs_are_made_in_one_order_so_that_they_can_be_compared() -> None:
     assert next_runs(candidate, order, 3) == (("b", 0), ("c", 0))
 
 
-def test_candidates_begin_at_different_tasks_and_those_of_the_portfolio_share_theirs() -> None:
-    one, other = Candidate(1, single_call()), Candidate(2, single_call())
-    for kind, shared in ((GuidedSelection, False), (PortfolioSelection, True)):
-        selection = kind(Guided(first=3), ordered(12))
-        first = [{task for task, _ in selection.first_runs(c)} for c in (one, other)]
-        assert (first[0] == first[1]) is shared
-        assert bool(first[0] & first[1]) is shared
+def test_the_portfolio_shares_its_tasks_and_edits_begin_at_different_ones() -> None:
+    candidates = [Candidate(number, single_call()) for number in range(5)]
+    for kind in (GuidedSelection, PortfolioSelection):
+        selection = kind(Guided(first=3), ordered(12), carried=2)
+        start, *others = ({task for task, _ in selection.first_runs(one)} for one in candidates)
+        assert others[0] == others[1] == start
+        assert not others[2] & others[3]
 
 
 def test_when_every_run_is_made_the_rest_goes_into_new_candidates() -> None:

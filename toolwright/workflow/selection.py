@@ -138,9 +138,12 @@ class ArmSelection:
 
     Strategies differ in which candidate they edit and how."""
 
-    def __init__(self, settings: Guided, tasks: Sequence[str], *, opening: int | None = None) -> None:
-        """`opening`: runs that the start and the portfolio get first."""
+    def __init__(
+        self, settings: Guided, tasks: Sequence[str], *, opening: int | None = None, carried: int = 0
+    ) -> None:
+        """`opening`: runs that the start and the `carried` candidates, the portfolio, get first."""
         self.settings, self.tasks, self.width = settings, tasks, settings.width
+        self.carried = carried
         self.chunk = settings.first or LEAST_CHUNK  # runs that a candidate gets at a time
         self.opening = opening or self.chunk
         self.belief: Belief | None = None
@@ -182,9 +185,10 @@ class ArmSelection:
         return tuple([run for run in order if run not in candidate.runs][:most])
 
     def _first_task(self, candidate: Candidate) -> int:
-        """Each candidate begins at another task: workflows that resemble each other are right and wrong on
-        the same ones, so a part of the data set that suits one kind would be taken for its worth."""
-        return candidate.number * self.chunk
+        """The start and the portfolio run on the same tasks, on which they are compared best. Each edit
+        begins at another task: workflows that resemble each other are right and wrong on the same ones, so a
+        part of the data set that suits one kind would be taken for its worth."""
+        return 0 if candidate.number <= self.carried else candidate.number * self.chunk
 
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         if self.belief is None:
@@ -264,8 +268,9 @@ class GuidedSelection(GreedySelection):
         *,
         prior: Prior | None = None,
         opening: int | None = None,
+        carried: int = 0,
     ) -> None:
-        super().__init__(settings, tasks, opening=opening)
+        super().__init__(settings, tasks, opening=opening, carried=carried)
         self.prior, self.columns = prior, Columns()
         self._known: dict[str, dict[str, float]] = {}  # features by fingerprint
 
@@ -304,9 +309,6 @@ class PortfolioSelection(ArmSelection):
     def parent(self, tree: Tree, rng: random.Random) -> Candidate | None:
         return None
 
-    def _first_task(self, candidate: Candidate) -> int:
-        return 0  # nothing grows from a lucky one, and pairs are compared best on the same tasks
-
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         jobs = [Job(n, self._next(tree[n], self.chunk)) for n in self.rank]
         return [job for job in jobs if job.runs], False
@@ -333,5 +335,5 @@ def build_selection(
     settings = settings.model_copy(update={"first": chunk})
     opening = max(FEWEST, min(chunk, search.runs // (OPENING * (carried + 1))))
     if search.select == "guided":
-        return GuidedSelection(settings, tasks, prior=prior, opening=opening)
-    return PLAIN[search.select](settings, tasks, opening=opening)
+        return GuidedSelection(settings, tasks, prior=prior, opening=opening, carried=carried)
+    return PLAIN[search.select](settings, tasks, opening=opening, carried=carried)
