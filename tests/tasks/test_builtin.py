@@ -237,7 +237,7 @@ def test_the_registry_is_one_file_a_task() -> None:
         [
             *(*GENERATED, *PLAYED, "file", "preferences", "recorded", "sums", "textworld"),
             # Of packages that are extras:
-            *("agentdojo", "alfworld", "bfcl", "reasoning_gym", "textarena", "verifiers"),
+            *("agentdojo", "alfworld", "bfcl", "openenv", "reasoning_gym", "textarena", "verifiers"),
             "dataset_class",  # of a plugin
         ]
     )

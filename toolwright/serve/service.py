@@ -58,13 +58,13 @@ class ModelService:
         self.under_way = 0
         self.prompt_tokens = self.completion_tokens = self.aborted = 0
         self.recorder: Recorder | None = None
+        self._number = itertools.count()
 
     def check_model(self, name: str) -> None:
         """Refuse a request for another model than the one that is served."""
         if name != self.model.name:
             text = f"the model {name!r} does not exist here; {self.model.name!r} does"
             raise HttpProblem(404, text, param="model", code="model_not_found")
-        self._number = itertools.count()
 
     def chat_prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> PromptTokens:
         """Render a conversation with the model's chat template."""
