@@ -143,6 +143,7 @@ def test_a_line_with_a_simulated_user_trains(model: Path, tmp_path: Path) -> Non
     file.write_text(yaml.safe_dump({"interaction": [entry]}))
     multi = f"{ROLLOUT}.multi_turn"
     words = [*SMALL, "algorithm.adv_estimator=grpo", f"{multi}.enable=True", "data.max_prompt_length=500"]
+    words += ["data.max_response_length=400"]  # as in verl, what the user says counts too
     words += [f"{multi}.interaction_config_path={file}", f"{multi}.max_user_turns=2"]
     words += ["toolwright.rollout.stop=['0','1','2','3','4']", "trainer.n_gpus_per_node=1"]
     train = tasks(tmp_path / "train.parquet")
