@@ -33,10 +33,11 @@ from toolwright.config.hydra_errors import as_user_errors, short_path
 from toolwright.config.keys import Schema
 from toolwright.config.origin import (
     ConfigLayer,
+    Origins,
+    ReadLayers,
     ResolvedConfig,
     layers_of,
     open_source,
-    origin_of,
     origins_of,
 )
 from toolwright.config.overrides import ParsedOverrides, Vocabulary, parse
@@ -237,37 +238,42 @@ class Composer:
         except UserError as error:
             raise UserError(f"in the job {' '.join(words)}:\n  {error}") from None
 
-    def validate(
-        self, tree: dict[str, Any], layers: Sequence[ConfigLayer], parsed: ParsedOverrides
-    ) -> ResolvedConfig:
-        origins, schema = origins_of(layers, parsed.overrides), self.source.schema
+    def validate(self, tree: dict[str, Any], layers: ReadLayers, parsed: ParsedOverrides) -> ResolvedConfig:
+        origins = Origins(lambda: origins_of(layers(), parsed.overrides))
+        schema = self.source.schema
         config = validate(
             schema,
             _without_foreign_blocks(tree, layers, schema),
-            origin=lambda key: origin_of(origins, key),
+            origin=origins.origin,
             also=parsed.problems,
         )
         return ResolvedConfig(config, origins)
 
-    def compose(
-        self, parsed: ParsedOverrides, config_name: str = ""
-    ) -> tuple[dict[str, Any], list[ConfigLayer]]:
-        """Merge the tree, without validating it, and list the layers that it was merged from."""
+    def compose(self, parsed: ParsedOverrides, config_name: str = "") -> tuple[dict[str, Any], ReadLayers]:
+        """Merge the tree, without validating it; the function reads the layers that it was merged from."""
         name = config_name or self.source.name
         composed = compose(name, parsed.lines, return_hydra_config=True)
-        defaults = self._loader.compute_defaults_list(name, parsed.lines, RunMode.RUN).defaults
-        layers = layers_of(defaults, composed.hydra.runtime.config_sources, presets=PROVIDER)
-        primary = self.source.primary
-        if not any(layer.config == f"schema/{primary}" for layer in layers):
+        sources = list(composed.hydra.runtime.config_sources)
+
+        @functools.cache
+        def layers() -> list[ConfigLayer]:
+            # As long as composing itself, and nobody asks most configurations where a value comes from.
+            defaults = self._loader.compute_defaults_list(name, parsed.lines, RunMode.RUN).defaults
+            return layers_of(defaults, sources, presets=PROVIDER)
+
+        tree, primary = _to_container(composed), self.source.primary
+        if not self.source.schema.model_fields.keys() <= tree.keys():
             raise UserError(
                 f"{name}: does not build on `{primary}`; begin the file with\n"
                 f"  defaults:\n    - {primary}\n    - _self_"
             )
-        return _to_container(composed), layers
+        if any(source.schema == "file" and source.provider != PROVIDER for source in sources):
+            layers()  # a file of the user's that has the name of a preset is found there
+        return tree, layers
 
     def resume(
         self, folder: Path, parsed: ParsedOverrides, *, replacing: Container[str] = ()
-    ) -> tuple[dict[str, Any], list[ConfigLayer]]:
+    ) -> tuple[dict[str, Any], ReadLayers]:
         """Compose from the run's own configuration instead of presets. A preset named again goes on top, or
         in the place of the run's block if that is among `replacing`."""
         file = folder / "config.yaml"
@@ -276,7 +282,7 @@ class Composer:
         stated = {name: block for name, block in stated.items() if name not in replacing}
         base = {"defaults": [f"schema/{self.source.primary}", "_self_"], **_literal(stated)}
         ConfigStore.instance().store(name=RESUMED, node=base)
-        tree, layers = self.compose(parsed.as_additions(self.vocabulary().groups), RESUMED)
+        tree, composed = self.compose(parsed.as_additions(self.vocabulary().groups), RESUMED)
         # The file was written by the run when it was new, perhaps in another folder.
         tree["run"] = {
             **tree.get("run", {}),
@@ -286,7 +292,7 @@ class Composer:
         }
         layers = [
             replace(layer, label=f"file {short_path(file)}") if layer.config == RESUMED else layer
-            for layer in layers
+            for layer in composed()
         ]
         if self.source.command == "eval" and not parsed.sets("model.path"):
             # Evaluate what the run has learned, not what it began with.
@@ -296,7 +302,7 @@ class Composer:
             lora = {**tree["model"].get("lora", {}), "path": None}
             tree["model"] = {**tree["model"], "path": path, "lora": lora}
             layers.append(ConfigLayer(RESUMED, f"run {short_path(folder)}", {"model": {"path": path}}))
-        return tree, layers
+        return tree, lambda: layers
 
     def _check_kind(self, folder: Path, blocks: set[str]) -> None:
         foreign = blocks - set(self.source.schema.model_fields)
@@ -347,12 +353,13 @@ def _to_container(composed: DictConfig) -> dict[str, Any]:
         hydra.cfg = before
 
 
-def _without_foreign_blocks(
-    tree: dict[str, Any], layers: Sequence[ConfigLayer], schema: Schema
-) -> dict[str, Any]:
+def _without_foreign_blocks(tree: dict[str, Any], layers: ReadLayers, schema: Schema) -> dict[str, Any]:
     """Leave out blocks of a preset that only other commands have: one preset may serve `train` and `sft`."""
-    foreign = {name for other in schemas().values() for name in other.model_fields} - set(schema.model_fields)
-    stated = {name for layer in layers if not layer.preset for name in layer.tree}
+    known = {name for other in schemas().values() for name in other.model_fields}
+    foreign = (known - schema.model_fields.keys()) & tree.keys()
+    if not foreign:
+        return tree
+    stated = {name for layer in layers() if not layer.preset for name in layer.tree}
     return {name: value for name, value in tree.items() if name not in foreign - stated}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,15 +35,35 @@ class ConfigLayer:
         return "/" in self.config
 
 
+ReadLayers = Callable[[], Sequence[ConfigLayer]]
+
+
+@dataclass(frozen=True)
+class Origins:
+    """The origin of each stated key, read when the first one is asked for."""
+
+    read: Callable[[], Mapping[str, str]]
+
+    @cached_property
+    def stated(self) -> Mapping[str, str]:
+        return self.read()
+
+    def origin(self, key: str) -> str:
+        """The origin of a value, or of the first stated key of a block."""
+        if key in self.stated:
+            return self.stated[key]
+        return next((label for path, label in self.stated.items() if path.startswith(key + ".")), "default")
+
+
 @dataclass(frozen=True)
 class ResolvedConfig:
     """A valid configuration and the origin of each value."""
 
     config: Block
-    origins: Mapping[str, str]
+    origins: Origins
 
     def origin(self, key: str) -> str:
-        return origin_of(self.origins, key)
+        return self.origins.origin(key)
 
 
 def open_source(provider: str, url: str) -> ConfigSource:
@@ -106,10 +127,3 @@ def origins_of(layers: Sequence[ConfigLayer], overrides: Sequence[Override]) -> 
         else:
             origins[key] = "command line"
     return origins
-
-
-def origin_of(origins: Mapping[str, str], key: str) -> str:
-    """The origin of a value, or of the first stated key of a block."""
-    if key in origins:
-        return origins[key]
-    return next((label for path, label in origins.items() if path.startswith(key + ".")), "default")
