@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.settings import configure
 from tests.trainer.runs import MODEL
 from toolwright.config import schema
-from toolwright.config.compose import Source, resolve
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -41,9 +41,7 @@ def words(*own: str) -> list[str]:
 
 
 def configured(*own: str) -> schema.Config:
-    config = resolve(Source(), words(*own)).config
-    assert isinstance(config, schema.Config)
-    return config
+    return configure(words(*own))
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.settings import configure
 from toolwright.cli import main
-from toolwright.config.compose import Source, resolve
 from toolwright.config.schema import Config
 from toolwright.tasks import load
 from toolwright.trainer.loop import TrainingLoop
@@ -22,9 +22,7 @@ SMALL = (*TASK, *MODEL, "task.held_out_size=1", "model.context=192", "run.thread
 
 
 def configured(*own: str) -> Config:
-    config = resolve(Source(), [*SMALL, *own]).config
-    assert isinstance(config, Config)
-    return config
+    return configure([*SMALL, *own])
 
 
 def demonstrations(file: Path, *, noise: float) -> Path:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.settings import configure
 from toolwright.config import schema
-from toolwright.config.compose import Source, resolve
 from toolwright.observe.metrics import Metrics
 from toolwright.record import TokenValues, load, load_token_values
 from toolwright.tasks import TaskSet
@@ -45,9 +45,7 @@ def words(*own: str, task: str = "letters") -> list[str]:
 
 
 def configured(*own: str, task: str = "letters") -> schema.Config:
-    config = resolve(Source(), words(*own, task=task)).config
-    assert isinstance(config, schema.Config)
-    return config
+    return configure(words(*own, task=task))
 
 
 def load_tasks(config: schema.Config) -> TaskSet:

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 import tiny
 
+from tests.settings import configure
 from toolwright.cli import main
 from toolwright.config import schema
-from toolwright.config.compose import Source, resolve
 from toolwright.models import huggingface
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import load as load_task_set
@@ -40,9 +40,7 @@ def words(data: Path, *own: str) -> list[str]:
 
 
 def configured(data: Path, *own: str) -> schema.Config:
-    config = resolve(Source(), words(data, *own)).config
-    assert isinstance(config, schema.Config)
-    return config
+    return configure(words(data, *own))
 
 
 def trained(data: Path, runs: Path, *own: str) -> Path:

@@ -8,9 +8,9 @@ from statistics import fmean
 
 import pytest
 
+from tests.settings import configure
 from toolwright.algorithms import advantages
-from toolwright.config.compose import PRESETS, Source, resolve
-from toolwright.config.schema import Config
+from toolwright.config.compose import PRESETS
 from toolwright.trainer.loop import TrainingLoop
 
 from .runs import HERE, metrics, rollouts, trained, words
@@ -30,8 +30,7 @@ STEPS = {"remax": 40, "gigpo": 15, "hgpo": 15, "top_entropy": 25, "cispo": 35}
 
 def pace(preset: str) -> list[str]:
     """The more updates a step, the smaller each of them, and the fewer steps are needed."""
-    config = resolve(Source(), [f"algorithm={preset}"]).config
-    assert isinstance(config, Config)
+    config = configure([f"algorithm={preset}"])
     updates = config.update.minibatches * config.update.epochs
     lr = 1e-2 / math.sqrt(updates)
     steps = STEPS.get(preset, 30 if updates < 4 else 20)
@@ -164,9 +163,7 @@ def test_gdpo_learns_a_part_that_the_sum_drowns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("preset", ["grpo", "ppo"])
 def test_any_estimator_goes_on_top_of_a_preset(preset: str, estimator: str) -> None:
     own = words(f"algorithm={preset}", f"algorithm.adv_estimator={estimator}", "update.minibatches=2")
-    config = resolve(Source(), own).config
-    assert isinstance(config, Config)
-    trainer = TrainingLoop(config)
+    trainer = TrainingLoop(configure(own))
     try:
         for step in (1, 2):
             figures = trainer.learn(trainer.sample(step), step)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pictures import asks, picture, qwen_folder, smol_folder, url
 
+from tests.settings import configure
 from toolwright.config import schema
 from toolwright.config.compose import Source, resolve
 from toolwright.failures import UserError
@@ -33,9 +34,7 @@ def run(folder: Path, *words: str) -> Path:
         "run.threads=1",
     ]
     every = {word.partition("=")[0]: word for word in [*small, f"run.dir={folder}", *words]}
-    config = resolve(Source(), list(every.values())).config
-    assert isinstance(config, schema.Config)
-    return train(config, command=["toolwright", "train", *words])
+    return train(configure(list(every.values())), command=["toolwright", "train", *words])
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwright.config import schema
-from toolwright.config.compose import Source, resolve
+from tests.settings import configure
 from toolwright.observe.metrics import Metrics
 from toolwright.record import save
 from toolwright.trainer.loop import train
@@ -28,9 +27,7 @@ NASTY = '<script>alert("x")</script>\x1b[2J\u202egnp.exe\x00=1+1'
 
 def trained(runs: Path, *own: str) -> Path:
     """The folder of a whole small run in this process."""
-    words = [*SMALL, f"run.dir={runs}", *own]
-    config = resolve(Source(), words).config
-    assert isinstance(config, schema.Config)
+    config = configure([*SMALL, f"run.dir={runs}", *own])
     return train(config, command=["toolwright", "train", *own])
 
 
