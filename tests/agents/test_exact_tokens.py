@@ -129,6 +129,7 @@ PIECES = (
 HOSTILE = st.one_of(st.sampled_from(TAGS.split(" ")), st.sampled_from(PIECES), st.text(max_size=6))
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(FORMATS), st.sampled_from(["chatml", "qwen3"]), st.lists(HOSTILE, min_size=1, max_size=8)
 )

@@ -21,6 +21,7 @@ def executed(source: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names) if last else None
 
 
+@pytest.mark.slow
 def test_the_notebook_trains_looks_at_attempts_and_plots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).parents[2] / "docs" / "architecture.md"
 STOP = re.compile(r"^\| \d+ \| `([\w/.]+)` \| `([\w.]+)` \|", re.MULTILINE)
 TRACE = """
@@ -32,6 +34,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_a_run_goes_the_way_that_the_architecture_describes(tmp_path: Path):
     stops = STOP.findall(DOCS.read_text())
     subprocess.run([sys.executable, "-c", TRACE], cwd=tmp_path, check=True, capture_output=True, timeout=300)

@@ -421,10 +421,6 @@ def flat_memory(calls: int, growth_mb: float) -> None:
         assert megabytes(pid) < before_mb + growth_mb
 
 
-def test_memory_is_flat_over_1000_calls() -> None:
-    flat_memory(1000, growth_mb=10)
-
-
 @pytest.mark.slow
 def test_memory_is_flat_over_25000_calls() -> None:
     flat_memory(25_000, growth_mb=10)

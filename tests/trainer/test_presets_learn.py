@@ -19,6 +19,11 @@ from .runs import HERE, metrics, rollouts, trained, words
 # learns what is right, test_prime.py.
 ELSEWHERE = {"dpo", "kto", "orpo", "distill", "prime"}
 PRESET_NAMES = sorted({file.stem for file in (PRESETS / "algorithm").glob("*.yaml")} - ELSEWHERE)
+# One of each kind by default: by group, with a critic, by steps, on tool calls, with a filter, and by tokens.
+QUICK = {"grpo", "ppo", "gigpo", "grpo_roc", "dapo", "reinforce_plus_plus"}
+PRESETS_TO_LEARN = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PRESET_NAMES
+]
 SEEDS = (0, 1, 2)
 # Those that live on steps and on tool calls; all others answer in one turn.
 TASK_OF = {"gigpo": "rooms", "hgpo": "rooms", "grpo_roc": "riddles"}
@@ -41,7 +46,7 @@ def held_out_rewards(run: Path) -> list[float]:
     return [row["held_out/reward"] for row in metrics(run) if "held_out/reward" in row]
 
 
-@pytest.mark.parametrize("preset", PRESET_NAMES)
+@pytest.mark.parametrize("preset", PRESETS_TO_LEARN)
 def test_the_preset_raises_held_out_reward(preset: str, tmp_path: Path) -> None:
     run = trained(
         tmp_path,
