@@ -1,10 +1,11 @@
 """How much of an adapter's first update survives in bfloat16, in a run's own learner, on a CPU or a GPU.
 
-    python benchmarks/adapter_precision.py --model FOLDER [--device cuda] [--lr 1e-4 2e-4 5e-4] [--seeds 3]
+    python benchmarks/adapter_precision.py [--model FOLDER] [--device cuda] [--lr 5e-5 1e-4 5e-4] [--seeds 3]
 
-FOLDER holds a model of the fast path, say SmolLM2-135M (`toolwright model get smollm2-135m`). Its weights are
-rounded to bfloat16 first, as the hub stores them. The first update makes sequences of English text, drawn by
-the seed, likelier and less likely in turn. Asked is by how much their log-probabilities change:
+FOLDER holds a model of the fast path, say SmolLM2-135M (`toolwright model get smollm2-135m`). Without one it
+is a model of that shape with random weights. They are rounded to bfloat16 first, as the hub stores them. The
+first update makes sequences of English text, drawn by the seed, likelier and less likely in turn. Asked is by
+how much their log-probabilities change:
 
 - float32: a run with model.dtype=float32, on the CPU; all others are compared with it
 - bfloat16: a run with model.dtype=bfloat16, whose base is loosened (`models/precision.py`)
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +35,7 @@ from toolwright.learner.objective import Objective
 from toolwright.learner.policy import Policy
 from toolwright.models import huggingface, lora
 from toolwright.models.decoder import Stored
+from toolwright.models.making import make
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Segment, Task, Trajectory
 
@@ -44,12 +47,20 @@ WAYS = ("bfloat16", "bfloat16 base", "not loosened")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--model", required=True, type=Path)
+    parser.add_argument("--model", type=Path, help="its folder; none: random weights in SmolLM2-135M's shape")
     parser.add_argument("--device", default="cpu", help="of the ways in bfloat16")
-    parser.add_argument("--lr", type=float, nargs="+", default=[1e-4, 2e-4, 5e-4])
+    parser.add_argument("--lr", type=float, nargs="+", default=[5e-5, 1e-4, 5e-4])
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made:
+        if options.model is None:
+            options.model = Path(made)
+            make(options.model, "smollm2-135m", {}, tokenizer=None, seed=0)
+        measure(options)
+
+
+def measure(options: argparse.Namespace) -> None:
     text = Tokenizer.load(options.model).encode(TEXT.read_text(encoding="utf-8"))
     batches = [sequences(text, seed) for seed in range(options.seeds)]
     for lr in options.lr:

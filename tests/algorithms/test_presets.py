@@ -19,7 +19,7 @@ PRESETS = {file.stem: file for file in sorted(FOLDER.glob("*.yaml"))}
 DOCS = Path(__file__).parents[2] / "docs" / "algorithms.md"
 NAMED = """ppo grpo dr_grpo rloo remax reinforce_plus_plus reinforce_plus_plus_baseline dapo gspo gmpo cispo
     sapo opo gpg gigpo grpo_roc sppo kl_cov clip_cov luspo vespo adaptive_entropy top_entropy vapo gdpo
-    dpo kto orpo distill hgpo dppo prime"""
+    dpo kto orpo distill hgpo dppo prime unbiased_kl geo_rs curriculum replay"""
 
 
 def read(name: str) -> dict[str, Any]:
@@ -74,8 +74,9 @@ def test_a_preset_names_what_is_registered_and_arguments_it_takes(name: str) -> 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_sets_neither_sizes_nor_learning_rates(name: str) -> None:
     stated = read(name)
-    assert set(stated) <= {"algorithm", "reward", "update"}
+    assert set(stated) <= {"algorithm", "reward", "update", "task"}
     assert set(stated.get("update", {})) <= {"epochs", "minibatches"}
+    assert set(stated.get("task", {})) <= {"order"}
 
 
 def test_the_estimator_that_the_docs_add_works(tmp_path: Path) -> None:

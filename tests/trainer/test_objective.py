@@ -43,27 +43,13 @@ def test_no_two_updates_draw_with_the_same_seed(build: Build, monkeypatch: pytes
 LEARNING = ("rollout.prompts=16", "rollout.samples=8", "eval.temperature=1", "eval.samples=8")
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
-        (
-            "algorithm=grpo",
-            "algorithm.kl.estimator=unbiased",
-            "update.minibatches=4",
-            "update.policy.lr=5e-3",
-            "train.steps=20",
-        ),
-        (
-            "algorithm=dr_grpo",
-            "algorithm.correction={mode: reject, level: geometric, low: 0.99, high: 1.01}",
-            "update.policy.lr=1e-2",
-            "train.steps=30",
-        ),
-    ],
-    ids=["unbiased KL", "rejection"],
-)
-def test_what_has_no_preset_of_its_own_learns(own: tuple[str, ...], tmp_path: Path) -> None:
-    before, after = held_out_rewards(trained(tmp_path, *LEARNING, *own))
+def test_geo_rs_learns_from_the_sequences_that_it_keeps(tmp_path: Path) -> None:
+    """In bfloat16 engine and learner differ by enough to put some sequences of two tokens out of bounds."""
+    own = ("algorithm=geo_rs", "model.dtype=bfloat16", "update.policy.lr=1e-2", "train.steps=30")
+    run = trained(tmp_path, *LEARNING, *own)
+    rejected = fmean(row["correction/reject_fraction"] for row in metrics(run)[1:])
+    before, after = held_out_rewards(run)
+    assert 0.02 < rejected < 0.98
     assert before < 0.25
     assert after > before + 0.4
 

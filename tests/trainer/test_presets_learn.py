@@ -16,8 +16,8 @@ from toolwright.trainer.loop import TrainingLoop
 from .runs import HERE, metrics, rollouts, trained, words
 
 # On compared answers, test_preference.py; with a teacher, test_teacher.py; more slowly, while a reward model
-# learns what is right, test_prime.py.
-ELSEWHERE = {"dpo", "kto", "orpo", "distill", "prime"}
+# learns what is right, test_prime.py; with an engine that is not exact, test_objective.py.
+ELSEWHERE = {"dpo", "kto", "orpo", "distill", "prime", "geo_rs"}
 PRESET_NAMES = sorted({file.stem for file in (PRESETS / "algorithm").glob("*.yaml")} - ELSEWHERE)
 # One of each kind by default: by group, with a critic, by steps, on tool calls, with a filter, and by tokens.
 QUICK = {"grpo", "ppo", "gigpo", "grpo_roc", "dapo", "reinforce_plus_plus"}

@@ -121,7 +121,7 @@ def test_a_resumed_run_is_the_unbroken_one(tmp_path: Path) -> None:
 def test_a_curriculum_spends_attempts_where_something_can_be_learned(tmp_path: Path) -> None:
     """A quarter of the tasks has an answer; by epochs a quarter of the attempts would go there."""
     hopeless = f"task.name={HERE}/letters.py:mostly_hopeless"
-    own = (hopeless, "task.order=difficulty", "rollout.samples=8", "train.steps=30", "update.policy.lr=5e-3")
+    own = (hopeless, "algorithm=curriculum", "rollout.samples=8", "train.steps=30", "update.policy.lr=5e-3")
     run = trained(tmp_path, *own)
     late = [t for step, attempts in rollouts(run).items() if step > 15 for t in attempts]
     assert sum(t.task.ground_truth != "??" for t in late) > 0.4 * len(late)

@@ -38,6 +38,7 @@ BECOMES = {
         "algorithm.norm_tokens": 128,
         "algorithm.normalize_by_std": False,
         "algorithm.kl.coef": 0.04,
+        "algorithm.kl.estimator": "unbiased",  # TRL's default
         "algorithm.clip_high": 0.28,
         "reward.parts.polite": 0.5,
         "reward.params.polite.function": "my_rewards:polite",

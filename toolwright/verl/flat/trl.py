@@ -64,6 +64,7 @@ TOGETHER: tuple[str, ...] = (
 )
 TOGETHER += ("dtype", "use_peft", "adam_beta1", "adam_beta2", "output_dir", "beta", "loss_type")
 TOGETHER += ("reward_funcs", "reward_weights", "use_vllm", "scale_rewards", "mask_truncated_completions")
+TOGETHER += ("use_bias_correction_kl",)
 
 
 def read_options(words: list[str]) -> dict[str, Any]:
@@ -243,6 +244,7 @@ def _steps(values: Values, prompts: int, updates: int) -> int | None:
 
 def _objective(values: Values, whole: Values, result: FlatTranslation) -> Iterator[str]:
     yield from ("loss_type", "importance_sampling_level", "beta", "scale_rewards", "epsilon_high")
+    yield "use_bias_correction_kl"
     kind = str(whole["loss_type"])
     if kind not in LOSSES:
         raise UserError(f"--loss_type {kind}: {nearest(kind, LOSSES)}")
@@ -259,7 +261,10 @@ def _objective(values: Values, whole: Values, result: FlatTranslation) -> Iterat
     result.set("algorithm.kl.where", "loss" if beta else "none", f"--beta {beta:g}")
     if beta:
         result.set("algorithm.kl.coef", beta, f"--beta {beta:g}")
-        result.set("algorithm.kl.estimator", "k3", f"--beta {beta:g}")
+        unbiased = str(values.get("use_bias_correction_kl", True)).lower() in TRUE
+        unset = "" if "use_bias_correction_kl" in values else " (TRL's default)"
+        estimator = "unbiased" if unbiased else "k3"
+        result.set("algorithm.kl.estimator", estimator, f"--use_bias_correction_kl {unbiased}{unset}")
     scale = str(whole["scale_rewards"]).lower()
     if scale == "batch":
         result.near("--scale_rewards batch: rewards are divided by the deviation of their group")
