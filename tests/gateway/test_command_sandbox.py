@@ -177,7 +177,8 @@ def test_what_the_machine_cannot_give_is_said(
 @pytest.mark.slow
 def test_without_a_layer_the_others_hold(tmp_path: Path) -> None:
     source = f"ask('go')\ntry: os.listdir({str(Path.home())!r})\nexcept OSError: print('refused')\n"
-    for less in ("-network", "-mount,-user", "-user,-cgroup", "-pid"):
+    roots = ("-mount,-user", "-user,-cgroup") if os.geteuid() == 0 else ()  # others need a user namespace
+    for less in ("-network", "-mount", "-pid", *roots):
         assert printed(*sandboxed(tmp_path, source, agent={"isolation": less})) == ["refused"], less
 
 

@@ -224,11 +224,13 @@ class TestFunction:
         file, note = tmp_path / "mine.py", tmp_path / "pid"
         file.write_text(
             ASK + "import time\ndef run(task):\n    ask('go')\n"
-            f"    open({str(note)!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+            f"    open({str(note)!r}, 'w').write(f'{{os.getpid()}} {{os.getcwd()}}')\n    time.sleep(600)\n"
         )
         (trajectory,) = run(f"{file}:run", timeout_s=15)
         assert "took longer than" in failure(trajectory)
-        assert not alive(int(note.read_text()))
+        pid, folder = note.read_text().split()
+        assert not alive(int(pid))
+        assert not Path(folder).exists()
 
 
 class TestService:

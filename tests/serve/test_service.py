@@ -18,6 +18,7 @@ from toolwright.engines.thread import InThread
 from toolwright.failures import InfrastructureFailure, TaskFailure
 from toolwright.providers.local import LocalModel
 from toolwright.serve.problems import HttpProblem
+from toolwright.serve.requests import ChatRequest, MessagesRequest, ResponsesRequest
 from toolwright.serve.service import GenerationRequest, ModelService
 
 
@@ -68,3 +69,18 @@ def test_what_an_engine_cannot_do_is_said_and_whether_another_try_would_help(
     assert problem.status == status
     assert message in problem.message
     assert service.under_way == 0
+
+
+def test_the_schema_of_a_tool_is_kept_as_it_was_sent() -> None:
+    """Templates show it to the policy, so that its order and its nulls are tokens."""
+    sent = {"type": "object", "properties": {"b": {"type": "string", "default": None}}, "required": []}
+    said = {"model": "m", "messages": [{"role": "user", "content": "go"}], "max_tokens": 1}
+    function = {"name": "f", "parameters": sent}
+    chat = ChatRequest.model_validate({**said, "tools": [{"type": "function", "function": function}]})
+    answers = ResponsesRequest.model_validate(
+        {"model": "m", "input": "go", "tools": [{"type": "function", **function}]}
+    )
+    messages = MessagesRequest.model_validate({**said, "tools": [{"name": "f", "input_schema": sent}]})
+    kept = [one.offered[0]["function"]["parameters"] for one in (chat, answers)]
+    for schema_kept in (*kept, messages.offered[0].model_dump()["input_schema"]):
+        assert repr(schema_kept) == repr(sent)

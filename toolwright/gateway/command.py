@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,14 @@ from toolwright.config import schema
 from toolwright.failures import UserError
 from toolwright.gateway.command_sandbox import CommandSandbox
 from toolwright.gateway.processes import ChildProcess
-from toolwright.gateway.program import TEXT_KEPT, ProgramAgent, ProgramEnd, task_data, variables
+from toolwright.gateway.program import (
+    TEXT_KEPT,
+    ProgramAgent,
+    ProgramEnd,
+    task_data,
+    variables,
+    working_folder,
+)
 from toolwright.gateway.server import AttemptAddress
 from toolwright.gateway.session import Session
 from toolwright.models.tokenizer import Tokenizer
@@ -55,12 +61,10 @@ class CommandAgent(ProgramAgent):
         return f"the command {shlex.join(self.words)!r}"
 
     async def run(self, attempt: Attempt, address: AttemptAddress, session: Session) -> ProgramEnd:
-        task, folder = attempt.task, tempfile.mkdtemp(prefix="toolwright-agent-")
-        try:
+        task = attempt.task
+        with working_folder() as folder:
             async with self._started(_filled(self.words, task), folder, address) as child:
                 out, err = await child.communicate(orjson.dumps(task_data(task)), kept=TEXT_KEPT)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
         code, output, errors = child.process.returncode, _text(out), _text(err)
         trouble = (
             f"exited with {code}: {errors[-SAID:].strip() or 'nothing on standard error'}" if code else ""

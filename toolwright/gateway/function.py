@@ -19,7 +19,7 @@ from toolwright.config import schema
 from toolwright.failures import InfrastructureFailure
 from toolwright.gateway import function_main
 from toolwright.gateway.processes import LINE_BYTES, ChildProcess, kill
-from toolwright.gateway.program import ProgramAgent, ProgramEnd, task_data, variables
+from toolwright.gateway.program import ProgramAgent, ProgramEnd, task_data, variables, working_folder
 from toolwright.gateway.server import AttemptAddress
 from toolwright.gateway.session import Session
 from toolwright.models.tokenizer import Tokenizer
@@ -53,16 +53,18 @@ class FunctionAgent(ProgramAgent):
     async def run(self, attempt: Attempt, address: AttemptAddress, session: Session) -> ProgramEnd:
         worker = self._idle.pop() if self._idle else await self._start()
         policy = {"base_url": f"{address.url}/v1", "api_key": address.key, "model": self.program.model}
-        request = {
-            "task": task_data(attempt.task),
-            "policy": policy,
-            "env": {**variables(address, self.program.model), **self.program.env},
-        }
-        try:
-            reply = await worker.asked(request)
-        except BaseException:
-            worker.end()
-            raise
+        with working_folder() as folder:
+            request = {
+                "task": task_data(attempt.task),
+                "policy": policy,
+                "env": {**variables(address, self.program.model), **self.program.env},
+                "folder": folder,
+            }
+            try:
+                reply = await worker.asked(request)
+            except BaseException:
+                worker.end()
+                raise
         self._idle.append(worker)
         if "error" in reply:
             return ProgramEnd(trouble=f"raised {reply['error']}", facts={"error": reply["error"]})

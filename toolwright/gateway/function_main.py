@@ -51,19 +51,18 @@ def _serve(function: Callable[..., Any], connection: socket.socket) -> None:
 def _called(function: Callable[..., Any], request: dict[str, Any]) -> dict[str, Any]:
     """What it returned, or what it raised."""
     os.environ.update(request["env"])
-    with tempfile.TemporaryDirectory(prefix="toolwright-agent-") as folder:
-        os.chdir(folder)
-        try:
-            takes = len(inspect.signature(function).parameters)
-            returned = function(*(request["task"], request["policy"])[:takes])
-            if inspect.isawaitable(returned):
-                returned = asyncio.run(_awaited(returned))
-            json.dumps(returned)
-        except Exception as error:
-            text = "".join(traceback.format_exception_only(error)).strip()
-            return {"error": text[-SAID:]}
-        finally:
-            os.chdir(tempfile.gettempdir())
+    os.chdir(request["folder"])
+    try:
+        takes = len(inspect.signature(function).parameters)
+        returned = function(*(request["task"], request["policy"])[:takes])
+        if inspect.isawaitable(returned):
+            returned = asyncio.run(_awaited(returned))
+        json.dumps(returned)
+    except Exception as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        return {"error": text[-SAID:]}
+    finally:
+        os.chdir(tempfile.gettempdir())
     return {"returned": returned}
 
 

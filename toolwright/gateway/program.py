@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +95,16 @@ class ProgramAgent(ABC):
             answer = None
         text = None if answer is None else str(answer)
         return {"answer": text, **end.facts, **({} if posted is None else {"posted": posted})}
+
+
+@contextmanager
+def working_folder() -> Iterator[str]:
+    """An empty folder for one attempt. Whoever works in it may be killed, so that it is removed here."""
+    folder = tempfile.mkdtemp(prefix="toolwright-agent-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def task_data(task: Task) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
+    model_serializer,
 )
 from pydantic import model_validator as validator
 
@@ -53,10 +55,23 @@ class ContentPart(Body):
 
 
 class Schema(Body):
-    """The JSON schema of a tool's arguments, as far as call formats read it."""
+    """The JSON schema of a tool's arguments: checked as far as call formats read it, and kept as it was sent,
+    since templates show its keys in their order."""
 
     properties: dict[str, dict[str, Any]] = {}
     required: list[str] = []
+    _sent: Any = None
+
+    @validator(mode="wrap")
+    @classmethod
+    def _keep(cls, sent: Any, check: ValidatorFunctionWrapHandler) -> Schema:
+        schema: Schema = check(sent)
+        schema._sent = sent
+        return schema
+
+    @model_serializer
+    def _as_sent(self) -> Any:
+        return self._sent
 
 
 class Function(Body):
@@ -70,7 +85,7 @@ class Tool(Body):
     function: Function
 
     def plain(self) -> dict[str, Any]:
-        """The tool exactly as it was sent: templates show it as in training."""
+        """The tool with what was said of it and no more: templates show it as in training."""
         return self.model_dump(exclude_none=True, exclude_unset=True)
 
 

@@ -66,7 +66,7 @@ def _server(app: Application, drain_s: float, limits: ConnectionLimits) -> _Serv
         app,
         http=Connections(limits).protocol,  # type: ignore[arg-type]
         ws="none",
-        log_level="warning",
+        log_level="error",  # what is wrong with a request is told to its caller, as often as he likes
         access_log=False,
         lifespan="off",
         timeout_keep_alive=75,
