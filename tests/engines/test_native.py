@@ -123,31 +123,6 @@ class TestNothingIsComputedTwice:
         ask(engine, [(PROMPT * 2, Sampling(max_tokens=1, seed=i), str(i)) for i in range(32)])
         assert [len(tokens) for tokens in passes] == [len(PROMPT) * 2]
 
-    @pytest.mark.parametrize("published", [False, True])
-    def test_a_prompt_that_another_attempt_holds_is_copied(self, published: bool) -> None:
-        """Unless it was computed with other weights. The answer is the same to the last bit."""
-        passes: list[Tensor] = []
-        engine = engine_of(watch(tiny.decoder(), passes.append), slots=4)
-
-        async def one_after_the_other() -> list[Completion]:
-            first = asyncio.create_task(engine.generate(PROMPT * 3, Sampling(max_tokens=12), attempt="a"))
-            while not engine.active:
-                await asyncio.sleep(0)
-            if published:
-                engine.publish(1)
-            later = [
-                await engine.generate(PROMPT * 3, Sampling(max_tokens=4, seed=7), attempt=name)
-                for name in ("b", "c")
-            ]
-            await first
-            return later
-
-        later = asyncio.run(one_after_the_other())
-        whole = [tokens for tokens in passes if len(tokens) == len(PROMPT) * 3]
-        assert len(whole) == 1 + published
-        alone = ask_one(engine_of(tiny.decoder()), PROMPT * 3, Sampling(max_tokens=4, seed=7))
-        assert [(one.tokens, one.log_probs) for one in later] == [(alone.tokens, alone.log_probs)] * 2
-
     def test_a_next_turn_computes_only_what_is_new(self) -> None:
         passes: list[Tensor] = []
         engine = engine_of(watch(tiny.decoder(), passes.append))

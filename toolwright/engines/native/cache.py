@@ -79,10 +79,6 @@ class SlotCache:
         self.unread: set[int] = set()  # pages that sequences wait for; there are none
         self.free = list(range(slots))  # a heap: the lowest slot first, so that those in use stay together
         self.parked: OrderedDict[str, Parked] = OrderedDict()
-        # Of each slot the prompt, and how many of its tokens are computed: whoever asks the same later copies
-        # them. Attempts at one task do not all begin at once where programs make them.
-        self._prompts: dict[int, Sequence[int]] = {}
-        self._computed: dict[int, int] = {}
 
     @property
     def has_slot(self) -> bool:
@@ -97,46 +93,23 @@ class SlotCache:
         shares: bool = True,
         spare: int = 0,
     ) -> Place | None:
-        """A slot for these tokens; None if all are in use. A prompt that another slot holds is copied, unless
-        the sequence waits for its `leader`. `shares`: the tokens tell all of the prompt: it has no images."""
+        """A slot for these tokens; None if all are in use. What others hold is copied, see `copy_opening`.
+        `shares`: the tokens tell all of the prompt, which has no images."""
         parked = self.parked.pop(attempt, None)
         if parked is not None:
             cached = common(parked.tokens, tokens, limit=len(tokens) - 1)
             if not shares and cached < len(parked.tokens):
                 cached = 0  # never a part of an image
-            self._note(parked.slot, tokens if shares else (), cached)
             return Place(parked.slot, cached, self.context, kept=True)
         if not self.free and self.parked:
             self.release(next(iter(self.parked)))  # whoever has waited longest computes its prefix again
-        if not self.free:
-            return None
-        slot, cached = self.lowest(), 0
-        other = self._holder(tokens) if shares and leader is None else None
-        if other is not None:
-            cached = len(tokens) - 1
-            self._copy(other, slot, cached)
-        self._note(slot, tokens if shares else (), cached)
-        return Place(slot, cached, self.context)
-
-    def _note(self, slot: int, prompt: Sequence[int], computed: int) -> None:
-        self._prompts[slot], self._computed[slot] = prompt, computed
-
-    def _holder(self, tokens: Sequence[int]) -> int | None:
-        """A slot with all of these but the last, which has to be computed for what comes after it."""
-        length = len(tokens) - 1
-        known = list(tokens[:length])
-        for slot, computed in self._computed.items():
-            if computed >= length > 0 and self._prompts[slot][:length] == known:
-                return slot
-        return None
+        return Place(self.lowest(), 0, self.context) if self.free else None
 
     def lowest(self) -> int:
         return heapq.heappop(self.free)
 
     def read(self, slot: int, start: int, end: int) -> None:
-        """So much of the slot's prompt is computed, if no weights came in between."""
-        if self._computed.get(slot) == start:
-            self._computed[slot] = end
+        """Nobody waits for what another sequence reads."""
 
     def park(self, slot: int, attempt: str, tokens: list[int], *, shares: bool = True) -> None:
         self.release(attempt)  # an attempt that took two turns at once keeps the later
@@ -144,7 +117,6 @@ class SlotCache:
 
     def give_back(self, slot: int) -> None:
         heapq.heappush(self.free, slot)
-        self._note(slot, (), 0)
 
     def release(self, attempt: str) -> None:
         parked = self.parked.pop(attempt, None)
@@ -155,12 +127,10 @@ class SlotCache:
         """Drop everything that is parked: the weights it was computed with are gone."""
         for attempt in list(self.parked):
             self.release(attempt)
-        self._computed.clear()
 
     def clear(self) -> None:
         """Every slot is free, whoever held it."""
         self.parked.clear()
-        self._computed.clear()
         self.free = list(range(self.slots))
 
     def layers(self, slots: int) -> list[LayerCache]:
@@ -179,14 +149,12 @@ class SlotCache:
     def move(self, slot: int, target: int, length: int) -> None:
         """The first tokens of a slot, to another one that was taken."""
         self._copy(slot, target, length)
-        self._note(target, self._prompts[slot], self._computed.get(slot, 0))
         self.give_back(slot)
 
     def copy_opening(self, pairs: Sequence[tuple[int, int, int]]) -> None:
         """From a slot to another, so many tokens: (from, to, tokens)."""
         for source, target, length in pairs:
             self._copy(source, target, length)
-            self._computed[target] = min(length, self._computed.get(source, 0))
 
     def _copy(self, source: int, target: int, length: int) -> None:
         self.keys[:, target, :, :length] = self.keys[:, source, :, :length]
