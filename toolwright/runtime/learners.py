@@ -135,7 +135,8 @@ class RayLearners(Learners):
         returns: int = 1,
         limit_s: float | None = None,
     ) -> Any:
-        """The first rank's answer, once all have answered. Of several only the first part is fetched."""
+        """Call all ranks, and return the first rank's answer once all have answered. If a call returns
+        several objects, only the first is fetched."""
         incarnations = [slot.incarnation for slot in self.ranks]
         sent = [slot.send(role, method, *arguments, returns=returns) for slot in self.ranks]
         refs = [ref if returns == 1 else ref[0] for ref in sent]
@@ -179,7 +180,7 @@ class RayLearners(Learners):
         return [self.ranks[0].result(ref) for ref in refs]
 
     def _lost(self, what: str) -> LearnerLost:
-        """Whoever is no more is named; the others are only ended."""
+        """Report the actors that died, end the others, and return the error to raise."""
         pulses = [(slot, slot.incarnation, slot.pulse()) for slot in self.slots if slot.ready]
         if pulses:
             ray.wait([ref for *_, ref in pulses], num_returns=len(pulses), timeout=PULSE_S)

@@ -43,7 +43,7 @@ class TrajectoryRows:
 
 
 def encode(value: Any) -> Any:
-    """Arrays in place of tensors and batches; attempts as what the driver selects by, and a table."""
+    """Replace tensors and batches by arrays, and attempts by their summaries and a table."""
     if isinstance(value, list) and value and isinstance(value[0], Trajectory):
         return [AttemptSummary.of(t) for t in value], to_table(value)
     if "torch" not in sys.modules:  # a process without it has no tensors, and need not load it
