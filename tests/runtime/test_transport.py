@@ -112,7 +112,7 @@ def test_a_step_is_recorded_as_a_process_alone_would(tmp_path: Path) -> None:
             assert getattr(mine, field.name) == getattr(theirs, field.name), field.name
 
 
-def test_columns_are_little_more_than_what_they_carry() -> None:
+def test_a_table_is_at_most_1_3_times_its_payload() -> None:
     made = attempts(count=64, length=1000)
     payload = sum(4 * len(t.tokens) + 4 * t.sampled_tokens + len(t.response.encode()) for t in made)
     assert to_table(made).nbytes <= 1.3 * payload
