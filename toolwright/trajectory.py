@@ -186,7 +186,7 @@ class Group:
 
     @property
     def complete(self) -> bool:
-        return bool(self.trajectories) and all(t.failure is None for t in self.trajectories)
+        return bool(self.trajectories) and not self.failures
 
     @property
     def rewards(self) -> list[float]:

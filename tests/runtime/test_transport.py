@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolwright.record import from_table, load, save, to_table
 from toolwright.runtime import transport
-from toolwright.runtime.transport import AttemptSummary, RemoteTrajectory, TrajectoryRef
+from toolwright.runtime.transport import RemoteTrajectory, TrajectoryRef, summary_of
 from toolwright.trajectory import Failure, Segment, Source, Task, Trajectory
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -73,7 +73,7 @@ def attempts(count: int = 6, length: int = 40) -> list[Trajectory]:
 
 
 def remote(made: list[Trajectory], ref: TrajectoryRef) -> list[RemoteTrajectory]:
-    return [RemoteTrajectory(t.task, AttemptSummary.of(t), ref=ref, row=row) for row, t in enumerate(made)]
+    return [RemoteTrajectory(t.task, summary_of(t), ref=ref, row=row) for row, t in enumerate(made)]
 
 
 def test_the_driver_counts_and_selects_without_fetching() -> None:

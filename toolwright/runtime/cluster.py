@@ -110,7 +110,8 @@ class RolloutWorker:
         self, requests: Sequence[AttemptRequest], temperature: float | None
     ) -> list[Trajectory]:
         slot, incarnation = self.slot, self.slot.incarnation
-        summaries_ref, table_ref = slot.send("rollout", "run", list(requests), temperature, returns=2)
+        # Ray packs each item of a list on its own, and a tuple whole.
+        summaries_ref, table_ref = slot.send("rollout", "run", tuple(requests), temperature, returns=2)
         try:
             with slot.awaited(f"rollout.run of {len(requests)} attempts"):
                 summaries = await slot.received(summaries_ref)

@@ -7,7 +7,6 @@ the same node read it where it lies. The driver fetches a table only if it reads
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,10 @@ COUNTED = ("sampled_tokens", "prompt_tokens", "given_tokens", "turns")
 SUMMARY = ["failure", *(column.field for column in record.COLUMNS[Trajectory]), *COUNTED]
 
 
-@dataclass(frozen=True)
-class AttemptSummary:
-    """What the driver knows of one attempt: enough to select, count and measure by."""
-
-    values: tuple[Any, ...]  # of `SUMMARY`
-
-    @classmethod
-    def of(cls, t: Trajectory) -> AttemptSummary:
-        return cls(tuple(getattr(t, name) for name in SUMMARY))
+def summary_of(t: Trajectory) -> tuple[Any, ...]:
+    """What the driver knows of an attempt, in the order of `SUMMARY`: enough to select, count and measure by.
+    A plain tuple, because the driver unpickles one for each attempt."""
+    return tuple([getattr(t, name) for name in SUMMARY])
 
 
 class TrajectoryRef:
@@ -51,14 +45,14 @@ class RemoteTrajectory(Trajectory):
     """A trajectory whose segments are in the object store. Reading them fetches its table."""
 
     # Known from the summary: plain attributes in place of properties that would read the segments.
-    sampled_tokens: int = 0  # type: ignore[assignment]
-    prompt_tokens: int = 0  # type: ignore[assignment]
-    given_tokens: int = 0  # type: ignore[assignment]
-    turns: int = 0  # type: ignore[assignment]
+    sampled_tokens: int = 0
+    prompt_tokens: int = 0
+    given_tokens: int = 0
+    turns: int = 0
 
-    def __init__(self, task: Task, summary: AttemptSummary, *, ref: TrajectoryRef, row: int) -> None:
+    def __init__(self, task: Task, summary: Sequence[Any], *, ref: TrajectoryRef, row: int) -> None:
         self.task, self.ref, self.row = task, ref, row
-        self.__dict__.update(zip(SUMMARY, summary.values, strict=True))
+        self.__dict__.update(zip(SUMMARY, summary, strict=True))
         ref.rows.append(self)
 
     def move_to(self, other: RemoteTrajectory) -> None:

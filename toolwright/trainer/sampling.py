@@ -186,7 +186,7 @@ class GroupSampler(GroupSelector):
         sampled.greedy += best
         sampled.failed += sum(t.failure is not None for t in [*attempts, *best])
         for pick, group in zip(picks, as_groups(attempts), strict=True):
-            if group.complete:
+            if self.order.adapts and group.complete:
                 self.order.record(pick, group.accuracies)
             self.keep(sampled, group)
 
