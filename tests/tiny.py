@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.experts import ExpertShape
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Segment, Source, Task, Trajectory
+
+if TYPE_CHECKING:
+    from toolwright.learner.policy import Frozen, Policy
 
 ALPHABET = "0123456789+= ab\n"
 
@@ -103,6 +106,20 @@ def conversations(count: int, *, seed: int = 0, vocab: int = 20, longest: int = 
                 segments.append(("tool", some(0, budget // 4)))
         made.append(trajectory(segments, group=str(number // 2)))
     return made
+
+
+def frozen_copy(policy: Policy) -> Frozen:
+    """The reference of a policy: a copy of its weights as they are now."""
+    import copy
+
+    from toolwright.learner.policy import Frozen
+
+    return Frozen(
+        copy.deepcopy(policy.decoder).requires_grad_(False),
+        temperature=policy.temperature,
+        micro_tokens=policy.budget.asked,
+        dtype=policy.dtype,
+    )
 
 
 def batch(count: int, *, seed: int = 0, longest: int = 40) -> Batch:

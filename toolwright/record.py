@@ -118,7 +118,8 @@ class TokenValues:
             before = np.concatenate([[0], np.cumsum(~np.isnan(column))])  # numbers before each place
             known = (np.diff(before[ends]) > 0).tolist()
             parts[name] = [column[a:b] if some else None for (a, b), some in zip(places, known, strict=True)]
-        return [cls(**{name: part[row] for name, part in parts.items()}) for row in range(len(sizes))]
+        missing = [None] * len(sizes)
+        return list(map(cls, *(parts.get(field.name, missing) for field in fields(cls))))
 
     def by_segment(self, trajectory: Trajectory) -> list[TokenValues]:
         """Of each segment of the attempt: only what the policy sampled has any."""

@@ -147,7 +147,8 @@ class Trajectory:
     @property
     def accuracy(self) -> float | None:
         """How right the answer is: the scorer's own `acc`, or its score where it gives none."""
-        return self.reward_parts.get("acc", self.score)
+        given = self.reward_parts.get("acc")
+        return self.score if given is None else given
 
     @property
     def turns(self) -> int:
@@ -193,11 +194,11 @@ class Group:
 
     @property
     def scores(self) -> list[float]:
-        return [t.score for t in self.trajectories if t.score is not None]
+        return [score for t in self.trajectories if (score := t.score) is not None]
 
     @property
     def accuracies(self) -> list[float]:
-        return [t.accuracy for t in self.trajectories if t.accuracy is not None]
+        return [accuracy for t in self.trajectories if (accuracy := t.accuracy) is not None]
 
 
 AttemptsCallback = Callable[[Sequence[Trajectory]], None]  # called with attempts as they end

@@ -102,7 +102,7 @@ class TestWellFormed:
         "text",
         ["", "The answer is 42.", "2 < 3 and 3 > 2", '{"answer": 42}', "```json\n{}\n```\n", "[1] see"],
     )
-    def test_words_are_no_calls(self, name: str, text: str) -> None:
+    def test_plain_text_is_not_read_as_a_call(self, name: str, text: str) -> None:
         assert read(name, text) == []
 
     def test_an_argument_may_hold_the_closing_tag(self) -> None:
@@ -217,7 +217,7 @@ class TestChoice:
         told = build(name).instructions(SCHEMAS)
         assert all(tool in told for tool in OFFERED)
 
-    def test_all_are_tested_here(self) -> None:
+    def test_every_registered_format_is_tested_here(self) -> None:
         assert set(FORMATS.names()) == {*NAMES, "auto"}
 
 

@@ -126,7 +126,7 @@ class TestTools:
         found = self.answer(tmp_path, "return {'type': 'image', 'image': PNG}")
         assert found == ToolResult("", images=(data_url(PNG),))
 
-    def test_or_words_and_an_image(self, tmp_path: Path) -> None:
+    def test_a_tool_may_return_text_and_an_image(self, tmp_path: Path) -> None:
         found = self.answer(tmp_path, "return ['here:', {'type': 'image', 'image': {'bytes': PNG}}]")
         assert found == ToolResult("here:", images=(data_url(PNG),))
 

@@ -219,7 +219,7 @@ class TestTimeouts:
         assert trajectory.failure.kind == "infrastructure"
         assert trajectory.failure.message == "attempt g0/0 waited in vain: no answer from search:80"
 
-    def test_one_that_hung_once_is_what_it_would_have_been(self) -> None:
+    def test_an_attempt_that_hung_once_is_repeated_with_the_same_result(self) -> None:
         asked = wanted(3, t1={"trouble": "hang", "times": 1})
         shaken = run(rollout_of("Unlucky", timeout_s=self.LIMIT), asked)
         assert [essence(t) for t in shaken] == [essence(t) for t in run(rollout_of("Unlucky"), wanted(3))]

@@ -93,7 +93,7 @@ def attempts(url: str, *meanwhile: Any, takes_s: float, **tool: Any) -> list[Tra
     return asyncio.run(all_of_them())
 
 
-def test_attempts_end_right_once_it_is_back(sandbox: Sandbox) -> None:
+def test_attempts_succeed_once_the_sandbox_is_back(sandbox: Sandbox) -> None:
     async def restart() -> None:
         await sandbox.called()
         await asyncio.to_thread(sandbox.kill)

@@ -162,7 +162,7 @@ class TestFaults:
             "offers the tool 'nope', which is not configured; configured: echo" in trajectory.failure.message
         )
 
-    def test_a_server_that_is_gone_is_nobodys_zero(self) -> None:
+    def test_a_dead_tool_server_is_an_infrastructure_failure(self) -> None:
         made = tokenizer("chatml")
         rollout = rollout_of(made, saying(made, "<gone>1</gone>"), call_format="tags", retries=2)
         (trajectory,) = run(rollout)
@@ -245,7 +245,7 @@ class TestLimits:
         assert (trajectory.stop, trajectory.sampled_tokens) == ("length", 20)
         assert "format_faults" not in trajectory.counts, "cut off by us, not written wrong"
 
-    def test_tokens_in_all_where_the_policy_speaks(self) -> None:
+    def test_max_total_tokens_ends_a_turn_of_the_policy(self) -> None:
         trajectory = tags("so " * 99, max_total_tokens=60)
         assert (trajectory.stop, len(trajectory.tokens)) == ("tokens", 60)
 

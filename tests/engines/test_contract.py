@@ -44,7 +44,7 @@ class TestWhatIsSaid:
             logits = tiny.logits(model, [*prompt, *answer.tokens])
             assert answer.tokens == logits[len(prompt) - 1 : -1].argmax(-1).tolist()
 
-    def test_without_temperature_the_seed_says_nothing(self, build: Build) -> None:
+    def test_at_temperature_zero_the_seed_changes_nothing(self, build: Build) -> None:
         engine = build(MODEL, TOKENIZER)
         said = [ask_one(engine, PROMPT, Sampling(temperature=0, seed=seed)) for seed in range(3)]
         assert said[0] == said[1] == said[2]
@@ -207,7 +207,7 @@ class TestTheDistribution:
 
 
 class TestWhenATurnEnds:
-    def test_with_the_end_token_which_is_kept_and_not_read_aloud(self, build: Build) -> None:
+    def test_the_end_token_is_kept_in_the_tokens_and_not_in_the_text(self, build: Build) -> None:
         requests = [(PROMPT, Sampling(max_tokens=40, seed=seed), str(seed)) for seed in range(20)]
         ended = [a for a in ask(build(MODEL, TOKENIZER), requests) if a.stop == "eos"]
         assert ended

@@ -62,7 +62,7 @@ class TestMeeting:
         with pytest.raises(UserError, match="without token ids"):
             meet(serve(ids="none").url)
 
-    def test_without_a_url_nobody_can_be_met(self, meet: Meet) -> None:
+    def test_a_missing_url_is_refused(self, meet: Meet) -> None:
         with pytest.raises(UserError, match=r"engine\.url must say where"):
             meet(None)
 
@@ -177,7 +177,7 @@ class TestTrouble:
         with pytest.raises(UserError, match=server.url):
             ask_one(engine, PROMPT, Sampling())
 
-    def test_closed_it_leaves_nobody_waiting(self, serve: Serve, meet: Meet) -> None:
+    def test_closing_the_engine_ends_waiting_turns(self, serve: Serve, meet: Meet) -> None:
         server = serve()
         engine = meet(server.url)
         server.patience = 60.0

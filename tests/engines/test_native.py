@@ -137,7 +137,7 @@ class TestNothingIsComputedTwice:
         (only,) = passes
         assert len(only) < len(PROMPT) * 3
 
-    def test_publishing_makes_all_of_it_new(self) -> None:
+    def test_after_publishing_the_whole_prompt_is_computed_again(self) -> None:
         passes: list[Tensor] = []
         engine = engine_of(watch(tiny.decoder(), passes.append))
 

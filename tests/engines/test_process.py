@@ -17,7 +17,7 @@ from toolwright.failures import InfrastructureFailure
 from .served import Server
 
 
-def test_one_that_has_stopped_listening_keeps_nobody_from_asking_giving_up_and_closing(
+def test_an_engine_process_that_stops_reading_blocks_no_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(process, "FAREWELL_S", 0.5)
@@ -61,7 +61,7 @@ def test_memory_that_it_shared_with_its_workers_goes_with_it(
     assert not held.exists()
 
 
-def test_so_does_that_of_a_server_of_the_tests(tmp_path: Path) -> None:
+def test_a_killed_test_server_leaves_no_shared_memory(tmp_path: Path) -> None:
     """Which is killed with its workers, and with whoever would have cleared up after them."""
     server = Server(tmp_path / "served", tiny.decoder(), tiny.characters())
     share = (

@@ -10,7 +10,7 @@ from toolwright.engines.turns import turn_of
 from toolwright.failures import InfrastructureFailure
 
 
-def test_given_up_is_given_up_though_the_answer_comes_at_that_moment() -> None:
+def test_a_cancelled_turn_stays_cancelled_if_its_answer_arrives() -> None:
     async def both() -> bool:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         waiting = asyncio.create_task(turn_of("a", answer, who="an engine", limit_s=60))

@@ -75,7 +75,7 @@ def no_room(*_: object) -> dict[str, float]:
 CUBLAS = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
 
-def test_another_error_is_none_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_is_not_about_memory_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, batch = policy_of(None), tiny.batch(2)
 
     def broken(*_: object) -> None:

@@ -90,7 +90,7 @@ class TestAnUpdate:
         packed, _ = stepped(start, [gradient], packs=True)
         torch.testing.assert_close(packed, plain, rtol=1e-6, atol=1e-6)
 
-    def test_many_keep_to_those_of_float32(self) -> None:
+    def test_sixty_updates_stay_close_to_those_of_float32(self) -> None:
         generator = torch.Generator().manual_seed(0)
         start = torch.randn(24, 300, generator=generator)
         pull = torch.randn(24, 300, generator=generator)

@@ -25,7 +25,7 @@ from toolwright.failures import UserError
 from toolwright.learner.critic import Critic
 from toolwright.learner.forward import Statistics, learn
 from toolwright.learner.objective import Objective
-from toolwright.learner.policy import Frozen, Policy
+from toolwright.learner.policy import Policy
 from toolwright.models.decoder import Decoder
 from toolwright.trajectory import Segment, Task, Trajectory
 
@@ -71,7 +71,7 @@ def sample(engine: NativeEngine, count: int) -> Batch:
 
 
 @PRECISIONS
-def test_what_the_engine_recorded_is_about_what_the_learner_finds(dtype: torch.dtype, gap: float) -> None:
+def test_engine_and_learner_log_probabilities_nearly_agree(dtype: torch.dtype, gap: float) -> None:
     policy = policy_of(dtype)
     engine = build(
         schema.EngineConfig(slots=8, timeout_s=60),
@@ -92,7 +92,7 @@ def test_what_the_engine_recorded_is_about_what_the_learner_finds(dtype: torch.d
 @PRECISIONS
 def test_policy_reference_and_critic_learn_there(dtype: torch.dtype, gap: float) -> None:
     policy, batch = policy_of(dtype), tiny.batch(8)
-    reference = Frozen.copy_of(policy)
+    reference = tiny.frozen_copy(policy)
     critic = Critic(
         policy.decoder,
         schema.OptimizerConfig(lr=0.01),

@@ -17,7 +17,7 @@ from toolwright.config.learning import KL
 from toolwright.learner.critic import Critic
 from toolwright.learner.objective import Objective
 from toolwright.learner.optimizer import Optimizer
-from toolwright.learner.policy import Frozen, Policy
+from toolwright.learner.policy import Policy
 
 LOSSES = sorted({losses.registry.get(name).target: name for name in losses.names()}.values())  # one name each
 AGGREGATIONS = aggregate.names()
@@ -143,5 +143,5 @@ def test_log_probabilities_do_not_change_either() -> None:
     assert wanted.keys() == found.keys() == {"log_prob", "entropy", "sum_pi_squared"}
     for name, column in wanted.items():
         torch.testing.assert_close(found[name], column, rtol=0, atol=1e-5)
-    frozen = Frozen.copy_of(policy_of(budget_for(3)))
+    frozen = tiny.frozen_copy(policy_of(budget_for(3)))
     torch.testing.assert_close(frozen.statistics(minibatch())["log_prob"], wanted["log_prob"])

@@ -107,7 +107,7 @@ def test_only_matrices_decay() -> None:
     assert torch.equal(layer.bias, torch.ones(3))
 
 
-def test_what_is_frozen_stays() -> None:
+def test_a_frozen_parameter_does_not_change() -> None:
     layer = nn.Linear(3, 3)
     layer.bias.requires_grad_(False)
     before = layer.bias.clone()

@@ -209,7 +209,7 @@ def refused_base(group: RankGroup) -> str:
     return str(said.value)
 
 
-def test_such_a_base_is_not_divided_by_tensors(ranks: Ranks) -> None:
+def test_a_bfloat16_base_is_refused_with_tensor_parallelism(ranks: Ranks) -> None:
     assert all(
         "weights kept in bfloat16" in said for said in ranks(2, refused_base, layout=RankLayout(tensor=2))
     )

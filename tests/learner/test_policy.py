@@ -17,7 +17,7 @@ from toolwright.config.learning import KL
 from toolwright.learner.forward import Statistics
 from toolwright.learner.minibatches import minibatches
 from toolwright.learner.objective import Objective
-from toolwright.learner.policy import Frozen, Policy
+from toolwright.learner.policy import Policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:this machine announces AMX")
 PLAIN = Objective(schema.Algorithm(), norm_tokens=16)
@@ -146,7 +146,7 @@ class TestLearning:
 class TestTheReference:
     def test_does_not_move_while_the_policy_does(self) -> None:
         policy, batch = policy_of(), judged()
-        reference = Frozen.copy_of(policy)
+        reference = tiny.frozen_copy(policy)
         before = reference.statistics(batch)["log_prob"]
         assert torch.equal(before, policy.statistics(batch)["log_prob"]), "it begins as the policy"
         for _ in range(3):
@@ -155,14 +155,14 @@ class TestTheReference:
         assert not torch.equal(policy.statistics(batch)["log_prob"], before)
 
     def test_takes_no_gradients(self) -> None:
-        reference = Frozen.copy_of(policy_of())
+        reference = tiny.frozen_copy(policy_of())
         assert not any(p.requires_grad for p in reference.decoder.parameters())
 
     def test_holds_the_policy_back(self) -> None:
         distances = []
         for coefficient in (0.0, 5.0):
             policy, batch = policy_of(), judged()
-            reference = Frozen.copy_of(policy)
+            reference = tiny.frozen_copy(policy)
             batch.columns["ref_log_prob"] = reference.statistics(batch)["log_prob"]
             kl = KL(where="loss", coef=coefficient, estimator="k2")
             objective = Objective(schema.Algorithm(kl=kl), norm_tokens=16)

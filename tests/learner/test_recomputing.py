@@ -47,7 +47,7 @@ def test_gradients_are_the_same_to_the_last_bit(kind: str, what: Any) -> None:
         assert torch.equal(found[name], gradient), name
 
 
-def test_so_they_are_in_chunks_to_the_order_of_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputed_chunks_give_the_gradients_up_to_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = tiny.decoder()
     wanted, _ = gradients(decoder, False)
     monkeypatch.setattr(decoders, "ROWS_AT_ONCE", 16)
@@ -63,7 +63,7 @@ def test_less_is_kept_of_each_token() -> None:
     assert kept[True] < 0.3 * kept["ffn"]
 
 
-def test_the_estimate_falls_alike() -> None:
+def test_the_memory_estimate_falls_with_recomputing() -> None:
     """Qwen2.5-1.5B with 32,768 tokens: what one sequence leaves behind."""
     shape = tiny.shape(vocab=151_936, layers=28, width=1536, heads=12, kv_heads=2, ffn=8960, head_dim=128)
     gigabytes = [32_768 * token_bytes(shape, what) / 1e9 for what in WAYS]

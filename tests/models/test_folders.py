@@ -147,7 +147,7 @@ class TestTheModel:
         (folder / "model.safetensors").unlink()
         assert "index.json is not valid JSON" in complaint(huggingface.load, folder)
 
-    def test_an_index_left_behind_beside_the_whole(self, folder: Path) -> None:
+    def test_a_stale_index_beside_a_whole_file_is_ignored(self, folder: Path) -> None:
         (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}}')
         huggingface.load(folder)
 
@@ -216,7 +216,7 @@ class TestTheTokenizer:
         message = complaint(lambda _: tokenizer.render(MESSAGES), folder)
         assert "has no chat template; put one into chat_template.jinja beside it" in message
 
-    def test_a_template_in_a_file_of_its_own_goes_before(self, folder: Path) -> None:
+    def test_chat_template_jinja_wins_over_the_tokenizer_config(self, folder: Path) -> None:
         (folder / "chat_template.jinja").write_text("{{ messages[0].content }} é!", encoding="utf-8")
         assert Tokenizer.load(folder).render(MESSAGES) == "1+1 é!"
 
@@ -246,7 +246,7 @@ class TestTheTokenizer:
         (folder / "generation_config.json").write_text('{"eos_token_id": [0, 1, 5]}')
         assert Tokenizer.load(folder).end == 1
 
-    def test_an_end_that_no_token_has_ends_nothing(self, folder: Path) -> None:
+    def test_end_token_ids_outside_the_vocabulary_are_ignored(self, folder: Path) -> None:
         (folder / "generation_config.json").write_text('{"eos_token_id": [5, 5000, -1]}')
         assert Tokenizer.load(folder).end_tokens == {1, 5}
 
@@ -261,7 +261,7 @@ class TestTheTokenizer:
         template_check.check(tokenizer)
         assert "no token with the number that ends a turn, 5000" in caplog.text
 
-    def test_an_end_that_is_no_number(self, folder: Path) -> None:
+    def test_an_end_token_id_that_is_not_a_number_is_refused(self, folder: Path) -> None:
         change(folder / "config.json", lambda config: config.update(eos_token_id="</s>"))
         assert "eos_token_id='</s>' should be the number of a token" in complaint(Tokenizer.load, folder)
 
@@ -274,7 +274,7 @@ class TestTheTokenizer:
         template_check.check(tokenizer)
         assert tokenizer.render(MESSAGES) == "1+1<|end|>"
 
-    def test_more_templates_in_a_folder_of_theirs(self, folder: Path) -> None:
+    def test_additional_chat_templates_are_read_and_saved(self, folder: Path) -> None:
         (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
         (folder / "additional_chat_templates").mkdir()
         (folder / "additional_chat_templates" / "tool_use.jinja").write_text("with {{ tools | length }}")

@@ -110,7 +110,7 @@ def test_merged_into_the_base_it_is_an_ordinary_model(base: Path, tmp_path: Path
     assert huggingface.load(tmp_path / "merged").fast == decoder.fast
 
 
-def test_turned_off_it_is_the_base_to_the_last_bit(base: Path) -> None:
+def test_a_disabled_adapter_gives_the_base_bit_for_bit(base: Path) -> None:
     decoder, plain = adapted(base), huggingface.load(base, context=48)
     assert decoder.adapter is not None
     with decoder.adapter.off():
@@ -119,7 +119,7 @@ def test_turned_off_it_is_the_base_to_the_last_bit(base: Path) -> None:
     assert not torch.equal(ours(decoder)[0], ours(plain)[0])
 
 
-def test_it_alone_learns_and_the_engine_has_what_was_learned(base: Path) -> None:
+def test_only_the_adapter_learns_and_the_engine_uses_it(base: Path) -> None:
     decoder = adapted(base, spread=0.05)
     policy, objective = policy_of(decoder), Objective(schema.Algorithm(), norm_tokens=16)
     reference = AdapterReference(policy)

@@ -50,7 +50,7 @@ def adapted(decoder: Decoder) -> Decoder:
     return decoder
 
 
-def test_in_bfloat16_it_says_what_it_says_in_float32(folder: Path) -> None:
+def test_weights_stored_in_bfloat16_give_the_logits_of_float32(folder: Path) -> None:
     plain, half = huggingface.load(folder), huggingface.load(folder, stored="bfloat16", device=CPU)
     kinds = (
         {p.dtype for p in half.parameters() if p.dim() == 2},

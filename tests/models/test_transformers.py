@@ -183,7 +183,7 @@ def test_a_shorter_context_changes_nothing_within_it_and_is_not_saved(tmp_path: 
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_whoever_may_read_the_configuration_may_read_the_weights(fast: bool, tmp_path: Path) -> None:
+def test_saved_weights_have_the_permissions_of_the_configuration(fast: bool, tmp_path: Path) -> None:
     random_model("llama").save_pretrained(tmp_path / "theirs")
     huggingface.save(huggingface.load(tmp_path / "theirs", fast=fast), tmp_path / "ours")
     config, weights = (tmp_path / "ours" / name for name in ("config.json", "model.safetensors"))

@@ -32,7 +32,7 @@ in_store = pickle.dumps(record.to_table([sent]), protocol=5, buffer_callback=buf
 table = pickle.loads(in_store, buffers=buffers)
 assert record.from_table(table) == [sent]
 
-summary = pickle.loads(pickle.dumps(transport.AttemptSummary.of(sent)))
+summary = pickle.loads(pickle.dumps(transport.summary_of(sent)))
 ref = transport.TrajectoryRef("ref", lambda ref: table)
 seen = transport.RemoteTrajectory(sent.task, summary, ref=ref, row=0)
 assert (seen.retries, seen.sources) == (3, {"wiki": ["page"]}) and "table" not in vars(ref), "no fetch"

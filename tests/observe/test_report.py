@@ -104,7 +104,7 @@ def test_the_report_opens_with_the_result(run: Path) -> None:
     assert "steps 6 time 13.0 s 2.17 s a step" in words
 
 
-def test_there_is_a_chart_for_what_was_measured_and_no_other(run: Path) -> None:
+def test_only_measured_metrics_have_a_chart(run: Path) -> None:
     found = page(run)
     words = found.words
     assert len(found.all("svg", "chart")) == 6

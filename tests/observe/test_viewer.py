@@ -452,7 +452,7 @@ def test_the_viewer_opens_in_a_terminal(run: Path) -> None:
         ("import sys; sys.modules['textual'] = None; " + COMMAND, [], "xterm"),
     ],
 )
-def test_lines_are_printed_where_the_viewer_is_not_asked_for_or_missing(
+def test_plain_lines_are_printed_without_the_viewer(
     run: Path, code: str, words: list[str], term: str
 ) -> None:
     text = in_a_terminal(code, "view", str(run), *words, term=term)

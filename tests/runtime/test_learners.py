@@ -64,7 +64,7 @@ def group(cluster: Any) -> Iterator[Group]:
     made.close()
 
 
-def test_all_are_asked_and_the_first_answers(group: Group) -> None:
+def test_all_ranks_are_asked_and_the_first_one_answers(group: Group) -> None:
     index, count, master, pid = group.learners.ask("who")
     assert (index, count) == (0, 2)
     assert master.rpartition(":")[2].isdigit()

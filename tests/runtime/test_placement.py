@@ -79,7 +79,7 @@ def test_gpus_of_one_node_and_of_two() -> None:
         assert filled(nodes, made) == wanted
 
 
-def test_one_gpu_is_shared_by_whole_processes_that_stay_within_it() -> None:
+def test_policy_reference_and_critic_share_one_gpu() -> None:
     made = plan(Placement(), PPO, [{"CPU": 8.0, "GPU": 1.0}])
     assert {post.name: post.gpus for post in made.fixed} == {
         "policy": 0.33,

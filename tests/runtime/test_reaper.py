@@ -79,7 +79,7 @@ time.sleep(600)
 """
 
 
-def test_one_of_ray_that_shows_no_mark_is_known_by_its_session(tmp_path: Path) -> None:
+def test_a_ray_process_without_a_mark_is_found_by_its_session(tmp_path: Path) -> None:
     line = [sys.executable, "-c", SESSION, str(ROOT), f"test{os.getpid()}s", str(tmp_path)]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
@@ -102,7 +102,7 @@ def test_a_farewell_with_nothing_left_takes_no_time() -> None:
     assert reaper.process.returncode == 0
 
 
-def test_it_does_not_touch_what_carries_another_mark() -> None:
+def test_the_reaper_spares_processes_of_another_run() -> None:
     mark = f"test{os.getpid()}c"
     environment = {**os.environ, MARK: f"{mark}d"}
     other = subprocess.Popen([sys.executable, "-ISc", "import time; time.sleep(60)"], env=environment)

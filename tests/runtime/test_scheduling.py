@@ -55,7 +55,7 @@ def schedule(
     return asyncio.run(scheduler.run(asked, None)), lost
 
 
-def test_everything_comes_back_in_order_and_everybody_has_work() -> None:
+def test_results_keep_their_order_and_every_worker_gets_work() -> None:
     workers, asked = [Fake("a"), Fake("b")], wanted(16)
     found, lost = schedule(workers, asked)
     assert [(t.group, t.index, t.seed) for t in found] == [(w.group, w.index, w.seed) for w in asked]
@@ -88,7 +88,7 @@ def test_whole_groups_are_told_of_as_they_come() -> None:
     assert all(groups.count(group) == 2 for groups in heard for group in groups)
 
 
-def test_what_a_dead_worker_had_is_run_again() -> None:
+def test_attempts_of_a_dead_worker_are_run_again() -> None:
     workers, asked = [Fake("a", dies=1), Fake("b")], wanted(8)
     found, lost = schedule(workers, asked)
     assert [t.seed for t in found] == [w.seed for w in asked]
@@ -106,7 +106,7 @@ def test_a_task_that_kills_twice_is_not_run_a_third_time() -> None:
     assert sum(worker.deaths for worker in workers) == 2
 
 
-def test_two_poisons_at_once_do_not_take_the_innocent_with_them() -> None:
+def test_two_tasks_that_kill_workers_fail_alone() -> None:
     workers = [Fake(name, poison=["t1", "t2"]) for name in "ab"]
     found, _ = schedule(workers, wanted(12), room=64)
     assert {t.task.id for t in found if t.failure} == {"t1", "t2"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolwright.record import from_table, load, save, to_table
 from toolwright.runtime import transport
-from toolwright.runtime.transport import AttemptSummary, RemoteTrajectory, TrajectoryRef
+from toolwright.runtime.transport import RemoteTrajectory, TrajectoryRef, summary_of
 from toolwright.trajectory import Failure, Segment, Source, Task, Trajectory
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -73,7 +73,7 @@ def attempts(count: int = 6, length: int = 40) -> list[Trajectory]:
 
 
 def remote(made: list[Trajectory], ref: TrajectoryRef) -> list[RemoteTrajectory]:
-    return [RemoteTrajectory(t.task, AttemptSummary.of(t), ref=ref, row=row) for row, t in enumerate(made)]
+    return [RemoteTrajectory(t.task, summary_of(t), ref=ref, row=row) for row, t in enumerate(made)]
 
 
 def test_the_driver_counts_and_selects_without_fetching() -> None:
@@ -112,7 +112,7 @@ def test_a_step_is_recorded_as_a_process_alone_would(tmp_path: Path) -> None:
             assert getattr(mine, field.name) == getattr(theirs, field.name), field.name
 
 
-def test_columns_are_little_more_than_what_they_carry() -> None:
+def test_a_table_is_at_most_1_3_times_its_payload() -> None:
     made = attempts(count=64, length=1000)
     payload = sum(4 * len(t.tokens) + 4 * t.sampled_tokens + len(t.response.encode()) for t in made)
     assert to_table(made).nbytes <= 1.3 * payload

@@ -21,7 +21,6 @@ NOUNS = {
     "toolwright.runtime.host.Rank",
     "toolwright.runtime.tensors.PackedTensor",
     "toolwright.runtime.tensors.PublishedWeights",
-    "toolwright.runtime.transport.AttemptSummary",
     "toolwright.runtime.wire.PackedBatch",
     "toolwright.runtime.wire.TrajectoryRows",
     "toolwright.trainer.role_config.RoleConfig",

@@ -369,7 +369,7 @@ def test_the_least_busy_server_is_called() -> None:
     assert both.choose() is second
 
 
-def test_requests_keep_their_distance_and_their_number() -> None:
+def test_request_interval_and_concurrency_are_kept() -> None:
     starts: list[float] = []
     inside = most = 0
 

@@ -76,7 +76,7 @@ def test_files_of_a_request_that_cannot_be_written_are_its_own_error(server: Ser
         b"[" * 100_000,
     ],
 )
-def test_numbers_and_texts_that_are_none_are_refused(server: Server, body: bytes) -> None:
+def test_malformed_request_bodies_are_refused(server: Server, body: bytes) -> None:
     assert server.ask("POST", "/run", body)[0] == 422
 
 
@@ -120,7 +120,7 @@ def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
 
 
 @needs_isolation
-def test_two_servers_on_one_machine_do_not_meet() -> None:
+def test_two_servers_on_one_machine_do_not_affect_each_other() -> None:
     options = ("--workers", "1", "--preload", "")
     with served_without(frozenset(), *options) as one, served_without(frozenset(), *options) as other:
         bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass"

@@ -257,7 +257,7 @@ def connected(server: Server) -> socket.socket:
     return socket.create_connection((place.hostname, place.port), 60)
 
 
-def test_an_endless_head_is_not_kept(pressed: Own) -> None:
+def test_an_endless_request_header_is_not_kept_in_memory(pressed: Own) -> None:
     with grows_by_less_than(30, pressed.process.pid):
         for _ in range(4):
             with connected(pressed.server) as attacker, contextlib.suppress(ConnectionError):

@@ -60,7 +60,7 @@ def test_stdin_is_a_real_file(server: Server, code: str) -> None:
     assert server.run(code, stdin="ab\ncd\n")["stdout"] == "abcd\n"
 
 
-def test_without_stdin_there_is_an_end_at_once(server: Server) -> None:
+def test_reading_from_an_empty_stdin_ends_at_once(server: Server) -> None:
     assert "EOFError" in server.run("input()")["stderr"]
 
 

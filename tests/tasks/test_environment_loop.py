@@ -157,7 +157,7 @@ class TestTextOfAnySize:
         assert len(trajectory.steps) == 1
         assert len(trajectory.segments[-1].text) == 1_000_000
 
-    def test_is_not_kept_of_an_action_that_is_none(self) -> None:
+    def test_the_observation_after_an_invalid_action_is_cut(self) -> None:
         (trajectory,) = run("Talkative", size=50_000_000, refuses=True)
         assert len(trajectory.segments[-1].text) == 1 << 20
 

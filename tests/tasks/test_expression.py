@@ -55,5 +55,5 @@ def test_multisets_are_numbered_without_gap_or_repeat(count: int, largest: int) 
     from itertools import combinations_with_replacement
 
     every = {tuple(reversed(c)) for c in combinations_with_replacement(range(1, largest + 1), count)}
-    found = [tuple(multiset(index, count=count, largest=largest)) for index in range(len(every))]
+    found = [tuple(multiset(index, count=count)) for index in range(len(every))]
     assert set(found) == every

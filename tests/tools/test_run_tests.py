@@ -111,7 +111,7 @@ def test_examples_are_found_as_docstrings_write_them(docstring: str, tests: list
     assert examples(f'def f(x):\n    """\n    {docstring}\n    """\n', "f") == tests
 
 
-def test_the_function_under_test_is_not_a_built_in_around_it() -> None:
+def test_the_function_under_test_is_found_inside_a_built_in_call() -> None:
     assert called(["assert set(f(1)) == {1}"]) == "f"
     assert called(["assert ("]) == ""
     assert called([]) == ""

@@ -42,7 +42,7 @@ def test_the_config_path_names_a_tool_file(tmp_path: Path) -> None:
     assert settings_of(Config(tool_config_path=file)) == {"code_judge": JUDGE}
 
 
-def test_the_second_name_that_version_0_1_had_for_it_is_translated(tmp_path: Path) -> None:
+def test_tool_config_path_of_version_0_1_is_translated(tmp_path: Path) -> None:
     file = write(tmp_path / "tools.yaml", TREE)
     old = tmp_path / "config.yaml"
     write(old, {"rollout": {"tool_config_path": file, "samples": 4}, "tool_config_path": None})

@@ -176,7 +176,7 @@ def test_a_step_without_a_token_leaves_its_reward_to_the_rest() -> None:
     tokens=st.integers(1, 3),
 )
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_without_rewards_on_the_way_nothing_changes(
+def test_without_step_rewards_the_reward_stands_at_the_last_action(
     reward: float, steps: list[float | None], tokens: int
 ) -> None:
     """Bit for bit, as in attempts of one turn: the sum stands at the last action."""

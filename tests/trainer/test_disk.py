@@ -176,7 +176,7 @@ class TestARunFolderThatCannotBeWritten:
         (tmp_path / "runs").touch()
         assert "no run can be kept in runs/x: runs is not a folder" in ends(*words("run.name=x"))
 
-    def test_in_one_of_its_parts(self, run: Path, ends: Run) -> None:
+    def test_a_read_only_file_in_the_run_folder_is_named(self, run: Path, ends: Run) -> None:
         """The folder itself can be written to."""
         (run / "config.yaml").chmod(0o444)
         with permissions_count():

@@ -116,7 +116,7 @@ def test_groups_without_variance_are_sampled_again_up_to_the_limit(build: Build)
     assert sampled.flat == 12 - len(sampled.groups)
 
 
-def test_wrong_answers_that_differ_in_length_are_no_signal(build: Build) -> None:
+def test_length_penalties_alone_do_not_count_as_signal(build: Build) -> None:
     longer = ("algorithm=dapo", "update.minibatches=1", "rollout.max_tokens=8")
     penalised = build(*longer, "reward.overlong_buffer=0.9", f"reward.function={FRAGILE}:constant").sample(1)
     assert len({t.reward for t in penalised.attempts}) > 2

@@ -347,7 +347,7 @@ def test_the_page_connects_again_when_its_server_comes_back(browser: Browser, fo
         for view in VIEWS
     ],
 )
-def test_nothing_is_hard_to_reach_or_to_read(browser: Browser, address: str, view: str) -> None:
+def test_every_view_is_accessible_and_fits_a_phone(browser: Browser, address: str, view: str) -> None:
     for colours in ("light", "dark"):
         shown = PageUnderTest(browser, address, color_scheme=colours)
         page = shown.open(VIEWS[view])

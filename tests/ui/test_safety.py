@@ -71,14 +71,14 @@ def test_names_that_are_no_runs_lead_nowhere(page: ServedPage, name: str) -> Non
         ),
     ],
 )
-def test_nothing_lies_at_other_addresses(runs: Path, static: Path, path: str) -> None:
+def test_other_addresses_answer_404(runs: Path, static: Path, path: str) -> None:
     with serving(runs, static=static) as served:
         reply = served.ask(path)
     assert reply.status == 404
     assert b"secret" not in reply.body
 
 
-def test_the_front_end_is_served_and_kept_by_name(runs: Path, static: Path) -> None:
+def test_only_hashed_front_end_files_are_cached_forever(runs: Path, static: Path) -> None:
     with serving(runs, static=static) as served:
         home = served.ask("/")
         assert (home.body, home.headers["content-type"]) == (b"<h1>page</h1>", "text/html; charset=utf-8")

@@ -64,7 +64,7 @@ class AgentSet:
                     stack.push_async_callback(close)
 
     def agent_for(self, task: Task) -> Agent:
-        """The one that will attempt this task."""
+        """The agent that will attempt this task."""
         return self.agent(self._name_for(task))
 
     def _name_for(self, task: Task) -> str:

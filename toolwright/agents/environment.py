@@ -34,7 +34,7 @@ class PlayRules:
 
     @classmethod
     def split(cls, settings: dict[str, Any]) -> tuple[PlayRules, dict[str, Any]]:
-        """The rules, and the settings that are the environment's own."""
+        """Split the settings into the loop's rules and the environment's own arguments."""
         rest = dict(settings)
         tag, penalty = rest.pop("action_tag", None), float(rest.pop("invalid_penalty", 0.0))
         turns = rest.pop("turns", None)
@@ -207,7 +207,7 @@ async def _judge(attempt: Attempt, host: EnvironmentHost) -> None:
 
 
 def _anchor(shown: Observation | Outcome) -> str:
-    """The name of the state: its own, or what is shown of it."""
+    """The name of the state: the environment's own, or the text that it shows."""
     if shown.anchor is not None:
         return shown.anchor
     answers = map(str, shown.answers) if isinstance(shown, Outcome) else ()
@@ -234,7 +234,7 @@ def settings_of(task: Task) -> dict[str, Any]:
 
 
 def read_action(text: str, tag: str | None) -> str:
-    """What stands in the last pair of tags, or all that was said; what was only thought does not count."""
+    """The text in the last pair of tags, or the whole turn if there are none. Thoughts do not count."""
     said, _ = spoken(text)
     if tag is None:
         return said.strip()

@@ -86,7 +86,8 @@ class InteractionLoop(ToolUse):
         super()._tell(attempt, answers, then)
 
     async def _said(self, attempt: Attempt, answer: Awaitable[Any]) -> Any:
-        """What the user says, within the time of a tool. An error of theirs is never a score."""
+        """Ask the user for a reply, within the time limit of a tool. An error in the user's code never counts
+        as a score."""
         try:
             with attempt.waiting("the simulated user"):
                 return await asyncio.wait_for(answer, self.config.tool_timeout_s)
@@ -99,7 +100,7 @@ class InteractionLoop(ToolUse):
             raise TaskFailure(f"the simulated user failed: {type(error).__name__}: {error}") from error
 
     def _user(self, settings: dict[str, Any]) -> Interaction:
-        """One object for each class and configuration, shared by all attempts."""
+        """One user object for each class and configuration, shared by all attempts."""
         key = json.dumps([settings["class"], settings.get("config")], sort_keys=True)
         if key not in self._users:
             target: Any = class_of(settings["class"])

@@ -27,7 +27,7 @@ NAME_SHOWN = 80  # characters of a name that the policy made up
 
 
 def checked_mode(value: Any) -> NearMissMode:
-    """What `rollout.call_params.near_misses` says, if that is one of the three."""
+    """Check `rollout.call_params.near_misses`: it must be one of the three modes."""
     for mode in get_args(NearMissMode):
         if value == mode:
             return cast(NearMissMode, mode)
@@ -36,7 +36,7 @@ def checked_mode(value: Any) -> NearMissMode:
 
 
 class NearMisses:
-    """Reads a turn by its format, and what the format does not know by the others."""
+    """Reads a turn in its own format, and looks for calls in other formats if there are none."""
 
     def __init__(self, call_format: CallFormat, mode: NearMissMode) -> None:
         self.format, self.mode = call_format, mode
@@ -114,7 +114,7 @@ def _block(said: str, offered: Offered) -> list[ToolRequest]:
 
 
 def _renamed(arguments: dict[str, Any], schema: Any) -> dict[str, Any] | None:
-    """The arguments by the names that the tool has, if it is plain which is which."""
+    """Rename the arguments to the tool's own names, if the mapping is unambiguous."""
     properties = schema.get("properties") or {}
     unknown = [name for name in arguments if name not in properties]
     missing = [name for name in schema.get("required") or [] if name not in arguments]

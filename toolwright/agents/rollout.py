@@ -37,8 +37,8 @@ class AttemptRequest:
 
 
 class Rollout:
-    """`tools`: their settings, as `toolwright.tools.settings` gives them; opened in the loop that runs.
-    `cut`: how a prompt that is too long is shortened; None: it is as it is."""
+    """`tools`: their settings, from `toolwright.tools.settings`; opened in the running event loop. `cut`: how
+    prompts that are too long are shortened; None: they are not."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Rollout:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _persist(self, request: AttemptRequest, sampling: Sampling) -> Trajectory:
-        """Attempt again, from the same seed, what infrastructure lost."""
+        """Repeat an attempt that was lost to infrastructure, from the same seed."""
         for again in range(self.config.retries):
             trajectory = await self._try(request, sampling)
             if trajectory.failure is None or trajectory.failure.kind != "infrastructure":
@@ -155,7 +155,7 @@ class Rollout:
 
 
 def _check_rewards(agent: str, trajectory: Trajectory) -> None:
-    """What an agent says of its steps is held to what a scorer may say of an attempt."""
+    """Check an agent's step rewards by the same rules as a scorer's."""
     for number, step in enumerate(trajectory.steps, 1):
         if step.reward is not None and not math.isfinite(step.reward):
             raise TaskFailure(f"agent {agent!r} gave step {number} {step.reward!r} as a reward")

@@ -81,7 +81,7 @@ class ToolUse:
                 thinking = thinking or opens_thought(attempt)
 
     async def answered(self, attempt: Attempt, step: Segment) -> bool:
-        """Whether someone replies to a turn that calls nothing, so that the policy goes on. Here nobody."""
+        """Whether someone replies to a turn without a call, so that the policy goes on. Nobody does here."""
         return False
 
     def _goes_on(self, attempt: Attempt, calls: Sequence[object]) -> bool:
@@ -95,7 +95,7 @@ class ToolUse:
     async def _run(
         self, attempt: Attempt, calls: Sequence[ToolRequest | Malformed], offered: Offered
     ) -> list[CompletedCall]:
-        """All at the same time. A server that lets us down ends the attempt once the others are done."""
+        """Run the calls concurrently. If a server fails, the attempt ends once the other calls are done."""
         most, started = self.config.max_calls, time.perf_counter()
         names = ", ".join(
             dict.fromkeys(one.name[:NAME_SHOWN] for one in calls[:most] if isinstance(one, ToolRequest))
@@ -113,7 +113,7 @@ class ToolUse:
         return [*results, *self._refused(attempt, len(calls) - most)]
 
     def _refused(self, attempt: Attempt, left: int) -> list[CompletedCall]:
-        """The answer to calls beyond the most of a turn, if there are any."""
+        """The answer to calls beyond the limit of a turn, if there are any."""
         if left <= 0:
             return []
         attempt.count("calls_refused", left)

@@ -12,7 +12,7 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 def folders(controller: str) -> Iterator[Path]:
-    """The own group and those above it, in version 2 or 1. All their limits hold."""
+    """This process's control group and its parents, in version 2 or 1. The limits of all of them apply."""
     second = (ROOT / "cgroup.controllers").exists()
     root = ROOT if second else ROOT / controller
     path = root / own_paths().get("" if second else controller, "")

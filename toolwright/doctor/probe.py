@@ -20,7 +20,8 @@ def refusal(host: str, port: int) -> str:
 
 
 def grpc_refusal(host: str, port: int) -> str:
-    """As `refusal`, also for a server that takes connections and says nothing, or speaks something else."""
+    """Like `refusal`, but also detects a server that accepts connections and then stays silent or speaks
+    another protocol."""
     try:
         with socket.create_connection((host, port), timeout=CONNECT_S) as connection:
             connection.settimeout(CONNECT_S)

@@ -73,7 +73,7 @@ class RunHistory:
         return default if found is None else found
 
     def number(self, key: str) -> int:
-        """A setting that is a number; 0 where it is none, or `auto`."""
+        """A numeric setting; 0 if it is not a number, or `auto`."""
         found = self.setting(key)
         return int(found) if isinstance(found, int | float) else 0
 
@@ -146,12 +146,12 @@ class RunHistory:
 
     @property
     def lr(self) -> float | None:
-        """The highest rate of the policy."""
+        """The policy's highest learning rate."""
         return max(self.values("policy/lr"), default=None)
 
     @property
     def usual_lr(self) -> float | None:
-        """What `auto` takes for a model of this size."""
+        """The learning rate that `auto` picks for a model of this size."""
         if self.parameters is None:
             return None
         adapted = bool(self.setting("model.lora.rank") or self.setting("model.lora.path"))

@@ -1,4 +1,4 @@
-"""Removes what is nobody else's business from texts that leave the machine."""
+"""Removes secrets from texts that leave the machine."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Scrubber:
         }
 
     def text(self, text: str) -> str:
-        """The text without secrets. What is left can still be read."""
+        """Scrub secrets from a text; the rest stays readable."""
         for value in self.literals:
             text = text.replace(value, REMOVED)
         if self.windows:
@@ -110,7 +110,7 @@ class Scrubber:
         return text
 
     def tree(self, value: Any, *, hidden: bool = False) -> Any:
-        """A configuration, by the names of its keys as well."""
+        """Scrub a configuration: secrets in its values, and every value whose key sounds secret."""
         if isinstance(value, dict):
             return {
                 key: self.tree(

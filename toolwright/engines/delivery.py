@@ -91,7 +91,7 @@ def _opened(build: Any, arguments: tuple[Any, ...], device: int) -> Tensor:
 
 
 def _numbered(gpu: str) -> int:
-    """Which of the GPUs that this process sees it is."""
+    """The index of a GPU among those that this process sees."""
     for number in range(torch.cuda.device_count()):
         if str(torch.cuda.get_device_properties(number).uuid) == gpu:
             return number
@@ -122,7 +122,7 @@ def _bits(tensor: Tensor) -> Any:
 
 
 def compare(who: str, version: int, *, sent: int, answers: list[dict[str, Any]]) -> None:
-    """Every worker must have received what was sent, and hold it."""
+    """Check that every worker received, and holds, the weights that were sent."""
     for rank, answer in enumerate(answers):
         found, differing = int(answer["checksum"]), list(answer["differing"])
         if found != sent:

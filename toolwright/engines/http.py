@@ -132,7 +132,7 @@ class HttpEngine:
     # What is found out before anything is sampled.
 
     def _meet(self) -> int:
-        """The longest sequence of the model that is served."""
+        """Ask the server for its model's longest sequence."""
         answer = self._asked("/v1/models")
         try:
             found = {row["id"]: row for row in answer["data"]}

@@ -76,7 +76,7 @@ class EngineProcess:
             raise
 
     def ask(self, what: str, *arguments: Any) -> tuple[int, Future[Any]]:
-        """The question's number, and its answer to come."""
+        """Send a question. Returns its number and a future of the answer."""
         number, answer = next(self._numbers), Future[Any]()
         answer.set_running_or_notify_cancel()  # whoever stops waiting does not cancel the reader's work
         with self._lock:
@@ -176,6 +176,7 @@ def shared_memory(group: int) -> set[Path]:
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Ours, its own where ours says nothing, and this very package wherever it was imported from."""
+    """Our environment variables, the engine's defaults for those that are not set, and the path to this
+    package."""
     path = os.pathsep.join([str(PACKAGE_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**own, **os.environ, "PYTHONPATH": path}

@@ -91,7 +91,7 @@ class VllmEngine:
         """vLLM keeps what it computed by its content, and lets the oldest go by itself."""
 
     def rest(self) -> None:
-        """The GPU's memory is the learner's until the next publication."""
+        """Free the GPU's memory for the learner until the next publication."""
         if self.decoder.device.type == "cuda":
             self.process.result("rest")
 
@@ -169,7 +169,7 @@ def _of_device(config: schema.EngineConfig, decoder: Decoder, dtype: torch.dtype
 
 
 def cache_bytes(shape: Shape, slots: int, dtype: torch.dtype) -> int:
-    """Room for every slot to be full; where that is too much, vLLM lets sequences wait."""
+    """Bytes for all slots to be full. If that is too much, vLLM lets sequences wait."""
     rows = -(-shape.context // BLOCK) * BLOCK * slots
     size = 2 * shape.layers * shape.kv_heads * shape.head_dim * rows * dtype.itemsize
     return min(max(size, CACHE_AT_LEAST), CACHE_AT_MOST)

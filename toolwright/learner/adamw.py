@@ -15,7 +15,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Move(NamedTuple):
-    """Parameters that are moved together, or of sharded ones the parts that this rank has."""
+    """Parameters that are updated together; for sharded ones, this rank's parts."""
 
     decay: float
     parameters: list[Tensor]
@@ -26,7 +26,7 @@ class Move(NamedTuple):
 
 
 class PackedMove(NamedTuple):
-    """A matrix whose moments are in eight bits."""
+    """A matrix whose AdamW moments are stored in eight bits."""
 
     decay: float
     parameter: Tensor
@@ -36,7 +36,7 @@ class PackedMove(NamedTuple):
 
 
 class AdamW:
-    """arXiv 1711.05101. A parameter without a gradient is left as it is, and so are its moments."""
+    """AdamW, arXiv 1711.05101. A parameter without a gradient keeps its value and its moments."""
 
     def __init__(
         self,

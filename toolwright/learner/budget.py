@@ -46,7 +46,7 @@ class TokenBudget:
 
     @cached_property
     def tokens(self) -> int:
-        """The fewest of any rank, so that all divide a batch alike."""
+        """The smallest budget of all ranks, so that all ranks split a batch alike."""
         return -int(self.ranks.highest(-token_budget(self.asked, self.decoder, packs=self.packs)))
 
     def fit(self, batch: HasLengths, work: Callable[[], T]) -> T:
@@ -120,9 +120,9 @@ def padded(decoder: Decoder, dtype: torch.dtype) -> bool:
 
 
 def token_bytes(shape: Shape, recompute: Recompute = False) -> int:
-    """What a token leaves behind for the way back, in two bytes a number: before and after each norm, its
-    heads before and after their turn, what it attended to, gate and up and their product; and what
-    goes to experts and comes back."""
+    """Bytes of activations that a token keeps for the backward pass, at two bytes a number: around each norm,
+    heads before and after rotation, attention output, gate, up and their product, and the inputs and outputs
+    of experts."""
     heads = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     of_ffn = 3 * shape.token_ffn + (0 if shape.experts is None else 3 * shape.experts.used * shape.width)
     of_layer = 5 * shape.width + 2 * heads + shape.heads * shape.head_dim + of_ffn
@@ -134,8 +134,8 @@ def token_bytes(shape: Shape, recompute: Recompute = False) -> int:
 
 
 def pass_overhead(shape: Shape, matrices: int, stored: Stored, *, adapted: bool, recompute: Recompute) -> int:
-    """What a pass on a GPU takes whatever the number of its tokens: logits of a chunk, the output layer's
-    gradient, and what is made in bfloat16 of `matrices` numbers that are not stored in it."""
+    """Bytes that a pass on a GPU takes, whatever its number of tokens: the logits of a chunk, the output
+    layer's gradient, and bfloat16 copies of `matrices` numbers that are stored in another type."""
     made = adapted or stored != "bfloat16"
     casts = 2 * made * (matrices if recompute is not True else 2 * matrices // shape.layers)
     of_matrices = 4 * matrices // shape.layers  # of one layer, before they are added to the others

@@ -131,7 +131,8 @@ def set_aside(path: Path) -> None:
 
 
 def load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Plain values, and tensors, whole: whoever wrote them."""
+    """Load the plain values and the whole tensors of a checkpoint, whether one process or several ranks wrote
+    it."""
     import torch
 
     verify(path)
@@ -193,7 +194,7 @@ def checksums(path: Path) -> Checksums:
 
 
 def checksum(file: Path) -> tuple[int, int]:
-    """Size and CRC-32. It finds what a disk or a copy does to a file, at gigabytes a second."""
+    """Size and CRC-32: they detect damage by a disk or a copy, at gigabytes a second."""
     size = crc = 0
     with file.open("rb", buffering=0) as stream:
         buffer = memoryview(bytearray(READ_AT_ONCE))

@@ -73,7 +73,7 @@ def states(decoder: Decoder, batch: Batch, log: RouterLog | None = None) -> Acti
 
 
 def _seen(decoder: Decoder, batch: Batch, packed: PackedAttention, tokens: Tensor) -> Tensor:
-    """The hidden states of a pass with images in it."""
+    """The hidden states of a pass over sequences with images."""
     from toolwright.models.own_forward import seeing
     from toolwright.models.vision import sight_of_batch
 

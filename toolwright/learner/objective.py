@@ -51,7 +51,7 @@ class Objective:
 
     @property
     def prepares(self) -> bool:
-        """True if the whole minibatch must be looked at before any part of it."""
+        """True if the loss needs the whole minibatch before any part of it."""
         return losses.prepares(self.config.loss) or self.config.top_entropy_fraction < 1
 
     def prepare(self, batch: Batch, now: Statistics, *, seed: int = 0) -> dict[str, Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,8 @@ from toolwright.models.precision import loosen
 
 
 class Frozen:
-    """A decoder that is only asked: the reference, and what the policy has in common with it."""
+    """A decoder that is evaluated and never updated: the reference, and the part that `Policy` shares with
+    it."""
 
     def __init__(
         self,
@@ -45,13 +45,6 @@ class Frozen:
         self.budget = TokenBudget(micro_tokens, decoder, ranks=ranks, packs=packs)
         self.padded = padded(decoder, dtype)
         ranks.shard(decoder, decoder, dtype=dtype)
-
-    @classmethod
-    def copy_of(cls, policy: Policy) -> Frozen:
-        decoder = copy.deepcopy(policy.decoder).requires_grad_(False)
-        return cls(
-            decoder, temperature=policy.temperature, micro_tokens=policy.budget.asked, dtype=policy.dtype
-        )
 
     @torch.no_grad()
     def statistics(self, batch: Batch, *, squares: bool = False) -> dict[str, Tensor]:

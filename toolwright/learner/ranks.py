@@ -33,7 +33,7 @@ class Ranks:
     rank, size = 0, 1
 
     def shard(self, module: nn.Module, body: Decoder, *, dtype: torch.dtype) -> None:
-        """Keep a part of the parameters on each rank; `body` is the decoder in `module`, or it itself."""
+        """Shard the parameters over the ranks. `body` is the decoder in `module`, or `module` itself."""
 
     def parts(self, batch: Batch, token_budget: int, *, padded: bool) -> list[MicroBatch]:
         """This rank's micro-batches, as many as every other's."""

@@ -186,7 +186,7 @@ class RankGroup(Ranks):
         return whole if self.rank == 0 else {}
 
     def saved(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """By rows of the whole, however the ranks divide matrices among themselves."""
+        """The state by rows of the whole matrices, however the ranks divide them."""
         if self.tensor is None:
             return dict(tensors)
         cut = cuts(module)
@@ -252,5 +252,5 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def _acting(batch: Batch) -> list[int]:
-    """The sequences in which something was sampled: of the others there is nothing to compute."""
+    """The sequences with sampled tokens: the others have nothing to compute."""
     return [row for row, count in enumerate(batch.action_lengths) if count]

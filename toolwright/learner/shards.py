@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 
 def whole(shards: Path) -> dict[str, Any]:
-    """The tree of a checkpoint with every tensor whole, for a process that has no ranks."""
+    """Read a checkpoint with every tensor whole, for a process without ranks."""
     return read(shards, lambda size, dtype: torch.empty(size, dtype=dtype), alone=True)
 
 

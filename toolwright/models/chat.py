@@ -105,7 +105,7 @@ class ChatTemplates:
 
     @cached_property
     def _reads_parts_alone(self) -> bool:
-        """True if a content that is plain text is left out, as templates of some vision models do."""
+        """True if the template drops a content that is plain text, as some vision models' templates do."""
         asked = {"role": "user", "content": PROBE}
         try:
             if PROBE in self._rendered([asked]):

@@ -64,7 +64,7 @@ class DecoderWeights:
 
 
 class BlankMatrix(nn.Linear):
-    """A matrix that is not initialised: its numbers are read from a file, which is faster."""
+    """An uninitialised matrix, to be filled from a file. Skipping the initialisation is faster."""
 
     def reset_parameters(self) -> None:
         pass
@@ -248,7 +248,7 @@ class Decoder(nn.Module):
         stored: Stored = "float32",
         device: torch.device | None = None,
     ) -> None:
-        """`blank`: whatever was in memory before, until a state is loaded."""
+        """`blank`: leave the parameters uninitialised until a state is loaded."""
         super().__init__()
         self.shape, self.stored = shape, stored
         table = partial(BlankTable if blank else nn.Embedding, dtype=DTYPES[stored], device=device)
@@ -320,13 +320,12 @@ class Decoder(nn.Module):
         *,
         weights: DecoderWeights | None = None,
         split: Split = split_heads,
-        route: Route = likeliest,
     ) -> Tensor:
         """[tokens], [tokens] -> [tokens, width], normalised and ready for `head`: the engine's pass."""
         weights = weights or self.weights()
         x, turn = self.entered(tokens, positions, weights.embedding)
         for index, of_layer in enumerate(weights.layers):
-            x = layer(index, x, of_layer, turn, attend, split, route)
+            x = layer(index, x, of_layer, turn, attend, split)
         return rms_norm(x, weights.norm, self.shape.norm_eps)
 
     def entered(self, tokens: Tensor, positions: Tensor, embedding: Tensor) -> tuple[Tensor, Tensor]:
@@ -357,7 +356,7 @@ class Decoder(nn.Module):
         return int(self.cuts["embedding.weight"].places[0])
 
     def adaptable(self) -> list[str]:
-        """The matrices that an adapter can be of, as the hub calls them."""
+        """The names of the matrices that an adapter can attach to, as on the Hugging Face hub."""
         return [name for one in self._layers for matrix in PIECES for name, _ in one.pieces(matrix)]
 
     def adapt(self, adapter: lora.Adapter, modules: Collection[str]) -> Iterator[lora.LowRank]:

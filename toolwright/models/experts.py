@@ -197,7 +197,7 @@ class _Grouped(torch.autograd.Function):
 
 @dataclass
 class RouterLog:
-    """The routes of one pass of the learner, counted."""
+    """Counts where the router sent the tokens of one pass of the learner."""
 
     shape: ExpertShape
     counts: dict[int, Tensor] = field(default_factory=dict)  # tokens of each expert, by layer

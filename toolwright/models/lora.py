@@ -203,7 +203,7 @@ def learned(decoder: Decoder) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def folded(decoder: Decoder) -> dict[str, Tensor]:
-    """The decoder's state as if it had no adapter, with what that adds added."""
+    """The decoder's state with the adapter merged into its matrices."""
     mine = learned(decoder)
     state = {name: tensor for name, tensor in decoder.state_dict().items() if name not in mine}
     for name, module in decoder.named_modules():

@@ -159,7 +159,6 @@ class OwnForward(Decoder):
         *,
         weights: DecoderWeights | None = None,
         split: Split = split_heads,
-        route: Route = likeliest,
         sight: Sight | None = None,
     ) -> Tensor:
         return self(tokens, positions, attend, sight=sight)
@@ -281,8 +280,9 @@ def read_shape(folder: Path, *, context: int | None = None) -> Shape:
 
 @torch.no_grad()
 def wrapped(model: Any, *, context: int | None = None, avoid: int = -1) -> OwnForward:
-    """A model behind the decoder's interface: the first way to run it that leaves its numbers alone, tried on
-    two sequences end to end against its own forward on each of them. `avoid`: a token that is no text."""
+    """Put a model behind the decoder's interface. The ways to run it are tried in turn, and the first is
+    taken that gives its own forward's numbers on two packed sequences. `avoid`: a token id that is not text.
+    """
     model.eval()
     fix_products(model)
     shape, before = _shape(model.config, context), model.config.get_text_config()._attn_implementation
@@ -326,14 +326,14 @@ def _whole(model: Any, shape: Shape, rows: Sequence[Tensor]) -> OwnForward:
 
 
 def _auto_class(config: Any) -> Any:
-    """The class of `transformers` that builds such a model; None if the model does not write text."""
+    """The Auto class of `transformers` that builds this model; None if the model does not generate text."""
     transformers = _transformers()
     kinds = (transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText)
     return next((kind for kind in kinds if type(config) in kind._model_mapping), None)
 
 
 def _choose_attention(model: Any, name: str) -> None:
-    """Of the layers that read text. A vision model's eyes look in all directions, and keep theirs."""
+    """Set the attention of the text layers. A vision tower attends in both directions, and keeps its own."""
     config = model.config
     text = config.get_text_config()
     inner = next((key for key in config.sub_configs if getattr(config, key, None) is text), None)

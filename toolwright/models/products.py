@@ -78,13 +78,14 @@ class PreparedProduct:
         return self.keep[2]
 
     def of(self, x: Tensor) -> Tensor:
-        """The same of another `x` of that shape and order."""
+        """Compute the product for another `x` of the same shape and strides."""
         self.fields[0] = x.data_ptr()
         return self()
 
 
 class BatchedProduct:
-    """The same for a batch of matrices as they are: [batch, rows, inner] · [batch, inner, columns]."""
+    """Like `PreparedProduct`, for a batch of unpacked matrices: [batch, rows, inner] · [batch, inner,
+    columns]."""
 
     def __init__(self, x: Tensor, matrices: Tensor, out: Tensor) -> None:
         batch, rows, inner = x.shape

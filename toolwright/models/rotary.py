@@ -75,7 +75,7 @@ def _yarn(frequency: Tensor, theta: float, scaling: Mapping[str, Any]) -> tuple[
     original = scaling["original_max_position_embeddings"]
 
     def number(rotations: float) -> float:
-        """The place in a head of the pair that turns so often."""
+        """The index of the pair that makes this many rotations over the original context."""
         return pairs * math.log(original / (rotations * 2 * math.pi)) / math.log(theta)
 
     low, high = number(scaling.get("beta_fast") or 32), number(scaling.get("beta_slow") or 1)

@@ -11,13 +11,13 @@ from toolwright.models.tokenizer import Tokenizer
 GIB = 1 << 30
 
 
-def describe(folder: Path, *, context: int | None = None) -> list[tuple[str, str]]:
+def describe(folder: Path) -> list[tuple[str, str]]:
     """(what, how it is); raises a UserError for a folder that is damaged."""
     if adapter_folder.is_adapter(folder):
         return _of_adapter(folder)
-    shape = huggingface.read_shape(folder, context=context)
+    shape = huggingface.read_shape(folder)
     count = weight_files.parameters(folder)
-    reason = huggingface.slow_because(folder, context=context)
+    reason = huggingface.slow_because(folder)
     tokenizer = Tokenizer.load(folder)
     template_check.check(tokenizer)
     ends = ", ".join(tokenizer.end_marks)

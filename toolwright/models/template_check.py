@@ -61,7 +61,7 @@ def plain_marks(tokenizer: Tokenizer) -> list[str]:
 
 @cache
 def _warn(message: str) -> None:
-    """Once: several roles of a process read the same tokenizer."""
+    """Warn once a process: several of its roles read the same tokenizer."""
     logging.getLogger(__name__).warning(message)
 
 

@@ -27,7 +27,7 @@ class TensorGroup:
         return out
 
     def places(self, sizes: Sequence[int]) -> Tensor:
-        """This rank's share of each of several stretches of these sizes, laid end to end."""
+        """This rank's indices in several blocks of these sizes, laid end to end."""
         found, start = [], 0
         for size in sizes:
             first, last = (start + size * rank // self.size for rank in (self.rank, self.rank + 1))

@@ -105,7 +105,8 @@ class Tokenizer:
 
     @classmethod
     def bytes(cls) -> Tokenizer:
-        """One token a byte, so that there is nothing it cannot write; roles and ends as in `characters`."""
+        """A tokenizer with one token per byte, so that it can encode any text. Roles and ends are as in
+        `characters`."""
         specials = [PAD, END, *ROLES]
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         vocab = {token: index for index, token in enumerate([*specials, *alphabet])}
@@ -278,8 +279,8 @@ class Tokenizer:
     def _quoted(
         self, messages: Messages, tools: Tools | None, roles: Sequence[str] | None = QUOTED
     ) -> tuple[Any, Any, str]:
-        """What users say, and tools about themselves and in answer, cut where it reads as a special token.
-        `roles`: whose words; None: everybody's."""
+        """Split the words of users and tools, tool descriptions included, wherever they spell a special
+        token. `roles`: whose words; None: everybody's."""
         mark = _unused("".join(str(message.get("content")) for message in messages))
 
         def quoted(value: Any) -> Any:
@@ -374,7 +375,7 @@ class Tokenizer:
 
     @cached_property
     def _halves(self) -> tuple[set[str], set[str]]:
-        """Every beginning and every end of one."""
+        """Every prefix and every suffix of the special tokens."""
         begins = {mark[:n] for mark in self._marks for n in range(1, len(mark))}
         return begins, {mark[n:] for mark in self._marks for n in range(1, len(mark))}
 

@@ -58,8 +58,8 @@ def pass_at_k(right: int, tried: int, k: int) -> float:
 def majority_at_k(
     answers: Sequence[Hashable | None], right: Sequence[float], k: int, *, seed: object
 ) -> float:
-    """The chance that what most of k attempts answer is right. None is no vote. Answers with as many votes as
-    each other count alike. Of very many subsets of k attempts, some are drawn."""
+    """Estimate the chance that a majority vote of k attempts is right. `None` casts no vote, and tied answers
+    share the result. If there are too many subsets of k attempts, a sample of them is used."""
     places = range(len(answers))
     if math.comb(len(answers), k) <= MOST_SUBSETS:
         subsets: Iterable[Sequence[int]] = combinations(places, k)

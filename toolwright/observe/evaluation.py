@@ -100,7 +100,7 @@ class EvaluationResult:
 
     @property
     def names(self) -> list[str]:
-        """Measures that can be told from as many attempts, in the order of a table."""
+        """The measures that this many attempts allow, in the order of the table."""
         ks = sizes(self.samples)
         voted = [k for k in ks if any(str(k) in task.majority for task in self.tasks)]
         outcomes = sorted({name for task in self.tasks for name in task.outcomes})
@@ -156,7 +156,7 @@ def right(trajectory: Trajectory) -> bool:
 
 
 def read_evaluations(run: Path) -> dict[int, EvaluationResult]:
-    """The evaluations that a run folder keeps, by step; of a step that was written twice, the last."""
+    """Read the evaluations of a run folder, by step. If a step was written twice, the last one counts."""
     found = {}
     for row in Metrics.read(run / FILE):
         try:

@@ -32,7 +32,7 @@ ANSWERS = {"assistant", "policy"}
 
 @dataclass(frozen=True)
 class ExportedAttempt:
-    """An attempt and the step that it is of; `time` is when the step was written."""
+    """An attempt and its step. `time` is when the step was written."""
 
     step: int
     trajectory: Trajectory
@@ -40,7 +40,7 @@ class ExportedAttempt:
 
 
 def selected(table: AttemptTable, places: Array) -> Iterator[ExportedAttempt]:
-    """The attempts at these places of the table, in this order, a few in memory at a time."""
+    """Yield the attempts at these places of the table, in this order, loading only a few at a time."""
     steps, rows = table.step[places].tolist(), table.row[places].tolist()
     for step, run in groupby(zip(steps, rows, strict=True), key=itemgetter(0)):
         path = table.path(step)

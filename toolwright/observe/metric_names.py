@@ -189,6 +189,6 @@ METRICS: tuple[Metric, ...] = (
 
 
 def metric(key: str) -> Metric | None:
-    """What a key of metrics.jsonl is; a name of its own goes before one that stands for many."""
+    """Look up a key of metrics.jsonl. An exact name wins over a pattern."""
     known = [entry for entry in METRICS if entry.matches(key)]
     return min(known, key=lambda entry: entry.name != key, default=None)

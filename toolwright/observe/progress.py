@@ -77,9 +77,9 @@ class Progress:
         progress.step(1, metrics)
     """
 
-    def __init__(self, total_steps: int, *, title: str, stream: TextIO | None = None) -> None:
+    def __init__(self, total_steps: int, *, title: str) -> None:
         self.state = State(title=title, total=total_steps, started=monotonic())
-        self.stream = Outlet(stream or sys.stdout)
+        self.stream = Outlet(sys.stdout)
         self._timings: dict[str, float] = {}
         self._inner: list[float] = []  # seconds spent in stages within each open stage
         self._steps_s: deque[float] = deque(maxlen=ETA_STEPS)

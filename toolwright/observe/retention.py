@@ -39,7 +39,7 @@ def old_attempts(run: Path, keep: int) -> list[Path]:
 
 
 def remove(path: Path) -> None:
-    """A file, or a checkpoint."""
+    """Delete a file or a checkpoint folder."""
     if path.is_dir():
         checkpoints.discard(path)
     else:

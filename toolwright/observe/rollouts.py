@@ -73,8 +73,8 @@ def read(path: Path, rows: Sequence[int] | None = None) -> list[Trajectory]:
 
 
 def token_values(path: Path, rows: Sequence[int] | None = None) -> list[TokenValues]:
-    """What the learner computed for each attempt's tokens, in the order of `read`, or of these rows alone.
-    Files of evaluations and of version 0.1 have none."""
+    """Read what the learner computed for each attempt's tokens, in the order of `read`, or for these rows
+    only. Files of evaluations and of version 0.1 have no such values."""
     from toolwright.record import load_token_values
 
     try:

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ Status = Literal["running", "finished", "stopped"]
 
 MADE_BY_A_RUN = ("config.yaml", "metrics.jsonl", "command.txt")
 INNER = frozenset({"checkpoints", "rollouts", "model", "model.old", "model.partial", "searches"})
-DEEPEST = 5  # folders below the one that is searched
+DEEPEST, MOST_FOLDERS = 6, 20_000  # that are searched below a folder
 _PROCESS = re.compile(r"^process (\d{1,9}) on (\S+), begun (\d+)$", re.MULTILINE)
 # A run of another machine is over once it wrote nothing for both this long and so many of its longest steps.
 QUIET_S, QUIET_STEPS = 120.0, 4.0
@@ -46,18 +47,17 @@ def is_run(path: Path) -> bool:
 
 
 def find(folder: Path) -> Iterator[Path]:
-    """Every run folder at or below `folder`, by name. Links are not followed, and a run's own folders are not
-    searched."""
-    todo = [(folder, 0)]
-    while todo:
-        path, depth = todo.pop()
+    """Every run folder at or below `folder`, level by level and by name. Links are not followed: they could
+    lead out of the folder, or in a circle. A run's own folders are not searched."""
+    todo, seen = deque([(folder, 0)]), 0
+    while todo and seen < MOST_FOLDERS:
+        path, depth = todo.popleft()
+        seen += 1
         run = is_run(path)
         if run:
             yield path
         if depth < DEEPEST:
-            todo += [
-                (below, depth + 1) for below in reversed(_folders(path)) if not run or below.name not in INNER
-            ]
+            todo += [(below, depth + 1) for below in _folders(path) if not run or below.name not in INNER]
 
 
 def state(path: Path, *, now: float | None = None) -> RunState:

@@ -252,7 +252,7 @@ def _figure(value: float, axis: Axis) -> str:
 
 
 def _frame(steps: Steps | list[tuple[float, int]], axis: Axis, body: list[str], *, label: str) -> str:
-    """The grid, the labels of both axes, and what is drawn on them."""
+    """Draw the grid and the labels of both axes around `body`."""
     grid = "".join(f'<path d="M{LEFT} {axis.y(t):.1f}H{RIGHT}"/>' for t in axis.ticks)
     down = "".join(
         f'<text class="y" x="{LEFT - 6}" y="{axis.y(t) + 3.5:.1f}">{axis.label(t)}</text>' for t in axis.ticks

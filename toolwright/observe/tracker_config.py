@@ -36,7 +36,8 @@ class TrackerConfig:
 
 
 def read_trackers(trackers: Mapping[str, Any]) -> list[TrackerConfig]:
-    """Check the settings of all of them, importing none; a UserError for what cannot work."""
+    """Check the settings of all trackers without importing them. Raises a UserError for settings that cannot
+    work."""
     return [_read(tracker, settings) for tracker, settings in trackers.items()]
 
 

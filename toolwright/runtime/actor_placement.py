@@ -74,7 +74,8 @@ class ActorPlacer:
         )
 
     def _first_workers(self) -> list[tuple[ActorSpec, ActorPlace]]:
-        """Without a worker there is no run. What the run before has left may not be free yet."""
+        """Wait for the first workers: without one there is no run, and the previous run may not have freed
+        its room yet."""
         until = time.monotonic() + self.config.start_timeout_s
         while self.plan.a_node is not None:
             if found := list(self.new_workers(set())):

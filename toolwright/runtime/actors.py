@@ -99,7 +99,7 @@ class Actor(RoleHost):
         return ActorRole(self._run, role, self.stages, self._limit_s)
 
     async def begin(self) -> None:
-        """From now on it may be asked by anybody."""
+        """Start to accept calls from any other actor."""
         gc.freeze()  # what it was built of lasts as long as its process: no collection need look at it
         self._begun.set()
 
@@ -108,7 +108,8 @@ class Actor(RoleHost):
         return await self.ask_early(role, method, *arguments)
 
     async def ask_early(self, role: str, method: str, *arguments: Any) -> Any:
-        """Call a role's method: on this loop where it is asynchronous, else in the roles' thread."""
+        """Call a role's method, even before `begin`: async methods on this event loop, others in the roles'
+        thread."""
         work = getattr(self.roles[role], method)
         with self.stages.stage(f"{role}.{method}"):
             if inspect.iscoroutinefunction(work):
@@ -248,7 +249,7 @@ class ActorSlot:
         return call.options(num_returns=returns).remote(role, method, *arguments)
 
     def ask(self, role: str, method: str, *arguments: Any, returns: int = 1) -> Any:
-        """The answer. Of several only the first is fetched; the others stay where they are."""
+        """Call a method and return its answer. If it returns several objects, only the first is fetched."""
         refs = self.send(role, method, *arguments, returns=returns)
         with self.awaited(f"{role}.{method}"):
             if returns == 1:
@@ -302,7 +303,7 @@ class ActorSlot:
             )
 
     def end(self) -> None:
-        """The process is gone afterwards, even one that is frozen."""
+        """End the process for certain, even if it is frozen."""
         self._fresh = False
         if self._handle is None:
             return
@@ -337,7 +338,7 @@ def open_all(slots: Iterable[ActorSlot], pool: Executor) -> None:
 
 
 def kill(pid: int, when_born: str) -> None:
-    """SIGKILL, which a stopped process cannot ignore; never to another that has its number by now."""
+    """Send SIGKILL, which a stopped process cannot ignore, but never to a process that reuses the id."""
     if when_born and born(pid) == when_born:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

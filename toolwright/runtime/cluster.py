@@ -1,4 +1,5 @@
-"""The roles of a run as actors of a Ray cluster. The driver holds references; what is large stays put."""
+"""The roles of a run as actors of a Ray cluster. The driver holds references only; large data stays where it
+is."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ class RolloutWorker:
         self, requests: Sequence[AttemptRequest], temperature: float | None
     ) -> list[Trajectory]:
         slot, incarnation = self.slot, self.slot.incarnation
-        summaries_ref, table_ref = slot.send("rollout", "run", list(requests), temperature, returns=2)
+        # Ray packs each item of a list on its own, and a tuple whole.
+        summaries_ref, table_ref = slot.send("rollout", "run", tuple(requests), temperature, returns=2)
         try:
             with slot.awaited(f"rollout.run of {len(requests)} attempts"):
                 summaries = await slot.received(summaries_ref)
@@ -191,13 +193,13 @@ class RayRollouts(Rollouts):
             self.pool.note(slot, what, done, resampled=count, died=False)
 
     async def sample_again(self, table: TrajectoryRef) -> None:
-        """A table went down with its node: the same seeds and weights give the same attempts."""
+        """Sample the attempts of a lost table again. The same seeds and weights give the same attempts."""
         requests, temperature = table.request
         found = await self.attempt(requests, temperature=temperature)
         for old in table.rows:
             new = found[old.row]
             if isinstance(new, RemoteTrajectory):
-                old.move_to(new.ref, new.row, new.summary)
+                old.move_to(new)
             else:
                 old.failure = new.failure
         self.pool.add(
@@ -228,7 +230,7 @@ class RayRollouts(Rollouts):
 
 
 class RayRewards(Rewards):
-    """One reward role, asked again by whoever waits for it when it dies."""
+    """The reward role in its actor. If the actor dies, each waiting call is repeated on its replacement."""
 
     def __init__(self, pool: ActorPool, rollouts: RayRollouts) -> None:
         self.pool, self.rollouts = pool, rollouts

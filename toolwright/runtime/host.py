@@ -30,7 +30,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Rank:
-    """Which of a role's processes this is, and where the first of them can be met by the others."""
+    """Which process of a role this is, and the address at which the ranks meet."""
 
     index: int = 0
     count: int = 1
@@ -63,8 +63,8 @@ class RoleHost:
         remote_role: Callable[[str], Any] | None = None,
         rank: Rank = ALONE,
     ) -> None:
-        """`builder` puts the roles of these names into `roles`, so that all that were built can be closed
-        where the next one fails. `remote_role` reaches a role of another process."""
+        """Call `builder` to put the named roles into `roles`, so that those already built can be closed if
+        the next one fails. `remote_role` reaches a role of another process."""
         build = load_object(builder) if isinstance(builder, str) else builder
         with self.stages.stage("open"):
             build(self.roles, names, role_config, remote_role, rank)
@@ -82,7 +82,7 @@ class RoleHost:
             return await work(*arguments)
 
     async def close(self) -> None:
-        """Each role ends what it started, the last one first, also where one of them fails to."""
+        """Close every role, the last one first, even if one of them raises."""
         async with AsyncExitStack() as stack:
             for role in self.roles.values():
                 close = getattr(role, "close", None)

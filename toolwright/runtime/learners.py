@@ -135,7 +135,8 @@ class RayLearners(Learners):
         returns: int = 1,
         limit_s: float | None = None,
     ) -> Any:
-        """The first rank's answer, once all have answered. Of several only the first part is fetched."""
+        """Call all ranks, and return the first rank's answer once all have answered. If a call returns
+        several objects, only the first is fetched."""
         incarnations = [slot.incarnation for slot in self.ranks]
         sent = [slot.send(role, method, *arguments, returns=returns) for slot in self.ranks]
         refs = [ref if returns == 1 else ref[0] for ref in sent]
@@ -179,7 +180,7 @@ class RayLearners(Learners):
         return [self.ranks[0].result(ref) for ref in refs]
 
     def _lost(self, what: str) -> LearnerLost:
-        """Whoever is no more is named; the others are only ended."""
+        """Report the actors that died, end the others, and return the error to raise."""
         pulses = [(slot, slot.incarnation, slot.pulse()) for slot in self.slots if slot.ready]
         if pulses:
             ray.wait([ref for *_, ref in pulses], num_returns=len(pulses), timeout=PULSE_S)
@@ -215,18 +216,19 @@ def _rows(trajectories: Sequence[Trajectory]) -> tuple[list[TrajectoryRef], wire
     """The tables that these lie in, and which table and row each is. Those that the driver holds itself, to
     be learned from again, are put into one more."""
     own = [t for t in trajectories if not isinstance(t, RemoteTrajectory)]
-    held = TrajectoryRef(ray.put(to_table(own)), ray.get) if own else None
-    row_of = {id(t): row for row, t in enumerate(own)}
-    numbers: dict[TrajectoryRef, int] = {}
-    places = np.empty((len(trajectories), 2), dtype=np.int32)
-    rewards = np.empty(len(trajectories), dtype=np.float64)
-    for place, t in enumerate(trajectories):
-        table, row = (t.ref, t.row) if isinstance(t, RemoteTrajectory) else (held, row_of[id(t)])
-        assert table is not None
-        places[place] = numbers.setdefault(table, len(numbers)), row
-        rewards[place] = t.reward or 0.0
-    parts, steps = [t.reward_parts for t in trajectories], [t.step_rewards for t in trajectories]
-    return list(numbers), wire.TrajectoryRows(places, rewards, parts, steps)
+    held: dict[int, tuple[TrajectoryRef, int]] = {}  # by the identity of the trajectory
+    if own:
+        table = TrajectoryRef(ray.put(to_table(own)), ray.get)
+        held = {id(t): (table, row) for row, t in enumerate(own)}
+    found = [(t.ref, t.row) if isinstance(t, RemoteTrajectory) else held[id(t)] for t in trajectories]
+    tables = list(dict.fromkeys([table for table, _ in found]))
+    numbers = {table: number for number, table in enumerate(tables)}
+    return tables, wire.TrajectoryRows(
+        places=np.array([(numbers[table], row) for table, row in found], dtype=np.int32),
+        rewards=np.array([t.reward or 0.0 for t in trajectories]),
+        reward_parts=[t.reward_parts for t in trajectories],
+        step_rewards=[t.step_rewards for t in trajectories],
+    )
 
 
 def _fetchable(ref: Any) -> bool:

@@ -131,7 +131,7 @@ def _numbered(name: str, index: int, count: int) -> str:
 
 
 def bundles(specs: Sequence[ActorSpec]) -> dict[str, Any]:
-    """The arguments of Ray's placement group for these."""
+    """The arguments of Ray's placement group for these actors."""
     arguments: dict[str, Any] = {"bundles": [spec.bundle for spec in specs]}
     if any(spec.labels for spec in specs):
         arguments["bundle_label_selector"] = [dict(spec.labels) for spec in specs]

@@ -153,7 +153,7 @@ def of_session(pid: int, driver: int) -> bool:
 
 
 def send_signal(pid: int, mark: str, driver: int, number: int) -> None:
-    """A signal to the process that is ours, never to another that has its number by now."""
+    """Send a signal to our process, but never to another one that reuses its id."""
     with suppress(OSError):
         process = os.pidfd_open(pid)
         try:

@@ -100,7 +100,7 @@ class Rewards:
         self.host = host
 
     def check(self, tasks: Sequence[Task]) -> None:
-        """A UserError for a ground truth that the reward cannot use."""
+        """Raise a UserError for a ground truth that the reward cannot use."""
         self.host.call("reward", "check", tasks)
 
     async def score(self, trajectories: Sequence[Trajectory]) -> None:
@@ -158,7 +158,8 @@ class Learners:
         self.ask("restore", *checkpoints.load(path))
 
     def renew(self) -> None:
-        """Start again as before the first step, after `LearnerLost`. Here nothing is lost without the run."""
+        """Start again as before the first step, after `LearnerLost`. In one process the run itself would be
+        lost too."""
 
     def export(self, folder: Path) -> None:
         """Write the policy as an ordinary Hugging Face folder."""

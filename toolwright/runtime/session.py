@@ -132,7 +132,7 @@ def free_by_node(labels: Mapping[str, str]) -> dict[str, Mapping[str, float]]:
 
 
 def _from_the_root(tree: dict[str, Any]) -> dict[str, Any]:
-    """Paths that workers read, as seen from the root."""
+    """Make the paths that workers read absolute."""
     model = tree["model"]
     lora = {**model["lora"], "path": _resolved(model["lora"]["path"])}
     return {**tree, "model": {**model, "path": _resolved(model["path"]), "lora": lora}}

@@ -7,7 +7,6 @@ the same node read it where it lies. The driver fetches a table only if it reads
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,16 @@ import pyarrow as pa
 from toolwright import record
 from toolwright.trajectory import Segment, Task, Trajectory
 
+# Properties of a trajectory that follow from its segments.
+COUNTED = ("sampled_tokens", "prompt_tokens", "given_tokens", "turns")
 # Every field of a trajectory but the task, which the driver has, and the segments, which stay in the store.
-SUMMARY = ["failure", *(column.field for column in record.COLUMNS[Trajectory])]
+SUMMARY = ["failure", *(column.field for column in record.COLUMNS[Trajectory]), *COUNTED]
 
 
-@dataclass(frozen=True)
-class AttemptSummary:
-    """What the driver knows of one attempt: enough to select, count and measure by."""
-
-    values: tuple[Any, ...]  # of the fields in `SUMMARY`
-    sampled_tokens: int
-    prompt_tokens: int
-    given_tokens: int
-    turns: int
-
-    @classmethod
-    def of(cls, t: Trajectory) -> AttemptSummary:
-        values = tuple(getattr(t, name) for name in SUMMARY)
-        return cls(values, t.sampled_tokens, t.prompt_tokens, t.given_tokens, t.turns)
+def summary_of(t: Trajectory) -> tuple[Any, ...]:
+    """What the driver knows of an attempt, in the order of `SUMMARY`: enough to select, count and measure by.
+    A plain tuple, because the driver unpickles one for each attempt."""
+    return tuple([getattr(t, name) for name in SUMMARY])
 
 
 class TrajectoryRef:
@@ -53,35 +44,26 @@ class TrajectoryRef:
 class RemoteTrajectory(Trajectory):
     """A trajectory whose segments are in the object store. Reading them fetches its table."""
 
-    def __init__(self, task: Task, summary: AttemptSummary, *, ref: TrajectoryRef, row: int) -> None:
-        self.task = task
-        self.__dict__.update(zip(SUMMARY, summary.values, strict=True))
-        self.move_to(ref, row, summary)
+    # Known from the summary: plain attributes in place of properties that would read the segments.
+    sampled_tokens: int = 0
+    prompt_tokens: int = 0
+    given_tokens: int = 0
+    turns: int = 0
 
-    def move_to(self, ref: TrajectoryRef, row: int, summary: AttemptSummary) -> None:
-        """Point to where the same attempt lies now; a table may be lost with its node."""
-        self.ref, self.row, self.summary = ref, row, summary
+    def __init__(self, task: Task, summary: Sequence[Any], *, ref: TrajectoryRef, row: int) -> None:
+        self.task, self.ref, self.row = task, ref, row
+        self.__dict__.update(zip(SUMMARY, summary, strict=True))
         ref.rows.append(self)
+
+    def move_to(self, other: RemoteTrajectory) -> None:
+        """Point to where the same attempt lies now; a table may be lost with its node."""
+        self.ref, self.row = other.ref, other.row
+        self.__dict__.update({name: getattr(other, name) for name in COUNTED})
+        self.ref.rows.append(self)
 
     @cached_property
     def segments(self) -> list[Segment]:  # type: ignore[override]
         return record.read_segments(_segment_lists(self.ref, [self.row]))[0]
-
-    @property
-    def sampled_tokens(self) -> int:
-        return self.summary.sampled_tokens
-
-    @property
-    def prompt_tokens(self) -> int:
-        return self.summary.prompt_tokens
-
-    @property
-    def given_tokens(self) -> int:
-        return self.summary.given_tokens
-
-    @property
-    def turns(self) -> int:
-        return self.summary.turns
 
 
 def save(path: Path, trajectories: Sequence[Trajectory], values: Sequence[record.TokenValues] = ()) -> None:

@@ -58,7 +58,7 @@ def folders(trees: Any) -> list[Path]:
 
 
 def absolute(tree: Any) -> Any:
-    """The same configuration with every path to code as seen from the root: workers stand elsewhere."""
+    """Return the configuration with absolute paths to user code: workers have another working directory."""
     if isinstance(tree, str):
         match = FILE.match(tree)
         if match and Path(match["path"]).expanduser().is_file():
@@ -72,7 +72,7 @@ def absolute(tree: Any) -> Any:
 
 
 def python_path() -> list[str]:
-    """The driver's own import path, less what every interpreter of this environment has anyway."""
+    """The driver's import path, without the entries that every interpreter of this environment has."""
     own = {Path(place).resolve() for place in sysconfig.get_paths().values()}
     entries = [Path(entry or os.getcwd()).resolve() for entry in sys.path]
     kept = [e for e in entries if e.is_dir() and not any(e == o or e.is_relative_to(o) for o in own)]

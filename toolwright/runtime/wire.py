@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from toolwright.record import Array, from_table, to_table
-from toolwright.runtime.transport import AttemptSummary
+from toolwright.runtime.transport import summary_of
 from toolwright.trajectory import Trajectory
 
 
@@ -43,9 +43,10 @@ class TrajectoryRows:
 
 
 def encode(value: Any) -> Any:
-    """Arrays in place of tensors and batches; attempts as what the driver selects by, and a table."""
+    """Replace tensors and batches by arrays, and attempts by their summaries and a table."""
     if isinstance(value, list) and value and isinstance(value[0], Trajectory):
-        return [AttemptSummary.of(t) for t in value], to_table(value)
+        # Ray packs each item of a list on its own, and a tuple whole.
+        return tuple([summary_of(t) for t in value]), to_table(value)
     if "torch" not in sys.modules:  # a process without it has no tensors, and need not load it
         return value
     from toolwright.batch import Batch

@@ -114,7 +114,7 @@ class _Namespace(dict[str, Any]):
 
 
 class _Solution:
-    """The process at the other end of the socket."""
+    """The solution's process, at the other end of the socket."""
 
     def __init__(self, stream: values.MessageStream, give_up: Callable[[str, str], NoReturn]) -> None:
         self._stream = stream

@@ -87,7 +87,7 @@ def main(descriptor: int) -> NoReturn:
 
 
 def _be_first(enclosure: Enclosure, caller: socket.socket, go: int) -> NoReturn:
-    """The first process inside: it lives as long as the command."""
+    """Run as the first process of the namespace, for as long as the command lives."""
     try:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if not os.read(go, 1):
@@ -163,7 +163,7 @@ def _give_up(error: BaseException) -> NoReturn:
 
 
 def _exit_code(status: int) -> int:
-    """As a shell has it: 128 and the signal's number where one ended it."""
+    """The exit code as a shell gives it: 128 plus the signal's number if a signal ended the process."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 

@@ -35,7 +35,7 @@ def same_output(found: str, expected: str) -> bool:
 
 
 def enough_to_compare(service: SandboxService, expected: str) -> int:
-    """Bytes of output to keep, so that a right output is never cut off."""
+    """How many bytes of output to keep, so that a correct output is never cut off."""
     return max(service.settings.limits.output_kb << 10, len(expected.encode()) + _BEYOND_EXPECTED)
 
 
@@ -143,7 +143,7 @@ def _read(result: dict[str, Any], count: int) -> tuple[list[dict[str, Any]], boo
 
 
 def _reports(text: str) -> list[tuple[str, str]]:
-    """The checker's reports, up to the first line that is none: checks may write anything."""
+    """Parse the checker's reports up to the first line that is not one: checks may write anything."""
     reports: list[tuple[str, str]] = []
     for line in text.splitlines():
         try:

@@ -32,8 +32,8 @@ def children(pid: int) -> list[int]:
 
 
 def times(pid: int) -> tuple[bool | None, float, float]:
-    """Whether a thread of the process runs or waits for a processor (None if it has ended), and the seconds
-    of processor time of the process and of the children that it has waited for."""
+    """Return whether a thread of the process runs or waits for a processor (None if the process has ended),
+    and the processor time of the process and of the children that it has waited for."""
     # The name, in parentheses, may hold anything, parentheses and blanks too.
     fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if len(fields) < 18:

@@ -215,6 +215,6 @@ def become(user: int) -> None:
 
 
 def _address_space() -> int:
-    """Bytes mapped by this process: a run's limit counts from here, not from zero."""
+    """Bytes that this process has mapped already. A run's limit is added to them."""
     with open("/proc/self/statm") as pages:
         return int(pages.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")

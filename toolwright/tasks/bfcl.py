@@ -63,7 +63,7 @@ def schemas(question: Question) -> list[dict[str, Any]]:
 
 
 def _json_schema(value: Any) -> Any:
-    """With the types of JSON schemas in place of Python's."""
+    """Replace Python's type names by those of JSON schema."""
     from bfcl_eval.constants.type_mappings import GORILLA_TO_OPENAPI
 
     if not isinstance(value, dict):

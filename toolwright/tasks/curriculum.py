@@ -33,6 +33,7 @@ class Curriculum(TaskOrder):
     """Indices below the number of tasks. A draw follows from the seed, its number and what was recorded."""
 
     order = "difficulty"
+    adapts = True
 
     def __init__(self, tasks: Sequence[Task], seed: int) -> None:
         super().__init__(len(tasks), seed)

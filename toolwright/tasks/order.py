@@ -13,6 +13,7 @@ class TaskOrder:
     """Indices below `size`, each once an epoch; an epoch is ordered by the seed and its number alone."""
 
     order = "epochs"
+    adapts = False  # whether it asks how right the attempts at a task were
 
     def __init__(self, size: int, seed: int, shuffle: bool = True) -> None:
         if size < 1:
@@ -38,7 +39,7 @@ class TaskOrder:
         return taken
 
     def record(self, index: int, accuracies: Sequence[float]) -> None:
-        """How right the attempts at a task were. An order by epochs does not ask."""
+        """Take note of how right the attempts at a task were, if the order adapts to it."""
 
     def state(self) -> dict[str, Any]:
         return {

@@ -64,7 +64,7 @@ def trial(code: str, tests: Sequence[str], entry_point: str, *, declaration: str
 
 
 def completed(code: str, declaration: str, entry_point: str) -> str:
-    """HumanEval: puts the declaration before a whole function, or above a body only."""
+    """Complete a HumanEval answer: put the declaration before a whole function, or above a bare body."""
     if not declaration:
         return code
     if re.search(rf"^\s*(async\s+)?def\s+{re.escape(entry_point)}\b", code, re.MULTILINE):

@@ -178,7 +178,7 @@ def conversations(folder: RecordFolder) -> list[ScoredConversation]:
 
 
 def written(turns: Sequence[dict[str, Any]]) -> list[Segment]:
-    """The segments of a conversation, token by token as they were sampled."""
+    """The segments of a recorded conversation, with the tokens exactly as they were sampled."""
     segments: list[Segment] = []
     done = 0
     for part in turns:

@@ -68,7 +68,8 @@ def _keep_freed_memory() -> None:
 
 
 def pick_device(name: str, *, numbered: bool = False) -> torch.device:
-    """`numbered`: a GPU by its number, as process groups want it. Ray shows each actor its own ones alone."""
+    """Pick the device. `numbered`: return a GPU with its index, as process groups need it. Ray shows each
+    actor only its own GPUs."""
     device = _named_device(name)
     return torch.device("cuda", 0) if numbered and device == torch.device("cuda") else device
 

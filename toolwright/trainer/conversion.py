@@ -1,4 +1,4 @@
-"""A run's checkpoint as a Hugging Face folder, be it of one process or of all ranks of a learner."""
+"""Convert a run's checkpoint to a Hugging Face folder, whether one process or several ranks wrote it."""
 
 from __future__ import annotations
 

@@ -78,5 +78,5 @@ def _same_attempts(config: schema.Evaluation) -> list[str]:
 
 
 def keeps(run: schema.RunConfig) -> bool:
-    """Whether an evaluation leaves its attempts in a folder: it has a name, and not an earlier run's."""
+    """True if an evaluation writes its attempts to a folder: it has a name, and does not resume a run."""
     return run.name is not None and not run.resume

@@ -82,7 +82,7 @@ class Forecast:
 
 
 def model_of(name: str, *, context: int) -> PlannedModel:
-    """A named size, or a folder, as one GPU would hold it."""
+    """Plan a model, given as a named size or a folder, as one GPU would hold it."""
     if name in SIZES:
         shape, count = _named(SIZES[name], context)
         fast, half = True, True
@@ -142,7 +142,8 @@ def _config(work: Workload) -> schema.Config:
 
 
 def _alone(way: str, model: PlannedModel, gpu: GPU, work: Workload) -> list[Forecast]:
-    """One GPU samples and learns in turns: what `auto` is, then what fits as well and is faster."""
+    """Forecast one GPU that samples and learns in turns: first what `auto` picks, then faster settings that
+    fit too."""
     config, there = _config(work), _room(gpu)
     tried = economies(config, model, "bfloat16")
     chosen, fits = chosen_economy(config, model, there, tried)

@@ -78,7 +78,7 @@ class Interrupt:
             raise StopRequested
 
     def leave(self) -> None:
-        """End as the signal that came would have; nothing if none did."""
+        """End the process as the received signal would have. Without a signal, do nothing."""
         if self.signal is not None:
             raise _departure(self.signal)
 

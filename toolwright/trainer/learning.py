@@ -218,8 +218,8 @@ class Learner:
         return metrics, self._token_values(every, log, one_update=len(rows) == 1)
 
     def _token_values(self, batch: Batch, log: ActionLog, *, one_update: bool) -> dict[str, Tensor]:
-        """NaN where an action was not learned from. Before the second of several updates the weights have
-        moved: there the log-probabilities are those that the ratios are taken to."""
+        """Values by action; NaN where an action was not learned from. If a step has several updates, the
+        log-probabilities are those that the ratios are computed against: the weights move between updates."""
         log_prob, entropy, learned = log.whole(self.policy.ranks)
         old = log_prob if one_update else batch.columns.get("old_log_prob", log_prob)
         found = {"log_probs": old, "entropies": entropy}

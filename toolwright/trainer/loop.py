@@ -285,7 +285,7 @@ class TrainingLoop:
 
     @property
     def engine(self) -> Any:
-        """The rollout's, of a run in this process."""
+        """The rollout role's engine, if the run is in this process."""
         return self.roles.host.roles["rollout"].engine
 
     def close(self) -> None:

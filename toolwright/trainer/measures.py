@@ -66,12 +66,14 @@ def tool_use(sampled: SampledStep, seconds: float) -> dict[str, float]:
 
 
 def _by_source(attempts: Sequence[Trajectory]) -> dict[str, float]:
-    """Nothing where there is one source."""
+    """Reward and accuracy by data source; empty if there is only one source."""
+    if len({t.task.data_source for t in attempts}) < 2:
+        return {}
     sources: dict[str, list[Trajectory]] = {}
     for trajectory in attempts:
         sources.setdefault(trajectory.task.data_source, []).append(trajectory)
     metrics: dict[str, float] = {}
-    for source, own in sorted(sources.items()) if len(sources) > 1 else ():
+    for source, own in sorted(sources.items()):
         place = f"source/{source_name(source)}"
         metrics[f"{place}/reward"] = statistics.fmean(t.reward or 0.0 for t in own)
         metrics[f"{place}/accuracy"] = statistics.fmean(t.accuracy or 0.0 for t in own)

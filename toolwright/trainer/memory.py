@@ -211,7 +211,7 @@ def pass_bytes(model: PlannedModel, recompute: Recompute) -> int:
 
 
 def _remedy(config: schema.Config, needed: MemoryPlan, there: int, learns: bool) -> str:
-    """Suggest what would help, and nothing else."""
+    """Suggest only those settings that would help."""
     cache = sum(size for name, size in needed.parts.items() if "cache" in name)
     if needed.total - cache <= there:
         return "lower engine.slots or model.context"

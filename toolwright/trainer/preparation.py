@@ -168,8 +168,9 @@ def fitting(
     limit: int,
     remedy: str,
 ) -> list[Task]:
-    """The tasks whose openings, `texts`, are not too long; `task.long_prompts` says whether a long one is
-    skipped, cut when it is attempted, or an error. `remedy`: what to do where every one is too long."""
+    """Return the tasks whose opening (`texts`) is short enough. `task.long_prompts` says whether a longer one
+    is skipped, cut when it is attempted, or an error. `remedy`: what to suggest if all of them are too long.
+    """
     kept, least = [], 0
     lengths = [len(text.encode()) for text in texts]
     unsure = [index for index, length in enumerate(lengths) if length > limit]

@@ -52,7 +52,7 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class ReplayedStep:
-    """The step as the run took it, and as it would have been."""
+    """A recorded step, and the same step taken again with other settings."""
 
     attempts: list[Trajectory]
     before: StepOutcome
@@ -93,8 +93,8 @@ class StoredStep:
 
     @property
     def weights(self) -> int:
-        """The step whose weights are nearest to those that this one began with, of the steps before and after
-        that are kept. Step 0, the beginning, can always be built again."""
+        """Find the step with saved weights nearest to those that this step began with, before or after it.
+        Step 0, the start, can always be rebuilt."""
         kept = [0, *map(checkpoints.step_of, checkpoints.newest_first(self.run / "checkpoints"))]
         return min(kept, key=lambda step: (abs(step - (self.number - 1)), step))
 

@@ -200,7 +200,7 @@ class _Training:
 
 
 def _written(task: Task, tokenizer: Tokenizer) -> ComparedPair:
-    """Both conversations, written as scorer `reward_model` writes attempts."""
+    """Tokenize both conversations the way scorer `reward_model` tokenizes attempts."""
     chosen, rejected = (
         tokenizer.conversation(retold([*task.prompt, *answer["messages"]], tokenizer.chat))
         for answer in task.extra_info[ANSWERS]

@@ -207,7 +207,7 @@ class RolloutRole:
         return found
 
     def check_engine(self) -> None:
-        """Before anything is learned that no engine could be given."""
+        """Fail before training starts if the engine cannot take new weights."""
         if not self.engine.takes_weights:
             raise UserError(
                 f"engine.name={self.context.config.engine.name}: its server takes no weights, so it can "
@@ -231,7 +231,7 @@ class RolloutRole:
         }
 
     def cache_use(self) -> dict[str, float]:
-        """Metrics of the engine's cache since the last call, where it has any."""
+        """Metrics of the engine's cache since the last call; empty if the engine has none."""
         measure = getattr(self.engine, "cache_use", None)
         return {} if measure is None else measure()
 

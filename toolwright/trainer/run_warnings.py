@@ -66,7 +66,7 @@ class SameRewards:
         return len(self.rewards) > 1 or len(self.of_steps) > 1
 
     def _why(self, attempts: Sequence[Trajectory]) -> str:
-        """The fault of most attempts, if it is plain to see."""
+        """The most common fault of the attempts, if there is an obvious one."""
         if self.config.model.path is None:
             return LUCK
         of = f"of the last {len(attempts):,}"

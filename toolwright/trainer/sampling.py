@@ -71,16 +71,18 @@ class GroupSelector:
         if not group.complete or (self.greedy_baseline and name not in sampled.baselines):
             sampled.dropped += 1
             return
-        for trajectory in group.trajectories:
-            self._shape(trajectory)
+        if self.config.reward.penalises:
+            for trajectory in group.trajectories:
+                self._shape(trajectory)
         chosen = self.config.algorithm.selection
-        whole, right = group, [is_right(t) for t in group.trajectories]
-        if chosen.oversample > 1:
-            group = self._cleanest(group, right, name)
-        if chosen.replay:
-            if filled := self.replay.fill(group, right):
-                group, sampled.replayed = filled, sampled.replayed + 1
-            self.replay.observe(whole, right)
+        if chosen.oversample > 1 or chosen.replay:
+            whole, right = group, [is_right(t) for t in group.trajectories]
+            if chosen.oversample > 1:
+                group = self._cleanest(group, right, name)
+            if chosen.replay:
+                if filled := self.replay.fill(group, right):
+                    group, sampled.replayed = filled, sampled.replayed + 1
+                self.replay.observe(whole, right)
         if chosen.dynamic_sampling and not self._has_signal(group):
             sampled.flat += 1
             return
@@ -95,7 +97,7 @@ class GroupSelector:
         """DAPO's overlong penalty: the score falls as the answer nears the limit. In full where it was cut,
         which a single turn may be long before that."""
         reward = self.config.reward
-        if not reward.penalises or trajectory.reward is None:
+        if trajectory.reward is None:
             return
         penalty, limit = -reward.overlong_penalty, self._most_tokens(trajectory)
         buffer = round(reward.overlong_buffer * limit)
@@ -184,7 +186,7 @@ class GroupSampler(GroupSelector):
         sampled.greedy += best
         sampled.failed += sum(t.failure is not None for t in [*attempts, *best])
         for pick, group in zip(picks, as_groups(attempts), strict=True):
-            if group.complete:
+            if self.order.adapts and group.complete:
                 self.order.record(pick, group.accuracies)
             self.keep(sampled, group)
 
@@ -210,8 +212,8 @@ class GroupSampler(GroupSelector):
 
 
 def is_right(trajectory: Trajectory) -> bool:
-    """By the scorer's own `acc`, which a bonus for form or a penalty for length does not change. A scorer
-    that gives none calls right what it gives anything for."""
+    """True if an attempt is right by the scorer's own `acc`, which format bonuses and length penalties do not
+    change. If a scorer gives no `acc`, any positive score counts as right."""
     accuracy = trajectory.accuracy or 0.0
     return accuracy >= 1.0 - 1e-6 if "acc" in trajectory.reward_parts else accuracy > 0
 

@@ -76,7 +76,7 @@ def has_clean_calls(trajectory: Trajectory) -> bool:
 
 
 def read_run(folder: Path, tokenizer: Tokenizer, held_out: Sequence[Task]) -> list[Trajectory]:
-    """The attempts of a run, tokens and all, without those at tasks that are held out here."""
+    """Read the attempts of a run with their tokens, leaving out attempts at tasks that are held out here."""
     files = rollouts.files(folder)
     if not files:
         raise UserError(f"demonstrations={folder}: the folder holds no attempts (rollouts/step_….parquet)")
@@ -87,7 +87,7 @@ def read_run(folder: Path, tokenizer: Tokenizer, held_out: Sequence[Task]) -> li
 
 
 def _check_tokens(folder: Path, tokenizer: Tokenizer) -> None:
-    """Tokens mean nothing to a model that numbers them in another way."""
+    """Refuse recorded tokens of another tokenizer: their ids mean other text here."""
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise UserError(f"demonstrations={folder}: there is no tokenizer.json, so its tokens cannot be read")

@@ -21,8 +21,8 @@ JSON_COLUMNS = ("prompt", "ground_truth", "extra_info", "reward_parts", "counts"
 
 
 def read_attempts(path: Path, rows: Sequence[int], *, tokens: bool = True) -> list[dict[str, Any]]:
-    """The attempts of these rows, in this order, as plain values with the JSON columns read,
-    lists as arrays."""
+    """Read the attempts of these rows, in this order, as plain values. JSON columns are parsed; lists stay
+    arrays."""
     try:
         with pq.ParquetFile(path, memory_map=False) as file:
             columns = None if tokens else _without_tokens(file)
@@ -38,7 +38,7 @@ def read_attempts(path: Path, rows: Sequence[int], *, tokens: bool = True) -> li
 
 
 def _without_tokens(file: pq.ParquetFile) -> list[str]:
-    """All columns but the answers as one text, and those with a value for each token."""
+    """All columns except `response` and those with a value for each token."""
     paths = (file.schema.column(i).path for i in range(len(file.schema)))
     return [path for path in paths if path != "response" and not _is_of_tokens(path)]
 

@@ -123,7 +123,7 @@ class ChangeWatch:
         return messages
 
     def _is_old(self, versions: dict[str, Version]) -> bool:
-        """Whether a run was last written long ago: hundreds of such are not all looked at each second."""
+        """True if a run was last written long ago. Hundreds of old runs are not all checked every second."""
         last = max((changed for changed, _ in versions.values()), default=time.time_ns())
         return time.time_ns() - last > OLD_S * 1e9
 

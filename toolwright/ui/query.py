@@ -14,14 +14,14 @@ Steps = list[tuple[int, int]]  # ranges, both ends included
 
 @dataclass(frozen=True)
 class Query:
-    """What stands after the question mark, and `path`, what stands after the name of the view."""
+    """The parameters after the question mark. `path`: what follows the name of the view."""
 
     values: dict[str, str] = field(default_factory=dict)
     path: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: bytes, path: Sequence[str] = ()) -> Query:
-        """The last of several values of one name counts."""
+        """Parse a query string. If a name occurs several times, its last value counts."""
         try:
             found = parse_qs(text.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
         except ValueError:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
+from toolwright.observe import run_folders
 from toolwright.observe.attempt_index import AttemptIndex, AttemptTable
-from toolwright.observe.run_folders import DEEPEST, INNER, is_run
 from toolwright.observe.token_texts import TokenTexts
 from toolwright.ui.config_file import ConfigFile
 from toolwright.ui.metrics_table import MetricsTable
@@ -19,7 +18,7 @@ from toolwright.ui.problem import PageProblem
 from toolwright.ui.run_files import RunFiles
 from toolwright.ui.timeline_file import TimelineFile
 
-MOST_RUNS, MOST_FOLDERS = 5000, 20_000
+MOST_RUNS = 5000
 LOOK_AGAIN_S = 3.0
 PATIENCE = 30  # looking for runs takes at most one part in so many of the time
 MOST_ATTEMPTS = 300_000  # in memory, of all runs; the run that was looked at last is kept whole
@@ -117,32 +116,10 @@ class RunLibrary:
                 run.forget_attempts()
 
     def _find(self) -> Iterator[tuple[str, Path]]:
-        """Folders only, never links: a link could lead out of the folder, or in a circle."""
-        if is_run(self.folder):
-            yield self.folder.name or "run", self.folder
-        todo, found, seen = deque([(self.folder, 0)]), 0, 0
-        while todo and found < MOST_RUNS and seen < MOST_FOLDERS:
-            path, depth = todo.popleft()
-            seen += 1
-            inner = INNER if is_run(path) else frozenset()
-            for entry in _folders(path):
-                if entry.name in inner or entry.name.startswith("."):
-                    continue
-                below = Path(entry.path)
-                if is_run(below):
-                    found += 1
-                    yield str(below.relative_to(self.folder)), below
-                if depth < DEEPEST:
-                    todo.append((below, depth + 1))
-
-
-def _folders(path: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(path) as entries:
-            found = [entry for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    return sorted((entry for entry in found if _is_text(entry.name)), key=lambda entry: entry.name)
+        for path in islice(run_folders.find(self.folder), MOST_RUNS):
+            name = self.folder.name or "run" if path == self.folder else str(path.relative_to(self.folder))
+            if _is_text(name):
+                yield name, path
 
 
 def _is_text(name: str) -> bool:

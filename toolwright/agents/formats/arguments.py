@@ -14,7 +14,7 @@ DEEPEST = 32  # no tool takes more levels, and what is deeper breaks whoever wal
 
 
 class Unreadable(Exception):
-    """Says why, to the policy."""
+    """The text cannot be read as a call. The message is for the policy."""
 
 
 def read_json(text: str, start: int = 0) -> tuple[Any, int]:
@@ -33,7 +33,7 @@ def read_json(text: str, start: int = 0) -> tuple[Any, int]:
 
 
 def call_of(value: Any) -> ToolRequest | Malformed:
-    """`{"name": …, "arguments": {…}}`, whoever calls the arguments `parameters`."""
+    """Read `{"name": …, "arguments": {…}}`; `parameters` is accepted for `arguments`."""
     if not isinstance(value, dict):
         return Malformed("a call is a JSON object with a name and arguments")
     name = value.get("name")
@@ -54,7 +54,7 @@ def call_of(value: Any) -> ToolRequest | Malformed:
 
 
 def typed(text: str, schema: Mapping[str, Any]) -> Any:
-    """Text for a parameter of this schema: itself where text is wanted, else the value it spells."""
+    """Convert text to the type of a parameter's schema. A string parameter takes the text itself."""
     if schema.get("type", "string") == "string":
         return text
     try:
@@ -65,7 +65,7 @@ def typed(text: str, schema: Mapping[str, Any]) -> Any:
 
 
 def from_body(name: str, body: str, schema: Mapping[str, Any]) -> ToolRequest | Malformed:
-    """A call whose format has room for a single text: that is the tool's first parameter."""
+    """Build a call from a format that carries a single text: it becomes the tool's first parameter."""
     properties = schema.get("properties") or {}
     required = schema.get("required") or []
     if not properties:
@@ -110,7 +110,7 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_f
 
 
 def _checked(value: Any, levels: int) -> Any:
-    """Without halves of surrogate pairs, which JSON can escape and nobody can encode; not too deep."""
+    """Clean out lone surrogates, which JSON can escape and UTF-8 cannot encode, and refuse deep nesting."""
     if isinstance(value, str):
         return clean(value)
     if not isinstance(value, dict | list):

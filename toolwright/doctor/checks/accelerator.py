@@ -48,7 +48,7 @@ def gpu() -> CheckResult:
 
 @CHECKS.register("torch", needs=["torch"])
 def torch() -> CheckResult:
-    """Version first: a wrong one need not be imported to be told."""
+    """Checks the version before importing torch: a wrong one need not be imported."""
     known = version_of("torch")
     if known.status != "ok":
         return known

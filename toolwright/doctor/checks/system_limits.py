@@ -51,7 +51,7 @@ def processes() -> CheckResult:
 
 
 def _threads_of_user() -> int:
-    """Threads count: the limit is of what the kernel schedules."""
+    """Count the user's threads: the kernel's limit on processes is one on threads."""
     count = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -55,7 +55,8 @@ def kl(history: RunHistory) -> Diagnosis | None:
 
 @SYMPTOMS.register("gap")
 def gap(history: RunHistory) -> Diagnosis | None:
-    """The engine's log-probabilities move away from the learner's: the alarm of the run, over all of it."""
+    """The engine's log-probabilities drift away from the learner's. This checks the run's gap alarm over all
+    steps."""
     points = series(history.steps, "gap/abs_mean")
     if not points:
         return None

@@ -152,7 +152,7 @@ class SlotCache:
         self.give_back(slot)
 
     def copy_opening(self, pairs: Sequence[tuple[int, int, int]]) -> None:
-        """From a slot to another, so many tokens: (from, to, tokens)."""
+        """Copy the first tokens of one slot to another, for each (from, to, tokens)."""
         for source, target, length in pairs:
             self._copy(source, target, length)
 
@@ -202,7 +202,7 @@ class ExtendAttention:
         raise NotImplementedError
 
     def together(self, x: Tensor) -> Tensor:
-        """[tokens, 1, dim] -> [slots, seen, 1, dim]: as `PackedAttention`, `x` kept in place of keys."""
+        """[tokens, 1, dim] -> [slots, seen, 1, dim], as in `PackedAttention`; caches `x` in place of keys."""
         return self._written(self.cache.keys[0], x)[:, :, : self.last].transpose(1, 2)
 
     def apart(self, states: Tensor) -> Tensor:
@@ -232,7 +232,8 @@ class SlotRun:
     stores: tuple[Tensor, ...] = ()  # keys and values of all layers, [layers, slots, kv_heads, room, dim]
 
     def targets(self) -> list[Sequence[Tensor]]:
-        """Of each, by layer, where the new ones go. All at once: a view costs as much as what is written."""
+        """Views of where new keys and new values go, by layer. All are made at once: a view costs as much as
+        the write."""
         return [store.select(3, self.place).unbind() for store in self.stores]
 
 
@@ -311,7 +312,7 @@ class DecodeAttention:
         return window.out
 
     def _keep(self, layer: int, k: Tensor, v: Tensor) -> None:
-        """The new ones' keys and values, each at its place."""
+        """Write new keys and values to their places."""
         if not self.runs:
             of_layer = self.layers[layer]
             of_layer.keys.scatter_(3, self.key_place, k.unsqueeze(3))
@@ -327,7 +328,7 @@ class DecodeAttention:
             values[layer].copy_(v[run.slots])
 
     def _window(self, shape: torch.Size) -> Window:
-        """For queries of this shape, as far as there is something to see."""
+        """Build the window for queries of this shape over the tokens seen so far."""
         size = aligned(self.seen)
         layers = [(one.all_keys.narrow(2, 0, size), one.all_values.narrow(1, 0, size)) for one in self.layers]
         scaled, out = self.bias.new_empty(shape), self.bias.new_empty(shape)

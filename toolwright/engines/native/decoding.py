@@ -127,7 +127,8 @@ class Gains(NamedTuple):
 
 
 class InPlace:
-    """A decoder with one publication's weights, laid out, and a workspace for each number of rows."""
+    """A decoder with the weights of one publication in a fast layout, and a workspace for each number of
+    rows."""
 
     def __init__(self, decoder: Decoder, weights: DecoderWeights) -> None:
         self.decoder, self.weights = decoder, weights

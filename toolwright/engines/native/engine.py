@@ -228,7 +228,7 @@ class NativeEngine:
                 self._prefill([chosen[i] for i in part])
 
     def _piece(self, sequence: ActiveTurn) -> int:
-        """Tokens of a prompt that the next pass over it computes; an image is never divided."""
+        """The number of prompt tokens that the next pass computes. An image is never split."""
         fresh = len(sequence.tokens) - sequence.cached
         return fresh if sequence.images else min(fresh, PREFILL_TOKENS)
 
@@ -268,7 +268,8 @@ class NativeEngine:
         return [row for row, leader in enumerate(leaders) if leader.cached == len(leader.tokens)]
 
     def _families(self, leaders: list[ActiveTurn]) -> tuple[list[ActiveTurn], Tensor]:
-        """Those whose prompts are read, followers with what their leader has, and the leader of each."""
+        """Copy each leader's computed prompt to its followers. Returns leaders with followers, and each one's
+        leader."""
         members, copied = [], []
         for leader in leaders:
             for follower in leader.followers:
@@ -285,7 +286,7 @@ class NativeEngine:
         return members, sent(torch.tensor(of_family), self.device)
 
     def _sight(self, leaders: list[ActiveTurn], width: int, places: Tensor) -> Sight:
-        """What a pass over prompts of so many tokens each sees; what is cached is not looked at again."""
+        """The images that a pass over these prompts sees. Images of cached tokens are not encoded again."""
         own, rows = seeing(self.decoder), []
         for number, leader in enumerate(leaders):
             if not leader.images:
@@ -335,7 +336,7 @@ class NativeEngine:
             self._decoding = None
 
     def _needed(self, sequence: ActiveTurn, steps: int) -> int:
-        """Tokens whose keys and values are there after so many steps: all but the last."""
+        """The number of tokens with keys and values after `steps` more steps: all but the last."""
         return min(len(sequence.tokens) - 1 + steps, self.context)
 
     def _suspend(self, cache: PagedCache, sequence: ActiveTurn) -> None:
@@ -353,7 +354,7 @@ class NativeEngine:
         log_probs: Tensor,
         best: list[list[tuple[int, float]]] | None,
     ) -> list[ActiveTurn]:
-        """Append what was drawn; those that end are answered, the others returned."""
+        """Append the sampled tokens. Turns that end are answered; the others are returned."""
         going_on = []
         drawn = zip(sequences, tokens.tolist(), log_probs.tolist(), strict=True)
         for row, (sequence, token, log_prob) in enumerate(drawn):

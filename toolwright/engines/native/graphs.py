@@ -183,9 +183,9 @@ class GraphEngine(NativeEngine):
         return len(sequence.tokens) - 1 + min(steps, self._left(sequence))
 
     def _grow_ahead(self, sequences: Sequence[ActiveTurn], steps: int, rows: int) -> bool:
-        """Memory for so many steps from where the host knows each to be, while the device is at some of them;
-        nobody is suspended for it. A row whose sequence is over writes to nobody's page from then on: its own
-        may be another's now."""
+        """Reserve pages for `steps` steps beyond those the host knows of, while the device still computes. No
+        sequence is suspended for it. A row whose sequence has ended writes to the page that belongs to
+        nobody, since its own pages may be reused."""
         going = [s for s in sequences if s.slot >= 0 and self.cache.held[s.slot]]
         short = [s for s in going if s.room < self._needed(s, steps)]
         for sequence in short:
@@ -221,7 +221,8 @@ class GraphEngine(NativeEngine):
         return SampledSteps(drawn, log_probs, (best[0], best[1]) if best else None)
 
     def _worthwhile(self, flying: DecodedChunk) -> bool:
-        """True if it pays to go on with the same rows: most are still decoding, and nobody waits for one."""
+        """True if decoding should go on with the same rows: most are still active, and no waiting turn could
+        take a place."""
         if flying.left <= flying.steps or self.reading:
             return False
         if self.waiting and self.cache.could_take(len(self.waiting[0].tokens), spare=self._under_way()):
@@ -284,7 +285,7 @@ class GraphEngine(NativeEngine):
         log_probs: Sequence[float],
         best: Sequence[tuple[tuple[int, float], ...]],
     ) -> str | None:
-        """Appends what was drawn, up to where the turn ends; -1: the row stood still from there on."""
+        """Append sampled tokens up to the end of the turn. -1 marks steps after the row had stopped."""
         if drawn[-1] < 0:
             drawn = drawn[: drawn.index(-1)]
         closing = self._closing_tokens(sequence.sampling.stop)
@@ -396,7 +397,7 @@ class GraphEngine(NativeEngine):
 
 
 class PackedExtend:
-    """New tokens of some slots, laid end to end: written to the cache, looking back on what is there."""
+    """Attention of new tokens, packed end to end, that are written to the cache and look back on it."""
 
     def __init__(
         self, cache: PagedCache, slots: Sequence[int], starts: Sequence[int], ends: Sequence[int]
@@ -434,7 +435,7 @@ def _mapped(tree: Any, change: Callable[[str, Tensor], Any], name: str = "") -> 
 
 
 def _parts(weights: DecoderWeights) -> list[Any]:
-    """In the order of `_current`."""
+    """The parts of the weights, in the order of `_current`."""
     return [weights.embedding, weights.norm, weights.unembedding, *weights.layers]
 
 

@@ -199,7 +199,7 @@ class PagedCache:
         return len(self.held[slot]) * self.page_tokens
 
     def reserve(self, slot: int, tokens: int) -> bool:
-        """Pages for so many tokens; False if there are too few."""
+        """Reserve pages for this many tokens. Returns False if too few are free."""
         pages = self.held[slot]
         needed = self.pool.pages_for(tokens) - len(pages)
         if needed > 0:
@@ -242,7 +242,7 @@ class PagedCache:
         self._vacate(slot)
 
     def suspend(self, slot: int, tokens: Sequence[int], *, shares: bool) -> None:
-        """Give a sequence's pages to others. What none of them needs is found when it begins again."""
+        """Free a sequence's pages. Those that are not reused meanwhile are found again when it resumes."""
         if shares:
             self.pool.remember(tokens, self.held[slot])
         self.give_back(slot)
@@ -258,7 +258,7 @@ class PagedCache:
             self.pool.give_back(parked.pages)
 
     def forget(self) -> None:
-        """Drop everything that is parked or could be found: the weights it was computed with are gone."""
+        """Drop all parked and reusable pages: they were computed with old weights."""
         for attempt in list(self.parked):
             self.release(attempt)
         self.pool.forget()
@@ -272,7 +272,7 @@ class PagedCache:
         self._vacate(slot)
 
     def resting(self) -> list[tuple[int, int]]:
-        """Nothing that is parked is in a slot."""
+        """Always empty: parked sequences hold pages and no slot."""
         return []
 
     def copy_opening(self, pairs: Sequence[tuple[int, int, int]]) -> None:

@@ -135,7 +135,7 @@ def place(
 
 
 def splits(rows: int, kv_heads: int, context: int) -> int:
-    """Into how many parts the keys of a sequence are cut: a power of two."""
+    """The number of parts that the keys of a sequence are split into: a power of two."""
     if context < SPLIT_FROM:
         return 1
     wanted = max(1, min(MOST_SPLITS, FULL // (rows * kv_heads)))

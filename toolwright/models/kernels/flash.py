@@ -22,7 +22,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, queries: Sequence[int], keys: Sequence[int], device: torch.device) -> Layout:
-        """Of sequences with so many queries and keys each."""
+        """Build the layout of sequences with these numbers of queries and keys."""
         starts = torch.tensor([[0, *accumulate(queries)], [0, *accumulate(keys)]], dtype=torch.int32)
         of_queries, of_keys = sent(starts, device)
         return cls(of_queries, of_keys, max(queries), max(keys))

@@ -39,7 +39,7 @@ def _turned_back(
     given, place, own, there, x, gain, share, turn, dx, eps,
     PADDED: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """One head of queries or keys of some tokens."""
+    """Backward pass of rotation and norm for one head of queries or keys."""
     within = tl.arange(0, PADDED) < SIZE
     angle = tl.load(turn, mask=there, other=0.0)
     real, imaginary = tl.split(tl.reshape(angle, (TOKENS, PADDED // 2, 2)))
@@ -62,7 +62,7 @@ def _backward(
     dq, dk, dv, x, weight, turn, dx, dweight, tokens, x_row, eps, HEADS: tl.constexpr, KV_HEADS: tl.constexpr,
     PADDED: tl.constexpr, SIZE: tl.constexpr, TOKENS: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
-    """What is loaded in a branch is used there: brought together, it would be laid out anew."""
+    """Each branch uses what it loads: merging the branches first would make Triton change the layout."""
     token = (tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)).to(tl.int64)[:, None]
     head, column = tl.program_id(1), tl.arange(0, PADDED)
     there = (token < tokens) & (column < SIZE)[None, :]

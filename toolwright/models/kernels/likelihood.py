@@ -52,7 +52,8 @@ def _backward(
     logits, target, log_sum, entropy, of_log_prob, of_entropy, back, vocab, inverse_temperature,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """dx = (g (1[target] − p) − h p (log p + H)) / temperature, for gradients g of log_prob and h of H."""
+    """dx = (g (1[target] − p) − h p (log p + H)) / temperature, where g and h are the gradients of log_prob
+    and of the entropy H."""
     row, column = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < vocab
     place = row.to(tl.int64) * vocab + column

@@ -13,7 +13,7 @@ ROWS, COLUMNS = 64, 128  # of a tile; as many columns share a scale
 
 @triton.jit
 def _nearest(x):
-    """float32 that bfloat16 can tell, ties to even: not every backend converts that way."""
+    """Round a float32 to the nearest bfloat16 value, ties to even: not every backend rounds that way."""
     bits = x.to(tl.uint32, bitcast=True)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).to(tl.float32, bitcast=True)
 
@@ -63,8 +63,9 @@ def merge(
     place: int,
     before: int,
 ) -> None:
-    """Some rows of a matrix, into `out`. `low`: A and B; None: the base alone. `place` is the first of the
-    matrix, see `models/loose.py`, and `before` how many numbers it has before these rows."""
+    """Write some rows of a matrix, with its adapter added, to `out`. `low`: A and B of the adapter; None: the
+    base alone. `place`: the matrix's first number in the noise of `models/loose.py`. `before`: how many
+    numbers of the matrix precede these rows."""
     rows, columns = base.shape
     a, b = (base, base) if low is None else low
     rank = 1 if low is None else len(a)

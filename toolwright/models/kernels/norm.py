@@ -55,7 +55,7 @@ def _warps(block: int) -> int:
 
 
 def normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The norm, and what each row was multiplied with."""
+    """The normalised rows, and the factor that each row was multiplied by."""
     size = x.shape[-1]
     rows, block = x.numel() // size, triton.next_power_of_2(size)
     y, scale = torch.empty_like(x), torch.empty(rows, dtype=torch.float32, device=x.device)

@@ -29,9 +29,9 @@ class DialoguePane(Pane):
         self.attempt: Trajectory | None = None
         self.full = False
 
-    def show(self, t: Trajectory, *, to_top: bool = True) -> None:
+    def show(self, t: Trajectory) -> None:
         self.attempt = t
-        self.lay_out(to_top=to_top)
+        self.lay_out(to_top=True)
 
     def laid_out(self, width: int) -> Sequence[Line]:
         if self.attempt is None:

@@ -36,7 +36,7 @@ def prompt(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
 
 
 def turns(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
-    """What policy, tools and environment wrote, then failure and truth."""
+    """The turns of policy, tools and environment, then the failure and the ground truth."""
     most = LONG if full else SHORT
     for one in attempt.segments(t):
         segment = one.segment

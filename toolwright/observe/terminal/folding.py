@@ -12,7 +12,7 @@ TAB = "    "
 
 
 def fit(text: str, width: int, *, right: bool = False) -> str:
-    """One line of exactly `width` cells that a terminal cannot obey, with an ellipsis if it is cut."""
+    """Fit text into exactly `width` cells, without control characters, and with an ellipsis if it is cut."""
     text = " ".join(visible(text).split())
     size = cell_len(text)
     if size > width:

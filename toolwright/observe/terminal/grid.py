@@ -24,7 +24,8 @@ REST = 18  # cells at least of the column that takes the rest
 
 @dataclass(frozen=True)
 class GridColumn:
-    """A column: its heading and its cells. Width 0 takes the rest; optional ones leave a narrow terminal."""
+    """A column: its heading and its cells. Width 0 takes what is left; a narrow terminal hides optional
+    columns."""
 
     name: str
     width: int = 0

@@ -39,7 +39,7 @@ def countdown(
 
     def task(_: int, index: int) -> Task:
         rng = random.Random(f"countdown {seed} {index}")
-        chosen = multiset(index, count=numbers, largest=max_number)
+        chosen = multiset(index, count=numbers)
         rng.shuffle(chosen)
         target, solution = _solvable(chosen, max_target, rng)
         prompt = f"{' '.join(map(str, chosen))}={target}"
@@ -81,8 +81,9 @@ def solves(expression: str, ground_truth: dict[str, Any]) -> bool:
     return value == ground_truth["target"] and not Counter(used) - Counter(ground_truth["numbers"])
 
 
-def multiset(index: int, *, count: int, largest: int) -> list[int]:
-    """The index-th multiset of `count` numbers from 1 to `largest`, by the combinatorial number system."""
+def multiset(index: int, *, count: int) -> list[int]:
+    """The index-th multiset of `count` positive numbers, by the combinatorial number system: those up to any
+    number come before those with a larger one."""
     chosen = []
     for k in range(count, 0, -1):
         place = k - 1

@@ -129,7 +129,7 @@ def _tasks_of_all(
 
 
 def _must_be_there(path: Path) -> None:
-    """A UserError that names the command which makes the file, where its name is that of a data set."""
+    """Raise a UserError for a missing file. If it is named after a data set, say how to prepare it."""
     known = [name for name in DATASETS.names() if path.name.startswith(f"{name}_")]
     if known and not path.expanduser().exists():
         name = max(known, key=len)

@@ -88,7 +88,7 @@ class GridWorld:
         return place, keys | {mark} if mark.islower() else keys
 
     def _mark(self, place: Place) -> str:
-        """What is to be seen there now: keys held are gone, doors to them are open."""
+        """The sign of a cell now: a key that is held is gone, and its door is open."""
         mark = self.cells.get(place, "#")
         return "." if mark.lower() in self.state[1] else mark
 
@@ -111,7 +111,7 @@ class GridWorld:
         return f"{seen}{far}."
 
     def _ways(self, space: str) -> Iterator[tuple[str, str]]:
-        """How far it is to the goal, to keys still to be had and to doors that those held open."""
+        """Directions to the goal, to the keys not held yet, and to the doors that held keys open."""
         (row, column), keys = self.state
         for place, mark in sorted(self.cells.items(), key=lambda cell: cell[1]):
             if mark == "*" or (mark.isalpha() and mark.isupper() == (mark.lower() in keys)):

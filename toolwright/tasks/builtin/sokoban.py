@@ -210,7 +210,7 @@ def draw(rng: random.Random, *, size: int, boxes: int, walls: float, pulls: int)
 
 
 def _pull(rng: random.Random, floor: set[Place], here: Place, boxes: set[Place]) -> tuple[Place, set[Place]]:
-    """One step backwards; a box that stood in front comes along, as often as not."""
+    """Take one step backwards. A box in front is usually pulled along."""
     row, column = here
     down, right = rng.choice(list(MOVES.values()))
     back, front = (row - down, column - right), (row + down, column + right)

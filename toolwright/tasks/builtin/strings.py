@@ -62,7 +62,7 @@ class Strings:
         held_out_size: int,
         error_rate: float,
     ) -> TaskSet:
-        """Each string with the mark behind it is a prompt, and `answer` of it is right."""
+        """Build tasks whose prompt is a string and the mark, and whose ground truth is `answer(string)`."""
 
         def task(stratum: int, index: int) -> Task:
             string = self.string(stratum, index)

@@ -135,7 +135,7 @@ class TextArena:
 
     @contextlib.contextmanager
     def _own_draws(self) -> Iterator[None]:
-        """Each game draws as if it were alone."""
+        """Give each game its own random state, as if it ran alone."""
         with _drawing:
             others = random.getstate()
             random.setstate(self.draws)
@@ -215,7 +215,7 @@ def _against(opponent: str, task: Task) -> Task:
 
 
 def _starts(id: str, kwargs: dict[str, Any], counts: tuple[int, ...]) -> int:
-    """The number of players that the game starts with, of these."""
+    """The first of these numbers of players that the game starts with."""
     why = ""
     for players in counts:
         try:

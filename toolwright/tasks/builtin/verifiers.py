@@ -80,7 +80,7 @@ class VerifiersEnvironment:
             self.asked.put_nowait(None)
 
     async def ask(self, prompt: Any, tools: Iterable[Any] | None) -> tuple[str, Sequence[Any]]:
-        """Called by verifiers in place of a request to a model."""
+        """Stand in for the model: verifiers calls this in place of a request to a server."""
         messages = _plain(prompt)
         said = [(one["role"], one["content"]) for one in messages]
         if said[: len(self.known)] != self.known or (self.answer and not self.answer.done()):

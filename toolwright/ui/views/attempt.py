@@ -137,7 +137,7 @@ def _segment(segment: Mapping[str, Any], texts: TokenTexts, tokens: bool, whole:
 
 
 def _tokens(segment: Mapping[str, Any], texts: TokenTexts, most: int | None) -> dict[str, Any]:
-    """Any field with one number for each token is a value of the tokens, whoever added it."""
+    """Per-token values of a segment: every field that has one number for each token, including new ones."""
     ids = segment["tokens"] if segment["tokens"] is not None else np.zeros(0, int)
     values = {
         SHOWN_AS.get(name, name): numbers(found[:most])

@@ -9,7 +9,8 @@ from toolwright.ui.view import RUN_VIEWS, ViewAnswer, of_columns
 
 @RUN_VIEWS.register("metrics")
 def metrics(run: OpenRun, query: Query) -> ViewAnswer:
-    """`names`: some of them. `since`: rows that the page has already; all are sent if the run went back."""
+    """`names`: only these metrics. `since`: how many rows the page has; all are sent if the run went back to
+    a checkpoint."""
     table = run.metrics
     wanted = query.listed("names") or table.names
     since = query.whole("since", 0, most=1 << 40)
