@@ -69,6 +69,7 @@ def world(verl: VerlConfig) -> Iterator[Outcome]:
             f"{verl.as_typed(HISTORY)}: all turns of an attempt stay in view, in one sequence, where each of "
             "verl-agent's begins anew with the last ones in its prompt"
         )
+    if makes_tasks(verl) or (verl[WORLD] is not None and not verl.is_set("data.seed")):
         yield TranslatedSetting("run.seed", int(verl[SEED]), (SEED,))
     if not makes_tasks(verl):
         return
