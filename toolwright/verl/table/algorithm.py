@@ -261,7 +261,7 @@ def _rejection(verl: VerlConfig, weighed: str | None) -> Iterator[Outcome]:
     low, high = _band(verl, bounds[min(place, len(bounds) - 1)])
     if named[place] in REJECTIONS:  # `k1` is of the inverse ratio
         low, high = 1 / high, 1 / low
-    sources = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
+    sources: tuple[str, ...] = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
     if weighed is not None:
         sources += (weights, f"{weights}_threshold")
     yield TranslatedSetting("algorithm.correction.mode", "mask" if level == "token" else "reject", sources)

@@ -163,7 +163,8 @@ def saving(verl: VerlConfig) -> Iterator[Outcome]:
 def judging(verl: VerlConfig) -> Iterator[Outcome]:
     """A fully asynchronous run counts the times that engines get new weights, each after several updates."""
     key = EVAL_EVERY if verl[ROUNDS] is None else ROUNDS
-    every, sources = max(int(verl[key] or 0), 0), (key,)
+    every = max(int(verl[key] or 0), 0)
+    sources: tuple[str, ...] = (key,)
     if data.fully_async(verl):
         every, sources = every * verl.number(SYNCED), (key, SYNCED)
     yield TranslatedSetting("eval.every", every, sources)
