@@ -13,6 +13,7 @@ from toolwright.verl.translate import translate
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
 GAE = "algorithm.adv_estimator=gae"
+CORRECTION = "algorithm.rollout_correction."
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,12 @@ GAE = "algorithm.adv_estimator=gae"
         # Sampling.
         ([f"{ROLLOUT}top_k=-1"], {"rollout.top_k": 0}),
         ([f"{ROLLOUT}top_k=50", f"{ROLLOUT}top_p=0.9"], {"rollout.top_k": 50, "rollout.top_p": 0.9}),
-        ([f"{ROLLOUT}val_kwargs.temperature=0.7"], {"eval.temperature": 0.0}),
+        ([], {"eval.temperature": 0.0}),
+        ([f"{ROLLOUT}val_kwargs.temperature=0.7"], {"eval.temperature": 0.7}),
+        (
+            [f"{ROLLOUT}val_kwargs.temperature=0.7", f"{ROLLOUT}val_kwargs.do_sample=False"],
+            {"eval.temperature": 0.0},
+        ),
         (
             [f"{ROLLOUT}val_kwargs.temperature=0.7", f"{ROLLOUT}val_kwargs.do_sample=True"],
             {"eval.temperature": 0.7, "eval.sampling.top_p": 1.0, "eval.sampling.top_k": 0},
@@ -116,6 +122,17 @@ GAE = "algorithm.adv_estimator=gae"
             {"algorithm.correction.mode": "truncate", "algorithm.correction.level": "sequence"},
         ),
         ([f"+{ACTOR}tis_imp_ratio_cap=3"], {"algorithm.correction.high": 3}),
+        (
+            [f"{CORRECTION}bypass_mode=true", f"+{CORRECTION}use_policy_gradient=true"],
+            {"algorithm.loss": "reinforce"},
+        ),
+        ([f"+{CORRECTION}use_policy_gradient=true"], {"algorithm.loss": "ppo"}),
+        # Turns: as many as are allowed, or as the response has room for.
+        ([f"{ROLLOUT}multi_turn.enable=True"], {"rollout.max_turns": 512}),
+        (
+            [f"{ROLLOUT}multi_turn.enable=True", f"{ROLLOUT}multi_turn.max_user_turns=4"],
+            {"rollout.max_turns": 5},
+        ),
         # Rewards.
         ([], {"reward.function": None}),
         (["custom_reward_function.path=r.py"], {"reward.function": "r.py:compute_score"}),
@@ -153,6 +170,14 @@ GAE = "algorithm.adv_estimator=gae"
             {"checkpoint.every": 5, "checkpoint.keep": 6},
         ),
         (["trainer.test_freq=-1"], {"eval.every": 0}),
+        (
+            [
+                "rollout.total_rollout_steps=64",
+                "rollout.test_freq=2",
+                "async_training.trigger_parameter_sync_step=4",
+            ],
+            {"eval.every": 8},
+        ),
         (["data.seed=7"], {"run.seed": 7}),
     ],
 )
@@ -311,6 +336,35 @@ def test_search_r1_without_its_mask_would_learn_what_the_engine_said(line: Line)
 def test_a_clip_ratio_that_verl_would_ignore_is_near(line: Line) -> None:
     assert any("clip_ratio_low=0.2" in text for text in line(f"{ACTOR}clip_ratio=0.3").changes)
     assert not any("clip_ratio" in text for text in line(f"{ACTOR}clip_ratio=0.2").changes)
+
+
+def test_a_threshold_of_weights_is_not_said_to_be_without_effect(line: Line) -> None:
+    words = [f"{CORRECTION}rollout_is=token", f"{CORRECTION}rollout_is_threshold=1.5"]
+    translation = line(*words)
+    assert translation.value("algorithm.correction.high") == 1.5
+    assert not any("rollout_is_threshold" in note for note in translation.notes)
+    both = line(f"{CORRECTION}rollout_is=sequence", words[1], f"{CORRECTION}rollout_rs=token_k1")
+    assert any("rollout_is=sequence" in text and "by their ratio" in text for text in both.changes)
+
+
+@pytest.mark.parametrize("key", ["structure_format_score", "anything_else"])
+def test_a_reward_of_a_fork_is_not_dropped(line: Line, key: str) -> None:
+    (problem,) = line(f"+reward_model.{key}=0.2").problems
+    assert problem.startswith(f"reward_model.{key}=0.2: ")
+    assert line("reward_model.structure_format_score=0").problems == []
+
+
+def test_bypass_is_near_if_an_engine_has_other_log_probabilities(line: Line) -> None:
+    words = [f"{ROLLOUT}name=vllm", f"{CORRECTION}bypass_mode=true"]
+    with_vllm = Machine(devices=1, engines=frozenset({"native", "vllm"}))
+    assert any("learner's own" in text for text in line(*words, machine=with_vllm).changes)
+    assert any("so already" in note for note in line(*words).notes)
+
+
+def test_a_rate_that_falls_for_so_many_steps_is_near(line: Line) -> None:
+    until, falls = f"+{ACTOR}optim.lr_decay_steps=9", f"{ACTOR}optim.lr_scheduler_type=cosine"
+    assert any("lr_decay_steps=9" in text for text in line(until, falls).changes)
+    assert line(until).changes == line().changes
 
 
 def test_with_tools_the_response_length_is_that_of_all_turns(line: Line, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def _defaults_of_fork(overrides: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "actor_rollout_ref.actor.entropy_coeff": 0.001,
             "algorithm.filter_groups.max_num_gen_batches": 10,
+            "env.search.search_url": "http://127.0.0.1:8000/retrieve",
         }
     if set(SEARCH_R1) & set(overrides):  # on a verl of early 2025, whose PPO has no dual clip
         in_loss = bool(overrides.get("actor_rollout_ref.actor.use_kl_loss"))

@@ -17,12 +17,13 @@ from toolwright.verl.row import (
     same,
 )
 from toolwright.verl.table import optimizer
-from toolwright.verl.table.algorithm import CORRECTION, plain_gradient
+from toolwright.verl.table.algorithm import CORRECTION, PLAIN, plain_gradient
 from toolwright.verl.table.data import MINI_BATCH, batch, of_search_r1
 
 ACTOR = "actor_rollout_ref.actor."
 LOSS, LOSS_HERE = f"{ACTOR}policy_loss.loss_mode", f"{ACTOR}loss_mode"
 AGGREGATE = f"{ACTOR}loss_agg_mode"
+ETA = (f"{ACTOR}sppo_eta", "algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
 LOSSES = {"vanilla": "ppo", "geo_mean": "gmpo"}
 # A loss's further settings: verl's key, and the argument of ours.
 ARGUMENTS = {
@@ -37,7 +38,7 @@ ARGUMENTS = {
 def _loss(verl: VerlConfig) -> tuple[str, str]:
     """Which key says what the loss is, and its name here."""
     if plain_gradient(verl):
-        return f"{CORRECTION}loss_type", "reinforce"
+        return verl.first(f"{CORRECTION}loss_type", PLAIN), "reinforce"
     key = verl.first(LOSS, LOSS_HERE)
     return key, LOSSES.get(verl[key], verl[key])
 
@@ -61,7 +62,7 @@ def loss(verl: VerlConfig) -> Iterator[Outcome]:
         own = verl.first(key, _elsewhere(key))
         yield TranslatedSetting(f"algorithm.params.{name}.{argument}", verl[own], (own,))
     if name == "sppo":
-        eta = verl.first("algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
+        eta = verl.first(*ETA)
         yield TranslatedSetting("algorithm.params.sppo.eta", float(verl[eta]), (eta,))
     aggregate = verl[AGGREGATE]
     if name in ("gspo", "sapo") and aggregate != "seq-mean-token-mean":
@@ -139,10 +140,7 @@ ROWS: list[KeyRow] = [
         for key, argument in arguments.items()
         for place in (key, _elsewhere(key))
     ),
-    *(
-        part(key, "algorithm.params.sppo.eta", "of `recipe.sppo.main_sppo`", loss)
-        for key in ("algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
-    ),
+    *(part(key, "algorithm.params.sppo.eta", "of `recipe.sppo.main_sppo`", loss) for key in ETA),
     part(
         AGGREGATE,
         "algorithm.aggregate",

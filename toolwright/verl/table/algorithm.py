@@ -30,6 +30,8 @@ TEACHERS = f"{TEACHER}teacher_models"
 IN_LOSS, IN_REWARD = "actor_rollout_ref.actor.use_kl_loss", "algorithm.use_kl_in_reward"
 KL_NAMES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 CORRECTION = "algorithm.rollout_correction."
+BYPASS = (f"{CORRECTION}bypass_mode", f"{CORRECTION}bypass_old_logprob_for_rollout")
+PLAIN = f"{CORRECTION}use_policy_gradient"
 FILTER = "algorithm.filter_groups."
 CAP = "actor_rollout_ref.actor.tis_imp_ratio_cap"
 UNLIMITED_ROUNDS = 1_000
@@ -204,8 +206,9 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
     """Three generations of the same setting: 0.9's block, 0.6's flat keys, and the cap before them."""
     block, flat = f"{CORRECTION}rollout_is", "algorithm.rollout_is"
     mode, level, low, high, source = "none", "token", 0.0, 2.0, block
+    bounded: tuple[str, ...] = ()
     if verl[block] is not None:
-        mode, level = "truncate", verl[block]
+        mode, level, bounded = "truncate", verl[block], (f"{block}_threshold",)
         bounds = str(verl[f"{block}_threshold"]).split("_")  # `low_high` leaves out what lies beyond
         if len(bounds) > 1:
             mode, low = "mask", float(bounds[0])
@@ -218,10 +221,11 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
             flat,
         )
         low = verl[f"{flat}_threshold_lower"] or 1 / high
+        bounded = (f"{flat}_threshold", f"{flat}_threshold_lower")
     elif verl[CAP] and verl[CAP] > 0:
         mode, high, source = "truncate", verl[CAP], CAP
     if verl[REJECT] is not None:
-        yield from _rejection(verl, mode)
+        yield from _rejection(verl, None if mode == "none" else level)
         return
     if level not in ("token", "sequence") or mode not in ("none", "truncate", "mask"):
         yield TranslationProblem(
@@ -232,13 +236,13 @@ def correction(verl: VerlConfig) -> Iterator[Outcome]:
     if mode == "none":
         return
     yield TranslatedSetting("algorithm.correction.level", level, (source,))
-    yield TranslatedSetting("algorithm.correction.high", high, (source,))
+    yield TranslatedSetting("algorithm.correction.high", high, (source, *bounded))
     if mode == "mask":
-        yield TranslatedSetting("algorithm.correction.low", low, (source,))
+        yield TranslatedSetting("algorithm.correction.low", low, (source, *bounded))
 
 
-def _rejection(verl: VerlConfig, mode: str) -> Iterator[Outcome]:
-    """Drop sequences, or tokens, whose ratio leaves a band."""
+def _rejection(verl: VerlConfig, weighed: str | None) -> Iterator[Outcome]:
+    """Drop sequences, or tokens, whose ratio leaves a band. `weighed`: the level of verl's weights."""
     named = [name.strip() for name in str(verl[REJECT]).split(",")]
     bounds = str(verl[f"{REJECT}_threshold"] or 2.0).split(",")
     place = next((place for place, name in enumerate(named) if name in (*REJECTIONS, *LEVELS)), None)
@@ -248,14 +252,18 @@ def _rejection(verl: VerlConfig, mode: str) -> Iterator[Outcome]:
     level = REJECTIONS.get(named[place], named[place])
     if len(named) > 1:
         yield Near(f"{verl.as_typed(REJECT)}: {named[place]} alone rejects")
-    if mode != "none" and level != "token":
-        yield Near(f"{verl.as_typed(REJECT)}: what is kept is not weighed as well")
-    elif level == "token" and mode == "none":
-        yield Near(f"{verl.as_typed(REJECT)}: tokens that are kept are weighed by their ratio")
+    weights = f"{CORRECTION}rollout_is"
+    said = f"{verl.as_typed(REJECT)}, {verl.as_typed(weights)}, {verl.as_typed(f'{weights}_threshold')}"
+    if weighed is not None and level != "token":
+        yield Near(f"{said}: what is kept is not weighed as well")
+    elif level == "token" and weighed != "token":
+        yield Near(f"{said}: tokens that are kept are weighed by their ratio")
     low, high = _band(verl, bounds[min(place, len(bounds) - 1)])
     if named[place] in REJECTIONS:  # `k1` is of the inverse ratio
         low, high = 1 / high, 1 / low
-    sources = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
+    sources: tuple[str, ...] = (REJECT, f"{REJECT}_threshold", f"{REJECT}_threshold_lower")
+    if weighed is not None:
+        sources += (weights, f"{weights}_threshold")
     yield TranslatedSetting("algorithm.correction.mode", "mask" if level == "token" else "reject", sources)
     yield TranslatedSetting("algorithm.correction.level", level, (REJECT,))
     yield TranslatedSetting("algorithm.correction.high", high, sources)
@@ -269,20 +277,22 @@ def _band(verl: VerlConfig, text: str) -> tuple[float, float]:
 
 
 def plain_gradient(verl: VerlConfig) -> bool:
-    """Whether verl leaves PPO's clip out: `reinforce`, in bypass mode."""
-    return bool(verl[f"{CORRECTION}bypass_mode"]) and verl[f"{CORRECTION}loss_type"] == "reinforce"
+    """Whether verl leaves PPO's clip out: `reinforce`, or its name in 0.6, in bypass mode."""
+    return any(verl[key] for key in BYPASS) and (
+        verl[f"{CORRECTION}loss_type"] == "reinforce" or bool(verl[PLAIN])
+    )
 
 
 def bypass(verl: VerlConfig) -> Iterator[Outcome]:
-    keys = (f"{CORRECTION}bypass_mode", f"{CORRECTION}bypass_old_logprob_for_rollout")
     engine = verl["actor_rollout_ref.rollout.name"]
-    for key in keys:
+    native = engine in (None, "hf") or (verl.fit and engine not in verl.machine.engines)
+    for key in BYPASS:
         if not verl[key]:
             continue
-        if engine in (None, "hf") or verl.fit:
+        if native:
             yield Note(f"{key}: the native engine's log-probabilities are the learner's, so it is so already")
         else:
-            yield TranslationProblem(f"{key}: the old log-probabilities are always the learner's own")
+            yield Near(f"{verl.as_typed(key)}: the old log-probabilities are the learner's own")
 
 
 IN_THE_REWARD = "where `use_kl_in_reward`"
@@ -392,4 +402,5 @@ ROWS: list[KeyRow] = [
         "in bypass mode: `reinforce` → `reinforce`; `ppo_clip`: as `loss_mode` says",
         bypass,
     ),
+    part(PLAIN, "algorithm.loss", "0.6: `reinforce`, in bypass mode", bypass),
 ]

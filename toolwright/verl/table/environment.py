@@ -64,6 +64,13 @@ GAMES = {
 
 def world(verl: VerlConfig) -> Iterator[Outcome]:
     """The task that has the environment; verl-agent's actions stand in `<action>` tags."""
+    if verl[WORLD] is not None:
+        yield Near(
+            f"{verl.as_typed(HISTORY)}: all turns of an attempt stay in view, in one sequence, where each of "
+            "verl-agent's begins anew with the last ones in its prompt"
+        )
+    if makes_tasks(verl) or (verl[WORLD] is not None and not verl.is_set("data.seed")):
+        yield TranslatedSetting("run.seed", int(verl[SEED]), (SEED,))
     if not makes_tasks(verl):
         return
     name, typed = str(verl[WORLD]).lower(), verl.as_typed(WORLD)
@@ -87,12 +94,7 @@ def world(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslatedSetting("task.params.id", f"{found.package}:{verl[WORLD]}", (WORLD,))
         yield TranslatedSetting("task.params.actions", actions, (WORLD,))
         yield TranslatedSetting("task.params.instructions", told, (WORLD,))
-    yield Near(
-        f"{verl.as_typed(HISTORY)}: all turns of an attempt stay in view, in one sequence, where each of "
-        "verl-agent's begins anew with the last ones in its prompt"
-    )
     yield TranslatedSetting("rollout.max_turns", verl.number(TURNS), (TURNS,))
-    yield TranslatedSetting("run.seed", int(verl[SEED]), (SEED,))
 
 
 def _sokoban(verl: VerlConfig) -> Iterator[Outcome]:
@@ -116,7 +118,7 @@ def penalty(verl: VerlConfig) -> Iterator[Outcome]:
     if found is not None and verl[PENALISED]:
         price = float(verl[PENALTY]) / found.success
         yield TranslatedSetting("task.params.invalid_penalty", price, (PENALISED, PENALTY))
-    elif verl[WORLD] == "search" and verl.is_set(PENALISED, PENALTY):
+    elif verl[WORLD] == "search" and verl[PENALISED]:
         words = f"{verl.as_typed(PENALISED)}, {verl.as_typed(PENALTY)}"
         yield Near(f"{words}: a turn that neither searches nor answers costs nothing")
 

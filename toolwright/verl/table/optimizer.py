@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from toolwright.verl.config import VerlConfig
 from toolwright.verl.row import (
     KeyRow,
+    Near,
     Note,
     Outcome,
     Rule,
@@ -48,6 +49,9 @@ def rows(role: str, ours: str, *, enabled: Callable[[VerlConfig], bool] = lambda
         if name == "cosine" and verl[cycles] != 0.5:
             yield TranslationProblem(f"{verl.as_typed(cycles)}: a cosine falls once, which is 0.5")
         yield TranslatedSetting(f"{ours}.decay", name, (key,))
+        until = f"{optim}lr_decay_steps"
+        if verl.is_set(until) and verl[until] is not None and name != "constant":
+            yield Near(f"{verl.as_typed(until)}: the rate falls over the whole run")
 
     @if_enabled
     def end(verl: VerlConfig) -> Iterator[Outcome]:
@@ -100,6 +104,7 @@ def rows(role: str, ours: str, *, enabled: Callable[[VerlConfig], bool] = lambda
         part(f"{optim}lr_scheduler_type", f"{ours}.decay", "`constant`, `linear` or `cosine`", decay),
         part(f"{optim}warmup_style", f"{ours}.decay", "its older name", decay),
         part(f"{optim}num_cycles", f"{ours}.decay", "only 0.5", decay),
+        part(f"{optim}lr_decay_steps", (), "with `--fit`: a rate falls over the whole run", decay),
         part(f"{role}grad_clip", f"{ours}.max_grad_norm", "", clip),
         part(f"{optim}clip_grad", f"{ours}.max_grad_norm", "the same", clip),
     ]

@@ -17,7 +17,7 @@ from toolwright.verl.row import (
 from toolwright.verl.table.prime import is_prime
 
 FUNCTIONS = ("reward.custom_reward_function", "custom_reward_function")
-MANAGERS = ("reward.reward_manager.name", "reward_model.reward_manager")
+MANAGERS = ("reward.reward_manager.name", "reward_manager.name", "reward_model.reward_manager")
 OVERLONG = (
     "reward_model.overlong_buffer",
     "reward_model.reward_kwargs.overlong_buffer_cfg",

@@ -94,11 +94,11 @@ def lengths(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def evaluation(verl: VerlConfig) -> Iterator[Outcome]:
-    drawn = verl[f"{JUDGED}do_sample"]
-    temperature = verl[f"{JUDGED}temperature"] if drawn else 0.0
-    yield TranslatedSetting(
-        "eval.temperature", float(temperature), (f"{JUDGED}temperature", f"{JUDGED}do_sample")
-    )
+    """verl's agent loops go by the temperature, whose default is 0; `do_sample` counts where it is set."""
+    drawn = f"{JUDGED}do_sample"
+    greedy = verl.is_set(drawn) and not verl[drawn]
+    temperature = 0.0 if greedy else verl[f"{JUDGED}temperature"]
+    yield TranslatedSetting("eval.temperature", float(temperature), (f"{JUDGED}temperature", drawn))
     yield TranslatedSetting("eval.samples", verl[f"{JUDGED}n"], (f"{JUDGED}n",))
     if temperature:
         yield TranslatedSetting("eval.sampling.top_p", float(verl[f"{JUDGED}top_p"]), (f"{JUDGED}top_p",))
@@ -137,10 +137,10 @@ ROWS: list[KeyRow] = [
     part(TURN, "rollout.max_tokens", "where it is set: of a turn, beside `response_length`", lengths),
     part(LONGEST, "model.context", "where it is shorter than prompt + response", lengths),
     part(f"{JUDGED}temperature", "eval.temperature", "", evaluation),
-    part(f"{JUDGED}do_sample", "eval.temperature", "false → 0", evaluation),
+    part(f"{JUDGED}do_sample", "eval.temperature", "set to false → 0; unset: by `temperature`", evaluation),
     part(f"{JUDGED}n", "eval.samples", "", evaluation),
-    part(f"{JUDGED}top_p", "eval.sampling", "`top_p`, where `do_sample`", evaluation),
-    part(f"{JUDGED}top_k", "eval.sampling", "`top_k`, where `do_sample`; −1 → 0", evaluation),
+    part(f"{JUDGED}top_p", "eval.sampling", "`top_p`, where attempts are sampled", evaluation),
+    part(f"{JUDGED}top_k", "eval.sampling", "`top_k`, where attempts are sampled; −1 → 0", evaluation),
     same(f"{ROLLOUT}max_num_seqs", "engine.slots", "where it is set", unset="ours"),
     part(MEMORY, "engine.params", "`vllm`; the native engine takes what its sequences need", of_vllm),
     part(SPLIT, "engine.tensor_parallel_size", "`vllm`; the native engine has one device", of_vllm),

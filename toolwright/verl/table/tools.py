@@ -26,6 +26,7 @@ from toolwright.verl.row import (
 from toolwright.verl.table.data import WORLD, makes_tasks, of_search_r1
 
 ROLLOUT = "actor_rollout_ref.rollout."
+RESPONSE = f"{ROLLOUT}response_length"
 SEARCH, SEARCH_URL, SEARCH_TOPK = f"{ROLLOUT}enable_search", f"{ROLLOUT}search_url", f"{ROLLOUT}search_topk"
 TURNS, SEEN = f"{ROLLOUT}max_turns", f"{ROLLOUT}max_obs_length"
 TOOL = f"{ROLLOUT}tool_config."
@@ -159,6 +160,7 @@ def _of_a_fork(verl: VerlConfig) -> Iterator[Outcome]:
     shown = "data.max_obs_length"
     if verl[shown] is not None:
         yield TranslatedSetting("rollout.tool_tokens", verl.number(shown), (shown,))
+        yield Note(f"{verl.as_typed(shown)}: of a longer result its tail is shown too, not its head alone")
 
 
 def unmasked(verl: VerlConfig) -> Iterator[Outcome]:
@@ -205,8 +207,9 @@ def from_file(verl: VerlConfig) -> Iterator[Outcome]:
     limits = [(verl.number(name), name) for name in MOST_TURNS if verl[name] is not None]
     # A user's turn is an answer of the tools, and one more turn of the policy comes after the last.
     limits += [(verl.number(ANSWERED) + 1, ANSWERED)] if verl[ANSWERED] is not None else []
-    if limits:
-        yield TranslatedSetting("rollout.max_turns", min(limits)[0], tuple(name for _, name in limits))
+    # Without a limit the response length ends an attempt: a turn takes at least one token of it.
+    limits = limits or [(verl.number(RESPONSE), RESPONSE)]
+    yield TranslatedSetting("rollout.max_turns", min(limits)[0], tuple(name for _, name in limits))
     shown = f"{MULTI}max_tool_response_length"
     for limit in ("rollout.call_params.result_characters", "rollout.tool_tokens"):
         yield TranslatedSetting(limit, verl.number(shown), (shown,))

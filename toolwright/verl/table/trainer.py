@@ -38,6 +38,7 @@ PROJECTS = {"wandb": "project", "swanlab": "project", "trackio": "project", "mlf
 FOLDER, RESUME, RESUME_FROM = "trainer.default_local_dir", "trainer.resume_mode", "trainer.resume_from_path"
 SAVE_EVERY, KEEP = "trainer.save_freq", "trainer.max_actor_ckpt_to_keep"
 FIRST, ROUNDS = "trainer.val_before_train", "rollout.test_freq"
+SYNCED = "async_training.trigger_parameter_sync_step"
 
 
 def machine(verl: VerlConfig) -> Iterator[Outcome]:
@@ -160,8 +161,13 @@ def saving(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def judging(verl: VerlConfig) -> Iterator[Outcome]:
+    """A fully asynchronous run counts the times that engines get new weights, each after several updates."""
     key = EVAL_EVERY if verl[ROUNDS] is None else ROUNDS
-    yield TranslatedSetting("eval.every", max(int(verl[key] or 0), 0), (key,))
+    every = max(int(verl[key] or 0), 0)
+    sources: tuple[str, ...] = (key,)
+    if data.fully_async(verl):
+        every, sources = every * verl.number(SYNCED), (key, SYNCED)
+    yield TranslatedSetting("eval.every", every, sources)
     yield TranslatedSetting("eval.at_start", bool(verl[FIRST]), (FIRST,))
 
 
