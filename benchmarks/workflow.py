@@ -52,11 +52,12 @@ from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.portfolio import Portfolio
 from toolwright.workflow.prior import Prior
 from toolwright.workflow.program import Workflow, single_call
-from toolwright.workflow.proposers import Editor, UniformProposer
+from toolwright.workflow.proposers import Editor, UniformProposer, WorkflowState
 from toolwright.workflow.search_loop import SearchBudget, SearchResult, WorkflowSearch
 from toolwright.workflow.selection import build_selection
 from toolwright.workflow.simulate import PROMPTS
 from toolwright.workflow.table import RecordedTable, load_tables
+from toolwright.workflow.tree import Proposal
 
 TASKS, AFLOW_TASKS = 120, 40
 RECORDED = Path(__file__).with_name("recorded_workflows.yaml")
@@ -71,6 +72,7 @@ class Row:
     select: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     portfolio: bool = True
+    edits: bool = True
     taught: bool = False
 
 
@@ -83,7 +85,7 @@ ROWS = {
     "taught": Row("guided", taught=True),
     # Without one part each. Without its value, the guided search is the greedy one.
     "− portfolio": Row("guided", portfolio=False),
-    "− shared runs": Row("guided", {"guided": {"explore": 1.0, "first": 40}}),
+    "− edits": Row("guided", edits=False),
 }
 
 
@@ -100,6 +102,13 @@ class CachedEditor(Editor):
 
 
 EDITOR = CachedEditor(OPERATORS, PROMPTS)
+
+
+class NoEdits:
+    """A proposer of nothing: the search shares its runs among the portfolio."""
+
+    async def propose(self, state: WorkflowState, again: int) -> Sequence[Proposal]:
+        return []
 
 
 class RecordedWorld:
@@ -191,7 +200,7 @@ def searched(
             selection=build_selection(
                 search, tasks, carried=len(carried), prior=prior if row.taught else None
             ),
-            proposer=UniformProposer(world.editor),
+            proposer=UniformProposer(world.editor) if row.edits else NoEdits(),
             runner=WorldRunner(world, unit=unit, most=math.inf if most is None else most),
             pool=None,
             budget=SearchBudget(budget if most is None else 5 * budget, most),

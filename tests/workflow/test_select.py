@@ -157,7 +157,7 @@ def test_the_portfolio_shares_its_tasks_and_edits_begin_at_different_ones() -> N
 
 
 def test_when_every_run_is_made_the_rest_goes_into_new_candidates() -> None:
-    tree = grown([0.8])
+    tree = grown([0.2])
     selection = GuidedSelection(Guided(first=10, repeats=1), ordered(10))
     selection.look(tree)
     assert selection.races(tree, rng=random.Random(0)) == ([], True)
@@ -180,17 +180,33 @@ def test_the_chosen_one_is_expected_to_score_less_than_its_estimate() -> None:
     assert 0.5 < selection.expected(best) < selection.score(best)[0] < 0.62
 
 
-def test_more_runs_go_to_those_who_may_be_best() -> None:
+@pytest.mark.parametrize("kind", [GuidedSelection, GreedySelection])
+def test_more_runs_go_to_those_who_may_be_best(kind: type[ArmSelection]) -> None:
     tree = grown([0.9, 0.1, 0.85, 0.0], start=0.3)
+    tree.start.options = []
+    selection = kind(Guided(first=5), ordered(20))
+    selection.look(tree)
+    jobs, _ = selection.races(tree, rng=random.Random(0))
+    assert {job.candidate for job in jobs} <= {1, 3}
+    assert all(len(job.runs) == 5 for job in jobs)
+
+
+def test_the_only_candidate_is_edited_since_more_runs_of_it_change_no_choice() -> None:
+    tree = grown([])
+    selection = GuidedSelection(Guided(first=5), ordered(200))
+    selection.look(tree)
+    assert selection.races(tree, rng=random.Random(0)) == ([], True)
+
+
+def test_the_edits_of_the_best_are_asked_for_before_a_round_is_decided() -> None:
+    tree = grown([0.2, 0.9])
     selection = GuidedSelection(Guided(first=5), ordered(20))
     selection.look(tree)
-    given = []
-    for seed in range(50):
-        jobs, more = selection.races(tree, rng=random.Random(seed))
-        assert more
-        assert all(len(job.runs) == 5 for job in jobs)
-        given += [job.candidate for job in jobs]
-    assert given.count(1) + given.count(3) > 0.9 * len(given)
+    wanting = selection.unlisted(tree, random.Random(0))
+    assert wanting is not None
+    assert wanting.number == 2
+    tree.offer(wanting, [Proposal(edit, made) for edit, made in EDITOR.edits(wanting.workflow).items()])
+    assert selection.unlisted(tree, random.Random(0)) is None
 
 
 def test_the_portfolio_shares_the_budget_evenly_and_edits_nothing() -> None:

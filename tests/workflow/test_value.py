@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from toolwright.workflow.features import Columns, features
+from toolwright.workflow.features import Columns, Features, features
 from toolwright.workflow.pool import Experience, ExperiencePool
 from toolwright.workflow.prior import Prior, ScoredWorkflows
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.proposers import Editor
-from toolwright.workflow.value import Belief
+from toolwright.workflow.value import Belief, knowledge_gradient
 
 EDITOR = Editor(("Custom", "AnswerGenerate", "ScEnsemble", "Format"))
 
@@ -39,8 +40,15 @@ def believed(*, shared: bool = True) -> Belief:
     return belief
 
 
+def untried(belief: Belief, *found: Features) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of workflows that never ran."""
+    mean, cov = belief.together(found)
+    ran = len(belief.mean)
+    return mean[ran:], np.sqrt(np.diag(cov)[ran:])
+
+
 def test_what_format_taught_is_expected_of_others_that_end_with_it() -> None:
-    (both, vote), (sd_both, sd_vote) = believed().untried([features(BOTH), features(VOTE)])
+    (both, vote), (sd_both, sd_vote) = untried(believed(), features(BOTH), features(VOTE))
     assert both > vote + 0.05
     assert min(sd_both, sd_vote) > 0.03
 
@@ -52,7 +60,7 @@ def test_who_ran_is_believed_by_its_runs() -> None:
 
 
 def test_left_to_itself_a_workflow_teaches_nothing_about_others() -> None:
-    mean, _ = believed(shared=False).untried([features(BOTH), features(VOTE)])
+    mean, _ = untried(believed(shared=False), features(BOTH), features(VOTE))
     assert mean[0] == pytest.approx(mean[1])
 
 
@@ -83,11 +91,36 @@ def test_the_same_task_again_counts_for_less_than_another_one() -> None:
     assert belief.sd[0] > belief.sd[1]
 
 
-def test_draws_agree_with_the_belief() -> None:
+def test_those_that_ran_are_believed_the_same_beside_others() -> None:
     belief = believed()
-    draws = belief.draws(4000, seed=1)
-    assert draws.mean(0) == pytest.approx(belief.mean, abs=0.01)
-    assert draws.std(0) == pytest.approx(belief.sd, abs=0.01)
+    mean, cov = belief.together([features(BOTH)])
+    assert mean[:2] == pytest.approx(belief.mean)
+    assert cov[:2, :2] == pytest.approx(belief.cov)
+
+
+def gains(mean: list[float], sd: list[float], *, ran: int | None = None, runs: int = 10) -> np.ndarray:
+    cov = np.diag(np.square(sd))
+    return knowledge_gradient(np.array(mean), cov, ran=ran or len(mean), noise=0.2, runs=runs)
+
+
+def test_runs_are_worth_what_they_may_change_in_the_choice() -> None:
+    """Of two, by the formula for independent ones: s (z Φ(z) + φ(z)), s = sd² / √(sd² + noise / runs)."""
+    s = 0.1**2 / np.sqrt(0.1**2 + 0.02)
+    z = -0.05 / s
+    normal = statistics.NormalDist()
+    assert gains([0.5, 0.45], [0.0, 0.1])[1] == pytest.approx(
+        s * (z * normal.cdf(z) + normal.pdf(z)), rel=0.03
+    )
+    close, far = gains([0.5, 0.45, 0.2], [0.0, 0.1, 0.1])[1:]
+    assert close > far >= 0
+    assert gains([0.5, 0.45], [0.0, 0.1], runs=20)[1] > close
+
+
+def test_an_untried_workflow_is_weighed_against_those_that_ran() -> None:
+    """Nobody can choose another one that did not run, however good it is believed to be."""
+    first, second = gains([0.5, 0.6, 0.6], [0.0, 0.1, 0.1], ran=1)[1:]
+    assert first == pytest.approx(second)
+    assert first > 0.1
 
 
 def test_earlier_searches_are_where_a_search_begins(tmp_path: Path) -> None:
@@ -104,7 +137,7 @@ def test_earlier_searches_are_where_a_search_begins(tmp_path: Path) -> None:
     assert prior.mean["has Format"] > prior.mean["has ScEnsemble"]
     belief = Belief(Columns(), features(single_call()), prior=prior)
     belief.fit([features(single_call())], [runs(0.4)])
-    (form, vote), _ = belief.untried([features(FORMAT), features(VOTE)])
+    (form, vote), _ = untried(belief, features(FORMAT), features(VOTE))
     assert form > belief.mean[0] + 0.1
     assert form > vote + 0.05
     assert Prior.from_pool(pool, without=[f"d{n}" for n in range(6)]) == Prior()
@@ -128,7 +161,7 @@ def test_data_sets_that_agree_leave_less_doubt_than_those_that_differ() -> None:
     for prior in (agreeing, differing):
         belief = Belief(Columns(), features(single_call()), prior=prior)
         belief.fit([features(single_call())], [runs(0.4)])
-        (form, vote), _ = belief.untried([features(FORMAT), features(VOTE)])
+        (form, vote), _ = untried(belief, features(FORMAT), features(VOTE))
         assert form > vote + 0.08
     assert np.mean(list(differing.variance.values())) > 3 * np.mean(list(agreeing.variance.values()))
 
@@ -138,6 +171,6 @@ def test_a_feature_that_no_data_set_had_gets_the_variance_of_its_kind() -> None:
     prior = Prior.fit([data_set(rng, {}, 0.2) for _ in range(8)])
     belief = Belief(Columns(), features(single_call()), prior=prior)
     belief.fit([features(single_call())], [runs(0.4)])
-    _, doubt = belief.untried([{**features(single_call()), "has Other": 1.0}, features(single_call())])
+    _, doubt = untried(belief, {**features(single_call()), "has Other": 1.0}, features(single_call()))
     assert doubt[0] > doubt[1]
     assert prior.unmet["has"] > 0

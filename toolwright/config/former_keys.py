@@ -14,13 +14,15 @@ NOW = {
     "task.shuffle": "it is task.order now: shuffled or as_listed",
     "model.tied": "it is model.config.tie_word_embeddings now",
     "model.qk_norm": "it is model.config.qk_norm now",
-    "search.guided.racing": "best-arm identification shares the runs now: search.guided.explore",
-    "search.guided.exploration": "the guided search edits its best now: search.guided.optimism and .explore",
+    "search.guided.racing": "best-arm identification shares the runs now",
+    "search.guided.exploration": "the guided search edits its best now",
+    "search.guided.explore": "the knowledge gradient shares the runs now",
+    "search.guided.optimism": "the knowledge gradient chooses the edits now",
 }
 # Of the guided search for workflows: a tree search with racing, finals; and of the policy that proposed.
 _GUIDED = (
     *("exploration", "widening", "widening_power", "growth", "z", "racing"),
-    *("finals", "prior", "value", "experience"),
+    *("finals", "prior", "value", "experience", "explore", "optimism"),
 )
 _POLICY = ("path", "warm", "served", "samples", "every", "shared", "train")
 

@@ -20,7 +20,7 @@ class Aflow(Block):
 
 
 class Guided(Block):
-    """How runs are shared, by best-arm identification (random and greedy too), and what guides the edits."""
+    """How runs are shared, by best-arm identification (random and greedy too)."""
 
     first: PositiveInt | None = Field(
         default=None,
@@ -28,10 +28,6 @@ class Guided(Block):
     )
     repeats: PositiveInt = Field(default=3, description="times that a candidate runs on every task at most")
     width: PositiveInt = Field(default=2, description="candidates decided together and run side by side")
-    explore: float = Field(default=0.5, ge=0, le=1, description="part of a round that goes to new candidates")
-    optimism: NonNegativeFloat = Field(
-        default=0.3, description="standard deviations of an untried workflow's value that count for it"
-    )
     tolerance: NonNegativeFloat = Field(default=0.005, description="a difference in score that is none")
     patience: PositiveInt = Field(
         default=24, description="candidates without a new best before the search may have converged"

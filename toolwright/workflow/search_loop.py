@@ -118,6 +118,9 @@ class WorkflowSearch:
     async def _decide(self, rng: random.Random) -> list[Job]:
         if self._carried:
             return self._carried_jobs()
+        while (wanting := self.selection.unlisted(self.tree, rng)) is not None:
+            if not await self._offer(wanting):
+                return []
         left = self._left()
         jobs, more = self.selection.races(self.tree, rng)
         while more and len(jobs) < self.selection.width and sum(len(job.runs) for job in jobs) < left:
@@ -154,18 +157,22 @@ class WorkflowSearch:
         if len(self.tree) > self.budget.runs:
             return None  # refused candidates cost nothing: a proposer of nothing else must come to an end
         while (parent := self.selection.parent(self.tree, rng)) is not None:
-            if not self.tree.fresh(parent):
-                again = self._asked.get(parent.number, 0)
-                self._asked[parent.number] = again + 1
-                try:
-                    self.tree.offer(parent, await self.proposer.propose(self.state(parent), again))
-                except BudgetSpent:
-                    self._out_of_money = True
-                    return None
-                continue
-            proposal = self.selection.choose(self.tree, parent, rng)
-            return self._admitted(self.tree.take_up(parent, proposal))
+            if self.tree.fresh(parent):
+                proposal = self.selection.choose(self.tree, parent, rng)
+                return self._admitted(self.tree.take_up(parent, proposal))
+            if not await self._offer(parent):
+                break
         return None
+
+    async def _offer(self, parent: Candidate) -> bool:
+        """Ask the proposer for edits of a candidate; false: the money is spent."""
+        again = self._asked.get(parent.number, 0)
+        self._asked[parent.number] = again + 1
+        try:
+            self.tree.offer(parent, await self.proposer.propose(self.state(parent), again))
+        except BudgetSpent:
+            self._out_of_money = True
+        return not self._out_of_money
 
     async def _round(self, jobs: Sequence[Job]) -> None:
         jobs = self._affordable(jobs)

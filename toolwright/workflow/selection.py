@@ -13,10 +13,10 @@ import numpy as np
 
 from toolwright.failures import UserError
 from toolwright.workflow.config import Aflow, Guided, SearchConfig
-from toolwright.workflow.features import Columns, features
+from toolwright.workflow.features import Columns, Features, features
 from toolwright.workflow.prior import Prior
 from toolwright.workflow.tree import Candidate, Job, Proposal, Run, Tree, next_runs, runs_of, schedule
-from toolwright.workflow.value import Belief
+from toolwright.workflow.value import EDITED, Belief, knowledge_gradient
 
 AFLOW_TOP, AFLOW_STEADY = 3, 5  # of AFlow's test for convergence: the best, and rounds
 
@@ -50,6 +50,10 @@ class Selection(Protocol):
 
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         """Select one of its options."""
+        ...
+
+    def unlisted(self, tree: Tree, rng: random.Random) -> Candidate | None:
+        """A candidate whose edits have to be known before the round is decided."""
         ...
 
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
@@ -99,6 +103,9 @@ class AflowSelection:
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         return rng.choice(tree.fresh(parent))
 
+    def unlisted(self, tree: Tree, rng: random.Random) -> Candidate | None:
+        return None
+
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         return [], True
 
@@ -128,22 +135,29 @@ class AflowSelection:
 
 CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
 SELECTED = 0.5  # standard deviations that the chosen one's mean is too high, by benchmarks/workflow.py
-DRAWS = 64  # of the scores that candidates may have together
+EXPLORE = 0.5  # the part of a round that goes to new candidates, where no value weighs them
+LOOKAHEAD = (1, 2, 4, 8)  # chunks of runs: few change no choice, so their worth is the best average of these
 
 
 class ArmSelection:
-    """Shares runs by best-arm identification: in each round some go to new candidates, the others to those
-    that may be the best, by top-two Thompson sampling (https://arxiv.org/abs/1602.08448) over the belief in
-    all of them together.
+    """Shares runs by best-arm identification: they go to those whose runs are expected to raise the final
+    choice most, by the knowledge gradient over the belief in all candidates together.
 
     Strategies differ in which candidate they edit and how."""
 
     def __init__(
-        self, settings: Guided, tasks: Sequence[str], *, opening: int | None = None, carried: int = 0
+        self,
+        settings: Guided,
+        tasks: Sequence[str],
+        *,
+        runs: float = math.inf,
+        opening: int | None = None,
+        carried: int = 0,
     ) -> None:
-        """`opening`: runs that the start and the `carried` candidates, the portfolio, get first."""
+        """`runs`: the budget. `opening`: runs that the start and the `carried` candidates, the portfolio, get
+        first."""
         self.settings, self.tasks, self.width = settings, tasks, settings.width
-        self.carried = carried
+        self.runs, self.carried = runs, carried
         self.chunk = settings.first or LEAST_CHUNK  # runs that a candidate gets at a time
         self.opening = opening or self.chunk
         self.belief: Belief | None = None
@@ -190,26 +204,38 @@ class ArmSelection:
         part of the data set that suits one kind would be taken for its worth."""
         return 0 if candidate.number <= self.carried else candidate.number * self.chunk
 
+    def unlisted(self, tree: Tree, rng: random.Random) -> Candidate | None:
+        return None
+
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         if self.belief is None:
             return [], True
-        slots = self.width - round(self.settings.explore * self.width)
-        jobs = [
-            Job(number, runs)
-            for number in self._contenders(rng)
-            if (runs := self._next(tree[number], self.chunk))
-        ]
-        return jobs[:slots], True
+        slots = self.width - round(EXPLORE * self.width)
+        return self._jobs(tree, np.argsort(-self._worth(tree), kind="stable"), slots), True
 
-    def _contenders(self, rng: random.Random) -> list[int]:
-        """Candidates that may be the best, the likeliest first: in turn the best of a draw and the second."""
+    def _worth(self, tree: Tree, options: Sequence[Proposal] = ()) -> np.ndarray:
+        """What a run of each candidate and, after them, of each option is expected to add to the score of the
+        one that is chosen in the end."""
         assert self.belief is not None
+        mean, cov = self.belief.together([self._features(option) for option in options])
+        left = max(1, self.runs - tree.spent()[0])
+        worth = []
+        for chunks in LOOKAHEAD:
+            runs = int(min(chunks * self.chunk, left))
+            gain = knowledge_gradient(mean, cov, ran=len(self.rank), noise=self.belief.noise, runs=runs)
+            worth.append(gain / runs)
+        best: np.ndarray = np.max(worth, axis=0)
+        return best
+
+    def _jobs(self, tree: Tree, places: Sequence[int] | np.ndarray, most: int) -> list[Job]:
+        """The next runs of candidates by their place, without those that have made all."""
         numbers = list(self.rank)
-        found = []
-        for place, draw in enumerate(self.belief.draws(DRAWS, rng.getrandbits(32))):
-            ranked = np.argsort(-draw, kind="stable")
-            found.append(numbers[ranked[min(place % 2, len(ranked) - 1)]])
-        return list(dict.fromkeys(found))
+        jobs = (Job(numbers[place], self._next(tree[numbers[place]], self.chunk)) for place in places)
+        return [job for job in jobs if job.runs][:most]
+
+    def _features(self, made: Candidate | Proposal) -> Features:
+        """What candidates share; nothing."""
+        return {}
 
     def best(self, tree: Tree) -> Candidate:
         """The highest mean of those that finished their first runs; of equals the one that costs less, then
@@ -258,8 +284,9 @@ class GreedySelection(ArmSelection):
 
 
 class GuidedSelection(GreedySelection):
-    """The most promising edit of the best: by the value of the workflow that it leads to, optimistic by some
-    standard deviations. One belief in workflows that ran and in those that did not, by what they share."""
+    """Edits of the best compete with the candidates for every run: one belief in workflows that ran and in
+    those that did not, by what they share. An edit runs only if it may be so much better that finding out is
+    worth more than knowing the others better."""
 
     def __init__(
         self,
@@ -267,10 +294,11 @@ class GuidedSelection(GreedySelection):
         tasks: Sequence[str],
         *,
         prior: Prior | None = None,
+        runs: float = math.inf,
         opening: int | None = None,
         carried: int = 0,
     ) -> None:
-        super().__init__(settings, tasks, opening=opening, carried=carried)
+        super().__init__(settings, tasks, runs=runs, opening=opening, carried=carried)
         self.prior, self.columns = prior, Columns()
         self._known: dict[str, dict[str, float]] = {}  # features by fingerprint
 
@@ -279,12 +307,21 @@ class GuidedSelection(GreedySelection):
         belief.fit([self._features(c) for c in ran], [runs_of(c) for c in ran])
         return belief
 
+    def unlisted(self, tree: Tree, rng: random.Random) -> Candidate | None:
+        parent = self.parent(tree, rng)
+        return None if parent is None or tree.fresh(parent) else parent
+
+    def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
+        parent = self.parent(tree, rng)
+        options = [] if parent is None else tree.fresh(parent)
+        ran, untried = np.split(self._worth(tree, options), [len(self.rank)])
+        ahead = [place for place in np.argsort(-ran, kind="stable") if ran[place] >= untried.max(initial=-1)]
+        return self._jobs(tree, ahead, self.width), bool(options)
+
     def choose(self, tree: Tree, parent: Candidate, rng: random.Random) -> Proposal:
         options = tree.fresh(parent)
-        assert self.belief is not None
-        mean, sd = self.belief.untried([self._features(o) for o in options])
-        promise = mean + self.settings.optimism * sd
-        best = np.flatnonzero(promise >= promise.max() - 1e-12)
+        worth = self._worth(tree, options)[len(self.rank) :]
+        best = np.flatnonzero(worth >= worth.max() - 1e-12)
         return options[int(rng.choice(list(best)))]
 
     def expected(self, best: Candidate) -> float:
@@ -293,13 +330,15 @@ class GuidedSelection(GreedySelection):
         mean, sd = self.score(best)
         return mean - SELECTED * sd
 
-    def _features(self, made: Candidate | Proposal) -> Mapping[str, float]:
-        """The features of a workflow; none if it cannot run."""
+    def _features(self, made: Candidate | Proposal) -> Features:
+        """The features of a workflow, none if it cannot run; and whether it is beyond the portfolio."""
         if made.fingerprint not in self._known:
             self._known[made.fingerprint] = {}
             if not made.failure:
                 with contextlib.suppress(UserError):
                     self._known[made.fingerprint] = features(made.workflow)
+            if self.carried and (isinstance(made, Proposal) or made.number > self.carried):
+                self._known[made.fingerprint][EDITED] = 1.0
         return self._known[made.fingerprint]
 
 
@@ -335,5 +374,7 @@ def build_selection(
     settings = settings.model_copy(update={"first": chunk})
     opening = max(FEWEST, min(chunk, search.runs // (OPENING * (carried + 1))))
     if search.select == "guided":
-        return GuidedSelection(settings, tasks, prior=prior, opening=opening, carried=carried)
-    return PLAIN[search.select](settings, tasks, opening=opening, carried=carried)
+        return GuidedSelection(
+            settings, tasks, prior=prior, runs=search.runs, opening=opening, carried=carried
+        )
+    return PLAIN[search.select](settings, tasks, runs=search.runs, opening=opening, carried=carried)

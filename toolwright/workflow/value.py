@@ -19,6 +19,7 @@ from toolwright.workflow.features import Columns, Features, kind_of
 from toolwright.workflow.prior import LEVEL_SD, RUN_SD, Prior
 
 UNKNOWN_SD = 0.08  # of a feature's weight, where no other data set was searched
+EDITED, EDITED_MEAN = "edited", -0.06  # an edit of a workflow that many found good is usually worse
 TASK_SD = 0.25  # of a task's difficulty, until there is data
 ENOUGH_RUNS = 40  # runs that RUN_SD and TASK_SD count for
 AGAIN = 0.5  # the part of a run's noise that another run of the same task shares
@@ -34,6 +35,7 @@ class Evidence:
     precision: np.ndarray
     vector: np.ndarray
     level: float
+    noise: float  # variance of a run around workflow and task
 
     @classmethod
     def of(cls, runs: Sequence[Iterable[tuple[str, float]]], means: np.ndarray | None = None) -> Evidence:
@@ -53,7 +55,7 @@ class Evidence:
         above = weight * (mean - level)
         whole = weight.sum(1) + noise / task
         precision = (np.diag(weight.sum(0)) - weight.T @ (weight / whole[:, None])) / noise
-        return cls(precision, (above.sum(0) - weight.T @ (above.sum(1) / whole)) / noise, level)
+        return cls(precision, (above.sum(0) - weight.T @ (above.sum(1) / whole)) / noise, level, noise)
 
 
 def _variances(weight: np.ndarray, residual: np.ndarray) -> tuple[float, float]:
@@ -102,53 +104,59 @@ class Belief:
         mean, variance = np.zeros((2, width))
         if self.shared:
             for name, column in self.columns.index.items():
-                mean[column] = self._prior.mean.get(name, 0.0)
+                mean[column] = EDITED_MEAN if name == EDITED else self._prior.mean.get(name, 0.0)
                 unmet = self._prior.unmet.get(kind_of(name), UNKNOWN_SD**2)
                 variance[column] = self._prior.variance.get(name, unmet)
         return mean, variance
 
     def _fitted(self, evidence: Evidence) -> None:
         """Take the scales of the likelihood's maximum: log p = −½ log |I + KΛ| + ½ bᵀ(K⁻¹ + Λ)⁻¹b."""
-        count = len(self._x)
+        own = np.eye(len(self._x))
         vector = evidence.vector - evidence.precision @ self._offset
         linear = (self._x * self._weights()[1]) @ self._x.T
-        best = -np.inf
-        grid = (
-            [(f, o) for f in FEATURE_SCALES for o in OWN_SDS]
-            if self.shared
-            else [(0.0, o) for o in ALONE_SDS]
-        )
-        for scale, own in grid:
-            prior = scale**2 * linear + own**2 * np.eye(count) + LEVEL_SD**2
-            inside = np.eye(count) + prior @ evidence.precision
-            cov = np.linalg.solve(inside, prior)
-            likelihood = float(-0.5 * np.linalg.slogdet(inside)[1] + 0.5 * vector @ cov @ vector)
-            if likelihood > best + 1e-9:
-                best, self._scale, self._own = likelihood, scale, own
-                self.cov = (cov + cov.T) / 2
-                self._alpha = np.linalg.solve(inside.T, vector)
-                self.mean = evidence.level + self._offset + prior @ self._alpha
-                self._inner = np.linalg.solve(inside.T, evidence.precision)
-        self._level = evidence.level
+        grid = [(f, o) for f in FEATURE_SCALES for o in OWN_SDS]
+        if not self.shared:
+            grid = [(0.0, o) for o in ALONE_SDS]
+        priors = np.stack([f**2 * linear + o**2 * own + LEVEL_SD**2 for f, o in grid])
+        insides = own + priors @ evidence.precision
+        covs = np.linalg.solve(insides, priors)
+        fits = 0.5 * np.einsum("i,gij,j->g", vector, covs, vector) - 0.5 * np.linalg.slogdet(insides)[1]
+        best = int(fits.argmax())
+        self._scale, self._own = grid[best]
+        self.cov = (covs[best] + covs[best].T) / 2
+        self._alpha = np.linalg.solve(insides[best].T, vector)
+        self._inner = np.linalg.solve(insides[best].T, evidence.precision)
+        self._level, self.noise = evidence.level, evidence.noise
+        self.mean = self._level + self._offset + priors[best] @ self._alpha
 
     @property
     def sd(self) -> np.ndarray:
         return np.sqrt(np.maximum(np.diag(self.cov), 1e-12))
 
-    def untried(self, found: Sequence[Features]) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of workflows that never ran, by their features."""
+    def together(self, found: Sequence[Features]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of those that ran and, after them, of others by their features."""
+        if not found:
+            return self.mean, self.cov
         rows = self.columns.rows([*found, self.start])
-        x = rows[:-1] - rows[-1]
+        x = np.zeros((len(self._x) + len(found), rows.shape[1]))
+        x[: len(self._x), : self._x.shape[1]] = self._x
+        x[len(self._x) :] = rows[:-1] - rows[-1]
         mean, variance = self._weights()
-        scaled = self._scale**2 * variance
-        cross = (x * scaled)[:, : self._x.shape[1]] @ self._x.T + LEVEL_SD**2
-        alone = (x**2) @ scaled + self._own**2 + LEVEL_SD**2
-        left = np.einsum("ij,jk,ik->i", cross, self._inner, cross)
-        expected = self._level + x @ mean + cross @ self._alpha
-        return expected, np.sqrt(np.maximum(alone - left, 1e-12))
+        prior = (x * (self._scale**2 * variance)) @ x.T + self._own**2 * np.eye(len(x)) + LEVEL_SD**2
+        cross = prior[:, : len(self._x)]
+        return self._level + x @ mean + cross @ self._alpha, prior - cross @ self._inner @ cross.T
 
-    def draws(self, count: int, seed: int) -> np.ndarray:
-        """Scores that all workflows that ran may have together, [draws, workflows]."""
-        root = np.linalg.cholesky(self.cov + 1e-8 * np.eye(len(self.cov)))
-        noise = np.random.default_rng(seed).standard_normal((count, len(self.mean)))
-        return self.mean + noise @ root.T
+
+NORMAL = np.linspace(-3.0, 3.0, 25)  # points of the standard normal distribution, with these weights
+WEIGHTS = np.exp(-(NORMAL**2) / 2) / np.exp(-(NORMAL**2) / 2).sum()
+
+
+def knowledge_gradient(mean: np.ndarray, cov: np.ndarray, *, ran: int, noise: float, runs: int) -> np.ndarray:
+    """By how much `runs` more runs of each workflow are expected to raise the mean of the one that is chosen
+    afterwards, among the first `ran` and itself (https://doi.org/10.1287/ijoc.1080.0314)."""
+    own = np.maximum(np.diag(cov), 1e-12)
+    slopes = cov / np.sqrt(own + noise / runs)  # of each mean in what the runs of a column will show
+    others = (mean[:ran, None, None] + slopes[:ran, :, None] * NORMAL).max(0)
+    itself = mean[:, None] + np.diag(slopes)[:, None] * NORMAL
+    gain: np.ndarray = np.maximum(others, itself) @ WEIGHTS - mean[:ran].max()
+    return gain
