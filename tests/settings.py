@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from toolwright.config.compose import Source, composer, resolve
 from toolwright.config.schema import Config
 from toolwright.config.validate import validate
+from toolwright.failures import UserError
 
 
 def configure(words: Sequence[str]) -> Config:
@@ -19,7 +20,10 @@ def configure(words: Sequence[str]) -> Config:
         return _composed(tuple(words))
     presets = tuple(word for word in words if word.partition("=")[0] in _groups())
     values = [word for word in words if word not in presets]
-    tree = _composed(presets).model_dump()
+    try:
+        tree = _composed(presets).model_dump()
+    except UserError:  # presets that are not whole without a value, as `task=file` without a file
+        return _composed(tuple(words))
     for override in OverridesParser.create().parse_overrides(list(values)):
         _put(tree, override.key_or_group.split("."), override.value())
     return validate(Config, tree, origin=lambda _: "command line")
