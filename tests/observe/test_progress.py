@@ -48,6 +48,15 @@ def test_plain_lines_show_the_progress_of_the_run(capsys: pytest.CaptureFixture[
     ]
 
 
+def test_what_precedes_the_first_step_is_not_part_of_the_time_left(clock: Clock) -> None:
+    progress = Progress(10, title="t")
+    clock.now += 120.0
+    progress.begin_steps()
+    clock.now += 2.0
+    progress.step(1, {})
+    assert progress.state.left_s == 18.0
+
+
 def test_plain_lines_are_few(capsys: pytest.CaptureFixture[str], clock: Clock) -> None:
     """The first step, the last, every evaluation, and at most one line in two seconds between."""
     with Progress(100, title="t") as progress:

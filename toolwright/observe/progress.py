@@ -129,6 +129,10 @@ class Progress:
                 state.stages.pop()
             state.stage_started = outer_started
 
+    def begin_steps(self) -> None:
+        """Count the first step's time from here: what came before is no measure of the steps to come."""
+        self.state.stepped = monotonic()
+
     def step(self, step: int, metrics: Mapping[str, Any]) -> None:
         """End a step: show it and reset the timings. Step 0 is the evaluation before training."""
         state, now = self.state, monotonic()

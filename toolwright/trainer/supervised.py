@@ -220,6 +220,7 @@ def _steps(
                 progress.line(line)
                 folder.log(line)
         order = TaskOrder(max(1, len(fitting)), config.run.seed)
+        progress.begin_steps()
         for step in range(1, config.steps + 1):
             if interrupt.signal:
                 save()
