@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import random
 import signal
 import sys
@@ -20,6 +21,9 @@ for name, same in (("same", True), ("explore", False)):
         name, derandomize=same, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
 settings.load_profile("same")
+
+# Ray's workers give way to every other process: beside a second suite, waits for them would run out.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would this process and its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -177,8 +177,10 @@ def test_what_the_machine_cannot_give_is_said(
 @pytest.mark.slow
 def test_without_a_layer_the_others_hold(tmp_path: Path) -> None:
     source = f"ask('go')\ntry: os.listdir({str(Path.home())!r})\nexcept OSError: print('refused')\n"
-    roots = ("-mount,-user", "-user,-cgroup") if os.geteuid() == 0 else ()  # others need a user namespace
-    for less in ("-network", "-mount", "-pid", *roots):
+    # Root's runs are another user's, who may not read the interpreter in root's home unless it is mounted.
+    # Everybody else needs the user namespace.
+    own = ("-mount,-user", "-user,-cgroup") if os.geteuid() == 0 else ("-mount",)
+    for less in ("-network", "-pid", *own):
         assert printed(*sandboxed(tmp_path, source, agent={"isolation": less})) == ["refused"], less
 
 

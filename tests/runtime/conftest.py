@@ -37,8 +37,6 @@ def cluster(deadly: Path) -> Iterator[Any]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), before.get("PYTHONPATH", "")])
     os.environ["DEADLY"] = str(deadly)
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    # Ray's workers give way to every other process, so that beside a second suite their waits would run out.
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     # Ray notes the cluster in a file of its folder, which only the user who came first may write. The name is
     # short, because the paths of sockets below it may have 107 bytes.
     folder = os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="tw-", dir="/tmp")
