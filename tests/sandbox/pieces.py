@@ -66,7 +66,7 @@ FRESH_STDIN = Piece(
 )
 OWN_HOST_USER = Piece(
     "a user of the host for each run",
-    worker="from toolwright.sandbox.zygote import Zygote\nZygote._user_of = lambda *_: None",
+    worker="from toolwright.sandbox.zygote import Zygote\nZygote._user_of = lambda *_: 1000",
 )
 # An ordinary user has no other user to give to runs.
 WHERE_ROOT_OWN_HOST_USER = (OWN_HOST_USER,) if AS_ROOT else ()
@@ -91,7 +91,7 @@ FLOOD = Piece(
 )
 CLOSED_DESCRIPTORS = Piece(
     "descriptors are closed",
-    worker="from toolwright.sandbox import kernel\nkernel.close_from = lambda first, *, keep: None",
+    worker=_without_steps("('close_range',)"),
 )
 CLOSED_CHANNEL = Piece(
     "the channel is closed before the code begins",

@@ -146,10 +146,12 @@ def _listener(port: int) -> socket.socket:
 
 def _be_command(enclosure: Enclosure, seal: Seal) -> NoReturn:
     try:
-        stdin = os.dup(0)  # the seal puts /dev/null in its place
+        # The seal puts /dev/null in the place of standard input.
+        stdin, stdout, stderr = (fcntl.fcntl(standard, fcntl.F_DUPFD, 4) for standard in (0, 1, 2))
         # Without a mount namespace the seal makes a folder of its own inside the one that is given.
         folder = "" if "mount" in enclosure.layers else f"{enclosure.folder}/work"
-        seal.apply(stdin, folder, None)
+        seal.prepare(stdin, stdout, stderr)
+        seal.apply(folder)
         os.dup2(stdin, 0)
         os.close(stdin)
         os.execve(enclosure.words[0], enclosure.words, enclosure.env)

@@ -49,12 +49,12 @@ NUMBERS_BY_MACHINE = {
     "x86_64": {
         "rt_sigprocmask": 14, "setsid": 112, "chdir": 80, "clone": 56, "pivot_root": 155,
         "capset": 126, "prctl": 157, "mount": 165, "unshare": 272, "mkdirat": 258, "prlimit64": 302,
-        "signalfd4": 289, "setns": 308, "close": 3, "openat": 257,
+        "signalfd4": 289, "setns": 308, "close": 3, "openat": 257, "write": 1, "dup3": 292, "setresuid": 117,
     },
     "aarch64": {
         "rt_sigprocmask": 135, "setsid": 157, "chdir": 49, "clone": 220, "pivot_root": 41, "capset": 91,
         "prctl": 167, "mount": 40, "unshare": 97, "mkdirat": 34, "prlimit64": 261, "signalfd4": 74,
-        "setns": 268, "close": 57, "openat": 56,
+        "setns": 268, "close": 57, "openat": 56, "write": 64, "dup3": 24, "setresuid": 147,
     },
 }  # fmt: skip
 _NUMBERS = {
@@ -182,10 +182,3 @@ def name_process(name: str) -> None:
 
 def no_new_privileges() -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-
-
-def close_from(first: int, *, keep: int) -> None:
-    """Closes all descriptors from `first` on, except one."""
-    if keep > first:
-        syscall("close_range", first, keep - 1, 0)
-    syscall("close_range", max(first, keep + 1), ctypes.c_uint(0xFFFFFFFF), 0)  # type: ignore[arg-type]

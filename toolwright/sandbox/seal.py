@@ -1,8 +1,8 @@
 """Isolates a fork of the zygote, so that it may run untrusted code: a list of system calls.
 
 The list is written once, in the zygote, with every argument in the form that the kernel takes. A child only
-walks it. Each page that a child writes to after the fork is copied. That copying, not the isolation, is most
-of what a run costs, and walking a list writes to few pages.
+walks it. Each page that a child or the zygote writes to after the fork is copied. That copying, not the
+isolation, is most of what a run costs, and walking a list writes to few pages.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from toolwright.sandbox.limits import RunLimits, fixed
 
 _SIG_SETMASK = 2
 _CAPABILITY_VERSION_3 = 0x20080522
+_FIRST_FREE, _LAST = 3, 0xFFFFFFFF  # descriptors
 
 
 class Seal:
@@ -34,6 +35,8 @@ class Seal:
         folder: str,
         *,
         connect: int | None = None,
+        joins_group: bool = False,
+        changes_user: bool = False,
     ) -> None:
         """`connect`: the one port that may be connected to."""
         self._steps: list[tuple[str, tuple[ctypes.c_long, ...]]] = []
@@ -46,7 +49,22 @@ class Seal:
             self._ruleset = landlock.Ruleset(
                 readable=trees, writable=writable, devices=devices, connect=connect
             )
+        # What differs from child to child.
+        self._stdout, self._stderr, self._group, self._user = (ctypes.c_long(-1) for _ in range(4))
+        self._below_channel, self._above_channel = ctypes.c_long(-1), ctypes.c_long(-1)
+        if joins_group:
+            self._add("write", self._group, b"0", 1)  # 0: the process that writes it
+        self._add("dup3", self._stdout, 1, 0)
+        self._add("dup3", self._stderr, 2, 0)
+        if changes_user:
+            self._add("setresuid", self._user, self._user, self._user)
+            self._add("prctl", kernel.PR_SET_DUMPABLE, 1, 0, 0, 0)
         self._write(layers, limits)
+        self._add("close_range", _FIRST_FREE, self._below_channel, 0)
+        self._add("close_range", self._above_channel, _LAST, 0)
+        if self._filter is not None:
+            filter_at = self._filter.address
+            self._add("prctl", kernel.PR_SET_SECCOMP, kernel.SECCOMP_MODE_FILTER, filter_at, 0, 0)
         self._calls = [arguments for _, arguments in self._steps]
         self._call = kernel.raw_syscall
 
@@ -80,14 +98,14 @@ class Seal:
             for kind, soft, hard in fixed(limits):
                 self._add("prlimit64", 0, kind, struct.pack("=qq", soft, hard), 0)
 
-    def _add(self, name: str, *arguments: int | bytes) -> None:
+    def _add(self, name: str, *arguments: int | bytes | ctypes.c_long) -> None:
         values = [ctypes.c_long(kernel.number(name))]
         for argument in arguments:
             if isinstance(argument, bytes):
                 buffer = ctypes.create_string_buffer(argument, len(argument))
                 self._kept.append(buffer)
                 argument = ctypes.addressof(buffer)
-            values.append(ctypes.c_long(argument))
+            values.append(argument if isinstance(argument, ctypes.c_long) else ctypes.c_long(argument))
         self._steps.append((name, tuple(values)))
 
     def warm_up(self) -> None:
@@ -98,23 +116,32 @@ class Seal:
         for _ in range(60):
             _walk(self._call, nothing * 4)
 
-    def apply(self, channel: int, folder: str, user: int | None) -> None:
-        """Seals the calling process, a child that keeps one descriptor."""
+    def prepare(self, channel: int, stdout: int, stderr: int, *, group: int = -1, user: int = -1) -> None:
+        """Completes the list for the next child, before the fork. All descriptors are above 3.
+
+        The child keeps one of them, the channel. `group` is the open `cgroup.procs` file that it joins.
+        """
+        for cell, value in (
+            (self._stdout, stdout),
+            (self._stderr, stderr),
+            (self._group, group),
+            (self._user, user),
+            (self._below_channel, channel - 1),
+            (self._above_channel, channel + 1),
+        ):
+            if cell.value != value:
+                cell.value = value
+
+    def apply(self, folder: str) -> None:
+        """Seals the calling process, a child."""
         if folder:
             os.mkdir(folder, 0o700)
             os.chdir(folder)
-        if user is not None:
-            if folder:
-                os.chown(folder, user, -1)
-            os.setresuid(user, user, user)
-            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+            os.chown(folder, self._user.value, -1)
         failed = _walk(self._call, self._calls)
         if failed is not None:
             error = ctypes.get_errno()
             raise OSError(error, f"{self._steps[failed][0]}: {os.strerror(error)}")
-        kernel.close_from(3, keep=channel)
-        if self._filter is not None:
-            self._filter.install()
 
 
 def _walk(call: Callable[..., int], steps: Sequence[tuple[ctypes.c_long, ...]]) -> int | None:

@@ -195,6 +195,7 @@ class Filter:
             struct.pack("=HxxxxxxQ", length, ctypes.addressof(self._code))
         )
 
+        self.address = ctypes.addressof(self._header)
+
     def install(self) -> None:
-        address = ctypes.addressof(self._header)
-        kernel.prctl(kernel.PR_SET_SECCOMP, kernel.SECCOMP_MODE_FILTER, address)
+        kernel.prctl(kernel.PR_SET_SECCOMP, kernel.SECCOMP_MODE_FILTER, self.address)

@@ -7,6 +7,7 @@ a child inherits holds nothing of another run.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import os
@@ -88,7 +89,8 @@ class Zygote:
             own = os.open("/proc/self/ns/pid", os.O_RDONLY)
             self._open_namespace = kernel.PreparedCall("unshare", kernel.CLONE_NEWPID)
             self._leave_namespace = kernel.PreparedCall("setns", own, kernel.CLONE_NEWPID)
-        self._users = _mapped_users()
+        if "user" in config.layers:
+            self._users = _mapped_users()
         root = view.Root(config.visible)
         if "user" in config.layers:
             become(config.user)
@@ -99,7 +101,14 @@ class Zygote:
             seccomp.Filter(seccomp.for_zygote).install()
         kernel.name_process("sandbox-zygote")
         program.prepare_interpreter()
-        self._seal = Seal(config.layers, config.limits, root.trees, config.folder)
+        self._seal = Seal(
+            config.layers,
+            config.limits,
+            root.trees,
+            config.folder,
+            joins_group="cgroup" in config.layers,
+            changes_user=self._users > 1,
+        )
         root.close()
         child.warm_up()
         self._seal.warm_up()
@@ -108,6 +117,7 @@ class Zygote:
 
     def serve(self) -> NoReturn:
         """Serves until the worker hangs up. As the first process of its namespace it ends every run."""
+        fcntl.fcntl(0, fcntl.F_DUPFD, 3)  # takes 3 if it is free: descriptors that come in are above it
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         ends = kernel.signals_as_file([signal.SIGCHLD])
         waiting = select.poll()
@@ -140,11 +150,13 @@ class Zygote:
 
     def _fork(self, number: int, channel: int, stdout: int, stderr: int, group: int = -1) -> None:
         """Forks a child. `group` is the open `cgroup.procs` file that it joins, if any."""
+        assert self._seal is not None
+        self._seal.prepare(channel, stdout, stderr, group=group, user=self._user_of(number))
         if self._open_namespace is not None:
             self._open_namespace()
         pid = kernel.plain_fork()
         if pid == 0:
-            self._become_child(number, channel, stdout, stderr, group)
+            self._become_child(self._seal, number, channel)
         if self._leave_namespace is not None:
             # The zygote itself stays outside the new namespace; the next child gets another.
             self._leave_namespace()
@@ -156,11 +168,9 @@ class Zygote:
         self._children[number] = pid
         self._numbers[pid] = number
 
-    def _user_of(self, number: int) -> int | None:
+    def _user_of(self, number: int) -> int:
         """A user for each run, if there are several: what the kernel counts by user, it counts by run."""
-        if "user" not in self._config.layers or self._users == 1:
-            return None
-        return self._config.user + 1 + number % (self._users - 1)
+        return self._config.user + 1 + number % (self._users - 1) if self._users > 1 else -1
 
     def _reap(self) -> None:
         while self._numbers:
@@ -178,15 +188,9 @@ class Zygote:
         except ConnectionError:
             os._exit(0)
 
-    def _become_child(self, number: int, channel: int, stdout: int, stderr: int, group: int) -> NoReturn:
+    def _become_child(self, seal: Seal, number: int, channel: int) -> NoReturn:
         try:
-            if group >= 0:
-                os.write(group, b"0")  # 0: the process that writes it
-            os.dup2(stdout, 1)
-            os.dup2(stderr, 2)
-            assert self._seal is not None
-            folder = f"{self._config.folder}/{number}" if self._config.folder else ""
-            self._seal.apply(channel, folder, self._user_of(number))
+            seal.apply(f"{self._config.folder}/{number}" if self._config.folder else "")
             child.run(channel, base_bytes=self._base_bytes)
         except BaseException as error:
             os.write(2, f"the sandbox could not prepare this run: {error!r}\n".encode())
