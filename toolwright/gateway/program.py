@@ -23,6 +23,7 @@ from toolwright.gateway.server import AttemptAddress, Gateway
 from toolwright.gateway.session import Session
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.providers.blocks import plain_text
+from toolwright.runtime.reaper import folder_prefix
 from toolwright.trajectory import Task
 
 TEXT_KEPT = 64 << 10  # bytes of what a program prints, from its end
@@ -99,8 +100,9 @@ class ProgramAgent(ABC):
 
 @contextmanager
 def working_folder() -> Iterator[str]:
-    """An empty folder for one attempt. Whoever works in it may be killed, so that it is removed here."""
-    folder = tempfile.mkdtemp(prefix="toolwright-agent-")
+    """An empty folder for one attempt. Whoever works in it may be killed, so that it is removed here; if this
+    process is killed too, by the run's reaper."""
+    folder = tempfile.mkdtemp(prefix=folder_prefix())
     try:
         yield folder
     finally:
