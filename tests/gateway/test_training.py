@@ -106,7 +106,8 @@ import json, os, time, urllib.request
 def run(task):
     note = os.path.join({folder!r}, str(os.getpid()))
     body = json.dumps({{"messages": task["prompt"], "model": "any", "max_tokens": 1}}).encode()
-    headers = {{"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}}
+    key = os.environ["OPENAI_API_KEY"]
+    headers = {{"authorization": "Bearer " + key, "content-type": "application/json"}}
     request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
     open(note, "w").write(os.getcwd())
     try:
