@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from toolwright.algorithms import advantages, aggregate, kl, losses, value_loss
+from toolwright.algorithms import advantages, aggregate, correction, kl, losses, value_loss
 
 from .oracle import cases
 
@@ -70,6 +70,16 @@ def test_kl_estimates_agree(case: dict[str, Any]) -> None:
     alias = {"k1": "kl", "abs": "abs", "k2": "mse", "k3": "low_var_kl"}[case["case"]]
     for name in (case["case"], alias):
         assert_agree(kl.compute(name, case["log_prob"], case["ref_log_prob"]), case["value"])
+
+
+@pytest.mark.parametrize("case", cases("corrections"))
+def test_corrections_agree(case: dict[str, Any]) -> None:
+    """verl's weights, and the mask that its rejection leaves. Its `k1` bounds the inverse of our ratio, its
+    `seq_max_k2` half the square of its logarithm: the bounds here are those, turned over."""
+    weights, _ = correction.compute(**case["inputs"], **case["params"])
+    assert_agree(weights, case["weights"])
+    if case["params"]["mode"] != "truncate":
+        assert not weights[case["inputs"]["mask"] == 1].all(), "some are left out"
 
 
 @pytest.mark.parametrize("case", cases("aggregate"))

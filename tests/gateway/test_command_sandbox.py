@@ -46,7 +46,7 @@ def test_it_gets_its_task_asks_the_policy_and_leaves_its_answer(tmp_path: Path) 
     made = sandboxed(tmp_path, source, "{question}", count=3)
     assert [printed(one) for one in made] == [["it is 42"]] * 3
     assert [one.turns for one in made] == [2, 2, 2]
-    assert not list(Path(tempfile.gettempdir()).glob("toolwright-agent-*/note"))
+    assert not list(Path(tempfile.gettempdir()).glob("toolwright-run-*/note"))
 
 
 def test_it_reads_and_writes_nothing_of_the_users(tmp_path: Path) -> None:

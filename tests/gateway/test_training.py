@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.waiting import alive, wait_until
 from toolwright.cli import main
 from toolwright.observe.rollouts import files, read
 
@@ -95,3 +97,47 @@ def test_a_command_is_trained(agent: Path, tmp_path: Path) -> None:
     (*_, last) = train(tmp_path, "command", f"rollout.agent.command={sys.executable} {script}", steps=2)
     assert last["attempts/failed"] == 0
     assert last["gap/abs_max"] == 0.0
+
+
+# It calls until nobody answers, notes what it was told, and does not end by itself.
+LONELY = """
+import json, os, time, urllib.request
+
+def run(task):
+    note = os.path.join({folder!r}, str(os.getpid()))
+    body = json.dumps({{"messages": task["prompt"], "model": "any", "max_tokens": 1}}).encode()
+    key = os.environ["OPENAI_API_KEY"]
+    headers = {{"authorization": "Bearer " + key, "content-type": "application/json"}}
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, headers)
+    open(note, "w").write(os.getcwd())
+    try:
+        while True:
+            urllib.request.urlopen(request, timeout=60).read()
+            time.sleep(0.2)
+    except OSError as error:
+        open(note, "a").write("\\n" + repr(error))
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_leaves_no_agent_no_folder_and_no_reward(tmp_path: Path) -> None:
+    """The gateway is killed with it: who is just calling gets an error at once, and does not wait."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (tmp_path / "agent.py").write_text(LONELY.format(folder=str(notes)))
+    line = ["train", *SMALL, f"rollout.agent={tmp_path}/agent.py:run", f"run.dir={tmp_path}", "run.name=lost"]
+    words = [sys.executable, "-m", "toolwright", *line, "rollout.max_turns=1000000"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
+        try:
+            wait_until(lambda: len(list(notes.iterdir())) == 16, "all attempts are under way", 120)
+        finally:
+            driver.kill()
+
+    wait_until(lambda: not any(alive(int(note.name)) for note in notes.iterdir()), "no agent is left", 60)
+    told = [note.read_text().splitlines() for note in notes.iterdir()]
+    errors = {error.partition("(")[0] for _, *heard in told for error in heard}  # some were ended before that
+    assert errors <= {"RemoteDisconnected", "ConnectionResetError", "URLError"}
+    wait_until(lambda: not any(Path(folder).exists() for folder, *_ in told), "no folder is left", 60)
+    assert not (tmp_path / "lost/metrics.jsonl").exists()
+    assert not files(tmp_path / "lost")

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from tests.waiting import alive, wait_until
-from toolwright.runtime.reaper import GRACE_S, MARK, Reaper, marked, of_ray
+from toolwright.runtime.reaper import GRACE_S, MARK, Reaper, folder_prefix, marked, of_ray
 
 from .clusters import ROOT
 
@@ -36,8 +37,10 @@ time.sleep(600)
 
 
 def test_what_a_killed_driver_started_is_ended() -> None:
-    """What ignores that it is told to end, and what comes to light later; though the pipe is held open."""
+    """What ignores that it is told to end, and what comes to light later; though the pipe is held open. The
+    folders that it worked in are removed."""
     mark = f"test{os.getpid()}a"
+    folder, other = (tempfile.mkdtemp(prefix=folder_prefix(m)) for m in (mark, f"{mark}b"))
     line = [sys.executable, "-c", DRIVER, str(ROOT), mark]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
@@ -53,8 +56,11 @@ def test_what_a_killed_driver_started_is_ended() -> None:
                 assert time.monotonic() < limit, "something is left"
                 time.sleep(0.1)
             assert alive(fork), "what carries no mark is nobody's to end"
+            assert not os.path.exists(folder)
+            assert os.path.exists(other), "of another run"
         finally:
             os.kill(fork, signal.SIGKILL)
+            os.rmdir(other)
 
 
 # A driver; of Ray's session a process that wrote its title over its mark, and somebody's that reads there.

@@ -62,9 +62,11 @@ class CommandAgent(ProgramAgent):
 
     async def run(self, attempt: Attempt, address: AttemptAddress, session: Session) -> ProgramEnd:
         task = attempt.task
-        with working_folder() as folder:
-            async with self._started(_filled(self.words, task), folder, address) as child:
-                out, err = await child.communicate(orjson.dumps(task_data(task)), kept=TEXT_KEPT)
+        async with (
+            working_folder() as folder,
+            self._started(_filled(self.words, task), folder, address) as child,
+        ):
+            out, err = await child.communicate(orjson.dumps(task_data(task)), kept=TEXT_KEPT)
         code, output, errors = child.process.returncode, _text(out), _text(err)
         trouble = (
             f"exited with {code}: {errors[-SAID:].strip() or 'nothing on standard error'}" if code else ""

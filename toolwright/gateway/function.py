@@ -53,7 +53,7 @@ class FunctionAgent(ProgramAgent):
     async def run(self, attempt: Attempt, address: AttemptAddress, session: Session) -> ProgramEnd:
         worker = self._idle.pop() if self._idle else await self._start()
         policy = {"base_url": f"{address.url}/v1", "api_key": address.key, "model": self.program.model}
-        with working_folder() as folder:
+        async with working_folder() as folder:
             request = {
                 "task": task_data(attempt.task),
                 "policy": policy,

@@ -8,8 +8,8 @@ import os
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from toolwright.gateway.server import AttemptAddress, Gateway
 from toolwright.gateway.session import Session
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.providers.blocks import plain_text
+from toolwright.runtime.reaper import folder_prefix
 from toolwright.trajectory import Task
 
 TEXT_KEPT = 64 << 10  # bytes of what a program prints, from its end
@@ -97,14 +98,15 @@ class ProgramAgent(ABC):
         return {"answer": text, **end.facts, **({} if posted is None else {"posted": posted})}
 
 
-@contextmanager
-def working_folder() -> Iterator[str]:
-    """An empty folder for one attempt. Whoever works in it may be killed, so that it is removed here."""
-    folder = tempfile.mkdtemp(prefix="toolwright-agent-")
+@asynccontextmanager
+async def working_folder() -> AsyncIterator[str]:
+    """An empty folder for one attempt. Whoever works in it may be killed, so that it is removed here; if this
+    process is killed too, by the run's reaper."""
+    folder = tempfile.mkdtemp(prefix=folder_prefix())
     try:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    finally:  # in a thread: it may wait for the disk for milliseconds, in which nothing would be sampled
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 def task_data(task: Task) -> dict[str, Any]:

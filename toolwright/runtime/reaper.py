@@ -5,8 +5,9 @@ process of a run carries its mark in its environment; some of Ray's write their 
 by the log that they hold open in the folder of the session, which Ray names after the driver's pid. When the
 driver is gone, for whatever reason, Ray's processes are killed: they have nothing to save and ignore SIGTERM.
 Others, a tool's server for example, get SIGTERM, and SIGKILL if they are still there after a moment. A driver
-that said `ENDED` has ended its own processes; of one that did not, some may still be starting. The reaper is
-started as a file of its own, so that it costs no import.
+that said `ENDED` has ended its own processes; of one that did not, some may still be starting. Once they are
+gone, so are the folders that they worked in. The reaper is started as a file of its own, so that it costs no
+import.
 
 It also receives the driver's signals, from the C code that catches them. After a second Ctrl-C it gives the
 driver a moment and then kills it, since a thread that keeps the interpreter busy lets no handler run.
@@ -116,6 +117,20 @@ def exit_soon(status: int) -> None:
         _exit_timers[-1].start()
 
 
+def folder_prefix(mark: str | None = None) -> str:
+    """What the names of this run's temporary folders begin with: a killed driver cannot remove them."""
+    return f"toolwright-run-{os.environ.get(MARK, 'none') if mark is None else mark}-"
+
+
+def remove_folders(mark: str) -> None:
+    import shutil
+    import tempfile
+    from pathlib import Path
+
+    for folder in Path(tempfile.gettempdir()).glob(f"{folder_prefix(mark)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def carries(pid: int, mark: str) -> bool:
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
         return f"{MARK}={mark}".encode() in file.read().split(b"\0")
@@ -203,7 +218,12 @@ def main(mark: str, driver: int, signals: int) -> None:
     last = wait_for_driver(driver, signals)
     if last == DISMISSED:
         return
-    quiet_s = 0.0 if last == ENDED else QUIET_S
+    end_marked(mark, driver, quiet_s=0.0 if last == ENDED else QUIET_S)
+    remove_folders(mark)
+
+
+def end_marked(mark: str, driver: int, *, quiet_s: float) -> None:
+    """Until none has come to light for `quiet_s`."""
     begun = last_seen = time.monotonic()
     ended_at: dict[int, float] = {}  # when each got SIGTERM
     while (now := time.monotonic()) < begun + GRACE_S + INSISTENCE_S:

@@ -26,9 +26,6 @@ EXPLORE = 0.01  # ε, where p (1 − p) is at most 1/4
 TASK_MEMORY, LEVEL_MEMORY = 0.5, 0.95  # what remains of earlier counts at each visit
 
 
-Counts = tuple[float, float]  # right and tried
-
-
 class Curriculum(TaskOrder):
     """Indices below the number of tasks. A draw follows from the seed, its number and what was recorded."""
 
@@ -39,8 +36,7 @@ class Curriculum(TaskOrder):
         super().__init__(len(tasks), seed)
         self.levels = [json.dumps(task.extra_info.get("difficulty")) for task in tasks]
         self.draws = 0
-        self.of_tasks: dict[int, Counts] = {}  # by index
-        self.of_levels: dict[str, Counts] = {}
+        self.counts: dict[str, list[float]] = {}  # right and tried, of tasks and of levels
 
     def take(self, count: int) -> list[int]:
         """`count` indices, no index twice unless there are fewer tasks than that."""
@@ -55,40 +51,27 @@ class Curriculum(TaskOrder):
 
     def success(self, index: int) -> float:
         """The success that is expected of an attempt at this task."""
-        right, tried = self.of_levels.get(self.levels[index], (0.0, 0.0))
+        right, tried = self.counts.get(f"level {self.levels[index]}", (0.0, 0.0))
         level = (right + 1) / (tried + 2)
-        right, tried = self.of_tasks.get(index, (0.0, 0.0))
+        right, tried = self.counts.get(f"task {index}", (0.0, 0.0))
         return (right + LEVEL_WEIGHT * level) / (tried + LEVEL_WEIGHT)
 
     def record(self, index: int, accuracies: Sequence[float]) -> None:
         right = sum(min(max(accuracy, 0.0), 1.0) for accuracy in accuracies)
-        level = self.levels[index]
-        self.of_tasks[index] = _added(self.of_tasks.get(index), right, len(accuracies), TASK_MEMORY)
-        self.of_levels[level] = _added(self.of_levels.get(level), right, len(accuracies), LEVEL_MEMORY)
+        for key, memory in ((f"task {index}", TASK_MEMORY), (f"level {self.levels[index]}", LEVEL_MEMORY)):
+            earlier = self.counts.get(key, (0.0, 0.0))
+            self.counts[key] = [memory * earlier[0] + right, memory * earlier[1] + len(accuracies)]
 
     def state(self) -> dict[str, Any]:
-        """As JSON keeps it, where a key is a text."""
-        return {
-            **super().state(),
-            "draws": self.draws,
-            "of_tasks": {str(index): list(counts) for index, counts in self.of_tasks.items()},
-            "of_levels": {level: list(counts) for level, counts in self.of_levels.items()},
-        }
+        return {**super().state(), "draws": self.draws, "counts": dict(self.counts)}
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.draws = state["draws"]
-        self.of_tasks = {int(index): (right, tried) for index, (right, tried) in state["of_tasks"].items()}
-        self.of_levels = {level: (right, tried) for level, (right, tried) in state["of_levels"].items()}
+        self.draws, self.counts = state["draws"], dict(state["counts"])
 
     def _weight(self, index: int) -> float:
         expected = self.success(index)
         return expected * (1 - expected) + EXPLORE
-
-
-def _added(before: Counts | None, right: float, tried: int, memory: float) -> Counts:
-    earlier = before or (0.0, 0.0)
-    return memory * earlier[0] + right, memory * earlier[1] + tried
 
 
 def task_order(name: str, tasks: Sequence[Task], seed: int) -> TaskOrder:

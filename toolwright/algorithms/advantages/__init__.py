@@ -68,7 +68,8 @@ def compute(
     check_shape(kind, "mask", mask, rewards.shape)
     work, sampled = working_type(rewards), mask.bool()
     if scores is None:
-        scores = torch.where(sampled, rewards.to(work), 0).sum(-1)
+        # In double precision: attempts that earned the same in another order must not differ by rounding.
+        scores = torch.where(sampled, rewards.double(), 0).sum(-1)
     # These four are always there; an estimator takes what it uses.
     given = entry.accepted(rewards=rewards, scores=scores, mask=mask.to(work), group=group) | inputs
     check_names("advantage estimator", entry, given)
@@ -79,7 +80,8 @@ def compute(
             given[key] = keys(value)
             check_rows(kind, key, given[key], len(rewards))
         elif key in _PER_ROW | _PER_TOKEN:
-            given[key] = torch.as_tensor(value, dtype=work, device=rewards.device)
+            wide = torch.float64 if key == "scores" else work
+            given[key] = torch.as_tensor(value, dtype=wide, device=rewards.device)
             check_shape(kind, key, given[key], rewards.shape if key in _PER_TOKEN else rewards.shape[:1])
         if key in _PER_TOKEN:
             given[key] = torch.where(sampled, given[key], 0)
