@@ -134,6 +134,10 @@ CORRECTION = "algorithm.rollout_correction."
             {"rollout.max_turns": 5},
         ),
         # Rewards.
+        (
+            [f"+{ROLLOUT}n_val=4", f"+{ROLLOUT}val_temperature=0.6"],
+            {"eval.samples": 4, "eval.temperature": 0.6},
+        ),
         ([], {"reward.function": "data_source", "reward.params.math.strict": True}),
         (["max_turns=2"], {"reward.function": "em"}),
         (["env.env_name=Sokoban"], {"reward.function": None}),
