@@ -326,6 +326,26 @@ def test_gdpo_takes_what_is_no_part_as_it_is() -> None:
     assert after[3] > before[3]
 
 
+def test_gdpo_goes_by_the_parts_alone_that_a_scorer_returned_and_weights_name() -> None:
+    right, polite = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
+    common = {"mask": torch.ones(4, 1), "group": ["a"] * 4, "part_weights": {}}
+    parts, weights = {"right": right, "polite": polite, "other": right}, {"right": 1.0, "polite": 0.5}
+    ours, _ = advantages.compute(
+        "gdpo",
+        rewards=torch.rand(4, 1, dtype=torch.float64),
+        reward_parts=parts,
+        scorer_weights=weights,
+        **common,
+    )
+    torch.testing.assert_close(
+        ours[:, 0], gdpo({"right": right.tolist(), "polite": polite.tolist()}, weights)
+    )
+    with pytest.raises(UserError, match="gdpo weighs kind, and the scorer returns right"):
+        advantages.compute(
+            "gdpo", rewards=right[:, None], reward_parts=parts, scorer_weights={"kind": 1.0}, **common
+        )
+
+
 def test_gdpo_without_parts_is_grpo_whitened() -> None:
     batch = example(seed=3, rows=8, width=4)
     ours, _ = estimate("gdpo", batch, group=whole_groups(8), reward_parts={}, part_weights={})

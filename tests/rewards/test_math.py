@@ -101,3 +101,24 @@ def test_an_exception_of_math_verify_is_a_failure_with_its_traceback(monkeypatch
     (verdict,) = function.judge([of_attempt(attempt("\\boxed{3}", "3"))])
     assert (verdict.score, verdict.kind) == (None, "task")
     assert "math raised RecursionError" in verdict.message
+
+
+def test_dapos_math_is_1_or_minus_1_by_what_follows_answer() -> None:
+    made = scorer("aime2024", workers=1, timeout_s=120)  # verl knows it by how it begins
+    said = ["Answer: $34$", "so \\boxed{34}", "Answer: \\boxed{34}", "it is 34", "\\boxed{34}\nAnswer: 35"]
+    attempts = [attempt(text, "34") for text in said]
+    assert score(made, *attempts) == [1.0, 1.0, 1.0, -1.0, -1.0]
+    assert [one.reward_parts["acc"] for one in attempts] == [1.0, 1.0, 1.0, 0.0, 0.0]
+    made.close()
+
+
+def test_geometry_is_paid_for_its_thoughts_too() -> None:
+    made = scorer("hiyouga/geometry3k", workers=1, timeout_s=120)
+    said = [
+        "<think>a</think> \\boxed{4}",
+        "\\boxed{4}",
+        "<think>a</think> \\boxed{5}",
+        "<think>\\boxed{5}</think>",
+    ]
+    assert score(made, *(attempt(text, "4") for text in said)) == pytest.approx([1.0, 0.9, 0.1, 0.0])
+    made.close()

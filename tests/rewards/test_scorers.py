@@ -146,3 +146,23 @@ def test_a_ground_truth_of_the_wrong_type_is_a_failure_not_a_zero(
 ) -> None:
     with pytest.raises(TaskFailure, match=message):
         score(scorer, "12", truth)
+
+
+SEARCHED = "<think>a</think> <search>q</search>\n<information>{}</information><think>b</think>"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("<think>a</think><answer>The Seine</answer>", 1.0),
+        ("<answer>Seine</answer>", 0.8),
+        (SEARCHED.format("no") + "<answer>Po</answer>", 0.2),
+        (SEARCHED.format("by the Seine") + "<answer>Po</answer>", 0.3),
+        ("<think>a</think> well <answer>Po</answer>", 0.1),
+        ("<think>a</think><answer>Po</answer> done", 0.1),
+        ("no idea", 0.0),
+    ],
+)
+def test_search_r1_pays_for_the_form_of_a_search(said: str, expected: float) -> None:
+    found = SCORERS.get("search_r1").target("nq", said, {"target": ["Seine"]}, {}, retrieval=0.1)
+    assert found["score"] == pytest.approx(expected)

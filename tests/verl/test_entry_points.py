@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.verl.conftest import tasks
+from toolwright.config.compose import Source, resolve
 from toolwright.tasks import rows
 from toolwright.tasks.messages import conversation_of
 from toolwright.verl.command import main_module
@@ -121,3 +123,16 @@ def test_what_a_line_does_not_say_is_as_in_verl(
     assert main_module([f"verl.trainer.{module}", words, "model.path=m", "--show", "--fit"]) == 0
     shown = capsys.readouterr().out
     assert [text for text in becomes if text not in shown] == []
+
+
+def test_sft_without_an_adapter_and_with_quoted_betas_is_a_configuration_of_ours(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    more = ["model.lora_rank=0", "optim.betas='[0.9,0.98]'", "optim.lr_min=1e-5"]
+    assert main_module(["verl.trainer.sft_trainer", *SFT.split(), *more, "--show", "--fit"]) == 0
+    shown = capsys.readouterr().out
+    line = shlex.split(shown.strip().splitlines()[-1])
+    config = resolve(Source("sft"), line[2:]).config
+    assert config.model.lora.rank is None
+    assert tuple(config.optimizer.betas) == (0.9, 0.98)
+    assert config.optimizer.min_lr_ratio == pytest.approx(0.1)

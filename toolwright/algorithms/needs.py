@@ -127,10 +127,11 @@ def baseline_to_go(step: ScoredStep) -> Tensor:
 
 @provides("reward_parts")
 def reward_parts(step: ScoredStep) -> dict[str, Tensor]:
-    """The score of each part of the reward, by name."""
+    """The score of each part of the reward, by name; those that a scorer returned beside its score too."""
+    names = dict.fromkeys([*step.part_weights, *(name for t in step.trajectories for name in t.reward_parts)])
     return {
         name: torch.tensor([t.reward_parts.get(name, 0.0) for t in step.trajectories], dtype=torch.float64)
-        for name in step.part_weights
+        for name in names
     }
 
 

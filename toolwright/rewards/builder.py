@@ -28,14 +28,19 @@ if TYPE_CHECKING:
 # any other word is a module that its process imports before the first score is timed.
 SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "toolwright.rewards.builtin")
 
+BEGINNINGS = {"aime": "math_dapo", "numina_": "math"}
 OWN = "task"  # in reward.parts: the task's own scorer
 MOST_WORKERS = 8
 
 
 def scorer_for(source: str) -> str:
-    """The scorer of a data source: its own; or its family's, as of reasoning_gym/chain_sum."""
+    """The scorer of a data source: its own; or its family's, as of reasoning_gym/chain_sum, or of what verl
+    knows by how a name begins."""
     known, family = SCORERS.names(), source.partition("/")[0]
-    return family if source not in known and family in known else source
+    if source in known:
+        return source
+    begins = next((scorer for start, scorer in BEGINNINGS.items() if source.startswith(start)), source)
+    return family if family in known else begins
 
 
 class ScorerBuilder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,8 @@ def quote(value: Any) -> str:
     """A value as a word of our command line."""
     if isinstance(value, list | tuple):
         return f"[{','.join(quote(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{name}:{quote(item)}' for name, item in value.items())}}}"
     if isinstance(value, str) and (not PLAIN.fullmatch(value) or value.lower() in WORDS):
         return str(QuotedString(value, Quote.double).with_quotes())
     return format_value(value)

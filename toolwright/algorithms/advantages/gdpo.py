@@ -7,12 +7,14 @@ a part that varies little counts little. Here its weight alone says how much a p
 
 `part_weights` say how the score is made of its parts. What they do not make up, such as a penalty for length
 or the reference in the reward, is centred on the group and added as it is. Without parts, the score is the
-only one. A lone member of a group gets 0.
+only one. `scorer_weights` name parts that one scorer returned beside its score; then those alone count.
+A lone member of a group gets 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -20,6 +22,7 @@ from torch import Tensor
 from toolwright.algorithms.advantages import registry
 from toolwright.algorithms.groups import Groups
 from toolwright.algorithms.masked import whiten
+from toolwright.failures import UserError
 
 
 @registry.register("gdpo", needs={"reward_parts", "part_weights"})
@@ -30,14 +33,20 @@ def gdpo(
     group: Sequence[Hashable],
     reward_parts: Mapping[str, Tensor],
     part_weights: Mapping[str, float],
+    scorer_weights: Mapping[str, float] = MappingProxyType({}),
     epsilon: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
     groups = Groups.of(group, scores.device)
-    parts = [(weight, reward_parts[name]) for name, weight in part_weights.items()] or [(1.0, scores)]
+    if missing := [name for name in scorer_weights if name not in reward_parts]:
+        found = ", ".join(reward_parts) or "no parts"
+        raise UserError(f"gdpo weighs {', '.join(missing)}, and the scorer returns {found}")
+    named = scorer_weights or part_weights
+    parts = [(weight, reward_parts[name]) for name, weight in named.items()] or [(1.0, scores)]
     rest, total = scores.double(), torch.zeros_like(scores, dtype=torch.float64)
     for weight, part in parts:
         total = total + weight * groups.standardise(part, by_std=True, epsilon=epsilon)
         rest = rest - weight * part.double()
-    total = total + groups.standardise(rest, by_std=False, epsilon=0.0)
+    if not scorer_weights:
+        total = total + groups.standardise(rest, by_std=False, epsilon=0.0)
     advantages = whiten(total[:, None] * mask, mask)
     return advantages, advantages

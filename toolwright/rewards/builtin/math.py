@@ -17,6 +17,8 @@ from toolwright.rewards.answers import boxed
 
 # math-verify looks for the last answer; its regular expressions are slow on a long text.
 TAIL = 4000
+DAPO_TAIL = 300
+_ANSWER = re.compile(r"answer\s*:([^\n]+)", re.IGNORECASE)
 _PLAIN = re.compile(r"-?[0-9]{1,300}")
 
 
@@ -26,8 +28,6 @@ _PLAIN = re.compile(r"-?[0-9]{1,300}")
     "HuggingFaceH4/MATH-500",
     "lighteval/MATH",
     "DigitalLearningGmbH/MATH-lighteval",
-    "math_dapo",
-    "math_dapo_reasoning",
     "HuggingFaceH4/aime_2024",
     needs=["process", "final", "math_verify"],
 )
@@ -51,6 +51,32 @@ def math(
     if "\\boxed" in solution_str:
         start = min(start, solution_str.rfind("\\boxed"))
     return float(_equal(truth, _parsed(solution_str[start:])))
+
+
+@SCORERS.register("math_dapo", "math_dapo_reasoning", needs=["process", "final", "math_verify"])
+def math_dapo(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]
+) -> dict[str, float]:
+    """1 or −1, like DAPO. What counts stands near the end: after `Answer:`, or else in `\\boxed{}`."""
+    end = solution_str[-DAPO_TAIL:]
+    said = _ANSWER.findall(end)
+    answer = boxed(said[-1] if said else end)
+    if answer is None and said:
+        answer = said[-1].strip().removeprefix("$").removesuffix("$")
+    truth = _truth(ground_truth if isinstance(ground_truth, str) else _text(ground_truth))
+    right = answer is not None and _equal(truth, _parsed(f"\\boxed{{{answer}}}"))
+    return {"score": 1.0 if right else -1.0, "acc": float(right)}
+
+
+@SCORERS.register("geo3k", "hiyouga/geometry3k", needs=["process", "final", "math_verify"])
+def geo3k(
+    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]
+) -> dict[str, float]:
+    """0.9 for a right answer in `\\boxed{}`, and 0.1 for `<think>…</think>` before one, like verl."""
+    right = math(data_source, solution_str, ground_truth, extra_info, strict=True)
+    thought, closed, rest = solution_str.partition("</think>")
+    formed = float(thought.startswith("<think>") and bool(closed) and "}" in rest.partition("\\boxed{")[2])
+    return {"score": 0.9 * right + 0.1 * formed, "acc": right, "format": formed}
 
 
 def _equal(truth: list[Any], answer: list[Any]) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from toolwright.tasks import rows
 from toolwright.tasks.mapped import data_files
 from toolwright.verl.flat import FlatTable, FlatTranslation
@@ -28,6 +30,7 @@ DEFAULTS: dict[str, Any] = {  # of fsdp_sft_trainer
     "optim.lr_scheduler": "cosine",
     "optim.lr_warmup_steps_ratio": 0.1,
 }
+LORA = ("model.lora_rank", "model.lora_alpha", "model.target_modules")
 # sft_trainer reads the optimiser's own configuration.
 OF_THE_ENGINE: dict[str, Any] = {
     **DEFAULTS,
@@ -55,8 +58,10 @@ def _special(
         result.problems.append(
             f"data.train_files={files}: one file; `toolwright data mix` makes one of several"
         )
+    unused = () if int(whole.get("model.lora_rank") or 0) > 0 else LORA  # rank 0: all matrices learn
+    yield from unused
     for key, ours in SFT.rows()["translated"].items():
-        if key in defaults and key not in values:
+        if key in defaults and key not in values and key not in unused:
             result.set(ours, defaults[key], f"{key}={defaults[key]} (verl's default)")
     steps = whole.get("trainer.total_training_steps") or _steps(files[0], whole)
     yield from ("trainer.total_epochs", "trainer.total_training_steps", "data.train_max_samples")
@@ -68,6 +73,11 @@ def _special(
         result.set("steps", int(steps), source)
     result.notes.append(HELD_OUT)
     yield from _columns(values, result)
+    if isinstance(values.get("optim.betas"), str):  # a list in quotes, which verl reads as one
+        yield "optim.betas"
+        result.set(
+            "optimizer.betas", yaml.safe_load(values["optim.betas"]), f"optim.betas={values['optim.betas']}"
+        )
     yield from _schedule(values, result, steps, defaults)
     folder = "trainer.default_local_dir"
     if folder in values:
@@ -126,10 +136,10 @@ def _schedule(
         result.set("optimizer.decay", DECAYS[chosen], f"{name}={chosen}{unset}")
     else:
         result.problems.append(f"{name}={chosen}: expected {', '.join(DECAYS)}")
-    lowest = _first(values, "optim.min_lr", "optim.min_lr_ratio")
+    lowest = _first(values, "optim.min_lr", "optim.lr_min", "optim.min_lr_ratio")
     if lowest is not None:
         yield lowest
-        lr = float(values.get("optim.lr", defaults["optim.lr"])) if lowest == "optim.min_lr" else 1.0
+        lr = 1.0 if lowest == "optim.min_lr_ratio" else float(values.get("optim.lr", defaults["optim.lr"]))
         ratio = float(values[lowest] or 0) / lr
         result.set("optimizer.min_lr_ratio", min(ratio, 1.0), f"{lowest}={values[lowest]}")
     part = _first(values, "optim.lr_warmup_steps_ratio", "optim.warmup_steps_ratio")

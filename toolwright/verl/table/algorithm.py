@@ -16,11 +16,13 @@ from toolwright.verl.row import (
     part,
     same,
 )
+from toolwright.verl.table import prime
 from toolwright.verl.table.data import KEPT, RESAMPLED, SAMPLES, resamples
 from toolwright.verl.table.prime import is_prime
 
 ESTIMATOR = "algorithm.adv_estimator"
 ESTIMATORS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+PARTS, WEIGHTS = "algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"
 GIGPO = "algorithm.gigpo."
 SIMILAR = f"{GIGPO}similarity_thresh"
 HGPO, PAST = "algorithm.hgpo.", "env.history_length"
@@ -129,7 +131,22 @@ def estimator(verl: VerlConfig) -> Iterator[Outcome]:
     yield TranslatedSetting("algorithm.name", "ppo" if name == "gae" else name, (ESTIMATOR,))
     yield TranslatedSetting("algorithm.adv_estimator", name, (ESTIMATOR,))
     if name == "gdpo":
-        yield Note(f"{ESTIMATOR}=gdpo: it tells the parts of the reward apart that reward.parts names")
+        yield from _parts(verl)
+
+
+def _parts(verl: VerlConfig) -> Iterator[Outcome]:
+    """Parts of the reward by the names that the reward function returns them under; all count alike unless
+    weights are given."""
+    names, weights = verl[PARTS], verl[WEIGHTS]
+    if not names:
+        yield TranslationProblem(f"{verl.as_typed(ESTIMATOR)}: {PARTS} does not say which parts there are")
+    elif weights is not None and len(weights) != len(names):
+        yield TranslationProblem(f"{verl.as_typed(WEIGHTS)}: a weight for each of {verl.as_typed(PARTS)}")
+    else:
+        for name, weight in zip(names, weights or [1.0] * len(names), strict=True):
+            yield TranslatedSetting(
+                f"algorithm.params.gdpo.scorer_weights.{name}", float(weight), (PARTS, WEIGHTS)
+            )
 
 
 def reference(verl: VerlConfig) -> Iterator[Outcome]:
@@ -169,6 +186,9 @@ def reference(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def groups(verl: VerlConfig) -> Iterator[Outcome]:
+    if is_prime(verl) or verl.is_set(prime.FILTERED):
+        yield from prime.groups(verl)
+        return
     enabled = bool(verl[f"{FILTER}enable"])
     rounds, metric = verl[f"{FILTER}max_num_gen_batches"], verl[f"{FILTER}metric"]
     by_reward = enabled and metric in ("score", "seq_reward", "seq_final_reward")
@@ -304,6 +324,13 @@ ROWS: list[KeyRow] = [
         "the same names; `grpo_vectorized` → `grpo`, `rloo_vectorized` → `rloo`. `gae` brings a critic",
         estimator,
     ),
+    part(
+        PARTS,
+        "algorithm.params.gdpo.scorer_weights",
+        "with `gdpo`: what the reward function returns",
+        estimator,
+    ),
+    part(WEIGHTS, "algorithm.params.gdpo.scorer_weights", "unset: 1 each", estimator),
     part("algorithm.gamma", "algorithm.gamma", "a teacher's grades have none", discount),
     part(f"{GIGPO}mode", "algorithm.params.gigpo.mode", "with `gigpo`", gigpo),
     part(f"{GIGPO}step_advantage_w", "algorithm.params.gigpo.step_weight", "with `gigpo`", gigpo),

@@ -32,7 +32,8 @@ OVERRIDES = f"{MODEL}override_config"
 DROPOUTS = ("attention_dropout", "embd_pdrop", "resid_pdrop", "hidden_dropout", "attn_pdrop")
 # Names of models that see or hear, but for those whose images are read here.
 UNSEEN = re.compile(
-    r"^(?!.*(qwen(2|2\.5|3)-vl|smolvlm|idefics3)).*(?<![a-z])(vl|vlm|vision|omni|llava|internvl|vla)(?![a-z])",
+    r"^(?!.*(qwen(2|2\.5|3)-vl|smolvlm|idefics3))"
+    r".*(?<![a-z])(vl|vlm|vision|omni|llava|internvl|vla|minicpm-[ov])(?![a-z])",
     re.IGNORECASE,
 )
 FREEZE = "actor_rollout_ref.actor.freeze_vision_tower"

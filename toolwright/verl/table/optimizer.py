@@ -66,7 +66,7 @@ def rows(role: str, ours: str, *, enabled: Callable[[VerlConfig], bool] = lambda
     @if_enabled
     def first(verl: VerlConfig) -> Iterator[Outcome]:
         if verl[f"{optim}lr_warmup_init"]:
-            yield TranslationProblem(f"{verl.as_typed(f'{optim}lr_warmup_init')}: a rate rises from 0")
+            yield Near(f"{verl.as_typed(f'{optim}lr_warmup_init')}: a rate rises from 0")
 
     @if_enabled
     def warmup(verl: VerlConfig) -> Iterator[Outcome]:
@@ -87,7 +87,7 @@ def rows(role: str, ours: str, *, enabled: Callable[[VerlConfig], bool] = lambda
         part(f"{optim}min_lr_ratio", f"{ours}.min_lr_ratio", "where a cosine ends", end),
         part(f"{optim}min_lr_factor", f"{ours}.min_lr_ratio", "torchtitan's name of it", end),
         part(f"{optim}min_lr", f"{ours}.min_lr_ratio", "Megatron: ÷ `lr`", end),
-        part(f"{optim}lr_warmup_init", f"{ours}.warmup_steps", "Megatron: only 0", first),
+        part(f"{optim}lr_warmup_init", f"{ours}.warmup_steps", "Megatron: 0; others with `--fit`", first),
         part(f"{optim}lr_decay_style", f"{ours}.decay", "Megatron: `constant`, `linear` or `cosine`", decay),
         part(
             f"{optim}lr_warmup_steps",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from toolwright.verl.config import VerlConfig
@@ -25,6 +26,9 @@ NEARLY = {
     f"{MODEL}ref_type": ("freeze", "what it began as stays as it is"),
 }
 MINI_BATCH = "reward_model.mini_batch_size"
+FILTERED, OVERSAMPLED, WHOLE = "data.filter_accuracy", "data.oversample_factor", "data.filter_truncate"
+LOWEST, HIGHEST = "data.accuracy_lower_bound", "data.accuracy_upper_bound"
+SELECTION = "algorithm.selection."
 
 
 def is_prime(verl: VerlConfig) -> bool:
@@ -52,9 +56,34 @@ def settings(verl: VerlConfig) -> Iterator[Outcome]:
         yield Near(f"{verl.as_typed(MINI_BATCH)}: the reward model takes one update a step")
 
 
+def groups(verl: VerlConfig) -> Iterator[Outcome]:
+    """The recipe samples `oversample_factor` batches at once and learns from groups of middling accuracy
+    first. Here a batch is sampled at a time, until there are enough groups that are neither all right nor all
+    wrong: the same groups where a group has so few attempts that nothing lies between."""
+    chosen = bool(verl[FILTERED])
+    yield TranslatedSetting(f"{SELECTION}dynamic_sampling", chosen, (FILTERED,))
+    if not chosen:
+        return
+    rounds = max(1, math.ceil(float(verl[OVERSAMPLED])))
+    yield TranslatedSetting(f"{SELECTION}max_rounds", rounds, (OVERSAMPLED,))
+    yield Near(
+        f"{verl.as_typed(FILTERED)}, {verl.as_typed(LOWEST)}, {verl.as_typed(HIGHEST)}: groups that are all "
+        "right or all wrong are left out, and where too few are left, none of those fills up the step"
+    )
+    if verl[WHOLE]:
+        yield Near(f"{verl.as_typed(WHOLE)}: a group with an answer that ran out of tokens stays")
+
+
 ROWS: list[KeyRow] = [
     *(part(key, ours, "PRIME", settings) for key, ours in SAME.items()),
     *(part(key, (), f"PRIME: {only} alone", settings) for key, only in ONLY.items()),
     *(part(key, (), f"PRIME: {why}", settings) for key, (_, why) in NEARLY.items()),
     part(MINI_BATCH, (), "PRIME: one update a step", settings),
+    part(FILTERED, f"{SELECTION}dynamic_sampling", "PRIME", settings),
+    part(OVERSAMPLED, f"{SELECTION}max_rounds", "PRIME: rounded up", settings),
+    *(
+        part(key, (), "PRIME, with `--fit`: neither all right nor all wrong", settings)
+        for key in (LOWEST, HIGHEST)
+    ),
+    part(WHOLE, (), "PRIME, with `--fit`: such groups stay", settings),
 ]

@@ -14,6 +14,7 @@ from toolwright.verl.row import (
     TranslationProblem,
     part,
 )
+from toolwright.verl.table.data import makes_tasks, of_search_r1
 from toolwright.verl.table.prime import is_prime
 
 FUNCTIONS = ("reward.custom_reward_function", "custom_reward_function")
@@ -30,7 +31,13 @@ MODELS = {
     "reward_model": "reward_model.model.path",
 }
 MODEL = "reward.params.reward_model"
-MANAGED = ("naive", "batch", "prime", "dapo", "episode", "rate_limited", "code_judge")
+# What Search-R1 pays for the form of an attempt, and the argument of ours.
+FORMED = {
+    "reward_model.structure_format_score": "structure",
+    "reward_model.final_format_score": "final",
+    "reward_model.retrieval_score": "retrieval",
+}
+MANAGED = ("naive", "batch", "prime", "dapo", "episode", "rate_limited", "code_judge", "gdpo")
 
 
 def function(verl: VerlConfig) -> Iterator[Outcome]:
@@ -38,7 +45,7 @@ def function(verl: VerlConfig) -> Iterator[Outcome]:
     if any(verl[f"{name}.enable"] for name in MODELS) and not is_prime(verl):
         return  # `model` says it
     if block is None:
-        yield TranslatedSetting("reward.function", None, (f"{FUNCTIONS[0]}.path",))
+        yield from _by_rule(verl)
         return
     name = verl[f"{block}.name"] or "compute_score"
     path = str(verl[f"{block}.path"]).removeprefix("file://").removeprefix("pkg://")
@@ -48,6 +55,24 @@ def function(verl: VerlConfig) -> Iterator[Outcome]:
     for argument, value in (verl[f"{block}.reward_kwargs"] or {}).items():
         key = verl.first(f"{block}.reward_kwargs.{argument}", f"{block}.reward_kwargs")
         yield TranslatedSetting(f"reward.params.{name}.{argument}", value, (key,))
+
+
+def _by_rule(verl: VerlConfig) -> Iterator[Outcome]:
+    """Without a function, verl scores by each row's `data_source`. Its rules count nothing outside of
+    `\\boxed{}` and after `####`. Search-R1 compares words, whatever the source."""
+    unset = (f"{FUNCTIONS[0]}.path",)
+    if makes_tasks(verl):
+        yield TranslatedSetting("reward.function", None, unset)
+    elif any(verl[key] for key in FORMED):
+        yield TranslatedSetting("reward.function", "search_r1", tuple(FORMED))
+        for key, ours in FORMED.items():
+            yield TranslatedSetting(f"reward.params.search_r1.{ours}", float(verl[key]), (key,))
+    elif of_search_r1(verl):
+        yield TranslatedSetting("reward.function", "em", unset)
+    else:
+        yield TranslatedSetting("reward.function", "data_source", unset)
+        for name in ("gsm8k", "math"):
+            yield TranslatedSetting(f"reward.params.{name}.strict", True, unset)
 
 
 def model(verl: VerlConfig) -> Iterator[Outcome]:
@@ -138,7 +163,12 @@ def fusion(verl: VerlConfig) -> Iterator[Outcome]:
 
 ROWS: list[KeyRow] = [
     *(
-        part(f"{block}.path", "reward.function", "`path:name`; unset: by each task's `data_source`", function)
+        part(
+            f"{block}.path",
+            ("reward.function", "reward.params"),
+            "`path:name`; unset: by each task's `data_source`, `strict` as in verl",
+            function,
+        )
         for block in FUNCTIONS
     ),
     *(part(f"{block}.name", "reward.function", "unset: `compute_score`", function) for block in FUNCTIONS),
@@ -157,6 +187,7 @@ ROWS: list[KeyRow] = [
         for block in MODELS
         for name in ("prompt_length", "response_length")
     ),
+    *(part(key, f"reward.params.search_r1.{ours}", "Search-R1", function) for key, ours in FORMED.items()),
     part("reward_model.model.input_tokenizer", (), "the conversation is always written anew", words),
     *(
         part(

@@ -25,6 +25,7 @@ PROMPT, RESPONSE, LONGEST = f"{ROLLOUT}prompt_length", f"{ROLLOUT}response_lengt
 TURN = f"{ROLLOUT}single_turn_response_length"
 TURNS = "env.max_steps"
 JUDGED = f"{ROLLOUT}val_kwargs."
+HEAT, COUNT = f"{ROLLOUT}val_temperature", f"{ROLLOUT}n_val"  # of DeepScaleR's forks
 SPLIT, MEMORY = f"{ROLLOUT}tensor_model_parallel_size", f"{ROLLOUT}gpu_memory_utilization"
 # Forks name their rollouts after the engine beneath; `hf` generates with the trained model, as ours does.
 ENGINES = {"hf": "native", "vllm_with_search": "vllm", "vllm_with_tool": "vllm", "sglang_async": "sglang"}
@@ -97,9 +98,10 @@ def evaluation(verl: VerlConfig) -> Iterator[Outcome]:
     """verl's agent loops go by the temperature, whose default is 0; `do_sample` counts where it is set."""
     drawn = f"{JUDGED}do_sample"
     greedy = verl.is_set(drawn) and not verl[drawn]
-    temperature = 0.0 if greedy else verl[f"{JUDGED}temperature"]
-    yield TranslatedSetting("eval.temperature", float(temperature), (f"{JUDGED}temperature", drawn))
-    yield TranslatedSetting("eval.samples", verl[f"{JUDGED}n"], (f"{JUDGED}n",))
+    heat, count = verl.first(f"{JUDGED}temperature", HEAT), verl.first(f"{JUDGED}n", COUNT)
+    temperature = 0.0 if greedy else verl[heat]
+    yield TranslatedSetting("eval.temperature", float(temperature), (heat, drawn))
+    yield TranslatedSetting("eval.samples", verl[count], (count,))
     if temperature:
         yield TranslatedSetting("eval.sampling.top_p", float(verl[f"{JUDGED}top_p"]), (f"{JUDGED}top_p",))
         yield TranslatedSetting("eval.sampling.top_k", _limit(verl[f"{JUDGED}top_k"]), (f"{JUDGED}top_k",))
@@ -139,6 +141,8 @@ ROWS: list[KeyRow] = [
     part(f"{JUDGED}temperature", "eval.temperature", "", evaluation),
     part(f"{JUDGED}do_sample", "eval.temperature", "set to false → 0; unset: by `temperature`", evaluation),
     part(f"{JUDGED}n", "eval.samples", "", evaluation),
+    part(HEAT, "eval.temperature", "DeepScaleR's name of it", evaluation),
+    part(COUNT, "eval.samples", "DeepScaleR's name of it", evaluation),
     part(f"{JUDGED}top_p", "eval.sampling", "`top_p`, where attempts are sampled", evaluation),
     part(f"{JUDGED}top_k", "eval.sampling", "`top_k`, where attempts are sampled; −1 → 0", evaluation),
     same(f"{ROLLOUT}max_num_seqs", "engine.slots", "where it is set", unset="ours"),
