@@ -217,12 +217,12 @@ class ArmSelection:
         """What a run of each candidate and, after them, of each option is expected to add to the score of the
         one that is chosen in the end."""
         assert self.belief is not None
-        mean, cov = self.belief.together([self._features(option) for option in options])
+        believed = self.belief.together([self._features(option) for option in options])
         left = max(1, self.runs - tree.spent()[0])
         worth = []
         for chunks in LOOKAHEAD:
             runs = int(min(chunks * self.chunk, left))
-            gain = knowledge_gradient(mean, cov, ran=len(self.rank), noise=self.belief.noise, runs=runs)
+            gain = knowledge_gradient(*believed, noise=self.belief.noise, runs=runs)
             worth.append(gain / runs)
         best: np.ndarray = np.max(worth, axis=0)
         return best
