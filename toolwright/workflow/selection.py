@@ -134,7 +134,7 @@ class AflowSelection:
 
 
 CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
-SELECTED = 0.5  # standard deviations that the chosen one's mean is too high, by benchmarks/workflow.py
+SELECTED = 0.6  # standard deviations that the chosen one's mean is too high, by benchmarks/workflow.py
 EXPLORE = 0.5  # the part of a round that goes to new candidates, where no value weighs them
 LOOKAHEAD = (1, 2, 4, 8)  # chunks of runs: few change no choice, so their worth is the best average of these
 

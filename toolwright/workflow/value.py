@@ -19,7 +19,7 @@ from toolwright.workflow.features import Columns, Features, kind_of
 from toolwright.workflow.prior import LEVEL_SD, RUN_SD, Prior
 
 UNKNOWN_SD = 0.08  # of a feature's weight, where no other data set was searched
-EDITED, EDITED_MEAN = "edited", -0.06  # an edit of a workflow that many found good is usually worse
+EDITED, EDITED_MEAN = "edited", -0.12  # an edit of a workflow that many found good is usually worse
 TASK_SD = 0.25  # of a task's difficulty, until there is data
 ENOUGH_RUNS = 40  # runs that RUN_SD and TASK_SD count for
 AGAIN = 0.5  # the part of a run's noise that another run of the same task shares
