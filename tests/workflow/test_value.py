@@ -42,9 +42,9 @@ def believed(*, shared: bool = True) -> Belief:
 
 def untried(belief: Belief, *found: Features) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of workflows that never ran."""
-    mean, cov = belief.together(found)
+    mean, _, variance = belief.together(found)
     ran = len(belief.mean)
-    return mean[ran:], np.sqrt(np.diag(cov)[ran:])
+    return mean[ran:], np.sqrt(variance[ran:])
 
 
 def test_what_format_taught_is_expected_of_others_that_end_with_it() -> None:
@@ -93,14 +93,15 @@ def test_the_same_task_again_counts_for_less_than_another_one() -> None:
 
 def test_those_that_ran_are_believed_the_same_beside_others() -> None:
     belief = believed()
-    mean, cov = belief.together([features(BOTH)])
+    mean, cov, variance = belief.together([features(BOTH)])
     assert mean[:2] == pytest.approx(belief.mean)
-    assert cov[:2, :2] == pytest.approx(belief.cov)
+    assert cov[:, :2] == pytest.approx(belief.cov)
+    assert variance[:2] == pytest.approx(np.diag(belief.cov))
 
 
 def gains(mean: list[float], sd: list[float], *, ran: int | None = None, runs: int = 10) -> np.ndarray:
     cov = np.diag(np.square(sd))
-    return knowledge_gradient(np.array(mean), cov, ran=ran or len(mean), noise=0.2, runs=runs)
+    return knowledge_gradient(np.array(mean), cov[:ran], np.diag(cov), noise=0.2, runs=runs)
 
 
 def test_runs_are_worth_what_they_may_change_in_the_choice() -> None:

@@ -134,7 +134,7 @@ class AflowSelection:
 
 
 CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
-SELECTED = 0.5  # standard deviations that the chosen one's mean is too high, by benchmarks/workflow.py
+SELECTED = 0.6  # standard deviations that the chosen one's mean is too high, by benchmarks/workflow.py
 EXPLORE = 0.5  # the part of a round that goes to new candidates, where no value weighs them
 LOOKAHEAD = (1, 2, 4, 8)  # chunks of runs: few change no choice, so their worth is the best average of these
 
@@ -217,12 +217,12 @@ class ArmSelection:
         """What a run of each candidate and, after them, of each option is expected to add to the score of the
         one that is chosen in the end."""
         assert self.belief is not None
-        mean, cov = self.belief.together([self._features(option) for option in options])
+        believed = self.belief.together([self._features(option) for option in options])
         left = max(1, self.runs - tree.spent()[0])
         worth = []
         for chunks in LOOKAHEAD:
             runs = int(min(chunks * self.chunk, left))
-            gain = knowledge_gradient(mean, cov, ran=len(self.rank), noise=self.belief.noise, runs=runs)
+            gain = knowledge_gradient(*believed, noise=self.belief.noise, runs=runs)
             worth.append(gain / runs)
         best: np.ndarray = np.max(worth, axis=0)
         return best

@@ -19,7 +19,7 @@ from toolwright.workflow.features import Columns, Features, kind_of
 from toolwright.workflow.prior import LEVEL_SD, RUN_SD, Prior
 
 UNKNOWN_SD = 0.08  # of a feature's weight, where no other data set was searched
-EDITED, EDITED_MEAN = "edited", -0.06  # an edit of a workflow that many found good is usually worse
+EDITED, EDITED_MEAN = "edited", -0.12  # an edit of a workflow that many found good is usually worse
 TASK_SD = 0.25  # of a task's difficulty, until there is data
 ENOUGH_RUNS = 40  # runs that RUN_SD and TASK_SD count for
 AGAIN = 0.5  # the part of a run's noise that another run of the same task shares
@@ -133,30 +133,39 @@ class Belief:
     def sd(self) -> np.ndarray:
         return np.sqrt(np.maximum(np.diag(self.cov), 1e-12))
 
-    def together(self, found: Sequence[Features]) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance of those that ran and, after them, of others by their features."""
+    def together(self, found: Sequence[Features]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of those that ran and, after them, of others by their features: the mean [all], the covariance with
+        those that ran [ran, all], and the variance [all]."""
         if not found:
-            return self.mean, self.cov
+            return self.mean, self.cov, np.diag(self.cov)
         rows = self.columns.rows([*found, self.start])
-        x = np.zeros((len(self._x) + len(found), rows.shape[1]))
-        x[: len(self._x), : self._x.shape[1]] = self._x
-        x[len(self._x) :] = rows[:-1] - rows[-1]
+        ran = len(self._x)
+        x = np.zeros((ran + len(found), rows.shape[1]))
+        x[:ran, : self._x.shape[1]] = self._x
+        x[ran:] = rows[:-1] - rows[-1]
         mean, variance = self._weights()
-        prior = (x * (self._scale**2 * variance)) @ x.T + self._own**2 * np.eye(len(x)) + LEVEL_SD**2
-        cross = prior[:, : len(self._x)]
-        return self._level + x @ mean + cross @ self._alpha, prior - cross @ self._inner @ cross.T
+        scaled = x * (self._scale**2 * variance)
+        cross = scaled @ x[:ran].T + LEVEL_SD**2
+        cross[:ran] += self._own**2 * np.eye(ran)
+        known = cross @ self._inner
+        before = (scaled * x).sum(1) + self._own**2 + LEVEL_SD**2
+        after = before - (known * cross).sum(1)
+        return self._level + x @ mean + cross @ self._alpha, (cross - known @ cross[:ran].T).T, after
 
 
 NORMAL = np.linspace(-3.0, 3.0, 25)  # points of the standard normal distribution, with these weights
 WEIGHTS = np.exp(-(NORMAL**2) / 2) / np.exp(-(NORMAL**2) / 2).sum()
 
 
-def knowledge_gradient(mean: np.ndarray, cov: np.ndarray, *, ran: int, noise: float, runs: int) -> np.ndarray:
+def knowledge_gradient(
+    mean: np.ndarray, cov: np.ndarray, variance: np.ndarray, *, noise: float, runs: int
+) -> np.ndarray:
     """By how much `runs` more runs of each workflow are expected to raise the mean of the one that is chosen
-    afterwards, among the first `ran` and itself (https://doi.org/10.1287/ijoc.1080.0314)."""
-    own = np.maximum(np.diag(cov), 1e-12)
-    slopes = cov / np.sqrt(own + noise / runs)  # of each mean in what the runs of a column will show
-    others = (mean[:ran, None, None] + slopes[:ran, :, None] * NORMAL).max(0)
-    itself = mean[:, None] + np.diag(slopes)[:, None] * NORMAL
+    afterwards, among those that ran and itself (https://doi.org/10.1287/ijoc.1080.0314). Of all workflows,
+    those that ran first: `mean` [all], `cov` [ran, all], `variance` [all]."""
+    ran = len(cov)
+    shown = np.sqrt(np.maximum(variance, 1e-12) + noise / runs)  # what the runs of a workflow will show, sd
+    others = (mean[:ran, None, None] + (cov / shown)[:, :, None] * NORMAL).max(0)
+    itself = mean[:, None] + (variance / shown)[:, None] * NORMAL
     gain: np.ndarray = np.maximum(others, itself) @ WEIGHTS - mean[:ran].max()
     return gain
