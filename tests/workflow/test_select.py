@@ -198,6 +198,16 @@ def test_the_only_candidate_is_edited_since_more_runs_of_it_change_no_choice() -
     assert selection.races(tree, rng=random.Random(0)) == ([], True)
 
 
+def test_the_runs_left_are_made_when_no_further_candidate_may_be_taken_up() -> None:
+    """A proposer of refused edits fills the tree before the budget is spent."""
+    tree = grown([])
+    selection = GuidedSelection(Guided(first=5), ordered(200), runs=0)
+    selection.look(tree)
+    jobs, more = selection.races(tree, rng=random.Random(0))
+    assert [job.candidate for job in jobs] == [0]
+    assert not more
+
+
 def test_the_edits_of_the_best_are_asked_for_before_a_round_is_decided() -> None:
     tree = grown([0.2, 0.9])
     selection = GuidedSelection(Guided(first=5), ordered(20))

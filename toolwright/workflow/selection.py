@@ -313,7 +313,8 @@ class GuidedSelection(GreedySelection):
 
     def races(self, tree: Tree, rng: random.Random) -> tuple[list[Job], bool]:
         parent = self.parent(tree, rng)
-        options = [] if parent is None else tree.fresh(parent)
+        full = len(tree) > self.runs  # the search takes up no more, and the runs left go to those that ran
+        options = [] if parent is None or full else tree.fresh(parent)
         ran, untried = np.split(self._worth(tree, options), [len(self.rank)])
         ahead = [place for place in np.argsort(-ran, kind="stable") if ran[place] >= untried.max(initial=-1)]
         return self._jobs(tree, ahead, self.width), bool(options)
