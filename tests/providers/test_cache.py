@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,16 @@ def test_many_processes_agree_on_one_answer(tmp_path: Path) -> None:
     assert [running.returncode for running in children] == [0, 0, 0]
     assert heard[0] == heard[1] == heard[2]
     assert len(heard[0].splitlines()) == 60
+
+
+def test_a_file_that_another_process_is_about_to_create_is_awaited(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "c", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")  # SQLite refuses a write-ahead log then, without any wait
+    other.execute("CREATE TABLE answers (key TEXT PRIMARY KEY, answer TEXT NOT NULL)")
+    commit = threading.Timer(0.1, other.execute, ["COMMIT"])
+    commit.start()
+    assert asked(tmp_path / "c", Simulated(lambda n: ChatReply("yes")), once(seed=1)).text == "yes"
+    commit.join()
 
 
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:

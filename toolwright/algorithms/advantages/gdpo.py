@@ -5,10 +5,9 @@
 GRPO divides the sum by its deviation. Attempts with different parts and the same sum then look the same, and
 a part that varies little counts little. Here its weight alone says how much a part counts.
 
-`part_weights` say how the score is made of its parts. What they do not make up, such as a penalty for length
-or the reference in the reward, is centred on the group and added as it is. Without parts, the score is the
-only one. `scorer_weights` name parts that one scorer returned beside its score; then those alone count.
-A lone member of a group gets 0.
+`part_weights` say how the score is made of its parts; without parts, the score is the only one. What they do
+not make up, such as a penalty for length, is centred on the group and added as it is. `scorer_weights` name
+parts that one scorer returned beside its score; then those alone count. A lone member of a group gets 0.
 """
 
 from __future__ import annotations
@@ -37,9 +36,10 @@ def gdpo(
     epsilon: float = 1e-6,
 ) -> tuple[Tensor, Tensor]:
     groups = Groups.of(group, scores.device)
-    if missing := [name for name in scorer_weights if name not in reward_parts]:
-        found = ", ".join(reward_parts) or "no parts"
-        raise UserError(f"gdpo weighs {', '.join(missing)}, and the scorer returns {found}")
+    if missing := ", ".join(name for name in scorer_weights if name not in reward_parts):
+        raise UserError(
+            f"gdpo weighs {missing}, and the scorer returns {', '.join(reward_parts) or 'no parts'}"
+        )
     named = scorer_weights or part_weights
     parts = [(weight, reward_parts[name]) for name, weight in named.items()] or [(1.0, scores)]
     rest, total = scores.double(), torch.zeros_like(scores, dtype=torch.float64)
