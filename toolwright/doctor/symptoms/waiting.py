@@ -88,7 +88,7 @@ def cache_too_small(history: RunHistory) -> Diagnosis | None:
     return Diagnosis(
         "warning",
         "cache too small",
-        f"{suspended:,.0f} of {turns:,.0f} turns a step gave their pages to older ones and were computed again",
+        f"{suspended:,.0f} of {turns:,.0f} turns gave their pages to older ones and were computed again",
         f"engine.slots={slots}, a shorter model.context, or more memory (engine.params.cache_tokens)",
         cause=0.35,
     )
