@@ -161,3 +161,9 @@ class TestTheCommand:
         (run / "rollouts").mkdir()
         (run / "rollouts/step_000003.parquet").write_bytes(b"PAR1")
         assert "updates not finite" in named(run)
+
+    def test_steps_without_an_end_are_no_plan(self, tmp_path: Path) -> None:
+        run = sick.written(tmp_path / "endless", sick.steps(10, reward__mean=0.5))
+        (run / "config.yaml").write_text("algorithm: {name: grpo}\ntrain: {steps: .inf}\n")
+        assert RunHistory.read(run).planned == 0
+        assert main(["doctor", str(run)]) == 0
