@@ -118,6 +118,7 @@ def test_numbers_without_end_and_files_without_bottom_break_no_view(tmp_path: Pa
     attempts[0].reward, attempts[1].reward = float("inf"), float("nan")
     for attempt in attempts:
         attempt.timings["attempt_s"] = float("inf")
+        attempt.reward_parts["acc"] = attempt.segments[2].calls[0]["seconds"] = float("nan")
     save(run / "rollouts/step_000004.parquet", attempts)
     (run / "searches").mkdir()
     (run / "searches/deep.json").write_text("[" * 100_000)
@@ -125,7 +126,14 @@ def test_numbers_without_end_and_files_without_bottom_break_no_view(tmp_path: Pa
         group = served.of_run("mine", f"/groups/4/{quote(attempts[0].group, safe='')}")
         assert (group["reward_mean"], group["reward_std"]) == (None, None)
         assert "deep.json is no search" in served.of_run("mine", "/workflow")["unreadable"][0]
-        assert served.of_run("mine", "/attempts/4/0")["reward"] is None
+        shown = served.of_run("mine", "/attempts/4/0")
+        assert (shown["reward"], shown["reward_parts"], shown["timings"]["attempt_s"]) == (
+            None,
+            {"acc": None},
+            None,
+        )
+        (call,) = shown["segments"][2]["calls"]
+        assert (call["name"], call["seconds"]) == ("calculator", None)
 
 
 def test_a_pipe_in_place_of_a_file_blocks_nobody(tmp_path: Path) -> None:
