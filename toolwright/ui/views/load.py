@@ -18,7 +18,7 @@ CHARTS = (
     ("Seconds by stage", "time/", ("_s",), True),
     ("Throughput", "throughput/", ("",), False),
     ("Deaths and attempts sampled again", "runtime/", ("",), False),
-    ("Tool calls under way at once, in the sandbox and elsewhere", "use/", ("_calls",), False),
+    ("Tool calls under way at once", "use/", ("_calls",), False),
     ("Sandbox: runs at work and in its queue", "use/sandbox_", ("runs", "queue"), False),
     ("Sandbox: seconds that runs waited", "use/sandbox_", ("waited_s",), False),
     ("Sandbox: runs that it ended", "use/sandbox_", ("kills",), False),
