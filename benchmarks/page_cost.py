@@ -2,8 +2,9 @@
 
     python benchmarks/page_cost.py [--pairs 30] [--steps 3] [--browser]
 
-One training of `task=sums` goes on in this process. For a few steps a page is open on it, for as many none
-is, in turn and many times; which comes first alternates. The page is `toolwright ui` and a program that asks
+Two trainings of `task=sums` go on in this process, with one seed: step by step they compute the same. A few
+steps of one are taken with a page open on it, the same steps of the other without, in turn and many times;
+which comes first alternates. The page is `toolwright ui` and a program that asks
 what a browser asks: events, which bring the new metrics, and after each the first rows of the table. With
 `--browser` it is Chromium on the curves instead, whose own work is printed too: it may well run on another
 machine than the training.
@@ -11,7 +12,8 @@ machine than the training.
 Other work on the machine moves the time of a step by far more than a percent, so processor time counts: `own`
 is how much more the training itself takes while the page is open, `server` what the page's server takes, as
 part of the training's. Their sum is what a machine without a free core would lose to the server. Each has its
-95 % interval over the pairs (bootstrap). The wall's time is printed beside it.
+95 % interval over the pairs (bootstrap), and its median, which a pair that other work disturbed does not
+move. The wall's time is printed beside it.
 
 The server looks by the clock, and so its part grows if other work slows down the training. `of a core` is
 what it takes by the clock: the same as its part of a training that has a core to itself.
@@ -61,7 +63,7 @@ def browse(url: str) -> None:
     """Show the curves in Chromium, until standard input ends."""
     with chromium() as browser:
         page = browser.new_context(viewport={"width": 1280, "height": 860}).new_page()
-        page.goto(f"{url}/#/curves", wait_until="commit")
+        page.goto(f"{url}/#/curves?run=watched", wait_until="commit")
         page.wait_for_selector("main canvas", timeout=60_000)
         print("open", flush=True)
         sys.stdin.read()
@@ -131,10 +133,11 @@ def take_turn(steps: Iterator[object], count: int, server: int, pages: int = 0) 
 
 
 def interval(values: list[float]) -> str:
-    """The mean with its 95 % interval, in percent."""
+    """The mean with its 95 % interval and the median, in percent."""
     draws = np.random.default_rng(0).choice(values, (10_000, len(values))).mean(axis=1)
     low, high = np.quantile(draws, [0.025, 0.975])
-    return f"{100 * statistics.fmean(values):6.2f} %   ({100 * low:.2f} to {100 * high:.2f})"
+    told = f"{100 * statistics.fmean(values):6.2f} %   ({100 * low:.2f} to {100 * high:.2f})"
+    return f"{told}   median {100 * statistics.median(values):.2f} %"
 
 
 def main() -> None:
@@ -151,23 +154,28 @@ def main() -> None:
         (follow if arguments.follow else browse)(arguments.follow or arguments.browse)
         return
     how = "--browse" if arguments.browser else "--follow"
-    total = 2 * arguments.pairs * arguments.steps + 4
+    total = arguments.pairs * arguments.steps + 4
     pairs: list[tuple[Turn, Turn]] = []
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        words = (*SETTINGS, f"run.dir={folder}", "run.name=watched", f"train.steps={total}")
-        with Trainer(*words) as trainer, served(Path(folder)) as (url, server):
-            steps = iter(trainer)
+        words = (*SETTINGS, f"run.dir={folder}", f"train.steps={total}")
+        with (
+            Trainer(*words, "run.name=watched") as watched_run,
+            Trainer(*words, "run.name=alone") as lone_run,
+            served(Path(folder)) as (url, server),
+        ):
+            runs = {True: iter(watched_run), False: iter(lone_run)}
             with page(url, "--follow"):
-                take_turn(steps, 3, server)  # until everything is warm
+                for steps in runs.values():
+                    take_turn(steps, 3, server)  # until everything is warm
             for number in range(arguments.pairs):
                 turns = {}
                 for is_open in (True, False) if number % 2 else (False, True):
                     if is_open:
                         with page(url, how) as pages:
-                            turns[is_open] = take_turn(steps, arguments.steps, server, pages)
+                            turns[is_open] = take_turn(runs[is_open], arguments.steps, server, pages)
                     else:
-                        turns[is_open] = take_turn(steps, arguments.steps, server)
+                        turns[is_open] = take_turn(runs[is_open], arguments.steps, server)
                 pairs.append((turns[True], turns[False]))
     base = statistics.fmean(alone.own for _, alone in pairs)
     print(f"{len(pairs)} pairs of {arguments.steps} steps, {base / arguments.steps:.3f} s of processor each")

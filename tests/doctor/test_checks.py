@@ -85,6 +85,14 @@ class TestLimits:
         found = checked("open files", broken=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (100, 900)))
         assert found["remedy"] == "ulimit -n 900, before the run"
 
+    def test_few_addresses_are_named(self) -> None:
+        """`ulimit -v` counts what is reserved, of which Ray and CUDA use the least part."""
+        few = 4 << 30
+        found = checked("memory", broken=lambda: resource.setrlimit(resource.RLIMIT_AS, (few, few)))
+        assert (found["status"], found["exit_code"]) == ("warning", 0)
+        assert "a process may reserve 4.0 GiB of addresses" in found["text"]
+        assert found["remedy"] == "ulimit -v unlimited, before the run"
+
     @pytest.mark.parametrize(
         ("files", "cores"),
         [
@@ -163,6 +171,27 @@ class TestDisks:
         assert (found["status"], found["exit_code"]) == ("problem", 1)
         assert "nothing can be written in" in found["text"]
         assert "File too large" in found["text"]
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk")
+    def test_a_disk_that_is_read_only_is_not_called_full(self, tmp_path: Path) -> None:
+        sealed = tmp_path / "sealed"
+        sealed.mkdir()
+        mounting = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(sealed)]
+        mounted = subprocess.run(mounting, capture_output=True, text=True)
+        if mounted.returncode:
+            pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
+        try:
+            found = checked("disk of runs", cwd=sealed)
+        finally:
+            subprocess.run(["umount", str(sealed)], check=True)
+        assert (found["status"], found["exit_code"]) == ("problem", 1)
+        assert found["text"].startswith(f"nothing can be written in {sealed}: Read-only file system")
+
+    def test_a_folder_of_temporary_files_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        found = checked("disk of temporary files", TMPDIR=str(tmp_path / "gone"))
+        assert (found["status"], found["exit_code"]) == ("warning", 0)
+        assert found["text"].startswith(f"TMPDIR={tmp_path}/gone cannot be written, so that ")
+        assert found["remedy"] == f"mkdir -p {tmp_path}/gone, or unset TMPDIR"
 
     @pytest.mark.parametrize(
         ("room", "status", "said"),

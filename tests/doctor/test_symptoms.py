@@ -62,6 +62,14 @@ class TestSickRuns:
         assert "100.0 % of the calls of the last steps failed (raised: calculator)" in first.evidence
         assert "the licence of the calculator has expired" in first.quote
 
+    def test_a_cache_that_is_too_small(self, warm: Path, tmp_path: Path) -> None:
+        pages = "engine.params={page_tokens: 8, cache_tokens: 96}"
+        run = sick.sums(tmp_path, "cramped", warm, pages)
+        cramped = next(one for one in found(run) if one.name == "cache too small")
+        assert cramped.status == "warning"
+        assert "gave their pages to older ones and were computed again" in cramped.evidence
+        assert cramped.remedy.startswith("engine.slots=")
+
     def test_updates_that_are_not_finite(self, warm: Path, tmp_path: Path) -> None:
         run = sick.sums(tmp_path, "nan", warm, "update.policy.lr=1e30", "train.max_skips=3")
         names = named(run)
@@ -153,3 +161,9 @@ class TestTheCommand:
         (run / "rollouts").mkdir()
         (run / "rollouts/step_000003.parquet").write_bytes(b"PAR1")
         assert "updates not finite" in named(run)
+
+    def test_steps_without_an_end_are_no_plan(self, tmp_path: Path) -> None:
+        run = sick.written(tmp_path / "endless", sick.steps(10, reward__mean=0.5))
+        (run / "config.yaml").write_text("algorithm: {name: grpo}\ntrain: {steps: .inf}\n")
+        assert RunHistory.read(run).planned == 0
+        assert main(["doctor", str(run)]) == 0

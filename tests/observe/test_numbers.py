@@ -33,6 +33,8 @@ def test_compact(value: float, text: str) -> None:
     ("seconds", "text"),
     [
         (0.004, "4 ms"),
+        (math.inf, "-"),
+        (math.nan, "-"),
         (0.84, "0.84 s"),
         (12.34, "12.3 s"),
         (59.97, "1m 00s"),

@@ -120,6 +120,18 @@ def test_curves_have_axes_smoothing_search_and_a_link_that_keeps_them(shown: Pag
     expect(page.locator("figure[data-title='policy/entropy']")).to_be_visible()
 
 
+def test_a_chart_of_zeros_on_a_logarithmic_scale_is_a_line_of_zeros(shown: PageUnderTest) -> None:
+    page = shown.open("curves?run=one")
+    gap = page.locator("figure[data-title^=Engine]")
+    expect(gap.locator(".legend b").first).to_have_text("0")
+    expect(gap.get_by_role("button", name="log")).to_have_attribute("aria-pressed", "false")
+
+
+def test_any_number_of_steps_of_the_timeline_is_named(shown: PageUnderTest) -> None:
+    page = shown.open("timeline?run=one&step=1&to=3")
+    expect(page.get_by_label("steps at once")).to_have_value("3")
+
+
 def test_a_charts_numbers_and_picture_can_be_downloaded(shown: PageUnderTest) -> None:
     page = shown.open("curves?run=one")
     chart = page.locator("figure[data-title^=Reward]")
@@ -178,6 +190,14 @@ def test_an_attempts_tokens_are_coloured_and_tell_their_numbers(shown: PageUnder
     assert "colour=mask" in page.url
 
 
+def test_an_attempt_without_a_coloured_token_says_why(shown: PageUnderTest) -> None:
+    page = shown.open("attempt?run=one&step=1&row=0&colour=gap")
+    page.wait_for_selector(".tokens .t")
+    expect(page.get_by_text("here no token differs")).to_be_visible()
+    page.get_by_role("button", name="probability").click()
+    expect(page.get_by_text("here every token")).to_have_count(0)
+
+
 def test_a_group_stands_side_by_side_and_a_task_through_the_steps(shown: PageUnderTest) -> None:
     page = shown.open("attempt?run=one&step=1&row=0")
     expect(page.get_by_label("attempts of the group").get_by_role("link")).to_have_count(4)
@@ -189,9 +209,14 @@ def test_a_group_stands_side_by_side_and_a_task_through_the_steps(shown: PageUnd
 
 
 def test_a_searchs_tree_shows_its_candidates(shown: PageUnderTest) -> None:
+    shown.page.set_viewport_size(PHONE)
     page = shown.open("searches?run=search")
     nodes = page.locator(".tree .node")
     expect(nodes.first).to_be_visible()
+    box, best = page.locator(".tree-scroll").bounding_box(), page.locator(".tree .chosen").bounding_box()
+    assert box is not None
+    assert best is not None
+    assert box["x"] <= best["x"] <= box["x"] + box["width"] - best["width"], "the best is in sight"
     page.locator(".tree .node[data-node='0']").click()
     expect(page.get_by_role("heading", name="Candidate 0")).to_be_visible()
     assert "candidate=0" in page.url

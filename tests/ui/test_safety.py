@@ -10,9 +10,10 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from toolwright.failures import UserError
+from toolwright.record import save
 from toolwright.ui.command import main
 
-from .conftest import HOSTILE, RUN, hostile_run
+from .conftest import HOSTILE, RUN, hostile_attempt, hostile_run
 from .served import ServedPage, serving
 
 TOKEN = "s3cret-ünïcode"
@@ -109,6 +110,30 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         (mine / "rollouts").rename(outside / "moved")
         (mine / "rollouts").symlink_to(outside / "moved")
         assert served.of_run("mine", "/attempts")["total"] == 0
+
+
+def test_numbers_without_end_and_files_without_bottom_break_no_view(tmp_path: Path) -> None:
+    run = hostile_run(tmp_path / "mine")
+    attempts = [hostile_attempt(4, number) for number in range(2)]
+    attempts[0].reward, attempts[1].reward = float("inf"), float("nan")
+    for attempt in attempts:
+        attempt.timings["attempt_s"] = float("inf")
+        attempt.reward_parts["acc"] = attempt.segments[2].calls[0]["seconds"] = float("nan")
+    save(run / "rollouts/step_000004.parquet", attempts)
+    (run / "searches").mkdir()
+    (run / "searches/deep.json").write_text("[" * 100_000)
+    with serving(tmp_path) as served:
+        group = served.of_run("mine", f"/groups/4/{quote(attempts[0].group, safe='')}")
+        assert (group["reward_mean"], group["reward_std"]) == (None, None)
+        assert "deep.json is no search" in served.of_run("mine", "/workflow")["unreadable"][0]
+        shown = served.of_run("mine", "/attempts/4/0")
+        assert (shown["reward"], shown["reward_parts"], shown["timings"]["attempt_s"]) == (
+            None,
+            {"acc": None},
+            None,
+        )
+        (call,) = shown["segments"][2]["calls"]
+        assert (call["name"], call["seconds"]) == ("calculator", None)
 
 
 def test_a_pipe_in_place_of_a_file_blocks_nobody(tmp_path: Path) -> None:

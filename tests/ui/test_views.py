@@ -135,6 +135,22 @@ def test_load_has_the_sandbox_beside_the_machine(tmp_path: Path) -> None:
     }
 
 
+def test_load_has_the_cache_of_the_native_engine(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "paged/metrics.jsonl")
+    use = {"cache": 0.9, "cache_tokens": 4096, "cache_shared_tokens": 900, "cache_suspended": 3}
+    metrics.append(1, {f"use/{name}": value for name, value in use.items()})
+    with serving(tmp_path) as page:
+        charts = {chart["title"]: chart["keys"] for chart in page.of_run("paged", "/load")["charts"]}
+    assert charts == {
+        "Engine's cache: the part in use at most": [["use/cache", "cache"]],
+        "Engine's cache: tokens held, and saved by sharing": [
+            ["use/cache_shared_tokens", "shared tokens"],
+            ["use/cache_tokens", "tokens"],
+        ],
+        "Engine's cache: turns suspended for lack of room": [["use/cache_suspended", "suspended"]],
+    }
+
+
 def test_configurations_are_compared(page: ServedPage) -> None:
     told = page.get(f"/api/diff?a={quote(RUN)}&b={quote(HOSTILE)}")
     rows = {row["key"]: row for row in told["rows"]}

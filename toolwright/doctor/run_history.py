@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import statistics
@@ -73,9 +74,9 @@ class RunHistory:
         return default if found is None else found
 
     def number(self, key: str) -> int:
-        """A numeric setting; 0 if it is not a number, or `auto`."""
+        """A numeric setting; 0 if it is `auto`, or no finite number."""
         found = self.setting(key)
-        return int(found) if isinstance(found, int | float) else 0
+        return int(found) if isinstance(found, int | float) and math.isfinite(found) else 0
 
     @property
     def kind(self) -> str:
@@ -94,7 +95,7 @@ class RunHistory:
 
     @property
     def planned(self) -> int:
-        return int(self.setting("train.steps" if "algorithm" in self.config else "steps", 0) or 0)
+        return self.number("train.steps" if "algorithm" in self.config else "steps")
 
     @property
     def last_step(self) -> int:

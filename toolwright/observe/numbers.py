@@ -22,6 +22,8 @@ def percent(fraction: float) -> str:
 
 def duration(seconds: float) -> str:
     """At most two units: 0.84 s, 12.3 s, 2m 38s, 1h 04m, 2d 03h."""
+    if not math.isfinite(seconds):
+        return "-"
     if seconds < 0.1:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 9.995:

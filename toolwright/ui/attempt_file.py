@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -79,6 +80,8 @@ def _record(batch: pa.RecordBatch) -> dict[str, Any]:
     record = {name: _value(batch.column(name), 0) for name in batch.schema.names if name != "segments"}
     for name in JSON_COLUMNS:
         record[name] = _from_json(record.get(name))
+    for name in ("reward_parts", "counts", "timings"):
+        record[name] = record[name] if isinstance(record[name], dict) else {}
     record["segments"] = _segments(batch.column("segments"))
     return record
 
@@ -88,8 +91,9 @@ def _segments(lists: pa.Array) -> list[dict[str, Any]]:
     columns = {field.name: flat.field(field.name) for field in flat.type}
     found = [{name: _value(column, place) for name, column in columns.items()} for place in range(len(flat))]
     for segment in found:
-        segment["calls"] = _from_json(segment.get("calls")) or []
-        segment["images"] = _from_json(segment.get("images")) or []
+        for name in ("calls", "images"):
+            listed = _from_json(segment.get(name))
+            segment[name] = listed if isinstance(listed, list) else []
     return found
 
 
@@ -109,4 +113,7 @@ def _from_json(text: str | None) -> Any:
             return orjson.loads(candidate)
         except ValueError:
             continue
-    return text
+    try:
+        return json.loads(text)  # knows NaN, which Python writes
+    except (ValueError, RecursionError):
+        return text

@@ -123,7 +123,7 @@ class Record:
             ]
             told["curve"] = [CurvePoint(**point) for point in told["curve"]]
             return cls(**told)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"{path} is no search that can be read: {error}") from None
 
 

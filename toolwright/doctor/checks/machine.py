@@ -5,6 +5,7 @@ from __future__ import annotations
 import locale
 import os
 import platform
+import resource
 import struct
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from toolwright.doctor.result import CheckResult, ok, problem, warning
 
 GIB = 1 << 30
 LITTLE, TOO_LITTLE = 2 * GIB, GIB // 2  # of free memory: the demo takes about 1 GiB
+FEW_ADDRESSES = 64 * GIB
 SKEW_S = 2.0  # between this machine's clock and a disk's
 RELEASED = 1_760_000_000  # seconds since 1970: no machine that runs this is older
 
@@ -76,6 +78,13 @@ def memory() -> CheckResult:
     )
     if left < TOO_LITTLE:
         return problem(text, remedy)
+    addresses, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if addresses != resource.RLIM_INFINITY and addresses < FEW_ADDRESSES:
+        return warning(
+            f"{text}, but a process may reserve {addresses / GIB:.1f} GiB of addresses: Ray and CUDA reserve "
+            "far more than they use",
+            "ulimit -v unlimited, before the run",
+        )
     return warning(text, remedy) if left < LITTLE else ok(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from pathlib import Path
@@ -28,6 +29,11 @@ def temporary() -> CheckResult:
         place = Path(tempfile.gettempdir())
     except FileNotFoundError as error:
         return problem(str(error), "make room, or export TMPDIR=FOLDER")
+    asked = os.environ.get("TMPDIR")
+    if asked and Path(asked).absolute() != place.absolute():  # Python takes another one without a word
+        return warning(
+            f"TMPDIR={asked} cannot be written, so that {place} is used", f"mkdir -p {asked}, or unset TMPDIR"
+        )
     return room_in(place, remedy="make room, or export TMPDIR=FOLDER")
 
 
@@ -36,14 +42,24 @@ def room_in(folder: Path, *, remedy: str) -> CheckResult:
     room = os.statvfs(folder)
     free = room.f_bavail * room.f_frsize
     text = f"{free / GIB:.1f} of {room.f_blocks * room.f_frsize / GIB:.1f} GiB free in {folder}"
+    refused = write_error(folder)
+    if refused and refused.errno in (errno.EROFS, errno.EACCES):
+        return problem(f"nothing can be written in {folder}: {refused.strerror}", remedy)
     if free < TOO_LITTLE:
         return problem(f"the disk is full: {text}", remedy)
     if room.f_files and room.f_favail < FEW_INODES:
         return problem(f"the disk is full: {room.f_favail:,} more files fit in {folder}", remedy)
+    if refused:
+        return problem(f"nothing can be written in {folder}: {refused.strerror}; {text}", remedy)
+    return warning(text, remedy) if free < LITTLE else ok(text)
+
+
+def write_error(folder: Path) -> OSError | None:
+    """What refuses a file there, if anything does."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(TRIED))
             file.flush()
     except OSError as error:
-        return problem(f"nothing can be written in {folder}: {error.strerror}; {text}", remedy)
-    return warning(text, remedy) if free < LITTLE else ok(text)
+        return error
+    return None

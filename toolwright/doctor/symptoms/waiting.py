@@ -1,4 +1,4 @@
-"""Symptoms of waiting: idle roles, and the stage that they wait for."""
+"""Symptoms of waiting: idle roles, the stage that they wait for, and room in the engine's cache."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from toolwright.observe.numbers import duration, percent
 WORTH_S = 1.0  # a step below which nobody waits for long
 SLOW_SCORE, SLOW_CHECKPOINT, SLOW_EVALUATION = 0.3, 0.3, 0.5
 IDLE, BUSY = 0.25, 0.6
+SUSPENDED = 0.1  # of the turns
 MOST_STEPS = 50  # looked at: evaluations and checkpoints come every few
 
 
@@ -71,6 +72,24 @@ def _for_tools(history: RunHistory, total: float) -> Diagnosis | None:
         f"spend {percent(tools / whole)} of their time in tool calls",
         "more servers for the tool (urls), rollout.prompts=64 so that more calls are under way, or "
         "rollout.tool_timeout_s=10",
+        cause=0.35,
+    )
+
+
+@SYMPTOMS.register("cache too small")
+def cache_too_small(history: RunHistory) -> Diagnosis | None:
+    """Turns of the native engine that lose their pages to older ones, and are computed twice."""
+    suspended = history.end("use/cache_suspended") or 0.0
+    attempts = history.number("rollout.prompts") * history.number("rollout.samples")
+    turns = attempts * (history.end("turns/mean") or 0.0)
+    if not history.judged or not turns or suspended < SUSPENDED * turns:
+        return None
+    slots = max(1, history.number("engine.slots") // 2)
+    return Diagnosis(
+        "warning",
+        "cache too small",
+        f"{suspended:,.0f} of {turns:,.0f} turns gave their pages to older ones and were computed again",
+        f"engine.slots={slots}, a shorter model.context, or more memory (engine.params.cache_tokens)",
         cause=0.35,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -71,7 +72,9 @@ def group(run: OpenRun, query: Query) -> ViewAnswer:
     if path is None or not rows:
         raise PageProblem(404, f"there is no group {name[:200]!r} in step {step}")
     records = read_attempts(path, rows, tokens=tokens)
-    rewards = [record["reward"] for record in records if record["reward"] is not None]
+    rewards = [
+        reward for record in records if (reward := record["reward"]) is not None and math.isfinite(reward)
+    ]
     return ViewAnswer(
         {
             "step": step,

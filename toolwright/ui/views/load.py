@@ -1,4 +1,4 @@
-"""The load of the machine: cores and GPUs by stage, time by stage, deaths, throughput."""
+"""The load of the machine: cores and GPUs by stage, time by stage, deaths, throughput, sandbox, cache."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ CHARTS = (
     ("Seconds by stage", "time/", ("_s",), True),
     ("Throughput", "throughput/", ("",), False),
     ("Deaths and attempts sampled again", "runtime/", ("",), False),
-    ("Tool calls under way at once, in the sandbox and elsewhere", "use/", ("_calls",), False),
+    ("Tool calls under way at once", "use/", ("_calls",), False),
     ("Sandbox: runs at work and in its queue", "use/sandbox_", ("runs", "queue"), False),
     ("Sandbox: seconds that runs waited", "use/sandbox_", ("waited_s",), False),
     ("Sandbox: runs that it ended", "use/sandbox_", ("kills",), False),
+    ("Engine's cache: the part in use at most", "use/", ("cache",), False),
+    ("Engine's cache: tokens held, and saved by sharing", "use/cache_", ("tokens",), False),
+    ("Engine's cache: turns suspended for lack of room", "use/cache_", ("suspended",), False),
 )
 
 

@@ -53,7 +53,7 @@ function options({ lines, size, x, log, zero, share, weight, sync, onCursor }) {
   };
   return {
     ...size,
-    padding: [10, 10, 0, 0],
+    padding: [10, 16, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: true, y: false }, ...(sync ? { sync: { key: sync, setSeries: false } } : {}) },
     scales: { x: { time: false }, y: log ? { distr: 3, log: 10, range } : { range } },
@@ -80,9 +80,10 @@ export function Chart({ title, note = "", lines, x = "step", log = false, zero =
   const [wide, setWide] = useState(false);
   const [logged, setLogged] = useState(log);
   const theme = useTheme();
-  const settings = { weight, log: logged };
+  const inLog = logged && lines.some((line) => line.ys.some((y) => y > 0)); // nothing but zeros is a line, not an empty frame
+  const settings = { weight, log: inLog };
   shown.current = { lines, settings, share };
-  const shape = JSON.stringify([lines.map((line) => [line.label, line.tone, line.dash]), weight, logged, zero, share, x, theme]);
+  const shape = JSON.stringify([lines.map((line) => [line.label, line.tone, line.dash]), weight, inLog, zero, share, x, theme]);
 
   const onCursor = (index) => {
     const data = plot.current?.data;
@@ -100,7 +101,7 @@ export function Chart({ title, note = "", lines, x = "step", log = false, zero =
 
   useLayoutEffect(() => {
     const size = { width: Math.max(80, place.current.clientWidth), height };
-    const made = new uPlot(options({ lines, size, x, log: logged, zero, share, weight, sync, onCursor }), aligned(lines, settings), place.current);
+    const made = new uPlot(options({ lines, size, x, log: inLog, zero, share, weight, sync, onCursor }), aligned(lines, settings), place.current);
     plot.current = made;
     onCursor(null);
     const observer = new ResizeObserver(() => {

@@ -1,5 +1,5 @@
 // Tokens one by one, coloured by what is known of each.
-import { html, useEffect, useRef, useState } from "./dom.js";
+import { html, useEffect, useMemo, useRef, useState } from "./dom.js";
 import { compact, percent } from "./numbers.js";
 import { visible } from "./text.js";
 
@@ -11,6 +11,8 @@ const BANDS = {
   entropy: { at: [0.05, 0.2, 0.5, 1, 2, 3], classes: ["", "v1", "v2", "v3", "v4", "v5", "v6"], words: ["< 0.05", "< 0.2", "< 0.5", "< 1", "< 2", "< 3", "more nats"] },
   gap: { at: [1e-12, 1e-4, 1e-3, 1e-2, 1e-1, 1], classes: ["", "h1", "h2", "h3", "h4", "h5", "h6"], words: ["none", "< 0.0001", "< 0.001", "< 0.01", "< 0.1", "< 1", "more"] },
 };
+/** Said where no token has a colour: a policy that is sure of all it says looks like a page that forgot its colours. */
+const PLAIN = { probability: "here every token was above 95 %", entropy: "here every token was below 0.05", advantage: "here every token is near 0", gap: "here no token differs" };
 const SIGNED = ["n3", "n2", "n1", "", "p1", "p2", "p3"];
 
 export const COLOURINGS = [["none", "none"], ["probability", "probability"], ["entropy", "entropy"], ["advantage", "advantage"], ["gap", "engine–learner gap"], ["mask", "mask"]];
@@ -55,8 +57,13 @@ function classOf(colouring, numbers, { learned, scale }) {
   return bands.classes[place < 0 ? bands.at.length : place];
 }
 
-/** What the colours mean. */
-export function Legend({ colouring, scale }) {
+function isPlain(colouring, segments, scale) {
+  return segments.every(({ tokens }) => !tokens?.texts || tokens.texts.every((_, n) => !classOf(colouring, numbersOf(tokens, n), { scale })));
+}
+
+/** What the colours mean, and that these segments have none of them. */
+export function Legend({ colouring, scale, segments = [] }) {
+  const plain = useMemo(() => segments.length > 0 && colouring in PLAIN && isPlain(colouring, segments, scale), [colouring, segments, scale]);
   const items =
     colouring === "mask"
       ? [["on", "learned from"], ["off", "context"]]
@@ -64,7 +71,7 @@ export function Legend({ colouring, scale }) {
         ? SIGNED.map((name, n) => [name, compact(((n - 3) / 3) * scale)])
         : BANDS[colouring]?.classes.map((name, n) => [name, BANDS[colouring].words[n]]);
   if (!items) return null;
-  return html`<ul class="token-legend" aria-label=${`colours of ${colouring}`}>${items.map(([name, words]) => html`<li key=${words}><i class=${`t ${name}`}></i>${words}</li>`)}</ul>`;
+  return html`<ul class="token-legend" aria-label=${`colours of ${colouring}`}>${items.map(([name, words]) => html`<li key=${words}><i class=${`t ${name}`}></i>${words}</li>`)}${plain && html`<li><b>${PLAIN[colouring]}</b></li>`}</ul>`;
 }
 
 /** What is known of one token, in a line. */

@@ -1,5 +1,5 @@
 // A tree of numbered things that grew from each other: candidates of a search, branches of an attempt.
-import { html, useMemo } from "./dom.js";
+import { html, useLayoutEffect, useMemo, useRef } from "./dom.js";
 import { visible } from "./text.js";
 
 const ACROSS = 46; // pixels between neighbours
@@ -35,7 +35,7 @@ export function layout(nodes) {
 }
 
 /**
- * Nodes are {id, parent, label, title, tone (0 to 1), marked, failed}. The chosen one is ringed; a click, Enter or space
+ * Nodes are {id, parent, label, title, tone (0 to 1), marked, failed}. The chosen one is ringed and in sight; a click, Enter or space
  * chooses another.
  */
 export function Tree({ nodes, chosen, onChoose, label }) {
@@ -45,12 +45,20 @@ export function Tree({ nodes, chosen, onChoose, label }) {
     return [place.x * ACROSS + EDGE, place.y * DOWN + EDGE];
   };
   const size = [(width - 1) * ACROSS + 2 * EDGE, (height - 1) * DOWN + 2 * EDGE];
+  const box = useRef(null);
+  useLayoutEffect(() => {
+    if (!places.has(chosen)) return;
+    const { clientWidth, clientHeight, scrollLeft, scrollTop } = box.current;
+    const [x, y] = at(chosen);
+    if (x - EDGE < scrollLeft || x + EDGE > scrollLeft + clientWidth) box.current.scrollLeft = x - clientWidth / 2;
+    if (y - EDGE < scrollTop || y + EDGE > scrollTop + clientHeight) box.current.scrollTop = y - clientHeight / 2;
+  }, [chosen]);
   const choose = (event, id) => {
     if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
     onChoose(id);
   };
-  return html`<div class="scroll tree-scroll" tabindex="0" role="region" aria-label=${label}>
+  return html`<div class="scroll tree-scroll" ref=${box} tabindex="0" role="region" aria-label=${label}>
     <svg class="tree" width=${size[0]} height=${size[1]} viewBox=${`0 0 ${size[0]} ${size[1]}`} role="group" aria-label=${label}>
       ${nodes.filter((node) => places.has(node.parent) && node.parent !== node.id).map((node) => {
         const [[x1, y1], [x2, y2]] = [at(node.parent), at(node.id)];

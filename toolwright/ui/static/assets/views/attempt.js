@@ -47,7 +47,7 @@ function Attempt({ route, attempt, onWhole, to }) {
     ${path && html`<${Branches} segments=${all} path=${path} chosen=${all[place].turn} onChoose=${(turn) => change({ turn })} />`}
     <div class="attempt-bar">
       ${options.length > 1 && html`<span class="soft">colour</span><${Choice} label="colour of tokens" value=${colouring} options=${options} onChange=${(colour) => change({ colour })} />`}
-      <${Legend} colouring=${colouring} scale=${scale} />
+      <${Legend} colouring=${colouring} scale=${scale} segments=${all} />
     </div>
     <div class="card"><${Conversation} attempt=${shown} task=${attempt.task} view=${view} onWhole=${onWhole} prompt=${!path || path[0] === 0} /></div>
     ${attempt.task.ground_truth !== null && attempt.task.ground_truth !== undefined && html`<section class="card pad"><h2>Right answer</h2><${LongText} text=${written(attempt.task.ground_truth)} /></section>`}
@@ -84,7 +84,7 @@ function Siblings({ route, attempt }) {
   const address = (row) => ({ run: route.runs, step: row.step, row: row.row, colour: route.get("colour") });
   if (rows.length < 2) return null;
   return html`<ul class="siblings" aria-label="attempts of the group">
-    ${rows.map((row) => html`<li key=${row.row}><a href=${link("attempt", address(row))} aria-current=${row.row === attempt.row ? "true" : null} class=${tint(row, rows)} title=${`${whole(row.length)} tokens`}><small>${row.index}</small> ${compact(row.reward)}</a></li>`)}
+    ${rows.map((row) => html`<li key=${row.row}><a href=${link("attempt", address(row))} aria-current=${row.row === attempt.row ? "true" : null} class=${tint(row, rows)} title=${`attempt ${row.index}: reward ${compact(row.reward)}, ${whole(row.length)} tokens`}><small>#${row.index}</small> ${compact(row.reward)}</a></li>`)}
   </ul>`;
 }
 

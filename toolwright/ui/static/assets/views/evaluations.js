@@ -7,7 +7,8 @@ import { change, link } from "../route.js";
 import { visible } from "../text.js";
 
 const USUAL = ["run", "step", "accuracy", "low", "high", "measure", "which"];
-const NAMES = { tokens_mean: "tokens", truncated: "cut off" };
+const NAMES = { tokens_mean: "tokens", truncated: "cut off", calling: "call a tool" };
+const SHARE = /^(truncated|calling|(pass|maj)_at_\d+)$/; // told in percent, as accuracy is
 
 function View({ route, run, chosen, live }) {
   const other = route.get("with", chosen[1]?.name ?? "");
@@ -47,11 +48,11 @@ function Results({ rows, measure, all }) {
   const values = rows.map((row) => value(row) ?? -Infinity);
   const best = Math.max(...values) > Math.min(...values) ? Math.max(...values) : null;
   return html`<div class="scroll card" tabindex="0" role="region" aria-label="evaluations"><table>
-    <thead><tr>${all && html`<th class="left">run</th>`}<th>step</th><th>${visible(measure)}</th><th class="left">interval</th>${others.map((name) => html`<th key=${name}>${visible(NAMES[name] ?? name).replaceAll("_", " ")}</th>`)}</tr></thead>
+    <thead><tr>${all && html`<th class="left">run</th>`}<th>step</th><th>${visible(measure)}</th><th class="left">interval</th>${others.map((name) => html`<th key=${name}>${visible(NAMES[name] ?? name).replace("_at_", "@").replaceAll("_", " ")}</th>`)}</tr></thead>
     <tbody>${rows.map((row, n) => html`<tr key=${n} class=${value(row) === best ? "set" : ""}>
       ${all && html`<td class="left"><a href=${link("evaluations", { run: [row.run] })}>${visible(row.run)}</a></td>`}
       <td>${row.step}${row.which && html` <small>${row.which}</small>`}</td><td><b>${words(row)}</b></td><td class="left"><${Interval} row=${row} /></td>
-      ${others.map((name) => html`<td key=${name}>${name === "truncated" ? percent(row[name]) : name === "attempts" || name === "failed" ? whole(row[name]) : compact(row[name])}</td>`)}
+      ${others.map((name) => html`<td key=${name}>${SHARE.test(name) ? percent(row[name]) : name === "attempts" || name === "failed" ? whole(row[name]) : compact(row[name])}</td>`)}
     </tr>`)}</tbody></table></div>`;
 }
 

@@ -80,7 +80,7 @@ function RunRow({ run, active, chosen, toggle, choose }) {
     <td class="c-reward">${compact(run.last["reward/mean"])}</td>
     <td class="c-held_out">${score ? score[1](score[0]) : "–"}</td>
     <td class="c-spark"><${Sparkline} values=${run.spark} label="main metric" /></td>
-    <td class="c-seconds">${duration(run.seconds)}</td>
+    <td class="c-seconds">${run.seconds ? duration(run.seconds) : "–"}</td>
     <td class="c-updated">${ago(run.updated)}</td>
   </tr>`;
 }

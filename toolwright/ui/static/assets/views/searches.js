@@ -34,7 +34,7 @@ function Search({ search, route }) {
   const held = search.held_out;
   return html`<${Facts} facts=${[["data set", visible(search.name)], ["setting", visible(search.setting)], ["selection", visible(search.select)], ["candidates", whole(candidates.length)], ["best", `candidate ${search.best}`], ["budget", compact(search.budget)], ...(held ? [["held-out", `${percent(held.start)} → ${percent(held.best)}`]] : []), ...(search.ended ? [["ended", visible(search.ended)]] : [])]} />
     <div class="search-panes">
-      <section class="card"><h2>Candidates <small>darker is better, the orange way leads to the best</small></h2><${Tree} label="tree of candidates" nodes=${nodes} chosen=${chosen.number} onChoose=${choose} /></section>
+      <section class="card"><h2>Candidates <small>fuller is better, the orange way leads to the best</small></h2><${Tree} label="tree of candidates" nodes=${nodes} chosen=${chosen.number} onChoose=${choose} /></section>
       <${Candidate} one=${chosen} best=${search.best} />
     </div>
     <div class="charts two"><${CostAgainstScore} candidates=${candidates} chosen=${chosen.number} best=${search.best} onChoose=${choose} />
@@ -66,7 +66,7 @@ function CostAgainstScore({ candidates, chosen, best, onChoose }) {
       <path class="front" d=${front.map((one, n) => `${n ? "L" : "M"}${at(one).join(" ")}`).join("")} />
       ${known.map((one) => html`<circle key=${one.number} class=${`${one.number === best ? "best" : ""} ${one.number === chosen ? "chosen" : ""}`} cx=${at(one)[0]} cy=${at(one)[1]} r="6" onClick=${() => onChoose(one.number)}><title>${`candidate ${one.number}: cost ${compact(one.cost)}, score ${compact(one.score)}`}</title></circle>`)}
       <text x="56" y="232">${compact(cost0)}</text><text x="592" y="232" class="end">${compact(cost0 + costs_)} cost</text>
-      <text x="50" y="20" class="end">${compact(score0 + scores_)}</text><text x="50" y="210" class="end">${compact(score0)}</text>
+      <text x="50" y="20" class="end">${compact(score0 + scores_)}</text><text x="50" y="115" class="end">score</text><text x="50" y="210" class="end">${compact(score0)}</text>
     </svg></figure>`;
 }
 

@@ -42,7 +42,7 @@ function View({ route, run }) {
   });
   return html`<div class="bar"><h1>Timeline <small>${steps.length ? `step ${at}${span > 1 ? `–${at + span - 1}` : ""} of ${steps.at(-1)}` : ""}</small></h1>
       ${steps.length > 1 && html`<label class="field slider grow"><span>step</span><input type="range" min=${steps[0]} max=${steps.at(-1)} value=${at} onInput=${(event) => show(Number(event.target.value), span)} /></label>
-        <label class="field"><span>steps at once</span><select value=${String(span)} onChange=${(event) => show(at, Number(event.target.value))}>${[1, 2, 5, 10, 20].map((n) => html`<option key=${n} value=${String(n)} selected=${n === span}>${n}</option>`)}</select></label>`}
+        <label class="field"><span>steps at once</span><select value=${String(span)} onChange=${(event) => show(at, Number(event.target.value))}>${[...new Set([1, 2, 5, 10, 20, span])].sort((a, b) => a - b).map((n) => html`<option key=${n} value=${String(n)} selected=${n === span}>${n}</option>`)}</select></label>`}
       ${from !== null && html`<button class="quiet" onClick=${() => change({ step: null, to: null })}>Follow the newest</button>`}</div>
     <${Waiting} error=${error} data=${data} />
     ${data && !data.roles?.length && html`<${Empty}>This run has no timeline yet.<//>`}
