@@ -66,6 +66,10 @@ class TestTurns:
         assert texts(trajectory, "tool")[0] == "<result>you said right</result>"
         assert [step.reward for step in trajectory.steps] == [0.5, None, None, None]
 
+    def test_a_step_is_taken_in_the_state_that_the_last_answer_names(self) -> None:
+        trajectory = tags("<echo>42</echo>", "<echo>7</echo>", "so<|im_end|>")
+        assert [step.anchor for step in trajectory.steps] == ["", "42", "7"]
+
     def test_calls_of_one_turn_earn_their_sum(self) -> None:
         made = tokenizer("qwen3")
         call = '<tool_call>{"name": "prize", "arguments": {"text": "%s"}}</tool_call>'

@@ -388,3 +388,87 @@ def test_with_tools_the_response_length_is_that_of_all_turns(line: Line, tmp_pat
 def test_an_evaluation_takes_no_steps(line: Line) -> None:
     translation = line("trainer.val_only=True", "trainer.total_training_steps=0")
     assert (translation.command, translation.problems) == ("eval", [])
+
+
+def test_verls_newest_trainer_learns_from_a_train_batch_however_prompts_are_fetched(line: Line) -> None:
+    sizes = ["data.train_batch_size=4", "data.gen_batch_size=1", f"{ACTOR}ppo_mini_batch_size=1"]
+    newest = line(*sizes, "trainer.v1.trainer_mode=separate_async", "trainer.n_gpus_per_node=1")
+    assert (newest.value("rollout.prompts"), newest.value("update.minibatches")) == (4, 4)
+    assert any(note.startswith("data.gen_batch_size=1: ") for note in newest.notes)
+    assert line(*sizes, "trainer.n_gpus_per_node=1").value("rollout.prompts") == 1
+
+
+@pytest.mark.parametrize("key", [f"{ACTOR}fsdp_config.model_dtype", "critic.model.fsdp_config.model_dtype"])
+def test_weights_kept_in_half_precision_are_near(line: Line, key: str) -> None:
+    assert any(text.startswith(f"{key}=bfloat16: ") for text in line(GAE, f"+{key}=bfloat16").changes)
+    assert not any("model_dtype" in text for text in line(GAE, f"+{key}=fp32").changes)
+
+
+def test_verls_default_is_not_said_to_be_what_happens_here(line: Line) -> None:
+    qat = f"{ACTOR}fsdp_config.qat."
+    notes = line(f"{qat}enable=True", f"{qat}mode=w4a16").notes
+    assert any(note == f"{qat}mode=w4a16: verl's default" for note in notes)
+    assert any(note == f"{qat}enable=false: as it is here" for note in line(f"{qat}enable=False").notes)
+
+
+def test_only_decoupled_weight_decay_is_taken(line: Line) -> None:
+    key = f"+{ACTOR}optim.override_optimizer_config.decoupled_weight_decay"
+    assert line(f"{key}=True").problems == []
+    assert any("decoupled_weight_decay=false" in text for text in line(f"{key}=False").problems)
+
+
+def test_fit_keeps_the_number_of_updates(line: Line) -> None:
+    words = ["data.train_batch_size=128", f"{ACTOR}ppo_mini_batch_size=8", f"{ROLLOUT}n=8"]
+    translation = line(*words, "trainer.n_gpus_per_node=32")
+    assert (translation.value("rollout.prompts"), translation.value("update.minibatches")) == (4, 16)
+    few = line(*words[:2], f"{ROLLOUT}n=2", "trainer.n_gpus_per_node=32")
+    assert few.value("update.minibatches") == 8
+    assert any("16 updates a step → 8" in text for text in few.changes)
+
+
+def test_the_reference_beside_gspo_is_averaged_as_gspo(line: Line) -> None:
+    gspo = f"{ACTOR}policy_loss.loss_mode=gspo"
+    near = "loss_agg_mode=token-mean"
+    assert any(near in text for text in line(gspo, f"{ACTOR}use_kl_loss=True").changes)
+    assert not any(near in text for text in line(gspo).changes)
+
+
+def test_only_whole_success_is_paid_in_verl_agents_webshop(line: Line) -> None:
+    assert any("whole success alone" in text for text in line("env.env_name=Webshop").changes)
+
+
+def test_an_invalid_action_costs_the_whole_attempt(line: Line) -> None:
+    key = f"{ACTOR}invalid_action_penalty_coef=0.1"
+    changes = line("env.env_name=Sokoban", key).changes
+    assert any(key in text and "that turn alone" in text for text in changes)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "mode"), [("grpo", "mean_std_norm"), ("reinforce_plus_plus_baseline", None)]
+)
+def test_verl_agent_compares_an_attempt_with_the_turns_of_its_group(
+    line: Line, estimator: str, mode: str | None
+) -> None:
+    translation = line("env.env_name=Sokoban", f"algorithm.adv_estimator={estimator}")
+    found = {setting.ours: setting.value for setting in translation.settings}
+    if mode is None:
+        assert any("counts an attempt once for each of its turns" in text for text in translation.changes)
+        return
+    assert found["algorithm.adv_estimator"] == "gigpo"
+    assert found["algorithm.params.gigpo.step_weight"] == 0.0
+    assert found["algorithm.params.gigpo.mode"] == mode
+    alone = line(
+        "env.env_name=Sokoban", "algorithm.adv_estimator=grpo", "algorithm.norm_adv_by_std_in_grpo=False"
+    )
+    assert alone.value("algorithm.params.gigpo.mode") == "mean_norm"
+
+
+def test_the_reference_weighs_as_much_as_it_does_beside_verl_agents_rewards(line: Line) -> None:
+    words = ["env.env_name=Sokoban", "algorithm.adv_estimator=gigpo", f"{ACTOR}use_kl_loss=True"]
+    words += [f"{ACTOR}kl_loss_coef=0.01", f"{ACTOR}entropy_coeff=0.02"]
+    tenth = line(*words, "algorithm.gigpo.mode=mean_norm")
+    assert tenth.value("algorithm.kl.coef") == pytest.approx(0.001)
+    assert tenth.value("algorithm.entropy_coef") == pytest.approx(0.002)
+    assert any("a tenth" in text and "kl_loss_coef=0.01" in text for text in tenth.changes)
+    whole = line(*words, "algorithm.gigpo.mode=mean_std_norm")
+    assert whole.value("algorithm.kl.coef") == 0.01

@@ -60,15 +60,15 @@ class ToolUse:
         attempt.prompt(prompt.messages, tools=prompt.tools)
         attempt.limit_response(self.settings.response_tokens)
         stop = (*self.config.stop, *(self.format.stop(offered) if offered else ()))
-        thinking = opens_thought(attempt)
+        thinking, seen = opens_thought(attempt), ""  # a step is taken in what was said last
         while True:
-            step = await attempt.act(stop=stop)
+            step = await attempt.act(anchor=seen, stop=stop)
             said, thinking = spoken(step.text, thinking=thinking)
             calls = self.near_misses.read(said, offered) if offered else []
             if not self._goes_on(attempt, calls):
                 if not await self.answered(attempt, step):
                     return
-                thinking = opens_thought(attempt)
+                thinking, seen = opens_thought(attempt), attempt.trajectory.segments[-1].text
                 continue
             if attempt.turns >= attempt.max_turns:
                 attempt.finish("turns")  # nobody would read the answers
@@ -78,6 +78,7 @@ class ToolUse:
                 rewards = [one.reward for one in answers if one.reward is not None]
                 step.reward = float(sum(rewards)) if rewards else None
                 self._tell(attempt, answers)
+                seen = "\n".join(one.text for one in answers)
                 thinking = thinking or opens_thought(attempt)
 
     async def answered(self, attempt: Attempt, step: Segment) -> bool:

@@ -147,7 +147,10 @@ def _account_for(key: str, translation: Translation) -> None:
         return
     verl, word = translation.verl, translation.verl.as_typed(key)
     if row.support in ("refused", "near") and _harmless(row, key, verl[key]):
-        translation.notes.append(f"{word}: as it is here")
+        # The default of a key that is only near says what verl does, once another key asks for it.
+        same = row.support == "refused" or not verl[key] or verl[key] in row.harmless
+        said = "as it is here" if same else "verl's default"
+        translation.notes.append(f"{word}: {said}")
     elif row.support == "refused":
         translation.problems.append(f"{word}: has no equivalent: {row.how}")
     elif row.support == "near":

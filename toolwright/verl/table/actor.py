@@ -17,12 +17,12 @@ from toolwright.verl.row import (
     same,
 )
 from toolwright.verl.table import optimizer
-from toolwright.verl.table.algorithm import CORRECTION, PLAIN, plain_gradient
+from toolwright.verl.table.algorithm import CORRECTION, IN_LOSS, PLAIN, plain_gradient, weight_share
 from toolwright.verl.table.data import MINI_BATCH, batch, of_search_r1
 
 ACTOR = "actor_rollout_ref.actor."
 LOSS, LOSS_HERE = f"{ACTOR}policy_loss.loss_mode", f"{ACTOR}loss_mode"
-AGGREGATE = f"{ACTOR}loss_agg_mode"
+AGGREGATE, ENTROPY = f"{ACTOR}loss_agg_mode", f"{ACTOR}entropy_coeff"
 ETA = (f"{ACTOR}sppo_eta", "algorithm.sppo_eta", f"{ACTOR}extra.sppo_eta")
 LOSSES = {"vanilla": "ppo", "geo_mean": "gmpo"}
 # A loss's further settings: verl's key, and the argument of ours.
@@ -66,14 +66,24 @@ def loss(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslatedSetting("algorithm.params.sppo.eta", float(verl[eta]), (eta,))
     aggregate = verl[AGGREGATE]
     if name in ("gspo", "sapo") and aggregate != "seq-mean-token-mean":
-        yield Note(
-            f"{name} averages by seq-mean-token-mean in verl whatever loss_agg_mode says, so it does here"
-        )
+        text = f"{verl.as_typed(AGGREGATE)}: {name} averages by seq-mean-token-mean in verl whatever it says"
+        if verl[IN_LOSS] or verl[ENTROPY]:
+            yield Near(f"{text}; so do the reference and the entropy here, which go by the key in verl")
+        else:
+            yield Note(f"{text}, and so it does here")
         aggregate = "seq-mean-token-mean"
     yield TranslatedSetting("algorithm.aggregate", aggregate, (AGGREGATE,))
     scale = verl[f"{ACTOR}loss_scale_factor"]
     longest = verl["actor_rollout_ref.rollout.response_length"]
     yield TranslatedSetting("algorithm.norm_tokens", int(scale or longest), (f"{ACTOR}loss_scale_factor",))
+
+
+def entropy(verl: VerlConfig) -> Iterator[Outcome]:
+    """verl-agent's rewards are larger than those here, and so are advantages that stay as large."""
+    coef, share = verl[ENTROPY], weight_share(verl)
+    if coef and share != 1:
+        yield Near(f"{verl.as_typed(ENTROPY)}: a tenth of it, as advantages are a tenth of verl-agent's")
+    yield TranslatedSetting("algorithm.entropy_coef", coef if share == 1 else coef * share, (ENTROPY,))
 
 
 def clip(verl: VerlConfig) -> Iterator[Outcome]:
@@ -162,6 +172,6 @@ ROWS: list[KeyRow] = [
     part(f"{ACTOR}clip_ratio_low", "algorithm.clip_low", "", clip),
     part(f"{ACTOR}clip_ratio_high", "algorithm.clip_high", "", clip),
     same(f"{ACTOR}clip_ratio_c", "algorithm.clip_c"),
-    same(f"{ACTOR}entropy_coeff", "algorithm.entropy_coef"),
+    part(ENTROPY, "algorithm.entropy_coef", "", entropy),
     *optimizer.rows(ACTOR, "update.policy"),
 ]

@@ -17,11 +17,15 @@ from toolwright.verl.row import (
     same,
 )
 from toolwright.verl.table import prime
-from toolwright.verl.table.data import KEPT, RESAMPLED, SAMPLES, resamples
+from toolwright.verl.table.data import KEPT, RESAMPLED, SAMPLES, WORLD, makes_tasks, resamples
+from toolwright.verl.table.environment import reward_share
 from toolwright.verl.table.prime import is_prime
 
 ESTIMATOR = "algorithm.adv_estimator"
 ESTIMATORS = {"grpo_vectorized": "grpo", "rloo_vectorized": "rloo"}
+BY_STD = "algorithm.norm_adv_by_std_in_grpo"
+BY_TURNS = ("grpo", "grpo_passk", "rloo", "reinforce_plus_plus_baseline")  # means over turns, in verl-agent
+WHITENED = ("gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline")
 PARTS, WEIGHTS = "algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"
 GIGPO = "algorithm.gigpo."
 SIMILAR = f"{GIGPO}similarity_thresh"
@@ -128,10 +132,37 @@ def estimator(verl: VerlConfig) -> Iterator[Outcome]:
             f"{verl.as_typed(ESTIMATOR)}: no such estimator; there are {', '.join(sorted(known))}"
         )
         return
+    if verl[WORLD] is not None and name in BY_TURNS:
+        if name == "grpo" and makes_tasks(verl):
+            yield from _by_turns(verl)
+            return
+        yield Near(
+            f"{verl.as_typed(ESTIMATOR)}: an attempt is compared with the others of its group, where "
+            "verl-agent's mean counts an attempt once for each of its turns"
+        )
     yield TranslatedSetting("algorithm.name", "ppo" if name == "gae" else name, (ESTIMATOR,))
     yield TranslatedSetting("algorithm.adv_estimator", name, (ESTIMATOR,))
     if name == "gdpo":
         yield from _parts(verl)
+
+
+def _by_turns(verl: VerlConfig) -> Iterator[Outcome]:
+    """verl-agent's GRPO compares an attempt with the mean over its group's turns: GiGPO without its steps."""
+    yield TranslatedSetting("algorithm.name", "gigpo", (ESTIMATOR,))
+    yield TranslatedSetting("algorithm.adv_estimator", "gigpo", (ESTIMATOR,))
+    yield TranslatedSetting("algorithm.params.gigpo.step_weight", 0.0, (ESTIMATOR,))
+    mode = "mean_std_norm" if verl[BY_STD] else "mean_norm"
+    yield TranslatedSetting("algorithm.params.gigpo.mode", mode, (BY_STD,))
+
+
+def weight_share(verl: VerlConfig) -> float:
+    """The part of the weights of reference and entropy that is as heavy here as they are in verl-agent, whose
+    rewards are larger: all, where advantages are divided by their spread."""
+    mode = {"gigpo": f"{GIGPO}mode", "hgpo": f"{HGPO}mode"}.get(str(verl[ESTIMATOR]))
+    divided = verl[mode] == "mean_std_norm" if mode else verl[ESTIMATOR] in WHITENED
+    if verl[ESTIMATOR] == "grpo":
+        divided = bool(verl[BY_STD])
+    return 1.0 if divided else reward_share(verl)
 
 
 def _parts(verl: VerlConfig) -> Iterator[Outcome]:
@@ -176,7 +207,11 @@ def reference(verl: VerlConfig) -> Iterator[Outcome]:
         yield TranslatedSetting(
             "algorithm.kl.estimator", KL_NAMES.get(name.rstrip("+"), name.rstrip("+")) + plus, (kind,)
         )
-        yield TranslatedSetting("algorithm.kl.coef", verl[coef], (coef,))
+        share = reward_share(verl) if in_reward else weight_share(verl)
+        if share != 1:
+            yield Near(f"{verl.as_typed(coef)}: a tenth of it, as rewards are a tenth of verl-agent's")
+        weight = verl[coef] if share == 1 else verl[coef] * share
+        yield TranslatedSetting("algorithm.kl.coef", weight, (coef,))
     adapts = in_reward and verl[f"{control}type"] == "adaptive"
     yield TranslatedSetting(
         "algorithm.kl.target", verl[f"{control}target_kl"] if adapts else None, (f"{control}type",)
@@ -321,7 +356,8 @@ ROWS: list[KeyRow] = [
     part(
         ESTIMATOR,
         ("algorithm.adv_estimator", "algorithm.name"),
-        "the same names; `grpo_vectorized` → `grpo`, `rloo_vectorized` → `rloo`. `gae` brings a critic",
+        "the same names; `grpo_vectorized` → `grpo`, `rloo_vectorized` → `rloo`. `gae` brings a critic; "
+        "`grpo` of verl-agent is `gigpo` with `step_weight=0`",
         estimator,
     ),
     part(
@@ -359,7 +395,7 @@ ROWS: list[KeyRow] = [
         f"{TEACHERS}.*", "algorithm.params.distill.teacher", "`model_path` of the one teacher", distillation
     ),
     same("algorithm.lam", "algorithm.lam"),
-    same("algorithm.norm_adv_by_std_in_grpo", "algorithm.normalize_by_std"),
+    same(BY_STD, "algorithm.normalize_by_std"),
     part(IN_LOSS, "algorithm.kl.where", "`loss`", reference),
     part("actor_rollout_ref.actor.kl_loss_coef", "algorithm.kl.coef", "where `use_kl_loss`", reference),
     part(

@@ -15,6 +15,7 @@ from toolwright.verl.row import (
 )
 from toolwright.verl.table import optimizer
 from toolwright.verl.table.algorithm import has_critic
+from toolwright.verl.table.environment import reward_share
 from toolwright.verl.table.model import PATH
 
 ALIKE = {
@@ -25,10 +26,13 @@ ALIKE = {
 
 
 def clip_value(verl: VerlConfig) -> Iterator[Outcome]:
-    if has_critic(verl):
-        yield TranslatedSetting(
-            "algorithm.clip_value", verl["critic.cliprange_value"], ("critic.cliprange_value",)
-        )
+    """A bound on how far a value moves, in units of the reward."""
+    key, share = "critic.cliprange_value", reward_share(verl)
+    if not has_critic(verl):
+        return
+    if share != 1:
+        yield Near(f"{verl.as_typed(key)}: a tenth of it, as rewards are a tenth of verl-agent's")
+    yield TranslatedSetting("algorithm.clip_value", verl[key] if share == 1 else verl[key] * share, (key,))
 
 
 def alike(verl: VerlConfig) -> Iterator[Outcome]:

@@ -55,9 +55,15 @@ def makes_tasks(verl: VerlConfig) -> bool:
 def batch_key(verl: VerlConfig) -> str:
     """Which key says how many prompts a step has: verl samples `gen_batch_size` of them if it is set. With
     groups filtered, those are drawn until there are `train_batch_size`."""
-    if verl[ROUND] is not None and not verl[FILTER] and not fully_async(verl):
+    if verl[ROUND] is not None and not verl[FILTER] and not fully_async(verl) and not fetches(verl):
         return ROUND
     return BATCH
+
+
+def fetches(verl: VerlConfig) -> bool:
+    """Whether `gen_batch_size` is but how many prompts are fetched at a time, as in verl's newest trainer."""
+    asked = verl.is_set("trainer.use_v1") and bool(verl["trainer.use_v1"])
+    return asked or any(key.startswith("trainer.v1.") for key in verl.overrides)
 
 
 def requested(verl: VerlConfig) -> int:
@@ -93,15 +99,18 @@ def _count(verl: VerlConfig, key: str) -> int:
 
 
 def minibatches(verl: VerlConfig) -> int:
-    """Optimiser updates in one pass over a step; `--fit` makes them smaller, not fewer."""
-    whole = requested(verl)
+    """Optimiser updates in one pass over a step. `--fit` makes them smaller, and fewer only where there are
+    not as many attempts."""
+    return min(_minibatches_asked(verl), prompts(verl) * attempts(verl))
+
+
+def _minibatches_asked(verl: VerlConfig) -> int:
+    whole, part = requested(verl), verl.number(MINI_BATCH)
     if verl[WORLD] is not None:  # verl-agent counts turns, each a sequence of its own
-        whole *= attempts(verl) * verl.number("env.max_steps")
-        return min(-(-whole // verl.number(MINI_BATCH)), prompts(verl) * attempts(verl))
+        return -(-whole * attempts(verl) * verl.number("env.max_steps") // part)
     if counts_attempts(verl):
-        return min(-(-whole * attempts(verl) // verl.number(MINI_BATCH)), prompts(verl) * attempts(verl))
-    count = -(-whole // min(verl.number(MINI_BATCH), whole))
-    return min(count, prompts(verl))
+        return -(-whole * attempts(verl) // part)
+    return -(-whole // min(part, whole))
 
 
 def attempts(verl: VerlConfig) -> int:
@@ -173,7 +182,12 @@ def batch(verl: VerlConfig) -> Iterator[Outcome]:
             f"{verl.as_typed(ROUND)}: a round of dynamic sampling draws {BATCH} prompts, and what is learned "
             "from are the first groups that can teach, as in verl; fewer are sampled and thrown away"
         )
+    elif verl[ROUND] is not None and fetches(verl):
+        yield Note(f"{verl.as_typed(ROUND)}: how many prompts verl fetches at a time; a step has {BATCH}")
     yield from _parts(verl, asked, key)
+    wanted, found_updates = _minibatches_asked(verl), minibatches(verl)
+    if found_updates < wanted and verl[WORLD] is None:
+        yield FitChange(f"{wanted} updates a step → {found_updates}: no more than there are attempts")
     yield TranslatedSetting("update.minibatches", minibatches(verl), (*sources, MINI_BATCH))
 
 

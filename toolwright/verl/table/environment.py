@@ -36,7 +36,9 @@ CARDS = "actions stand in `<action>` tags, where verl-agent reads them from JSON
 WORLDS = {
     "sokoban": PlayedWorld("sokoban", f"levels of its own, without a price of a turn; {TENTH}"),
     "webshop": PlayedWorld(
-        "shop", f"a shop of its own, with WebShop's actions and its partial reward; {TENTH}"
+        "shop",
+        "a shop of its own, with WebShop's actions; what fits in part is paid in part, where verl-agent "
+        f"pays whole success alone; {TENTH}",
     ),
     "alfworld/alfredtwenv": PlayedWorld("alfworld", TENTH, package="alfworld"),
     "gym_cards/numberline-v0": PlayedWorld("gymnasium", CARDS, 1.0, "gym_cards"),
@@ -113,10 +115,20 @@ def _alfworld(verl: VerlConfig) -> Iterator[Outcome]:
     yield TranslatedSetting("task.params.rooms", rooms, (HELD_OUT,))
 
 
+def reward_share(verl: VerlConfig) -> float:
+    """How much of verl-agent's reward an attempt earns here."""
+    found = WORLDS.get(str(verl[WORLD]).lower())
+    return 1.0 if found is None else 1 / found.success
+
+
 def penalty(verl: VerlConfig) -> Iterator[Outcome]:
     found = WORLDS.get(str(verl[WORLD]).lower())
     if found is not None and verl[PENALISED]:
         price = float(verl[PENALTY]) / found.success
+        yield Near(
+            f"{verl.as_typed(PENALTY)}: an action that is none lowers what the whole attempt earns, where "
+            "verl-agent takes it from that turn alone"
+        )
         yield TranslatedSetting("task.params.invalid_penalty", price, (PENALISED, PENALTY))
     elif verl[WORLD] == "search" and verl[PENALISED]:
         words = f"{verl.as_typed(PENALISED)}, {verl.as_typed(PENALTY)}"
