@@ -209,7 +209,9 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     """Run a whole search, or resume one with `run.resume`. Returns the run folder."""
     folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
     for name in config.data:
-        build_executor(config, name)  # a missing file, key or price is reported before anything is written
+        # A missing file, key, price or task is reported before anything is written.
+        for held_out in (False, True) if config.search.held_out else (False,):
+            build_executor(config, name, held_out=held_out).tasks()
     begun(config.search)
     listed(config.search)
     for name in config.search.operators:

@@ -326,10 +326,14 @@ class GuidedSelection(GreedySelection):
         return options[int(rng.choice(list(best)))]
 
     def expected(self, best: Candidate) -> float:
-        """The mean, less a part of the standard deviation: the best was chosen for a high mean, and those
-        that resemble it were made because it was high."""
-        mean, sd = self.score(best)
-        return mean - SELECTED * sd
+        """The mean, less a part of the standard deviation by which it is above the average candidate: the
+        best was chosen for that, and those that resemble it were made because of it."""
+        mean, _ = self.score(best)
+        if self.belief is None or best.number not in self.rank:
+            return mean
+        above = np.full(len(self.rank), -1 / len(self.rank))
+        above[self.rank[best.number]] += 1
+        return mean - SELECTED * math.sqrt(max(0.0, above @ self.belief.cov @ above))
 
     def _features(self, made: Candidate | Proposal) -> Features:
         """The features of a workflow, none if it cannot run; and whether it is beyond the portfolio."""
