@@ -133,13 +133,14 @@ def gain(prior: Prior, found: Features) -> tuple[float, float]:
     return float(x @ mean), float(np.sqrt(x @ cov @ x))
 
 
-def test_earlier_searches_are_where_a_search_begins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["math", "math 4: solve = Custom(problem)"], ids=["now", "0.1"])
+def test_earlier_searches_are_where_a_search_begins(kind: str, tmp_path: Path) -> None:
     pool = ExperiencePool(tmp_path / "pool.db")
     for number in range(6):
         told = [(single_call(), 0.4), (FORMAT, 0.6), (VOTE, 0.45), (BOTH, 0.66)]
         for place, (workflow, score) in enumerate(told):
             pool.keep_workflow(workflow.fingerprint, workflow.to_json())
-            about = (f"s{number}", place, f"d{number}", "a", "math", "", "", workflow.fingerprint)
+            about = (f"s{number}", place, f"d{number}", "a", kind, "", "", workflow.fingerprint)
             pool.learn([Experience(*about, 0.4, score, 40)])
     belief = Belief(Columns(), features(single_call()), prior=Prior.from_pool(pool, "math"))
     belief.fit([features(single_call())], [runs(0.4)])

@@ -3,9 +3,10 @@
     score(d, w) = μ_d + β_d · (φ(w) − φ(start)) + δ_dw + ε,   β_d = κ_k + γ_d,
     κ_k ~ N(0, r v),   γ_d ~ N(0, (1 − r) v),   δ_dw ~ N(0, o²)
 
-A mixed-effects model over data sets d, each of a kind k: mathematics, code or questions. What helps with one
-data set helps with others of its kind, and says nothing about another kind. r is how much of a weight a kind
-shares. Its value is the likeliest for the data sets that are known, of all kinds together.
+A mixed-effects model over data sets d, each of a kind k: mathematics, code or questions. Data sets of another
+kind teach nothing here: they tell which workflows are bad, which a search soon sees, but not which is best. r
+is how much of a weight a kind shares, the likeliest value for the data sets that are known, of all kinds
+together.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ def _of(pool: ExperiencePool, setting: str) -> list[ScoredWorkflows]:
         if program is None or not one.tasks:
             continue
         row = features(Workflow.from_json(program))
-        searched = found.setdefault(one.search, ScoredWorkflows(one.kind, row, []))
+        kind = one.kind.partition(" ")[0]  # pools of 0.1 say more here
+        searched = found.setdefault(one.search, ScoredWorkflows(kind, row, []))
         searched.tried.append((row, one.after, one.tasks))
     return list(found.values())
