@@ -180,6 +180,15 @@ def test_the_chosen_one_is_expected_to_score_less_than_its_estimate() -> None:
     assert 0.5 < selection.expected(best) < selection.score(best)[0] < 0.62
 
 
+def test_the_only_one_was_not_chosen_and_is_expected_to_score_its_estimate() -> None:
+    """However little is known of it: there was no luck in a choice among one."""
+    tree = grown([])
+    selection = GuidedSelection(Guided(), ordered())
+    scored(tree.start, 0.25, runs=4)
+    selection.look(tree)
+    assert selection.expected(tree.start) == pytest.approx(selection.score(tree.start)[0])
+
+
 @pytest.mark.parametrize("kind", [GuidedSelection, GreedySelection])
 def test_more_runs_go_to_those_who_may_be_best(kind: type[ArmSelection]) -> None:
     tree = grown([0.9, 0.1, 0.85, 0.0], start=0.3)

@@ -124,27 +124,35 @@ def test_an_untried_workflow_is_weighed_against_those_that_ran() -> None:
     assert first > 0.1
 
 
-def test_earlier_searches_are_where_a_search_begins(tmp_path: Path) -> None:
+def gain(prior: Prior, found: Features) -> tuple[float, float]:
+    """What a workflow is expected to gain over the start before anything ran: mean and sd."""
+    columns = Columns()
+    rows = columns.rows([features(single_call()), found])
+    mean, cov = prior.weights(columns)
+    x = rows[1] - rows[0]
+    return float(x @ mean), float(np.sqrt(x @ cov @ x))
+
+
+@pytest.mark.parametrize("kind", ["math", "math 4: solve = Custom(problem)"], ids=["now", "0.1"])
+def test_earlier_searches_are_where_a_search_begins(kind: str, tmp_path: Path) -> None:
     pool = ExperiencePool(tmp_path / "pool.db")
     for number in range(6):
         told = [(single_call(), 0.4), (FORMAT, 0.6), (VOTE, 0.45), (BOTH, 0.66)]
         for place, (workflow, score) in enumerate(told):
             pool.keep_workflow(workflow.fingerprint, workflow.to_json())
-            one = Experience(
-                f"s{number}", place, f"d{number}", "a", "", "", "", workflow.fingerprint, 0.4, score, 40
-            )
-            pool.learn([one])
-    prior = Prior.from_pool(pool)
-    assert prior.mean["has Format"] > prior.mean["has ScEnsemble"]
-    belief = Belief(Columns(), features(single_call()), prior=prior)
+            about = (f"s{number}", place, f"d{number}", "a", kind, "", "", workflow.fingerprint)
+            pool.learn([Experience(*about, 0.4, score, 40)])
+    belief = Belief(Columns(), features(single_call()), prior=Prior.from_pool(pool, "math"))
     belief.fit([features(single_call())], [runs(0.4)])
-    (form, vote), _ = untried(belief, features(FORMAT), features(VOTE))
-    assert form > belief.mean[0] + 0.1
+    (start, form, vote), _ = untried(belief, *map(features, (single_call(), FORMAT, VOTE)))
+    assert form > start + 0.1
     assert form > vote + 0.05
-    assert Prior.from_pool(pool, without=[f"d{n}" for n in range(6)]) == Prior()
+    assert Prior.from_pool(pool, "math", without=[f"d{n}" for n in range(6)]) == Prior()
 
 
-def data_set(rng: np.random.Generator, common: dict[str, float], spread: float) -> ScoredWorkflows:
+def data_set(
+    rng: np.random.Generator, common: dict[str, float], spread: float, kind: str = "math"
+) -> ScoredWorkflows:
     """Scores by weights that all data sets share, and by others of its own."""
     found = [features(w) for w in (single_call(), FORMAT, VOTE, BOTH)]
     names = sorted({name for one in found for name in one})
@@ -153,25 +161,53 @@ def data_set(rng: np.random.Generator, common: dict[str, float], spread: float) 
     scored = [
         (one, level + sum(own[n] * one[n] for n in one) + 0.01 * rng.standard_normal(), 2000) for one in found
     ]
-    return ScoredWorkflows(found[0], scored)
+    return ScoredWorkflows(kind, found[0], scored)
 
 
 def test_data_sets_that_agree_leave_less_doubt_than_those_that_differ() -> None:
     rng, common = np.random.default_rng(0), {"has Format": 0.2}
-    agreeing, differing = (Prior.fit([data_set(rng, common, s) for _ in range(12)]) for s in (0.0, 0.15))
+    agreeing, differing = (
+        Prior.fit([data_set(rng, common, s) for _ in range(12)], "math") for s in (0.0, 0.15)
+    )
     for prior in (agreeing, differing):
-        belief = Belief(Columns(), features(single_call()), prior=prior)
-        belief.fit([features(single_call())], [runs(0.4)])
-        (form, vote), _ = untried(belief, features(FORMAT), features(VOTE))
-        assert form > vote + 0.08
-    assert np.mean(list(differing.variance.values())) > 3 * np.mean(list(agreeing.variance.values()))
+        assert gain(prior, features(FORMAT))[0] > gain(prior, features(VOTE))[0] + 0.08
+    assert gain(differing, features(FORMAT))[1] > 2 * gain(agreeing, features(FORMAT))[1]
 
 
-def test_a_feature_that_no_data_set_had_gets_the_variance_of_its_kind() -> None:
+def test_a_data_set_teaches_those_of_its_kind_alone() -> None:
+    """Format helps with mathematics and harms code. A kind that nobody searched begins with nothing."""
+    rng = np.random.default_rng(0)
+    helps, harms = {"has Format": 0.2}, {"has Format": -0.2}
+    known = [data_set(rng, helps, 0.01) for _ in range(2)]
+    known += [data_set(rng, harms, 0.01, "code") for _ in range(2)]
+    assert gain(Prior.fit(known, "math"), features(FORMAT))[0] > 0.1
+    assert gain(Prior.fit(known, "code"), features(FORMAT))[0] < -0.1
+    assert Prior.fit(known, "question") == Prior()
+
+
+def test_how_much_a_kind_shares_is_learned_from_all_kinds() -> None:
+    """One data set of mathematics teaches more if those of code are alike than if they differ."""
+    rng = np.random.default_rng(3)
+    one = data_set(rng, {"has Format": 0.2}, 0.0)
+    alike = [data_set(rng, {"has Format": -0.2}, 0.0, "code") for _ in range(3)]
+    differing = [data_set(rng, {"has Format": worth}, 0.0, "code") for worth in (-0.3, 0.0, 0.3)]
+    much, little = (
+        gain(Prior.fit([one, *others], "math"), features(FORMAT)) for others in (alike, differing)
+    )
+    assert much[0] > little[0] + 0.04
+    assert much[1] < little[1]
+
+
+def test_what_is_known_of_features_together_is_kept() -> None:
+    """Features that always occur together: what they are worth in sum is known, and of none of them alone."""
     rng = np.random.default_rng(1)
-    prior = Prior.fit([data_set(rng, {}, 0.2) for _ in range(8)])
-    belief = Belief(Columns(), features(single_call()), prior=prior)
-    belief.fit([features(single_call())], [runs(0.4)])
-    _, doubt = untried(belief, {**features(single_call()), "has Other": 1.0}, features(single_call()))
-    assert doubt[0] > doubt[1]
-    assert prior.unmet["has"] > 0
+    prior = Prior.fit([data_set(rng, {"has Format": 0.2}, 0.0) for _ in range(8)], "math")
+    together, alone = features(FORMAT), {**features(single_call()), "has Format": 1.0}
+    per_feature = 1 / np.sqrt(len(together.keys() - features(single_call()).keys()))
+    assert gain(prior, together)[1] * per_feature < 0.5 * gain(prior, alone)[1]
+
+
+def test_a_feature_that_no_data_set_had_is_doubted() -> None:
+    rng = np.random.default_rng(1)
+    prior = Prior.fit([data_set(rng, {}, 0.0) for _ in range(8)], "math")
+    assert gain(prior, {**features(FORMAT), "has Other": 1.0})[1] > gain(prior, features(FORMAT))[1] + 0.005

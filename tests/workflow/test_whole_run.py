@@ -17,10 +17,12 @@ from toolwright.workflow.edits import parse
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import single_call
 from toolwright.workflow.proposers import ChatProposer, Editor, WorkflowState
-from toolwright.workflow.record import records
+from toolwright.workflow.record import records, summary
 
 QUICK = ["workflow", "search", "--config", "quick", "search.tasks=15", "search.held_out=20"]
 SMALL = ["search.guided.first=5", "proposer.name=uniform"]
+TABLES = Path(__file__).parents[2] / "docs/results/workflow-qwen2.5-coder-1.5b.json.gz"
+RECORDED = ["executor.name=recorded", f"executor.table={TABLES}"]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,12 @@ def test_a_run_ends_with_the_best_its_score_and_the_report(run: Path) -> None:
     graph = (run / "best/simulated/graph.py").read_text()
     assert "async def __call__" in graph
     assert ExperiencePool(run / "pool.db").spent()[0] == 40 + sum(row.runs for row in record.rows)
+
+
+def test_the_summary_says_what_to_expect_of_the_best(run: Path) -> None:
+    (record,) = records(run).values()
+    assert f"{100 * record.expected:.1f} % expected on other tasks" in summary("simulated", record)
+    assert 0 < record.expected < record.winner.score
 
 
 def test_show_draws_the_tree(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,12 +156,26 @@ def test_several_data_sets_are_searched_side_by_side(tmp_path: Path) -> None:
         (["data=[simulated-x]"], "simulated-N"),
         (["search.start=nowhere.json"], "nowhere.json"),
         (["search.operators=[Custom,ScEnsembel]"], "did you mean 'ScEnsemble'?"),
+        ([*RECORDED, "data=[gsm9k]"], "did you mean 'gsm8k'?"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_written(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*QUICK, *SMALL, *words, f"run.dir={tmp_path}", "run.name=wrong"]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "set search.tasks=80"), (["search.tasks=80", "search.held_out=400"], "set search.held_out=160")],
+)
+def test_too_few_recorded_tasks_are_said_before_anything_is_written(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["data=[gsm8k]", f"run.dir={tmp_path}", "run.name=wrong"]
+    assert main(["workflow", "search", *RECORDED, *words, *where]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "wrong").exists()
 

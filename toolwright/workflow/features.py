@@ -11,7 +11,7 @@ from toolwright.workflow.graph import refs_of
 from toolwright.workflow.operators import TASK
 from toolwright.workflow.program import Workflow
 
-Features = Mapping[str, float]  # by name, whose first word is the kind
+Features = Mapping[str, float]  # by name
 
 
 def features(workflow: Workflow) -> dict[str, float]:
@@ -55,8 +55,3 @@ class Columns:
             for name, value in one.items():
                 row[self.index[name]] = value
         return rows
-
-
-def kind_of(name: str) -> str:
-    """The kind of a feature."""
-    return name.partition(" ")[0]

@@ -123,18 +123,19 @@ class SearchRun:
         search = self.config.search
         tasks = [task.id for task in executor.tasks()]
         random.Random(f"{self.config.run.seed}/{executor.setting}").shuffle(tasks)
-        prior = self._prior() if search.select == "guided" else None
+        prior = self._prior(executor.kind) if search.select == "guided" else None
         if executor.recorded is not None:
             most = min(search.guided.repeats, executor.recorded.repeats)
             search = search.model_copy(update={"guided": search.guided.model_copy(update={"repeats": most})})
         return build_selection(search, tasks, carried=carried, prior=prior)
 
-    def _prior(self) -> Prior:
-        """The value's prior from other runs; saved, so that a resumed run begins with the same."""
-        file = self.folder.path / "prior.json"
+    def _prior(self, kind: str) -> Prior:
+        """The value's prior from other runs, for a data set of this kind; saved, so that a resumed run begins
+        with the same."""
+        file = self.folder.path / f"prior_{kind}.json"
         if not file.exists():
             own = {executor.setting for executor in self.executors.values()}
-            file.write_text(json.dumps(asdict(Prior.from_pool(self.pool, without=own))))
+            file.write_text(json.dumps(asdict(Prior.from_pool(self.pool, kind, without=own))))
         return Prior(**json.loads(file.read_text()))
 
     async def _proposer(self, name: str, executor: Executor, opened: AsyncExitStack) -> Proposer:
@@ -208,7 +209,9 @@ def run(config: WorkflowConfig, *, command: Sequence[str]) -> Path:
     """Run a whole search, or resume one with `run.resume`. Returns the run folder."""
     folder = RunFolder.claim(config.run, made_of=(config.search.select, *config.data[:1]))
     for name in config.data:
-        build_executor(config, name)  # a missing file, key or price is reported before anything is written
+        # A missing file, key, price or task is reported before anything is written.
+        for held_out in (False, True) if config.search.held_out else (False,):
+            build_executor(config, name, held_out=held_out).tasks()
     begun(config.search)
     listed(config.search)
     for name in config.search.operators:

@@ -47,7 +47,7 @@ class Experience:
     number: int  # in the order in which the search committed them
     setting: str
     anchor: str  # of the state that was edited
-    state: str  # its text, as the policy was shown it
+    kind: str  # of problems: math, code or question
     edit: str
     parent: str
     child: str

@@ -1,56 +1,68 @@
-"""What other data sets teach about the value of a workflow: a mean and a variance for each feature's weight.
+"""What other data sets teach about the value of a workflow: mean and covariance of the features' weights.
 
-    score(d, w) = μ_d + (β + γ_d) · (φ(w) − φ(start)) + δ_dw + ε,
-    β_f ~ N(0, a_k),   γ_df ~ N(0, b_k),   δ_dw ~ N(0, o),   k the kind of feature f
+    score(d, w) = μ_d + β_d · (φ(w) − φ(start)) + δ_dw + ε,   β_d = κ_k + γ_d,
+    κ_k ~ N(0, r v),   γ_d ~ N(0, (1 − r) v),   δ_dw ~ N(0, o²)
 
-A mixed-effects model over data sets d. β is what a feature is worth everywhere, and b_k how much that
-differs between data sets: a search on another one begins with β and with the variance b_k + Var(β). The
-variances are estimated by expectation maximisation, one for each kind of feature, because few data sets
-say little about a single one.
+A mixed-effects model over data sets d, each of a kind k: mathematics, code or questions. Data sets of another
+kind teach nothing here: they tell which workflows are bad, which a search soon sees, but not which is best. r
+is how much of a weight a kind shares, the likeliest value for the data sets that are known, of all kinds
+together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from toolwright.workflow.features import Columns, Features, features, kind_of
+from toolwright.workflow.features import Columns, Features, features
 from toolwright.workflow.pool import ExperiencePool
 from toolwright.workflow.program import Workflow, single_call
 from toolwright.workflow.table import RecordedTable
 
 RUN_SD = 0.45  # of one run's score around the workflow's own
 LEVEL_SD = 0.3  # of a data set's level, μ
-FIRST_SD, OWN_SD = 0.05, 0.03  # where the estimates of √a and √b begin, and that of √o
-USUAL_SD, USUAL = 0.03, 2.0  # of a kind that few features are of: as if so many had this standard deviation
-ROUNDS = 25  # of expectation maximisation
+WEIGHT_SD, OWN_SD = 0.056, 0.03  # √v and o
+SHARED = tuple(n / 10 for n in range(10))  # values of r that are compared
+MOST = 1500  # workflows that teach; of more, those that ran most often
 
 
 @dataclass(frozen=True)
 class ScoredWorkflows:
-    """What is known of one data set: the start, and workflows with their score and runs."""
+    """What is known of one data set: the kind of its tasks, the start, and workflows with score and runs."""
 
+    kind: str
     start: Features
     tried: list[tuple[Features, float, int]]
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Mean and variance of each feature's weight, and by kind the variance of one that no data set had."""
+    """Mean and covariance of the weights of the features that other data sets had."""
 
-    mean: Mapping[str, float] = field(default_factory=dict)
-    variance: Mapping[str, float] = field(default_factory=dict)
-    unmet: Mapping[str, float] = field(default_factory=dict)
+    names: Sequence[str] = ()
+    mean: Sequence[float] = ()
+    cov: Sequence[Sequence[float]] = field(default=(), repr=False)
+
+    def weights(self, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+        """Mean [columns] and covariance [columns, columns] of the weights of all features that there are."""
+        mean, cov = np.zeros(len(columns.index)), np.eye(len(columns.index)) * WEIGHT_SD**2
+        known = [place for place, name in enumerate(self.names) if name in columns.index]
+        if known:
+            here = [columns.index[self.names[place]] for place in known]
+            mean[here] = np.asarray(self.mean)[known]
+            cov[np.ix_(here, here)] = np.asarray(self.cov)[np.ix_(known, known)]
+        return mean, cov
 
     @classmethod
-    def from_pool(cls, pool: ExperiencePool, *, without: Collection[str] = ()) -> Prior:
+    def from_pool(cls, pool: ExperiencePool, kind: str, *, without: Collection[str] = ()) -> Prior:
         """Fit to the searches of a pool, apart from those of some settings."""
-        return cls.fit([told for name in pool.settings() if name not in without for told in _of(pool, name)])
+        names = [name for name in pool.settings() if name not in without]
+        return cls.fit([one for name in names for one in _of(pool, name)], kind)
 
     @classmethod
-    def from_tables(cls, tables: Iterable[RecordedTable]) -> Prior:
+    def from_tables(cls, tables: Iterable[RecordedTable], kind: str) -> Prior:
         """Fit to recorded tables, a data set each."""
         start = features(single_call())
         known = []
@@ -58,79 +70,49 @@ class Prior:
             means = [sum(map(sum, rows)) / (table.repeats * len(table.columns)) for rows in table.scores]
             found = [features(workflow) for workflow in table.programs.values()]
             runs = [len(table.columns)] * len(means)
-            known.append(ScoredWorkflows(start, list(zip(found, means, runs, strict=True))))
-        return cls.fit(known)
+            known.append(ScoredWorkflows(table.kind, start, list(zip(found, means, runs, strict=True))))
+        return cls.fit(known, kind)
 
     @classmethod
-    def fit(cls, known: Sequence[ScoredWorkflows]) -> Prior:
-        """Fit to the data sets that are known."""
-        if not known:
+    def fit(cls, known: Sequence[ScoredWorkflows], kind: str) -> Prior:
+        """Fit to the data sets that are known, for a search of another one of this kind."""
+        if all(one.kind != kind for one in known):
             return cls()
-        columns = Columns()
-        for one in known:
-            columns.rows([one.start, *(found for found, _, _ in one.tried)])
-        names = list(columns.index)
-        kinds = sorted({kind_of(name) for name in names})
-        model = _Mixed(np.array([kinds.index(kind_of(name)) for name in names]), len(kinds))
-        for one in known:
-            rows = columns.rows([one.start, *(found for found, _, _ in one.tried)])
-            score = np.array([score for _, score, _ in one.tried])
-            noise = np.array([RUN_SD**2 / runs for _, _, runs in one.tried])
-            model.add(rows[1:] - rows[0], score - score.mean(), noise)
-        for _ in range(ROUNDS):
-            model.improve()
-        return cls(
-            dict(zip(names, model.mean.tolist(), strict=True)),
-            dict(zip(names, model.variance.tolist(), strict=True)),
-            dict(zip(kinds, (model.everywhere + model.between).tolist(), strict=True)),
-        )
+        columns, x, score, noise, place = _rows(known)
+        product = WEIGHT_SD**2 * (x @ x.T)
+        kinds = np.array([one.kind for one in known])[place]
+        same_set, same_kind = (which[:, None] == which for which in (place, kinds))
+        rest = np.diag(OWN_SD**2 + noise) + LEVEL_SD**2 * same_set
+
+        def inverse(shared: float) -> np.ndarray:
+            return np.linalg.inv(product * (shared * same_kind + (1 - shared) * same_set) + rest)
+
+        def likelihood(shared: float) -> float:
+            precision = inverse(shared)
+            return float(np.linalg.slogdet(precision)[1] - score @ precision @ score)
+
+        shared = max(SHARED, key=likelihood)
+        precision, taught = inverse(shared), shared * WEIGHT_SD**2 * x.T * (kinds == kind)
+        cov = WEIGHT_SD**2 * np.eye(x.shape[1]) - taught @ precision @ taught.T
+        return cls(list(columns.index), (taught @ (precision @ score)).tolist(), cov.tolist())
 
 
-class _Mixed:
-    """The mixed-effects model and its estimates."""
-
-    def __init__(self, kind: np.ndarray, kinds: int) -> None:
-        """`kind` [features]: the place of each feature's kind."""
-        self.kind = kind
-        self.everywhere, self.between = np.full((2, kinds), FIRST_SD**2)  # a and b
-        self.own = OWN_SD**2
-        self.mean, self.variance = np.zeros((2, len(kind)))
-        self.data: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # x, scores, noise of each data set
-
-    def add(self, x: np.ndarray, score: np.ndarray, noise: np.ndarray) -> None:
-        self.data.append((x, score, noise))
-
-    def improve(self) -> None:
-        """One round: the posterior of β and γ under the variances, then the variances under the posterior."""
-        everywhere, between = self.everywhere[self.kind], self.between[self.kind]
-        precision, vector = np.diag(1 / everywhere), np.zeros(len(self.kind))
-        inverses = []
-        for x, score, noise in self.data:
-            inverse = np.linalg.inv((x * between) @ x.T + np.diag(self.own + noise) + LEVEL_SD**2)
-            precision += x.T @ inverse @ x
-            vector += x.T @ (inverse @ score)
-            inverses.append(inverse)
-        cov = np.linalg.inv(precision)
-        self.mean = cov @ vector
-        squares, met = np.zeros((2, len(self.kind)))
-        own, count = 0.0, 0
-        for (x, score, _), inverse in zip(self.data, inverses, strict=True):
-            rest = inverse @ (score - x @ self.mean)
-            gathered = np.einsum("wf,wv,vf->f", x, inverse, x)
-            there = np.abs(x).sum(0) > 0
-            squares += there * ((between * (x.T @ rest)) ** 2 + between - between**2 * gathered)
-            met += there
-            own += float(((self.own * rest) ** 2 + self.own - self.own**2 * np.diag(inverse)).sum())
-            count += len(score)
-        self.own = own / count
-        self.between = self._by_kind(squares, met)
-        self.everywhere = self._by_kind(self.mean**2 + np.diag(cov), np.ones(len(self.kind)))
-        self.variance = self.between[self.kind] + np.diag(cov)
-
-    def _by_kind(self, squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Mean squares of each kind's features."""
-        total, count = (np.bincount(self.kind, one, len(self.between)) for one in (squares, counts))
-        return (total + USUAL * USUAL_SD**2) / (count + USUAL)
+def _rows(
+    known: Sequence[ScoredWorkflows],
+) -> tuple[Columns, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of all workflows: columns, features less the start's, scores less their mean, the variance of the
+    scores, and the place of the data set."""
+    columns = Columns()
+    rows = [(place, *tried) for place, one in enumerate(known) for tried in one.tried]
+    rows = sorted(rows, key=lambda row: -row[3])[:MOST]
+    columns.rows([one.start for one in known])
+    x = columns.rows([found for _, found, _, _ in rows])
+    place = np.array([place for place, *_ in rows])
+    x -= columns.rows([one.start for one in known])[place]
+    score = np.array([score for *_, score, _ in rows])
+    level = np.bincount(place, score) / np.bincount(place)
+    noise = np.array([RUN_SD**2 / runs for *_, runs in rows])
+    return columns, x, score - level[place], noise, place
 
 
 def _of(pool: ExperiencePool, setting: str) -> list[ScoredWorkflows]:
@@ -141,6 +123,7 @@ def _of(pool: ExperiencePool, setting: str) -> list[ScoredWorkflows]:
         if program is None or not one.tasks:
             continue
         row = features(Workflow.from_json(program))
-        searched = found.setdefault(one.search, ScoredWorkflows(row, []))
+        kind = one.kind.partition(" ")[0]  # pools of 0.1 say more here
+        searched = found.setdefault(one.search, ScoredWorkflows(kind, row, []))
         searched.tried.append((row, one.after, one.tasks))
     return list(found.values())

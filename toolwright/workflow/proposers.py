@@ -57,14 +57,6 @@ class WorkflowState:
         return self.workflow.operators
 
     @property
-    def text(self) -> str:
-        """The state for the policy: the kind of problems, the start's score, and the structure. It is short
-        because the policy reads it for every edit; prompts appear by name."""
-        structure = as_text(self.workflow, literals=False).replace("\n", "; ")
-        level = "?" if self.start is None else str(min(9, int(10 * self.start)))
-        return f"{self.kind} {level}: {structure}"
-
-    @property
     def report(self) -> str:
         """The state for a chat model: also prompts, scores, the edits tried and the budget."""
         lines = [f"problems: {self.kind}", as_text(self.workflow)]

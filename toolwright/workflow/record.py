@@ -92,6 +92,11 @@ class Record:
         return self.rows[0]
 
     @property
+    def expected(self) -> float:
+        """What the best is expected to score on other tasks."""
+        return self.curve[-1].score
+
+    @property
     def winner(self) -> CandidateRow:
         return self.rows[self.best]
 
@@ -153,7 +158,8 @@ def summary(name: str, record: Record) -> str:
         f"{name}: {len(record.rows)} candidates, {runs} runs, ended: {record.why or 'not yet'}",
         *("    " + line for line in as_text(best.workflow).splitlines()),
         f"  start   {_score(start)}",
-        f"  best    {_score(best)}  {100 * (best.score - start.score):+.1f} points",
+        f"  best    {_score(best)}  {100 * (best.score - start.score):+.1f} points; "
+        f"{100 * record.expected:.1f} % expected on other tasks",
     ]
     if record.held_out:
         before, after = record.held_out["start"], record.held_out["best"]

@@ -242,7 +242,6 @@ class WorkflowSearch:
 
     def _experience(self, candidate: Candidate) -> Experience:
         parent = self.tree[candidate.parent] if candidate.parent is not None else candidate
-        state = self.state(parent)
         before = self.selection.score(parent)[0] if parent.runs else 0.0
         after = self.selection.score(candidate)[0] if candidate.runs else before
         failures = candidate.failures
@@ -250,8 +249,8 @@ class WorkflowSearch:
             search=self.name,
             number=candidate.number,
             setting=self.setting,
-            anchor=state.anchor,
-            state=state.text,
+            anchor=self.state(parent).anchor,
+            kind=self.kind,
             edit=candidate.edit,
             parent=parent.fingerprint,
             child=candidate.fingerprint,

@@ -134,7 +134,6 @@ class AflowSelection:
 
 
 CONFIDENT = 1.645  # standard deviations that 95 % of a normal distribution stay below
-SELECTED = 0.6  # standard deviations that the chosen one's mean is too high, by benchmarks/workflow.py
 EXPLORE = 0.5  # the part of a round that goes to new candidates, where no value weighs them
 LOOKAHEAD = (1, 2, 4, 8)  # chunks of runs: few change no choice, so their worth is the best average of these
 
@@ -326,10 +325,14 @@ class GuidedSelection(GreedySelection):
         return options[int(rng.choice(list(best)))]
 
     def expected(self, best: Candidate) -> float:
-        """The mean, less a part of the standard deviation: the best was chosen for a high mean, and those
-        that resemble it were made because it was high."""
-        mean, sd = self.score(best)
-        return mean - SELECTED * sd
+        """The mean, less the standard deviation of its lead over the average candidate: the best was chosen
+        for its lead, and those that resemble it were made because of it."""
+        mean, _ = self.score(best)
+        if self.belief is None or best.number not in self.rank:
+            return mean
+        lead = np.full(len(self.rank), -1 / len(self.rank))
+        lead[self.rank[best.number]] += 1
+        return mean - math.sqrt(max(0.0, lead @ self.belief.cov @ lead))
 
     def _features(self, made: Candidate | Proposal) -> Features:
         """The features of a workflow, none if it cannot run; and whether it is beyond the portfolio."""

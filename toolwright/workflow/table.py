@@ -164,7 +164,11 @@ class RecordedExecutor:
     def tasks(self) -> Sequence[Task]:
         known = self.recorded.tasks[self.split]
         if self.count > len(known):
-            raise UserError(f"{self.file} has {len(known)} tasks of {self.split}, not {self.count}")
+            key = "search.tasks" if self.split == "validation" else "search.held_out"
+            raise UserError(
+                f"{self.file} has {len(known)} {self.split} tasks of {self.name}, not {self.count}: "
+                f"set {key}={len(known)} or less"
+            )
         return [Task(id=name, prompt=[]) for name in known[: self.count]]
 
     def open(self) -> OpenTable:

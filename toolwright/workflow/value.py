@@ -15,15 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toolwright.workflow.features import Columns, Features, kind_of
+from toolwright.workflow.features import Columns, Features
 from toolwright.workflow.prior import LEVEL_SD, RUN_SD, Prior
 
-UNKNOWN_SD = 0.08  # of a feature's weight, where no other data set was searched
 EDITED, EDITED_MEAN = "edited", -0.12  # an edit of a workflow that many found good is usually worse
 TASK_SD = 0.25  # of a task's difficulty, until there is data
 ENOUGH_RUNS = 40  # runs that RUN_SD and TASK_SD count for
 AGAIN = 0.5  # the part of a run's noise that another run of the same task shares
-FEATURE_SCALES, OWN_SDS = (0.35, 0.7, 1.4), (0.015, 0.04, 0.08)  # that are weighed against each other
+FEATURE_SCALES, OWN_SDS = (0.5, 1.0, 2.0), (0.015, 0.04, 0.08)  # that are weighed against each other
 ALONE_SDS = (0.02, 0.05, 0.1, 0.15)
 
 
@@ -99,21 +98,17 @@ class Belief:
             means = self.mean
 
     def _weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """m and the diagonal of S, for the columns that there are."""
-        width = len(self.columns.index)
-        mean, variance = np.zeros((2, width))
-        if self.shared:
-            for name, column in self.columns.index.items():
-                mean[column] = EDITED_MEAN if name == EDITED else self._prior.mean.get(name, 0.0)
-                unmet = self._prior.unmet.get(kind_of(name), UNKNOWN_SD**2)
-                variance[column] = self._prior.variance.get(name, unmet)
-        return mean, variance
+        """m and S, for the columns that there are."""
+        mean, cov = (self._prior if self.shared else Prior()).weights(self.columns)
+        if EDITED in self.columns.index:
+            mean[self.columns.index[EDITED]] = EDITED_MEAN
+        return mean, cov
 
     def _fitted(self, evidence: Evidence) -> None:
         """Take the scales of the likelihood's maximum: log p = −½ log |I + KΛ| + ½ bᵀ(K⁻¹ + Λ)⁻¹b."""
         own = np.eye(len(self._x))
         vector = evidence.vector - evidence.precision @ self._offset
-        linear = (self._x * self._weights()[1]) @ self._x.T
+        linear = self._x @ self._weights()[1] @ self._x.T
         grid = [(f, o) for f in FEATURE_SCALES for o in OWN_SDS]
         if not self.shared:
             grid = [(0.0, o) for o in ALONE_SDS]
@@ -143,8 +138,8 @@ class Belief:
         x = np.zeros((ran + len(found), rows.shape[1]))
         x[:ran, : self._x.shape[1]] = self._x
         x[ran:] = rows[:-1] - rows[-1]
-        mean, variance = self._weights()
-        scaled = x * (self._scale**2 * variance)
+        mean, cov = self._weights()
+        scaled = self._scale**2 * (x @ cov)
         cross = scaled @ x[:ran].T + LEVEL_SD**2
         cross[:ran] += self._own**2 * np.eye(ran)
         known = cross @ self._inner
