@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 VLLM_VENV := .venv-vllm
 TRL_VENV := .venv-trl
+AGENTS_VENV := .venv-agents
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 export OMP_WAIT_POLICY := passive
 # pytest rewrites the assertions of every test module, 12 s of processor time for each process that finds no cache.
@@ -14,7 +15,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 2)')
 # Every version as our own environment had it: `make install CONSTRAINTS=constraints-dev.txt`.
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test suite test-slow test-vllm lint docs docs-site bench wheel lock install clean
+.PHONY: demo test suite test-slow test-vllm test-agents lint docs docs-site bench wheel lock install clean
 
 demo: $(VENV)/.installed
 	$(BIN)/toolwright sft --config-name demo_warm_start run.dir=$(DEMO) run.name=warm-start
@@ -32,6 +33,10 @@ test-slow: $(VENV)/.installed-dev
 
 test-vllm: $(VLLM_VENV)/.installed
 	OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -n auto --dist loadgroup -m "vllm and not gpu"
+
+# Agents and environments of other packages, unmodified, through the gateway and the adapters.
+test-agents: $(AGENTS_VENV)/.installed
+	OMP_NUM_THREADS=1 NODE_PATH=$(CURDIR)/$(AGENTS_VENV)/node_modules $(AGENTS_VENV)/bin/python -m pytest -n auto --dist loadgroup -rs tests/gateway tests/tasks
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -96,5 +101,15 @@ $(TRL_VENV)/.installed: | $(VENV)/.installed-dev
 	$(TRL_VENV)/bin/python -m pip install --quiet --constraint $(CONSTRAINTS) trl==1.16.0
 	touch $@
 
+# Each of these wants versions of its own: they live in an environment of theirs, which stands on ours. npm brings the
+# agent in another language, where it is installed.
+$(AGENTS_VENV)/.installed: | $(VENV)/.installed-dev
+	$(BIN)/python -m venv --clear $(AGENTS_VENV)
+	$(BIN)/python tests/engines/vllm_requirements.py stand $(AGENTS_VENV)
+	$(AGENTS_VENV)/bin/python -m pip install --quiet openai-agents langgraph langchain-openai 'smolagents[openai]' 'pydantic-ai-slim[openai]'
+	$(AGENTS_VENV)/bin/python -m pip install --quiet 'openenv-core>=0.2' reasoning-gym 'textarena>=0.7' 'textworld>=1.6' 'verifiers>=0.1.14,<0.3'
+	-npm install --silent --prefix $(AGENTS_VENV) openai
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(AGENTS_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

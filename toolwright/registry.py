@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -255,7 +256,17 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
-        raise
+        if isinstance(error, UserError | KeyboardInterrupt):
+            raise
+        raise UserError(f"{path} cannot be imported: {_told(error, path)}") from error
     return module
+
+
+def _told(error: BaseException, path: Path) -> str:
+    """An exception in one line, and the line of the file that led to it."""
+    what = traceback.format_exception_only(error)[-1].strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f"{what} (line {lines[-1]})" if lines else what

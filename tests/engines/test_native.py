@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,31 @@ class TestSlots:
 
         asyncio.run(twice())
         assert idle(engine)
+
+
+def test_a_caller_that_answers_at_once_is_in_the_next_pass() -> None:
+    """A call by HTTP takes some turns of the event loop to get here. None of them may cost a pass."""
+    passes: list[int] = []
+    engine = engine_of(watch(tiny.decoder(), lambda tokens: passes.append(len(tokens))), slots=2)
+    turns: list[int] = []
+
+    async def short() -> None:
+        for turn in range(8):
+            await engine.generate(PROMPT, Sampling(max_tokens=1, seed=turn), attempt="short")
+            engine.release("short")
+            turns.append(len(passes))
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(
+            engine.generate(PROMPT, Sampling(max_tokens=40), attempt="long"),
+            short(),
+        )
+
+    asyncio.run(both())
+    decoded = [after - before for before, after in pairwise(turns)]
+    assert max(decoded) <= 2  # its own, and one of the long answer's
 
 
 class TestNothingIsComputedTwice:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import string
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 
 from tests import tiny
-from tests.agents.scripted import ScriptedEngine, saying
+from tests.agents.scripted import Script, ScriptedEngine, saying
 from tests.agents.templates import tokenizer as chat_tokenizer
 from toolwright.agents.attempt import Attempt
 from toolwright.agents.rollout import AttemptRequest, Rollout
+from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines import Completion, Engine, Sampling, TokenCallback, generate_streamed
 from toolwright.engines.native.engine import NativeEngine
 from toolwright.gateway.program import ProgramAgent, ProgramEnd
 from toolwright.gateway.server import AttemptAddress
 from toolwright.gateway.session import Session
+from toolwright.learner.policy import Frozen
 from toolwright.models.decoder import Decoder
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Task, Trajectory
@@ -95,10 +99,64 @@ class Recording:
         await self.engine.close()
 
 
+class Dictation:
+    """What may come next, where a script says it: one token."""
+
+    def __init__(self, tokens: Sequence[int], vocabulary: int) -> None:
+        self.left, self.vocabulary = deque(tokens), vocabulary
+
+    def allowed(self) -> torch.Tensor:
+        return torch.arange(self.vocabulary) == self.left[0]
+
+    def take(self, token: int) -> None:
+        assert token == self.left.popleft()
+
+
+@dataclass(frozen=True)
+class DictatedSampling(Sampling):
+    constraint: Dictation = None  # type: ignore[assignment]
+
+
+class Dictated:
+    """A real engine that is told what to draw. Its cache and its log-probabilities are its own."""
+
+    takes_weights = True
+    weights_version = 0
+
+    def __init__(self, engine: NativeEngine, script: Script) -> None:
+        self.engine, self.script = engine, script
+        self.exact, self.context = engine.exact, engine.context
+        self.turns: Counter[str] = Counter()  # of each attempt, whatever their branch
+
+    async def generate(
+        self,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        attempt: str,
+        on_token: TokenCallback | None = None,
+    ) -> Completion:
+        name = attempt.partition("#")[0]
+        said = Dictation(self.script(name, self.turns[name]), self.engine.decoder.shape.vocab)
+        self.turns[name] += 1
+        told = DictatedSampling(**vars(sampling), constraint=said)
+        return await self.engine.generate(prompt, told, attempt=attempt, on_token=on_token)
+
+    def release(self, attempt: str) -> None:
+        self.engine.release(attempt)
+
+    def rest(self) -> None: ...
+
+    def publish(self, version: int) -> None: ...
+
+    async def close(self) -> None:
+        await self.engine.close()
+
+
 @cache
-def decoder() -> Decoder:
-    """Random weights that have opinions, for all of ASCII."""
-    made = Decoder(tiny.shape(vocab=tokenizer().size, context=1024)).initialise(0)
+def decoder(vocabulary: int = 0, context: int = 1024) -> Decoder:
+    """Random weights that have opinions, for all of ASCII or a vocabulary of this size."""
+    made = Decoder(tiny.shape(vocab=vocabulary or tokenizer().size, context=context)).initialise(0)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.mul_(3.0)
@@ -116,6 +174,14 @@ def native(*, ends: bool = True) -> Recording:
     if not ends:
         tokens.end_tokens = frozenset()
     return Recording(NativeEngine(config, decoder=decoder(), tokenizer=tokens, dtype=torch.float32))
+
+
+def gap(decoder: Decoder, made: Sequence[Trajectory]) -> float:
+    """The largest difference of the engine's log-probabilities from the learner's."""
+    learner = Frozen(decoder, temperature=1.0, micro_tokens=None, dtype=torch.float32)
+    batch = Batch.pack(list(made))
+    found = learner.statistics(batch)["log_prob"]
+    return float((found - batch.columns["sampled_log_prob"]).abs().max())
 
 
 def scripted(*turns: str, style: str = "chatml") -> tuple[Recording, Tokenizer]:

@@ -6,22 +6,26 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from openai import AsyncOpenAI
 
-from tests.agents.scripted import ScriptedEngine
 from tests.agents.templates import tokenizer as chat_tokenizer
 from toolwright.agents.attempt import Attempt
+from toolwright.config import schema
+from toolwright.engines.native.engine import NativeEngine
 from toolwright.gateway.server import AttemptAddress
 
-from .programs import Program, Recording, attempts, is_what_was_sampled
+from .programs import Dictated, Program, Recording, attempts, decoder, gap, is_what_was_sampled
 
 pytestmark = pytest.mark.slow
 QUESTION = "What is 2+3? And 4 more?"
 COUNT = 50
+CONTEXT = 16_384  # the instructions of some frameworks are long, byte by byte
 
 
 def add(a: int, b: int) -> int:
@@ -39,25 +43,34 @@ def calling(name: str, **arguments: Any) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
-# Two calls one after the other, two at once, and an answer.
-ADDS = (
-    "I add. " + calling("add", a=2, b=3),
-    calling("add", a=5, b=4) + "\n" + calling("add", a=1, b=1),
-    "It is 9.",
-)
-
-
-def run(program: Program, turns: tuple[str, ...] = ADDS) -> list[Any]:
-    """Attempts by a policy that says these turns, each as hermes has it."""
-    tokens = chat_tokenizer("chatml")
-    written = [tokens.encode(f"{text}<|im_end|>") for text in turns]
-    engine = Recording(ScriptedEngine(tokens, lambda _, turn: written[min(turn, len(written) - 1)]))
-    made, engine = attempts(
-        program, engine=engine, tokens=tokens, count=COUNT, call_format="hermes", agent={"concurrency": 16}
+def adds(number: int) -> tuple[str, ...]:
+    """What the policy says in an attempt: a call, two at once, and an answer."""
+    return (
+        "I add. " + calling("add", a=2, b=number),
+        calling("add", a=number, b=4) + "\n" + calling("add", a=1, b=1),
+        f"It is {number}.",
     )
+
+
+def run(program: Program, turns: Callable[[int], tuple[str, ...]] = adds) -> list[Any]:
+    """Attempts by a real engine that is told what to say, each as hermes has it."""
+    tokens = chat_tokenizer("chatml")
+    policy = decoder(tokens.size, CONTEXT)
+
+    def script(attempt: str, turn: int) -> list[int]:
+        return tokens.encode(f"{turns(int(attempt.partition('/')[2]))[turn]}<|im_end|>")
+
+    native = NativeEngine(
+        schema.EngineConfig(slots=16), decoder=policy, tokenizer=tokens, dtype=torch.float32
+    )
+    made, engine = attempts(
+        program, engine=Recording(Dictated(native, script)), tokens=tokens, count=COUNT,
+        call_format="hermes", agent={"concurrency": 16}, timeout_s=300,
+    )  # fmt: skip
     assert [t.failure for t in made if t.failure] == []
     is_what_was_sampled(made, engine)
-    assert {t.turns for t in made} == {len(turns)}
+    assert {t.turns for t in made} == {len(turns(0))}
+    assert gap(policy, made) == 0.0
     return made
 
 
@@ -77,7 +90,7 @@ def test_pydantic_ai() -> None:
 
     made = run(program)
     linear(made)
-    assert made[0].result["answer"] == "It is 9."
+    assert [t.result["answer"] for t in made] == [f"It is {n}." for n in range(COUNT)]
 
 
 @pytest.fixture
@@ -129,7 +142,9 @@ def test_smolagents() -> None:
     """It sends calls back as text, so each turn is a branch of its own."""
     smolagents = pytest.importorskip("smolagents", reason="the package smolagents is not installed")
     tool = smolagents.tool(add)
-    answers = (*ADDS[:2], calling("final_answer", answer="9"))
+
+    def answers(number: int) -> tuple[str, ...]:
+        return (*adds(number)[:2], calling("final_answer", answer=str(number)))
 
     def solve(address: AttemptAddress) -> str:
         model = smolagents.OpenAIModel("m", api_base=f"{address.url}/v1", api_key=address.key)
@@ -140,7 +155,7 @@ def test_smolagents() -> None:
         return await asyncio.to_thread(solve, address)
 
     made = run(program, answers)
-    assert {t.result["answer"] for t in made} == {"9"}
+    assert [t.result["answer"] for t in made] == [str(n) for n in range(COUNT)]
 
 
 def test_node(tmp_path: Path) -> None:

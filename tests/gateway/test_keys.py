@@ -67,6 +67,24 @@ def test_a_key_ends_with_its_attempt_and_reaches_no_other() -> None:
     is_what_was_sampled(made, engine)
 
 
+def test_the_address_of_one_attempt_with_the_key_of_another_is_refused() -> None:
+    seen: dict[int, AttemptAddress] = {}
+
+    async def program(address: AttemptAddress, attempt: Attempt) -> None:
+        seen[index := attempt.trajectory.index] = address
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+        mixed = AsyncOpenAI(base_url=f"{address.url}/v1", api_key=seen[1 - index].key, max_retries=0)
+        with pytest.raises(openai.PermissionDeniedError, match="the key of another attempt"):
+            await ask(mixed)
+        await ask(client(address))
+
+    made, engine = attempts(program, count=2)
+    assert [t.failure for t in made] == [None, None]
+    assert [t.counts["calls_refused"] for t in made] == [1, 1]
+    is_what_was_sampled(made, engine)
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [

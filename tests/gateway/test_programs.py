@@ -161,6 +161,10 @@ class TestCommand:
         with pytest.raises(UserError, match="there is no program 'no-such-program'"):
             run({"command": "no-such-program --now"})
 
+    def test_a_script_that_is_not_there_is_heard_of_at_once(self) -> None:
+        with pytest.raises(UserError, match=r"there is no file 'my_agnt\.py' for python3 to run"):
+            run({"command": "python3 my_agnt.py --fast"})
+
     def test_a_deterministic_agent_is_reproducible(self, tmp_path: Path) -> None:
         agent = command(tmp_path, "a = ask('go'); ask(a); ask('go')")
         first, again = (run(agent, count=2) for _ in range(2))
@@ -247,6 +251,11 @@ class TestService:
     def test_one_that_refuses_is_a_failure(self, service: Service) -> None:
         (trajectory,) = run({"url": service.url + "/refuse"})
         assert "answered 422: not today" in failure(trajectory)
+
+    @pytest.mark.parametrize("url", ["localhost:9000/run", "http:///run", "ftp://127.0.0.1/run"])
+    def test_an_address_that_is_none_is_heard_of_at_once(self, url: str) -> None:
+        with pytest.raises(UserError, match=r"rollout\.agent\.url: expected an address such as http://"):
+            run({"url": url})
 
     def test_one_that_is_not_there_may_be_tried_again(self) -> None:
         (trajectory,) = run({"url": "http://127.0.0.1:9/"})

@@ -7,21 +7,18 @@ import json
 from typing import Any
 
 import pytest
-import torch
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from toolwright.agents.attempt import Attempt
 from toolwright.agents.formats.tags import Tags
 from toolwright.agents.rollout import AttemptRequest, Rollout
-from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.gateway.server import AttemptAddress
-from toolwright.learner.policy import Frozen
 from toolwright.trajectory import Task, Trajectory
 
 from .conftest import Taught
-from .programs import ADD, attempts, is_what_was_sampled
+from .programs import ADD, attempts, gap, is_what_was_sampled
 
 FUNCTION = ADD["function"]
 QUESTION = "2+3?"
@@ -137,15 +134,7 @@ def test_tokens_are_trained_as_they_were_sampled(name: str, count: int, policy: 
     is_what_was_sampled(made, engine)
     assert sum(t.turns > 1 for t in made) > count / 2  # several turns, tools called
     assert sum(t.counts["branches"] for t in made) == 0
-    assert gap(policy, made) == 0.0
-
-
-def gap(policy: Taught, made: list[Trajectory]) -> float:
-    """The largest difference of the engine's log-probabilities from the learner's."""
-    learner = Frozen(policy.decoder, temperature=1.0, micro_tokens=None, dtype=torch.float32)
-    batch = Batch.pack(made)
-    found = learner.statistics(batch)["log_prob"]
-    return float((found - batch.columns["sampled_log_prob"]).abs().max())
+    assert gap(policy.decoder, made) == 0.0
 
 
 def test_a_loop_of_the_sdk_samples_what_our_own_does(policy: Taught, tmp_path: Any) -> None:

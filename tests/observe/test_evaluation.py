@@ -65,6 +65,14 @@ def test_failed_attempts_count_nowhere_but_as_failed() -> None:
         EvaluationResult.of(attempts("a", [None]))
 
 
+def test_of_many_reasons_why_nothing_was_scored_the_first_are_told() -> None:
+    lost = attempts("a", [None] * 9)
+    for number, one in enumerate(lost):
+        one.failure = Failure("task", f"reason {number // 2}")
+    with pytest.raises(UserError, match=r"scored: reason 0; reason 1; reason 2; and 2 other reasons$"):
+        EvaluationResult.of(lost)
+
+
 def test_sources_are_told_apart_where_there_are_several() -> None:
     one = EvaluationResult.of(attempts("a", ["2"]))
     assert one.sources == {}

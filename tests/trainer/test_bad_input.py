@@ -189,6 +189,23 @@ def test_code_of_the_user_that_is_not_there_or_not_what_is_meant(
     assert said in refused(own)
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import json\njson.loads('')", "own.py cannot be imported: json.decoder.JSONDecodeError: Expecting"),
+        ("\nimport not_installed_here", "No module named 'not_installed_here' (line 2)"),
+        ("x = (", "own.py cannot be imported: SyntaxError"),
+        (
+            "raise SystemExit('usage: own.py FILE')",
+            "own.py cannot be imported: SystemExit: usage: own.py FILE",
+        ),
+    ],
+)
+def test_code_of_the_user_that_cannot_be_imported(source: str, said: str, refused: Refused) -> None:
+    Path("own.py").write_text(source)
+    assert said in refused("rollout.agent=own.py:run")
+
+
 def test_nothing_held_out_to_evaluate_on(refused: Refused) -> None:
     own = words(f"task.name={HERE}/letters.py:nothing_held_out")
     assert "there are no held-out tasks to evaluate on" in refused(*own, command="eval")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -30,6 +31,7 @@ from toolwright.gateway.session import Session
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.trajectory import Task
 
+INTERPRETER = re.compile(r"python[\d.]*|node|bash|sh")
 SAID = 2000  # characters of standard error in a message
 
 
@@ -50,6 +52,7 @@ class CommandAgent(ProgramAgent):
         program = shutil.which(self.words[0], path=_search_path())
         if program is None:
             raise UserError(f"rollout.agent.command: there is no program {words[0]!r} to run")
+        _check_script(self.words)
         self.sandbox: CommandSandbox | None = None
         if self.program.isolation != "none":
             self.words[0] = program
@@ -104,6 +107,15 @@ def _search_path() -> str:
     path = os.environ.get("PATH", os.defpath)
     active = "VIRTUAL_ENV" in os.environ or sys.prefix == sys.base_prefix
     return path if active else f"{Path(sys.executable).parent}{os.pathsep}{path}"
+
+
+def _check_script(words: list[str]) -> None:
+    """What follows an interpreter is a file: it would be looked for in the empty folder of an attempt."""
+    runs = len(words) > 1 and INTERPRETER.fullmatch(Path(words[0]).name) and words[1][:1] not in ("-", "{")
+    if runs and not Path(words[1]).is_file():
+        raise UserError(
+            f"rollout.agent.command: there is no file {words[1]!r} for {words[0]} to run in {Path.cwd()}"
+        )
 
 
 def _absolute(word: str) -> str:

@@ -67,7 +67,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        key, path = _key_in(scope)
+        key, path = _key_in_path(scope)
         exchange = Exchange({**scope, "path": path}, receive, send, self._log, "")
         await exchange.run(lambda: self._answer(exchange, key))
 
@@ -75,8 +75,12 @@ class Gateway:
         reply = self._callers.check(exchange.scope)
         if reply is not None:
             return reply
-        session, path = self._session(key), exchange.path
+        given = _key_in_header(exchange.scope)
+        session, path = self._session(key or given), exchange.path
         try:
+            if key and given != key and (given in self._sessions or given in self._over):
+                text = "the address is of this attempt, and the key of another attempt: send its own, or none"
+                raise HttpProblem(403, text, code="invalid_api_key")
             if exchange.method in ("GET", "HEAD") and (path == MODELS or path.startswith(MODELS + "/")):
                 return models(session, path)
             handler = session.post.get(path) if exchange.method == "POST" else None
@@ -99,11 +103,15 @@ class Gateway:
         raise HttpProblem(401, "this is the key of no attempt of this run", code="invalid_api_key")
 
 
-def _key_in(scope: Scope) -> tuple[str, str]:
-    """The key and the path behind it. A key in the path goes before one in a header."""
+def _key_in_path(scope: Scope) -> tuple[str, str]:
+    """The key, if the path has one, and the path behind it."""
     path = scope["path"]
-    if path.startswith(PREFIX):
-        key, _, rest = path[len(PREFIX) :].partition("/")
-        return key, "/" + rest
+    if not path.startswith(PREFIX):
+        return "", path
+    key, _, rest = path[len(PREFIX) :].partition("/")
+    return key, "/" + rest
+
+
+def _key_in_header(scope: Scope) -> str:
     given = header(scope, b"authorization").decode("latin-1").removeprefix("Bearer ")
-    return given or header(scope, b"x-api-key").decode("latin-1"), path
+    return given or header(scope, b"x-api-key").decode("latin-1")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import aiohttp
 import orjson
 
 from toolwright.agents.attempt import Attempt
-from toolwright.failures import InfrastructureFailure
+from toolwright.config import schema
+from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.gateway.program import TEXT_KEPT, ProgramAgent, ProgramEnd, task_data
 from toolwright.gateway.server import AttemptAddress
 from toolwright.gateway.session import Session
+from toolwright.models.tokenizer import Tokenizer
 
 LATER = 202  # accepted: the service posts its result to the attempt when it is done
 
@@ -19,6 +23,15 @@ class ServiceAgent(ProgramAgent):
 
     kind = "url"
     usual_concurrency = 1024
+
+    def __init__(self, config: schema.RolloutConfig, tokenizer: Tokenizer) -> None:
+        super().__init__(config, tokenizer)
+        url = urlsplit(self.program.url or "")
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise UserError(
+                "rollout.agent.url: expected an address such as http://127.0.0.1:9000/run, found "
+                f"{self.program.url!r}"
+            )
 
     @property
     def label(self) -> str:

@@ -27,6 +27,7 @@ from toolwright.rewards.votes import can_vote, vote_of
 from toolwright.trajectory import OUTCOME, Trajectory, as_groups
 
 FILE = "evaluations.jsonl"
+REASONS = 3  # why nothing was scored, of which a message tells so many
 ACCURACY, REWARD = "accuracy", "reward"
 PREFIX = "held_out/"
 
@@ -75,10 +76,10 @@ class EvaluationResult:
         """A UserError where not one attempt was scored. `tools`: calls are worth counting."""
         scored = [t for t in attempts if t.failure is None and t.reward is not None]
         if not scored:
-            reasons = {t.failure.message for t in attempts if t.failure}
-            raise UserError(
-                f"not one of {len(attempts)} held-out attempts could be scored: {'; '.join(reasons)}"
-            )
+            reasons = list(dict.fromkeys(t.failure.message for t in attempts if t.failure))
+            more = [f"and {len(reasons) - REASONS} other reasons"] if len(reasons) > REASONS else []
+            told = "; ".join([*reasons[:REASONS], *more])
+            raise UserError(f"not one of {len(attempts)} held-out attempts could be scored: {told}")
         counts = {
             "tokens_mean": sum(t.sampled_tokens for t in scored) / len(scored),
             "truncated": sum(t.cut for t in scored) / len(scored),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,20 +126,18 @@ class ModelService:
         if self.under_way + count > self.queue_limit:
             raise HttpProblem(429, f"{self.under_way} answers are under way already; try again later")
         self.under_way += count
-        tasks = []
+        work = []
         for number, prompt in enumerate(p for p in request.prompts for _ in range(request.choices)):
             sampling = replace(request.sampling, seed=request.sampling.seed + number % request.choices)
-            tasks.append(asyncio.create_task(self._answer(request.id, number, prompt, sampling, on_piece)))
+            work.append(self._answer(request.id, number, prompt, sampling, on_piece))
         try:
-            return await asyncio.gather(*tasks)
+            # One alone needs no task, which would take turns of the event loop at its start and at its end.
+            return [await work[0]] if count == 1 else await _side_by_side(work)
         except (TaskFailure, UserError) as error:  # of this request, which would fail again
             raise HttpProblem(400, str(error)) from None
         except InfrastructureFailure as error:
             raise HttpProblem(503, str(error)) from None
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             self.under_way -= count
 
     async def pieces(self, request: GenerationRequest) -> AsyncGenerator[AnswerPiece]:
@@ -214,6 +212,17 @@ class ModelService:
                 code="context_length_exceeded",
             )
         return prompt
+
+
+async def _side_by_side(work: Sequence[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+    """All of them; where one fails, the others are cancelled."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class StreamedText:

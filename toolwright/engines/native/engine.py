@@ -36,6 +36,9 @@ from toolwright.trajectory import SeenImage
 # Of prompts computed in one pass, padding counted: bounds the memory of it. Of a longer prompt so many are
 # computed before sequences that are decoding go on.
 PREFILL_TOKENS = 8_192
+# Of the event loop between two passes. A request needs two from its socket to the engine, a tool call of our
+# own agents as many: with one turn alone, each would wait for a pass that it could have been part of.
+LOOP_TURNS = 4
 
 
 @dataclass(eq=False)
@@ -157,9 +160,14 @@ class NativeEngine:
                     self._read()
                 if self.active:
                     self._decode()
-                await asyncio.sleep(0)  # let agents read what ended, call tools, and ask for more
+                await self._let_agents_run()
         except Exception as error:
             self._fail(error)
+
+    async def _let_agents_run(self) -> None:
+        """Let them read what ended, call tools, and ask for more."""
+        for _ in range(LOOP_TURNS):
+            await asyncio.sleep(0)
 
     def _fail(self, error: Exception) -> None:
         """Nobody is left waiting: every sequence is answered with the error, every slot is free again."""

@@ -120,7 +120,7 @@ class GraphEngine(NativeEngine):
                 if flying is not None:
                     await self._collect(flying)
                 flying = ahead
-                await asyncio.sleep(0)  # let agents read what ended, call tools, and ask for more
+                await self._let_agents_run()
         except Exception as error:
             self._fail(error)
 
