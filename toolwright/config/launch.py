@@ -26,7 +26,7 @@ from toolwright.config.validate import format_problems
 from toolwright.failures import UserError
 from toolwright.registry import load_object
 
-Start = Callable[..., object]
+Start = Callable[[Any, list[str]], object]
 Work = Callable[[ResolvedConfig, list[str]], object]
 DescribeAuto = Callable[[Any], Sequence[str]]  # lines about the `auto` values of a configuration
 MULTIRUN = "hydra.mode=MULTIRUN"
@@ -114,7 +114,7 @@ def launch(
     usage: str = "",
     describe_auto: DescribeAuto | None = None,
 ) -> int:
-    """Resolve the configuration of the command line, then call `start(config, command=command)`.
+    """Resolve the configuration of the command line, then call `start(config, command)`.
 
     `start` is a function, or the reference of one to import only then. Without it, print the configuration.
     `describe_auto` adds to --explain what `auto` would become.
@@ -153,8 +153,9 @@ class _Begin:
     start: Start | str
 
     def __call__(self, resolved: ResolvedConfig, command: list[str]) -> object:
-        start = load_object(self.start) if isinstance(self.start, str) else self.start
-        return start(resolved.config, command=command)
+        if isinstance(self.start, str):
+            return load_object(self.start)(resolved.config, command=command)
+        return self.start(resolved.config, command)
 
 
 class _JobFailed(Exception):
