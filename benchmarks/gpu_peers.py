@@ -62,9 +62,10 @@ def trl_step(model: str, *, colocated: bool = False) -> dict[str, Any]:
     from trl import GRPOConfig, GRPOTrainer
 
     from toolwright.rewards.builtin.numeric import numbers
+    from toolwright.tasks import SplitSizes
     from toolwright.tasks.builtin.sums import sums
 
-    made = sums(seed=0, train_size=2000, held_out_size=8, max_operand=99).train
+    made = sums(sizes=SplitSizes(0, 2000, 8), max_operand=99).train
     rows = [{"prompt": task.prompt, "truth": task.ground_truth} for task in made]
     lengths: list[float] = []
 

@@ -25,7 +25,6 @@ import rooms  # noqa: E402
 
 from toolwright.config.keys import Key, every_key  # noqa: E402
 from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig  # noqa: E402
-from toolwright.observe.metric_names import METRICS  # noqa: E402
 from toolwright.verl import docs as verl  # noqa: E402
 
 Say = Callable[[str], str]  # a heading, a column title or a sentence in the language of the page
@@ -33,6 +32,7 @@ Say = Callable[[str], str]  # a heading, a column title or a sentence in the lan
 PART = re.compile(r"(<!-- begin (\w+)[^\n]*-->\n).*?(<!-- end \2 -->)", re.DOTALL)
 PRESETS = ROOT / "toolwright/config/presets/algorithm"
 ALGORITHMS = ROOT / "toolwright/algorithms"
+METRICS: dict[str, list[str]] = yaml.safe_load((DOCS / "metrics_reference.yaml").read_text(encoding="utf-8"))
 CODE = re.compile(r"`[^`]*`")
 # The words of what a key takes; the names between them stay as they are.
 PHRASE = re.compile(
@@ -139,10 +139,18 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
 
 
+def described(key: str) -> str | None:
+    """The entry of a metric: its own, or the one whose capitals stand for it."""
+    patterns = {name: re.sub(r"[A-Z]+", r"[\\w./-]+", name) for name in METRICS}
+    known = [name for name, pattern in patterns.items() if re.fullmatch(pattern, key)]
+    return min(known, key=lambda name: name != key, default=None)
+
+
 def metrics(say: Say) -> str:
     """Every number of metrics.jsonl."""
     rows = [say("| metric | what it says | what to make of it |"), "| --- | --- | --- |"]
-    rows += [f"| `{entry.name}` | {_cell(say(entry.meaning))} | {say(entry.look)} |" for entry in METRICS]
+    for name, (meaning, *look) in METRICS.items():
+        rows.append(f"| `{name}` | {_cell(say(meaning))} | {say(''.join(look))} |")
     return "\n".join(rows) + "\n"
 
 

@@ -34,9 +34,6 @@ class Corridor:
         info = {"success": found}
         return tw.Outcome(self._seen(), float(found), found or self.left == 0, anchor=self._seen(), info=info)
 
-    def close(self) -> None:
-        pass
-
     def _seen(self) -> str:
         return f"{self.place:+d} {'>' if self.treasure > 0 else '<'}"
 

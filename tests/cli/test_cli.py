@@ -117,7 +117,7 @@ def test_how_a_command_may_end(
     def start(config: object, command: list[str]) -> None:
         raise raised
 
-    monkeypatch.setattr("toolwright.cli.train.start", start)
+    monkeypatch.setattr("toolwright.trainer.loop.train", start)
     assert main(["train"]) == status
     assert capsys.readouterr().err == said
 
@@ -128,7 +128,7 @@ def test_a_bug_keeps_its_traceback(
     def start(config: object, command: list[str]) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("toolwright.cli.train.start", start)
+    monkeypatch.setattr("toolwright.trainer.loop.train", start)
     with pytest.raises(ZeroDivisionError):
         main(["train"])
     assert capsys.readouterr().err == ""

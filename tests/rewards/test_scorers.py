@@ -12,8 +12,8 @@ from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
 
 
-def score(scorer: str, answer: str, truth: Any, source: str = "") -> float:
-    result = SCORERS.get(scorer).target(source, answer, truth, {})
+def score(scorer: str, answer: str, truth: Any) -> float:
+    result = SCORERS.get(scorer).target(answer, truth)
     return result["score"] if isinstance(result, dict) else result
 
 
@@ -109,7 +109,7 @@ def test_countdown_scores_an_expression_of_the_numbers_that_equals_the_target(
 
 def test_countdown_distinguishes_a_wrong_expression_from_none() -> None:
     truth = {"numbers": [3, 7], "target": 10}
-    parts = [SCORERS.get("countdown").target("", text, truth, {}) for text in ("3*7", "three and seven")]
+    parts = [SCORERS.get("countdown").target(text, truth) for text in ("3*7", "three and seven")]
     assert [part["well_formed"] for part in parts] == [1.0, 0.0]
 
 
@@ -164,5 +164,5 @@ SEARCHED = "<think>a</think> <search>q</search>\n<information>{}</information><t
     ],
 )
 def test_search_r1_pays_for_the_form_of_a_search(said: str, expected: float) -> None:
-    found = SCORERS.get("search_r1").target("nq", said, {"target": ["Seine"]}, {}, retrieval=0.1)
+    found = SCORERS.get("search_r1").target(said, {"target": ["Seine"]}, retrieval=0.1)
     assert found["score"] == pytest.approx(expected)

@@ -105,8 +105,8 @@ def test_reasoning_gym_makes_and_judges_puzzles(tmp_path: Path) -> None:
 
     for task in tasks:
         right = json.loads(task.ground_truth)["answer"]
-        assert reasoning_gym("", f"So: <answer>{right}</answer>", task.ground_truth, {}) == 1.0
-        assert reasoning_gym("", "<answer>nothing</answer>", task.ground_truth, {}) < 1.0
+        assert reasoning_gym(f"So: <answer>{right}</answer>", task.ground_truth) == 1.0
+        assert reasoning_gym("<answer>nothing</answer>", task.ground_truth) < 1.0
     with pytest.raises(UserError, match=r"no data set 'chain_sums'; did you mean 'chain_sum'\?"):
         main([*arguments, "--set", "kinds=chain_sums"])
 

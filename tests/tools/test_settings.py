@@ -83,8 +83,8 @@ def test_the_two_places_of_tools_add_up_and_must_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, "no such file"),
-        ("tools: [", "is not YAML"),
+        (None, "no such configuration file"),
+        ("tools: [", "not valid YAML"),
         ("other: 1", "expected a block `tools:`"),
         ("tools: 3", "expected tools by name"),
         ("tools: [{class_name: verl.tools.geo3k_tool.Geo3kTool}]", "without an equivalent here"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib.util
 import os
 import pkgutil
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from toolwright import __version__
 from toolwright.failures import UserError, nearest
@@ -25,6 +27,13 @@ Commands:
 
 `toolwright COMMAND --help` shows the options of a command; `toolwright --version` prints the version.
 """
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Reports a mistake as every other mistake of the user is reported."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; `{self.prog} --help` lists the options")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -18,11 +18,13 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from toolwright.cli import commands
 from toolwright.failures import UserError, nearest
 from toolwright.registry import load_object
 
+SCRIPTS = Path(__file__).parent / "completion_scripts"
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 # As argparse writes them, or as usage lines of our own: {list,compare} or search | show
 _ACTIONS = re.compile(r"\{([a-z][a-z0-9-]*(?:,[a-z][a-z0-9-]*)*)\}|([a-z]+(?: \| [a-z]+)+)")
@@ -44,7 +46,8 @@ def main(argv: list[str]) -> int:
     if len(argv) != 1 or argv[0] not in SHELLS:
         said = f"unknown shell {argv[0]!r}; {nearest(argv[0], SHELLS)}" if argv else "which shell?"
         raise UserError(f"toolwright completion {' | '.join(SHELLS)}: {said}")
-    print(SHELLS[argv[0]](dict(known())), end="")
+    script = (SCRIPTS / f"toolwright.{argv[0]}").read_text(encoding="utf-8")
+    print(script.replace("@CASES@", SHELLS[argv[0]](dict(known()))), end="")
     return 0
 
 
@@ -101,30 +104,8 @@ def _settings(command: str) -> tuple[list[str], list[str]]:
     return [f"{key}=" for key in values], [f"{key}={one}" for key, found in values.items() for one in found]
 
 
-def bash(found: dict[str, Completions]) -> str:
-    return BASH.replace("@CASES@", _cases(found, "said"))
-
-
-def zsh(found: dict[str, Completions]) -> str:
-    return ZSH.replace("@CASES@", _cases(found, "said"))
-
-
-def fish(found: dict[str, Completions]) -> str:
-    cases = []
-    for name, one in found.items():
-        cases.append(f"        case {shlex.quote(name)}")
-        cases.append(f"            set words {' '.join(map(shlex.quote, one.words))}")
-        cases.append(f"            set values {' '.join(map(shlex.quote, one.values))}")
-        if one.runs:
-            cases.append("            set words $words (__toolwright_runs)")
-    return FISH.replace("@CASES@", "\n".join(cases))
-
-
-SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}
-
-
-def _cases(found: dict[str, Completions], variable: str) -> str:
-    lines = [f'    case "${variable}" in']
+def _cases(found: dict[str, Completions]) -> str:
+    lines = ['    case "$said" in']
     for name, one in found.items():
         lines.append(f"        {shlex.quote(name)})")
         lines.append(f"            listed={shlex.quote(' '.join(one.words))}")
@@ -135,94 +116,15 @@ def _cases(found: dict[str, Completions], variable: str) -> str:
     return "\n".join([*lines, "    esac"])
 
 
-BASH = r"""# Completion of toolwright for bash.
-_toolwright_runs() {
-    local file
-    for file in runs/*/config.yaml runs/*/*/config.yaml; do
-        [[ -f $file ]] && file=${file#runs/} && printf '%q ' "${file%/config.yaml}"
-    done
-}
+def _fish_cases(found: dict[str, Completions]) -> str:
+    cases = []
+    for name, one in found.items():
+        cases.append(f"        case {shlex.quote(name)}")
+        cases.append(f"            set words {' '.join(map(shlex.quote, one.words))}")
+        cases.append(f"            set values {' '.join(map(shlex.quote, one.values))}")
+        if one.runs:
+            cases.append("            set words $words (__toolwright_runs)")
+    return "\n".join(cases)
 
-_toolwright_words() {
-    local listed= values= said=$1
-@CASES@
-    if [[ $2 == *=* ]]; then echo "$values"; else echo "$listed"; fi
-}
 
-_toolwright() {
-    local line=${COMP_LINE:0:COMP_POINT} said current known
-    current=${line##*[[:space:]]}
-    read -ra said <<< "${line%"$current"}"
-    known=$(_toolwright_words "${said[1]} ${said[2]}" "$current")
-    [[ -n $known ]] || known=$(_toolwright_words "${said[1]}" "$current")
-    COMPREPLY=($(compgen -W "$known" -- "$current"))
-    # Readline replaces what follows the last of its word breaks.
-    if [[ $current == *=* && $COMP_WORDBREAKS == *=* ]]; then
-        COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*=}"}"}")
-    elif [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then
-        compopt -o nospace
-    fi
-}
-
-complete -o default -F _toolwright toolwright
-"""
-
-ZSH = r"""#compdef toolwright
-# Completion of toolwright for zsh.
-_toolwright_runs() {
-    local file
-    for file in runs/*/config.yaml(N) runs/*/*/config.yaml(N); do
-        print -rn -- "${${file#runs/}%/config.yaml} "
-    done
-}
-
-_toolwright_words() {
-    local listed= values= said=$1
-@CASES@
-    if [[ $2 == *=* ]]; then print -r -- "$values"; else print -r -- "$listed"; fi
-}
-
-_toolwright() {
-    local current=$PREFIX known
-    known=$(_toolwright_words "${words[2]} ${words[3]}" "$current")
-    (( CURRENT > 3 )) && [[ -n $known ]] || known=$(_toolwright_words "${words[2]}" "$current")
-    (( CURRENT > 2 )) || known=$(_toolwright_words "" "$current")
-    local -a every=(${=known})
-    compadd -S '' -- ${(M)every:#*=} && return
-    compadd -- ${every:#*=} ${(M)every:#*=?*} || _files
-}
-
-(( $+functions[compdef] )) && compdef _toolwright toolwright
-"""
-
-FISH = r"""# Completion of toolwright for fish.
-function __toolwright_runs
-    for file in runs/*/config.yaml runs/*/*/config.yaml
-        string replace -r '^runs/(.*)/config.yaml$' '$1' -- $file
-    end
-end
-
-function __toolwright_words
-    set -l said $argv[1]
-    set -l words
-    set -l values
-    switch $said
-@CASES@
-    end
-    if string match -q '*=*' -- $argv[2]
-        printf '%s\n' $values
-    else
-        printf '%s\n' $words
-    end
-end
-
-function __toolwright
-    set -l said (commandline -opc)
-    set -l current (commandline -ct)
-    set -l known (__toolwright_words "$said[2] $said[3]" $current)
-    test -n "$known"; or set known (__toolwright_words "$said[2]" $current)
-    printf '%s\n' $known
-end
-
-complete -c toolwright -a '(__toolwright)'
-"""
+SHELLS = {"bash": _cases, "zsh": _cases, "fish": _fish_cases}

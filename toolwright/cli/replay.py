@@ -13,8 +13,9 @@ import argparse
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from toolwright.cli import CommandParser
 from toolwright.cli.view import find_run
 from toolwright.failures import UserError
 from toolwright.observe.attempt import question, visible
@@ -41,11 +42,6 @@ SHOWN = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; `toolwright replay --help` lists the options")
-
-
 def main(argv: list[str]) -> int:
     arguments = _parser().parse_intermixed_args(argv)
     run = find_run(arguments.run)
@@ -70,7 +66,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = CommandParser(
         prog="toolwright replay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", metavar="RUN", help="a run folder, or its name under runs/")

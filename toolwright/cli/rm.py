@@ -9,19 +9,8 @@ Examples:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from toolwright.config.schema import RewardModelConfig
-
 
 def main(argv: list[str]) -> int:
     from toolwright.config.launch import launch
 
-    return launch("rm", argv, about=__doc__ or "", start=start)
-
-
-def start(config: RewardModelConfig, command: list[str]) -> None:
-    from toolwright.trainer.reward_model import train
-
-    train(config, command=command)
+    return launch("rm", argv, about=__doc__ or "", start="toolwright.trainer.reward_model:train")

@@ -15,8 +15,8 @@ import json
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
 
+from toolwright.cli import CommandParser
 from toolwright.cli.view import find_run
 from toolwright.failures import UserError
 from toolwright.observe import retention, run_folders
@@ -27,11 +27,6 @@ from toolwright.observe.numbers import compact, duration, percent
 COLOURS = {"running": "green", "finished": "", "stopped": "yellow"}
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; `toolwright runs --help` lists the options")
-
-
 def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv or ["list"])
     work = {"list": _list, "compare": _compare, "prune": _prune}[arguments.action]
@@ -40,10 +35,10 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = CommandParser(
         prog="toolwright runs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    actions = parser.add_subparsers(dest="action", required=True, parser_class=_Parser)
+    actions = parser.add_subparsers(dest="action", required=True)
     listing = actions.add_parser("list", help="state, steps, last reward, size and age of each run")
     listing.add_argument("--dir", type=Path, default=Path("runs"), help="where to look, to any depth (runs)")
     compare = actions.add_parser(

@@ -12,19 +12,8 @@ Examples:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from toolwright.config.schema import Config
-
 
 def main(argv: list[str]) -> int:
     from toolwright.config.launch import launch
 
-    return launch("train", argv, about=__doc__ or "", start=start)
-
-
-def start(config: Config, command: list[str]) -> None:
-    from toolwright.trainer.loop import train
-
-    train(config, command=command)
+    return launch("train", argv, about=__doc__ or "", start="toolwright.trainer.loop:train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -24,87 +25,55 @@ _GUIDED = (
     *("exploration", "widening", "widening_power", "growth", "z", "racing"),
     *("finals", "prior", "value", "experience", "explore", "optimism"),
 )
+# Of a fresh decoder: what `model.config` says now.
+_FRESH = {"tied": "tie_word_embeddings", "qk_norm": "qk_norm"}
 _POLICY = ("path", "warm", "served", "samples", "every", "shared", "train")
 
 
 def translated(tree: dict[str, Any], path: Path) -> dict[str, Any]:
     """The configuration in the file `path` in the keys of today. The tree that is given stays as it is."""
-    now = _fresh_model(_ordered(_optimizer_state(_oversampled(tree))))
-    return _one_tools_file(_guided_search(now), path)
+    tree = deepcopy(tree)
+    selection = _block(tree, "algorithm", "selection")
+    if "resample_on_correct" in selection:
+        resampled = selection.pop("resample_on_correct")
+        selection["oversample"] = selection.get("oversample", 2) if resampled else 1
+    update = _block(tree, "update")
+    if update.pop("offload", False):
+        update["optimizer_state"] = "host"
+    task = _block(tree, "task")
+    shuffled = task.pop("shuffle", None)
+    if shuffled is not None or task.get("order") == "epochs":
+        by_epochs = task.get("order", "epochs") == "epochs"
+        task["order"] = task["order"] if not by_epochs else "as_listed" if shuffled is False else "shuffled"
+    model = _block(tree, "model")
+    fresh = {new: model.pop(old) for old, new in _FRESH.items() if old in model}
+    if fresh:
+        model["config"] = {**({} if model.get("path") else fresh), **(model.get("config") or {})}
+    for key in _GUIDED:
+        _block(tree, "search", "guided").pop(key, None)
+    proposer = _block(tree, "proposer")
+    for key in _POLICY:
+        proposer.pop(key, None)
+    if proposer.get("name") == "policy":
+        proposer["name"] = "uniform"
+    return _with_one_tools_file(tree, path)
 
 
-def _oversampled(tree: dict[str, Any]) -> dict[str, Any]:
-    algorithm = tree.get("algorithm")
-    selection = algorithm.get("selection") if isinstance(algorithm, dict) else None
-    if not isinstance(selection, dict) or "resample_on_correct" not in selection:
-        return tree
-    kept = {
-        "oversample": 2,
-        **{key: value for key, value in selection.items() if key != "resample_on_correct"},
-    }
-    if not selection["resample_on_correct"]:
-        kept["oversample"] = 1
-    return {**tree, "algorithm": {**tree["algorithm"], "selection": kept}}
+def _block(tree: Any, *names: str) -> dict[str, Any]:
+    """The block of this name, or an empty one if the tree has none."""
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, dict) else {}
 
 
-def _optimizer_state(tree: dict[str, Any]) -> dict[str, Any]:
-    """Until version 0.2, `update.offload` was a key of its own."""
-    update = tree.get("update")
-    if not isinstance(update, dict) or "offload" not in update:
-        return tree
-    kept = {key: value for key, value in update.items() if key != "offload"}
-    if update["offload"]:
-        kept["optimizer_state"] = "host"
-    return {**tree, "update": kept}
-
-
-def _ordered(tree: dict[str, Any]) -> dict[str, Any]:
-    """`task.shuffle` was a key beside `task.order`, whose default was called `epochs`."""
-    task = tree.get("task")
-    if not isinstance(task, dict) or ("shuffle" not in task and task.get("order") != "epochs"):
-        return tree
-    order = task.get("order", "epochs")
-    if order == "epochs":
-        order = "shuffled" if task.get("shuffle", True) else "as_listed"
-    kept = {key: value for key, value in task.items() if key != "shuffle"}
-    return {**tree, "task": {**kept, "order": order}}
-
-
-def _fresh_model(tree: dict[str, Any]) -> dict[str, Any]:
-    """`model.tied` and `model.qk_norm` said what `model.config` says of a fresh decoder."""
-    model = tree.get("model")
-    if not isinstance(model, dict) or not {"tied", "qk_norm"} & set(model):
-        return tree
-    names = {"tied": "tie_word_embeddings", "qk_norm": "qk_norm"}
-    said = {} if model.get("path") else {new: model[old] for old, new in names.items() if old in model}
-    kept = {key: value for key, value in model.items() if key not in names}
-    return {**tree, "model": {**kept, "config": {**said, **(model.get("config") or {})}}}
-
-
-def _guided_search(tree: dict[str, Any]) -> dict[str, Any]:
-    """Keys of searches that are gone say nothing to the search of today."""
-    search, proposer = tree.get("search"), tree.get("proposer")
-    guided = search.get("guided") if isinstance(search, dict) else None
-    if isinstance(guided, dict):
-        kept = {key: value for key, value in guided.items() if key not in _GUIDED}
-        tree = {**tree, "search": {**tree["search"], "guided": kept}}
-    if isinstance(proposer, dict):
-        kept = {key: value for key, value in proposer.items() if key not in _POLICY}
-        kept = {**kept, "name": "uniform"} if kept.get("name") == "policy" else kept
-        tree = {**tree, "proposer": kept}
-    return tree
-
-
-def _one_tools_file(tree: dict[str, Any], path: Path) -> dict[str, Any]:
+def _with_one_tools_file(tree: dict[str, Any], path: Path) -> dict[str, Any]:
     """In version 0.1, `rollout.tool_config_path` was a second name of `tool_config_path`."""
-    rollout = tree.get("rollout")
-    if not isinstance(rollout, dict) or "tool_config_path" not in rollout:
+    if "tool_config_path" not in _block(tree, "rollout"):
         return tree
-    file, other = rollout["tool_config_path"], tree.get("tool_config_path")
+    file, other = tree["rollout"].pop("tool_config_path"), tree.get("tool_config_path")
     if file and other and file != other:
         raise UserError(
             f"{path}: rollout.tool_config_path is gone; join its tools with those of {other}, the "
             "tool_config_path, in one file"
         )
-    rollout = {key: value for key, value in rollout.items() if key != "tool_config_path"}
-    return {**tree, "rollout": rollout, "tool_config_path": other or file}
+    return {**tree, "tool_config_path": other or file}

@@ -24,6 +24,7 @@ from toolwright.config.origin import ResolvedConfig
 from toolwright.config.show import show
 from toolwright.config.validate import format_problems
 from toolwright.failures import UserError
+from toolwright.registry import load_object
 
 Start = Callable[[Any, list[str]], object]
 Work = Callable[[ResolvedConfig, list[str]], object]
@@ -109,13 +110,14 @@ def launch(
     argv: list[str],
     *,
     about: str,
-    start: Start | None,
+    start: Start | str | None,
     usage: str = "",
     describe_auto: DescribeAuto | None = None,
 ) -> int:
     """Resolve the configuration of the command line, then call `start(config, command)`.
 
-    Without `start`, print the configuration. `describe_auto` adds to --explain what `auto` would become.
+    `start` is a function, or the reference of one to import only then. Without it, print the configuration.
+    `describe_auto` adds to --explain what `auto` would become.
     """
     args = LaunchParser(usage or command).parse(argv)
     source = source_of(command, args)
@@ -148,9 +150,11 @@ class _Show:
 
 @dataclass(frozen=True)
 class _Begin:
-    start: Start
+    start: Start | str
 
     def __call__(self, resolved: ResolvedConfig, command: list[str]) -> object:
+        if isinstance(self.start, str):
+            return load_object(self.start)(resolved.config, command=command)
         return self.start(resolved.config, command)
 
 

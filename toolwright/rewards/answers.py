@@ -54,8 +54,11 @@ def golds(ground_truth: Any, *, scorer: str) -> list[str]:
     found = ground_truth.get("target") if isinstance(ground_truth, dict) else ground_truth
     texts = [text for text in (found if isinstance(found, list) else [found]) if isinstance(text, str)]
     if not texts or (isinstance(found, list) and len(texts) < len(found)):
-        raise TaskFailure(
-            f"the ground truth must be text or a list of texts for scorer {scorer!r}, "
-            f"found {type(ground_truth).__name__} {ground_truth!r:.60}"
-        )
+        raise unfit(ground_truth, "text or a list of texts", scorer=scorer)
     return texts
+
+
+def unfit(ground_truth: Any, expected: str, *, scorer: str) -> TaskFailure:
+    """The failure of a task whose ground truth the scorer cannot use."""
+    found = "none" if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
+    return TaskFailure(f"the ground truth must be {expected} for scorer {scorer!r}, found {found}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -15,6 +16,7 @@ from toolwright.rewards.function import ScoringFunction
 from toolwright.rewards.in_this_process import InThisProcess
 from toolwright.rewards.part import DirectCall, InProcesses, OverNetwork, RewardPart
 from toolwright.rewards.pool import ProcessPool
+from toolwright.rewards.process import FunctionProcess
 
 if TYPE_CHECKING:
     from toolwright.config import schema
@@ -76,13 +78,12 @@ class ScorerBuilder:
             if is_held(name):
                 function = ScoringFunction(name.rpartition(":")[2], load_object(name), settings)
                 return InThisProcess(function, limit_s=self.config.timeout_s)
-            workers = self.config.workers or 1  # a user's function may hold a model
-            pool = ProcessPool(name, limit_s=self.config.timeout_s, workers=workers, settings=settings)
-            return InProcesses(pool, tries_truths=False)
+            # One process, unless `reward.workers` says more: a user's function may hold a model.
+            return InProcesses(self._pool(name, settings=settings), tries_truths=False)
         entry = SCORERS.get(name)
         target = entry.target
         if isinstance(target, type) and issubclass(target, RewardPart):
-            return target.of(self)
+            return target(self)  # it builds parts itself, one a data source
         canonical = target.__name__.lower() if isinstance(target, type) else target.__name__
         settings = self._settings(called) if called else self._settings(canonical, name)
         part: RewardPart
@@ -100,7 +101,10 @@ class ScorerBuilder:
             part = OverNetwork(canonical, target(**run_settings, **checked))
         elif "process" in entry.needs:
             imports = sorted(entry.needs - {"process", "final", "right"})
-            part = InProcesses(self._pool(target, canonical, settings, imports), tries_truths=True)
+            reference = f"{target.__module__}:{target.__qualname__}"
+            cores = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+            pool = self._pool(reference, workers=cores, name=canonical, settings=settings, imports=imports)
+            part = InProcesses(pool, tries_truths=True)
         else:
             part = DirectCall(ScoringFunction(canonical, target, settings))
         part.last_turn_only, part.only_if_right = "final" in entry.needs, "right" in entry.needs
@@ -134,26 +138,13 @@ class ScorerBuilder:
             prefix=f"reward.params.{name}.",
         )
         place = ModelPlace(**{key: checked.pop(key) for key in ModelPlace.KEYS if key in checked})
-        return ProcessPool(
-            f"{target.__module__}:{target.__qualname__}",
-            limit_s=self.config.timeout_s,
-            workers=self.config.workers or 1,
-            name=name,
-            settings=checked,
-            start_limit_s=place.start_timeout_s,
-        )
+        reference = f"{target.__module__}:{target.__qualname__}"
+        return self._pool(reference, name=name, settings=checked, start_limit_s=place.start_timeout_s)
 
-    def _pool(
-        self, target: Callable[..., Any], name: str, settings: dict[str, Any], imports: list[str]
-    ) -> ProcessPool:
-        return ProcessPool(
-            f"{target.__module__}:{target.__qualname__}",
-            limit_s=self.config.timeout_s,
-            workers=self.config.workers or min(len(os.sched_getaffinity(0)), MOST_WORKERS),
-            name=name,
-            settings=settings,
-            imports=imports,
-        )
+    def _pool(self, reference: str, *, workers: int = 1, **process: Any) -> ProcessPool:
+        """`process`: further arguments of each `FunctionProcess`."""
+        new = partial(FunctionProcess, reference, limit_s=self.config.timeout_s, **process)
+        return ProcessPool(new, workers=self.config.workers or workers)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from toolwright.rewards.pool import ProcessPool
 from toolwright.web.loop_thread import LoopThread
 
 if TYPE_CHECKING:
-    from toolwright.rewards.builder import ScorerBuilder
+    pass
 
 
 class RewardPart(ABC):
@@ -38,11 +38,6 @@ class RewardPart(ABC):
     @abstractmethod
     def close(self) -> None:
         """Ends the processes and threads of the part."""
-
-    @classmethod
-    def of(cls, builder: ScorerBuilder) -> RewardPart:
-        """Builds a part that is itself registered as a scorer."""
-        raise NotImplementedError
 
 
 class RemoteScorer(Protocol):

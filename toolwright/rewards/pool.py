@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 from toolwright.rewards.function import Verdict
 from toolwright.rewards.item import Item
-from toolwright.rewards.process import START_LIMIT_S, FunctionProcess
+from toolwright.rewards.process import FunctionProcess
 
 
 class ProcessPool:
     """Starts the first process at once, so that a mistake shows; the others when there is work."""
 
-    def __init__(
-        self,
-        reference: str,
-        *,
-        limit_s: float,
-        workers: int,
-        name: str = "",
-        settings: Mapping[str, Any] | None = None,
-        imports: Sequence[str] = (),
-        start_limit_s: float = START_LIMIT_S,
-    ) -> None:
-        self._processes = [
-            FunctionProcess(
-                reference,
-                limit_s=limit_s,
-                name=name,
-                settings=settings,
-                imports=imports,
-                start_limit_s=start_limit_s,
-            )
-            for _ in range(workers)
-        ]
+    def __init__(self, new_process: Callable[[], FunctionProcess], *, workers: int) -> None:
+        self._processes = [new_process() for _ in range(workers)]
         self.name = self._processes[0].reference
         self.form = self._processes[0].start()
         self._idle = self._processes[::-1]  # taken from the end: first those that run already

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import TaskFailure
+from toolwright.rewards.answers import unfit
 from toolwright.rewards.item import Item
 from toolwright.tasks.public_tests import called, completed
 
@@ -56,10 +57,7 @@ def tests_of(ground_truth: Any) -> Tests:
             found = ground_truth
     tests = _checks(found) or _cases(found)
     if tests is None:
-        raise TaskFailure(
-            f"the ground truth must be {FORMS} for scorer 'code', found {type(ground_truth).__name__} "
-            f"{ground_truth!r:.60}"
-        )
+        raise unfit(ground_truth, FORMS, scorer="code")
     if len(tests.checks or tests.cases) > MOST_TESTS:
         raise TaskFailure(f"scorer 'code' takes at most {MOST_TESTS} tests, found {len(tests.cases)}")
     return tests

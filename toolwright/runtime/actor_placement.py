@@ -98,7 +98,7 @@ class ActorPlacer:
             if node in used_nodes:
                 continue
             for _ in range(placement.fitting(spec, free)):
-                yield placement.named(spec, self._workers), ActorPlace(node=node)
+                yield placement.numbered(spec, self._workers), ActorPlace(node=node)
                 self._workers += 1
 
     def release(self) -> None:

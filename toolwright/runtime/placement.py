@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import floor
 from typing import TYPE_CHECKING, Any
 
@@ -87,9 +87,8 @@ def plan(
     fixed = []
     for rank in range(ranks):
         held = ("policy", "rollout") if together else ("policy",)
-        fixed.append(
-            ActorSpec(_numbered("policy", rank, ranks), held, policy_cpu, share, config.policy.labels)
-        )
+        name = "policy" if ranks == 1 else f"policy-{rank}"
+        fixed.append(ActorSpec(name, held, policy_cpu, share, config.policy.labels))
     fixed += [ActorSpec(name, (name,), policy_cpu, share, config.policy.labels) for name in frozen]
     fixed.append(ActorSpec("reward", ("reward",), cpu, reward_gpus))
     if together or "rollout" not in roles:
@@ -100,8 +99,7 @@ def plan(
     worker = ActorSpec("rollout", ("rollout",), rollout_cpu, worker_gpus, config.rollout.labels)
     if config.rollout.workers is None:
         return PlacementPlan(fixed, [], worker)
-    many = config.rollout.workers
-    return PlacementPlan(fixed, [_named(worker, f"rollout-{i}") for i in range(many)], None)
+    return PlacementPlan(fixed, [numbered(worker, i) for i in range(config.rollout.workers)], None)
 
 
 def fitting(spec: ActorSpec, free: Mapping[str, float]) -> int:
@@ -111,8 +109,8 @@ def fitting(spec: ActorSpec, free: Mapping[str, float]) -> int:
     return int(free.get("CPU", 0.0) + 1e-6 >= spec.cpus)
 
 
-def named(spec: ActorSpec, number: int) -> ActorSpec:
-    return _named(spec, f"rollout-{number}")
+def numbered(spec: ActorSpec, number: int) -> ActorSpec:
+    return replace(spec, name=f"rollout-{number}")
 
 
 def _processors(nodes: Sequence[Mapping[str, float]], actors: int) -> float:
@@ -120,14 +118,6 @@ def _processors(nodes: Sequence[Mapping[str, float]], actors: int) -> float:
     there = sum(node.get("CPU", 0.0) for node in nodes)
     least = min((node.get("CPU", 0.0) for node in nodes), default=1.0)
     return max(0.01, min(1.0, floor(ROOM * there / actors * 100) / 100, floor(ROOM * least * 100) / 100))
-
-
-def _named(spec: ActorSpec, name: str) -> ActorSpec:
-    return ActorSpec(name, spec.roles, spec.cpus, spec.gpus, spec.labels)
-
-
-def _numbered(name: str, index: int, count: int) -> str:
-    return name if count == 1 else f"{name}-{index}"
 
 
 def bundles(specs: Sequence[ActorSpec]) -> dict[str, Any]:

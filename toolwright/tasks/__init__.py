@@ -36,8 +36,17 @@ class TaskSet:
     demonstrate: Demonstrate | None = None  # assistant messages that solve a task, for the warm start
 
 
-# A builder takes what it needs of `seed`, `train_size`, `held_out_size`, `train` and `held_out` by name;
-# its other parameters are what `task.params` may set.
+@dataclass(frozen=True)
+class SplitSizes:
+    """How many tasks are drawn to train on and to hold out, and the seed of the draw."""
+
+    seed: int
+    train: int | None
+    held_out: int
+
+
+# A builder takes what it needs of `sizes`, or of `seed`, `train_size` and `held_out_size` one by one, and of
+# `train` and `held_out`, by name; its other parameters are what `task.params` may set.
 Builder = Callable[..., TaskSet]
 TASKS: Registry[Builder] = Registry("task", "toolwright.tasks.builtin")
 
@@ -46,6 +55,7 @@ def load(config: schema.TaskConfig, *, seed: int, learns: bool = True) -> TaskSe
     """Build the task set that the configuration names. `learns=False`: it need not have training tasks."""
     entry = TASKS.get(config.name)
     settings = {
+        "sizes": SplitSizes(seed, config.train_size, config.held_out_size),
         "seed": seed,
         "train_size": config.train_size,
         "held_out_size": config.held_out_size,
@@ -67,9 +77,9 @@ def load(config: schema.TaskConfig, *, seed: int, learns: bool = True) -> TaskSe
         raise UserError(
             f"task {config.name!r} built a {type(tasks).__name__}, not a toolwright.tasks.TaskSet"
         )
-    if "train_size" not in accepted and config.train_size is not None:
+    if not {"sizes", "train_size"} & accepted.keys() and config.train_size is not None:
         tasks = replace(tasks, train=tasks.train[: config.train_size])
-    if "held_out_size" not in accepted:
+    if not {"sizes", "held_out_size"} & accepted.keys():
         tasks = replace(tasks, held_out=tasks.held_out[: config.held_out_size])
     if learns and not tasks.train:
         unset = "; set task.train" if config.train is None and "train" in accepted else ""

@@ -64,6 +64,8 @@ class Environment(Protocol):
 
     Where `reset` offered tools, `step` has a second parameter: the turn's calls, none if it only spoke.
 
+    A class with a method `close` is closed at the end of the attempt.
+
     A class may have a method `verdict() -> Outcome`, which judges the attempt once, whatever ended it. Its
     reward goes to the last step. Numbers in its `info` beside `success` are further measures.
 
@@ -74,8 +76,6 @@ class Environment(Protocol):
     def reset(self, task: Task) -> Observation | Awaitable[Observation]: ...
 
     def step(self, action: str) -> Outcome | Awaitable[Outcome]: ...
-
-    def close(self) -> Awaitable[None] | None: ...
 
 
 def answers_to(

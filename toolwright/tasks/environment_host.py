@@ -124,7 +124,7 @@ class EnvironmentHost:
     async def close(self) -> None:
         """Close the environment. An error here comes too late to matter to the attempt."""
         try:
-            if self._environment is not None and not self._hung:
+            if hasattr(self._environment, "close") and not self._hung:
                 await self._call("close", self._environment.close)
         except Exception as error:
             log.warning("%s", error)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from toolwright.failures import UserError
+from toolwright.tasks import SplitSizes
 from toolwright.trajectory import Task
 
 Place = tuple[int, int]  # which stratum of the space, and which of its members
@@ -18,52 +19,47 @@ MOST_TRAINING_TASKS = 20_000
 def generate(
     strata: Sequence[int],
     make: Callable[[int, int], Task],
-    *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
 ) -> tuple[list[Task], list[Task]]:
     """Training and held-out tasks; `make` must give each place of the space a prompt of its own."""
-    train, held_out = draw(strata, seed=seed, train_size=train_size, held_out_size=held_out_size)
+    train, held_out = draw(strata, sizes)
     return [make(*place) for place in train], [make(*place) for place in held_out]
 
 
-def draw(
-    strata: Sequence[int], *, seed: int, train_size: int | None, held_out_size: int
-) -> tuple[list[Place], list[Place]]:
+def draw(strata: Sequence[int], sizes: SplitSizes) -> tuple[list[Place], list[Place]]:
     """Draw places for training and held-out places, disjoint, spread evenly over strata of these sizes.
 
     The held-out places follow from the seed and their number alone, so that two runs that differ only in
     train_size are evaluated on the same tasks.
     """
-    total = sum(strata)
+    total, held_out_size = sum(strata), sizes.held_out
     if held_out_size >= total:
         raise UserError(
             f"task.held_out_size={held_out_size} leaves nothing to train on: with these settings there are "
             f"{total:,} tasks in all; hold out fewer, or make the task larger by task.params"
         )
-    if train_size is not None and train_size > total - held_out_size:
+    if sizes.train is not None and sizes.train > total - held_out_size:
         raise UserError(
-            f"task.train_size={train_size} is more than there are: {total:,} tasks with these settings, "
+            f"task.train_size={sizes.train} is more than there are: {total:,} tasks with these settings, "
             f"of which {held_out_size} are held out"
         )
     # A short stratum keeps half of itself for training, wherever the others can make up for it.
     halves = [size // 2 for size in strata]
     held_shares = _shares(halves if sum(halves) >= held_out_size else strata, held_out_size)
     left = [size - share for size, share in zip(strata, held_shares, strict=True)]
-    train_shares = _shares(left, min(sum(left), train_size or MOST_TRAINING_TASKS))
+    train_shares = _shares(left, min(sum(left), sizes.train or MOST_TRAINING_TASKS))
 
     train: list[Place] = []
     held_out: list[Place] = []
     for stratum, size in enumerate(strata):
-        held = _distinct(random.Random(f"held out {seed} {stratum}"), size, held_shares[stratum])
+        held = _distinct(random.Random(f"held out {sizes.seed} {stratum}"), size, held_shares[stratum])
         held_out += [(stratum, index) for index in held]
         count = train_shares[stratum]
-        drawn = _distinct(random.Random(f"train {seed} {stratum}"), size, min(size, count + len(held)))
+        drawn = _distinct(random.Random(f"train {sizes.seed} {stratum}"), size, min(size, count + len(held)))
         taken = set(held)
         train += [(stratum, index) for index in drawn if index not in taken][:count]
-    random.Random(f"train {seed}").shuffle(train)
-    random.Random(f"held out {seed}").shuffle(held_out)
+    random.Random(f"train {sizes.seed}").shuffle(train)
+    random.Random(f"held out {sizes.seed}").shuffle(held_out)
     return train, held_out
 
 

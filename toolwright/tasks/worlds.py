@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import Demonstrate, TaskSet
+from toolwright.tasks import Demonstrate, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS
 from toolwright.trajectory import Task
 
@@ -32,9 +32,7 @@ def task_set(
     name: str,
     level: Callable[[random.Random], Settings | None],
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     instructions: str,
     action_tag: str | None,
     noise: float,
@@ -43,9 +41,9 @@ def task_set(
     max_demonstration: int = 40,
 ) -> TaskSet:
     """Make a task set. `level` draws the settings of one environment, or None if the draw failed."""
-    held = _distinct(level, f"held out {name} {seed}", held_out_size, apart=set())
+    held = _distinct(level, f"held out {name} {sizes.seed}", sizes.held_out, apart=set())
     taken = {_key(settings) for settings in held}
-    train = _distinct(level, f"train {name} {seed}", train_size or TRAINING_LEVELS, apart=taken)
+    train = _distinct(level, f"train {name} {sizes.seed}", sizes.train or TRAINING_LEVELS, apart=taken)
 
     def task(settings: Settings) -> Task:
         environment = {"name": name, **settings, **({"action_tag": action_tag} if action_tag else {})}
@@ -72,9 +70,7 @@ def by_seed(
     name: str,
     settings: Settings,
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     instructions: str,
     action_tag: str | None = None,
     invalid_penalty: float = 0.0,
@@ -89,9 +85,7 @@ def by_seed(
     tasks = task_set(
         name,
         drawn,
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,

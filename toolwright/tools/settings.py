@@ -104,18 +104,14 @@ def _needs_sandbox(label: str, own: Mapping[str, Any]) -> bool:
 
 
 def _from_file(key: str, path: str) -> Settings:
-    import yaml
+    from toolwright.config.yaml_file import read_yaml
 
     file = Path(path).expanduser()
     try:
-        tree = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{key}={path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{key}={path}: cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{key}={path}: is not YAML: {error}") from None
-    if not isinstance(tree, Mapping) or "tools" not in tree:
+        tree = read_yaml(file)
+    except UserError as error:
+        raise UserError(f"{key}={path}: {error}") from None
+    if "tools" not in tree:
         raise UserError(f"{key}={path}: expected a block `tools:`")
     return _absolute(plain(tree["tools"], f"{path}: tools"), file.resolve().parent)
 

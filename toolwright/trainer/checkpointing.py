@@ -122,9 +122,9 @@ class Checkpointer:
         return None
 
 
-def resume_command(run: schema.RunConfig, folder: RunFolder) -> str:
+def resume_command(run: schema.RunConfig, folder: RunFolder, command: str = "train") -> str:
     name = folder.path.relative_to(run.dir)
-    words = ["toolwright", "train", f"run.name={name}", "run.resume=true"]
+    words = ["toolwright", command, f"run.name={name}", "run.resume=true"]
     if run.dir != schema.RunConfig().dir:
         words.append(f"run.dir={run.dir}")
     return shlex.join(words)

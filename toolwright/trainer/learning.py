@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -268,27 +268,22 @@ class Learner:
                 "lower update.policy.lr, or look at the rewards and the engine's gap in metrics.jsonl"
             )
 
+    def _stateful(self) -> Iterator[tuple[str, Any]]:
+        """What a checkpoint keeps, by its name there."""
+        for name in ("policy", "critic", "process_reward", "reference"):
+            if (part := getattr(self, name)) is not None:
+                yield name, part
+
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The state that the next update depends on: plain values, and tensors."""
-        tensors = {"policy": self.policy.state_dict()}
-        if self.critic is not None:
-            tensors["critic"] = self.critic.state_dict()
-        if self.process_reward is not None:
-            tensors["process_reward"] = self.process_reward.state_dict()
-        if self.reference is not None:
-            tensors["reference"] = self.reference.state_dict()
+        tensors = {name: part.state_dict() for name, part in self._stateful()}
         coefficients = {"kl_coef": self.objective.kl_coef, "entropy": asdict(self.objective.entropy)}
         return {**coefficients, "skips": self.skips}, tensors
 
     def restore(self, plain: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
         try:
-            self.policy.load_state_dict(tensors["policy"])
-            if self.critic is not None:
-                self.critic.load_state_dict(tensors["critic"])
-            if self.process_reward is not None:
-                self.process_reward.load_state_dict(tensors["process_reward"])
-            if self.reference is not None:
-                self.reference.load_state_dict(tensors["reference"])
+            for name, part in self._stateful():
+                part.load_state_dict(tensors[name])
         except (KeyError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise UserError(

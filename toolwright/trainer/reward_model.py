@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from toolwright.runtime.reaper import reap_children
 from toolwright.tasks.order import TaskOrder
 from toolwright.tasks.preferences import ANSWERS, pairs
 from toolwright.trainer import building, defaults, memory
+from toolwright.trainer.checkpointing import resume_command
 from toolwright.trainer.interrupt import Interrupt
 from toolwright.trainer.run_folder import RunFolder
 from toolwright.trajectory import Task
@@ -96,7 +96,7 @@ class _Training:
         config, folder = self.config, self.folder
         folder.begin(config, command=command, tokenizer=self.tokenizer)
         resumed = self._restore() if config.run.resume else None
-        remedy = _resume_command(config.run, folder)
+        remedy = resume_command(config.run, folder, "rm")
         progress = Progress(config.steps, title=f"rm on {config.task.name}")
         tracking = Tracking(
             config.trackers,
@@ -219,8 +219,3 @@ def _cut(written: list[list[ComparedPair]], most: int, lines: list[str]) -> Prep
     counted = f"{len(kept[0]):,} pairs to learn from, {len(kept[1]):,} held out"
     counted += f"; {long:,} are longer than model.context={most} and lose their beginning" if long else ""
     return PreparedPairs(kept[0], kept[1], [counted, *lines])
-
-
-def _resume_command(run: schema.RunConfig, folder: RunFolder) -> str:
-    words = ["toolwright", "rm", f"run.name={folder.path.relative_to(run.dir)}", "run.resume=true"]
-    return shlex.join([*words, *([] if run.dir == schema.RunConfig().dir else [f"run.dir={run.dir}"])])

@@ -53,6 +53,11 @@ class TrackedStep:
             return []
         return spread(self.rollouts, self.shown)
 
+    @property
+    def rows(self) -> list[list[Any]]:
+        """The attempts as rows of a table, in the order of `Tracker.columns`."""
+        return [[self.number, *_row(attempt)] for attempt in self.attempts]
+
 
 @dataclass(frozen=True)
 class TrackedEnd:
@@ -70,6 +75,7 @@ class Tracker:
     An exception costs the step; a run never waits for a tracker and never fails with one.
     """
 
+    columns: ClassVar[list[Any]] = COLUMNS  # of `TrackedStep.rows`
     shown: ClassVar[int | None] = 4  # attempts of each step, unless the settings say; None: all
 
     def begin(self, run: TrackedRun) -> None:
@@ -83,11 +89,6 @@ class Tracker:
 
 
 TRACKERS: Registry[Callable[..., Tracker]] = Registry("tracker", "toolwright.observe.trackers")
-
-
-def attempt_rows(step: TrackedStep) -> list[list[Any]]:
-    """One row an attempt, in the order of `COLUMNS`."""
-    return [[step.number, *_row(attempt)] for attempt in step.attempts]
 
 
 def _row(attempt: Trajectory) -> list[Any]:

@@ -6,15 +6,7 @@ import json
 from typing import Any
 
 from toolwright.config.keys import flatten
-from toolwright.observe.trackers import (
-    COLUMNS,
-    TRACKERS,
-    TrackedEnd,
-    TrackedRun,
-    TrackedStep,
-    Tracker,
-    attempt_rows,
-)
+from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker
 
 OURS = "toolwright.run"  # the tag that finds a run again
 STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -57,7 +49,7 @@ class MLflow(Tracker):
         self.client.log_batch(self.id, metrics=metrics)
         if step.attempts:
             file = f"attempts/step_{step.number:06d}.json"
-            self.client.log_dict(self.id, {"columns": COLUMNS, "data": attempt_rows(step)}, file)
+            self.client.log_dict(self.id, {"columns": self.columns, "data": step.rows}, file)
             table = json.dumps([{"path": file, "type": "table"}])  # the page shows it as one
             self.client.set_tag(self.id, "mlflow.loggedArtifacts", table)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker, attempt_rows
+from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker
 
 
 @TRACKERS.register("swanlab", needs=("swanlab",))
@@ -39,7 +39,7 @@ class SwanLab(Tracker):
     def step(self, step: TrackedStep) -> None:
         logged: dict[str, Any] = dict(step.metrics)
         if step.attempts:
-            logged["attempts"] = [self._text(*row) for row in attempt_rows(step)]
+            logged["attempts"] = [self._text(*row) for row in step.rows]
         self.swanlab.log(logged, step=step.number)
         self.number = step.number
 

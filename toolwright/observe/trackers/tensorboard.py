@@ -7,15 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from toolwright.observe.trackers import (
-    COLUMNS,
-    TRACKERS,
-    TrackedEnd,
-    TrackedRun,
-    TrackedStep,
-    Tracker,
-    attempt_rows,
-)
+from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker
 
 
 @TRACKERS.register("tensorboard", needs=("tensorboard",))
@@ -44,7 +36,7 @@ class TensorBoard(Tracker):
         values = [Summary.Value(tag=name, simple_value=value) for name, value in step.metrics.items()]
         self._write(summary=Summary(value=values), step=step.number, wall_time=step.time)
         if step.attempts:
-            self.text("attempts", _markdown(attempt_rows(step)), step.number)
+            self.text("attempts", _markdown(step.rows), step.number)
         self.last = step.number
         self.writer.flush()
 
@@ -72,7 +64,7 @@ class TensorBoard(Tracker):
 
 def _markdown(rows: list[list[Any]]) -> str:
     """A table; what was sampled stands in it as code, so that no Markdown of its own counts."""
-    lines = ["|" + "|".join(COLUMNS) + "|", "|" + "---|" * len(COLUMNS)]
+    lines = ["|" + "|".join(Tracker.columns) + "|", "|" + "---|" * len(Tracker.columns)]
     return "\n".join([*lines, *("|" + "|".join(map(_cell, row)) + "|" for row in rows)])
 
 

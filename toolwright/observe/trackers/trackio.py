@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolwright.observe.trackers import (
-    COLUMNS,
-    TRACKERS,
-    TrackedEnd,
-    TrackedRun,
-    TrackedStep,
-    Tracker,
-    attempt_rows,
-)
+from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker
 
 
 @TRACKERS.register("trackio", needs=("trackio",))
@@ -41,8 +33,7 @@ class Trackio(Tracker):
     def step(self, step: TrackedStep) -> None:
         logged: dict[str, Any] = dict(step.metrics)
         if step.attempts:
-            columns, rows = list(COLUMNS), attempt_rows(step)
-            logged["attempts"] = self.trackio.Table(columns=columns, data=rows)
+            logged["attempts"] = self.trackio.Table(columns=self.columns, data=step.rows)
         self.run.log(logged, step=step.number)
         self.number = step.number
 

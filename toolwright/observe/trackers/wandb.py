@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from toolwright.observe.trackers import (
-    COLUMNS,
-    TRACKERS,
-    TrackedEnd,
-    TrackedRun,
-    TrackedStep,
-    Tracker,
-    attempt_rows,
-)
+from toolwright.observe.trackers import TRACKERS, TrackedEnd, TrackedRun, TrackedStep, Tracker
 
 
 @TRACKERS.register("wandb", needs=("wandb",))
@@ -51,8 +43,8 @@ class WeightsAndBiases(Tracker):
     def step(self, step: TrackedStep) -> None:
         logged: dict[str, Any] = {**step.metrics, "step": step.number}
         if step.attempts:
-            columns, rows = list[Any](COLUMNS), attempt_rows(step)
-            logged["attempts"] = self.wandb.Table(columns=columns, data=rows, allow_mixed_types=True)
+            table = self.wandb.Table(columns=self.columns, data=step.rows, allow_mixed_types=True)
+            logged["attempts"] = table
         self.run.log(logged)
         self.number = step.number
 

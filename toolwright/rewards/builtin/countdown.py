@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
-from toolwright.rewards.answers import stated
+from toolwright.rewards.answers import stated, unfit
 from toolwright.tasks.builtin.countdown import solves
 from toolwright.tasks.expression import parse
 
 
 @SCORERS.register("countdown", needs=["final"])
-def countdown(
-    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]
-) -> dict[str, float]:
+def countdown(solution_str: str, ground_truth: Any) -> dict[str, float]:
     """The score is 1 or 0; the part `well_formed` says whether the answer was an expression at all."""
     _check(ground_truth)
     expression = _expression(solution_str)
@@ -38,7 +35,4 @@ def _check(ground_truth: Any) -> None:
         and all(isinstance(number, int) for number in ground_truth["numbers"])
     )
     if not fits:
-        raise TaskFailure(
-            "the ground truth must be {'numbers': [int, …], 'target': int} for scorer 'countdown', "
-            f"found {type(ground_truth).__name__} {ground_truth!r:.60}"
-        )
+        raise unfit(ground_truth, "{'numbers': [int, …], 'target': int}", scorer="countdown")

@@ -24,10 +24,6 @@ class BySource(RewardPart):
         self._parts: dict[str, RewardPart] = {}
         builder.unused -= set(SCORERS.names())  # the tasks decide which of them are used
 
-    @classmethod
-    def of(cls, builder: ScorerBuilder) -> BySource:
-        return cls(builder)
-
     def check(self, items: Sequence[Item]) -> None:
         for source, positions in _by_source(items).items():
             try:

@@ -16,14 +16,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 @SCORERS.register("drop", "ucinlp/drop", needs=["final"])
-def drop(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: dict[str, Any],
-    *,
-    strict: bool = False,
-) -> dict[str, float]:
+def drop(solution_str: str, ground_truth: Any, *, strict: bool = False) -> dict[str, float]:
     """The best F1 over the right answers (Dua et al. 2019, without its matching of several spans).
 
     The answer is the content of <answer>…</answer>; without the tag the whole text, or nothing if `strict`.

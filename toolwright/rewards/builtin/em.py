@@ -19,15 +19,7 @@ from toolwright.rewards.answers import golds, stated, words
     "searchR1_bamboogle",
     needs=["final"],
 )
-def em(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: dict[str, Any],
-    *,
-    strict: bool = True,
-    inside: bool = False,
-) -> float:
+def em(solution_str: str, ground_truth: Any, *, strict: bool = True, inside: bool = False) -> float:
     """`strict`: only the content of <answer>…</answer>; `inside`: the right answer need only occur in it."""
     truths = [words(truth) for truth in golds(ground_truth, scorer="em")]
     answer = words(stated(solution_str, strict=strict))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
+from toolwright.rewards.answers import unfit
 
 
 @SCORERS.register("exact", "reverse", "sort", "digits", needs=["final"])
-def exact(data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]) -> float:
+def exact(solution_str: str, ground_truth: Any) -> float:
     if not isinstance(ground_truth, str | int | float):
-        kind = "none" if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
-        raise TaskFailure(f"the ground truth must be text for scorer 'exact', found {kind}")
+        raise unfit(ground_truth, "text", scorer="exact")
     return float(solution_str.strip() == str(ground_truth).strip())

@@ -13,14 +13,7 @@ WHOLE = (["yes"], ["no"], ["noanswer"])
 
 
 @SCORERS.register("f1", "hotpotqa", "hotpotqa/hotpot_qa", needs=["final"])
-def f1(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: dict[str, Any],
-    *,
-    strict: bool = False,
-) -> dict[str, float]:
+def f1(solution_str: str, ground_truth: Any, *, strict: bool = False) -> dict[str, float]:
     """F1 = 2·P·R / (P + R) over words; the part `exact` says whether all words are the same in order.
 
     The answer is the content of <answer>…</answer>; without the tag the whole text, or nothing if `strict`.

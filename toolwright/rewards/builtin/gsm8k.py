@@ -10,14 +10,7 @@ from toolwright.rewards.builtin.numeric import TAIL, number_of, numbers
 
 
 @SCORERS.register("gsm8k", "openai/gsm8k", needs=["final"])
-def gsm8k(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: dict[str, Any],
-    *,
-    strict: bool = False,
-) -> float:
+def gsm8k(solution_str: str, ground_truth: Any, *, strict: bool = False) -> float:
     """`strict`: nothing counts without the mark."""
     if isinstance(ground_truth, str):  # the data set's own answers are reasoning, #### and the number
         ground_truth = ground_truth.rpartition("####")[2]

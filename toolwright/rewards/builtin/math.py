@@ -13,7 +13,7 @@ from typing import Any
 
 from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
-from toolwright.rewards.answers import boxed
+from toolwright.rewards.answers import boxed, unfit
 
 # math-verify looks for the last answer; its regular expressions are slow on a long text.
 TAIL = 4000
@@ -31,14 +31,7 @@ _PLAIN = re.compile(r"-?[0-9]{1,300}")
     "HuggingFaceH4/aime_2024",
     needs=["process", "final", "math_verify"],
 )
-def math(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: dict[str, Any],
-    *,
-    strict: bool = False,
-) -> float:
+def math(solution_str: str, ground_truth: Any, *, strict: bool = False) -> float:
     """`strict`: nothing counts outside of `\\boxed{}`."""
     truth = _truth(ground_truth if isinstance(ground_truth, str) else _text(ground_truth))
     box = boxed(solution_str)
@@ -54,9 +47,7 @@ def math(
 
 
 @SCORERS.register("math_dapo", "math_dapo_reasoning", needs=["process", "final", "math_verify"])
-def math_dapo(
-    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]
-) -> dict[str, float]:
+def math_dapo(solution_str: str, ground_truth: Any) -> dict[str, float]:
     """1 or −1, like DAPO. What counts stands near the end: after `Answer:`, or else in `\\boxed{}`."""
     end = solution_str[-DAPO_TAIL:]
     said = _ANSWER.findall(end)
@@ -69,11 +60,9 @@ def math_dapo(
 
 
 @SCORERS.register("geo3k", "hiyouga/geometry3k", needs=["process", "final", "math_verify"])
-def geo3k(
-    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]
-) -> dict[str, float]:
+def geo3k(solution_str: str, ground_truth: Any) -> dict[str, float]:
     """0.9 for a right answer in `\\boxed{}`, and 0.1 for `<think>…</think>` before one, like verl."""
-    right = math(data_source, solution_str, ground_truth, extra_info, strict=True)
+    right = math(solution_str, ground_truth, strict=True)
     thought, closed, rest = solution_str.partition("</think>")
     formed = float(thought.startswith("<think>") and bool(closed) and "}" in rest.partition("\\boxed{")[2])
     return {"score": 0.9 * right + 0.1 * formed, "acc": right, "format": formed}
@@ -87,8 +76,7 @@ def _equal(truth: list[Any], answer: list[Any]) -> bool:
 
 def _text(ground_truth: Any) -> str:
     if isinstance(ground_truth, bool) or not isinstance(ground_truth, int | float):
-        kind = "none" if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
-        raise TaskFailure(f"the ground truth must be LaTeX or a number for scorer 'math', found {kind}")
+        raise unfit(ground_truth, "LaTeX or a number", scorer="math")
     return str(ground_truth)
 
 

@@ -7,9 +7,8 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from toolwright.failures import TaskFailure
 from toolwright.rewards import SCORERS
-from toolwright.rewards.answers import boxed
+from toolwright.rewards.answers import boxed, unfit
 
 # A minus after a digit, a letter or a bracket is a subtraction, not a sign; a comma only divides thousands.
 NUMBER = re.compile(
@@ -21,14 +20,7 @@ TAIL = 2000
 
 
 @SCORERS.register("numeric", "arithmetic", "aime", "aime25", "math-ai/aime25", needs=["final"])
-def numeric(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: dict[str, Any],
-    *,
-    strict: bool = False,
-) -> float:
+def numeric(solution_str: str, ground_truth: Any, *, strict: bool = False) -> float:
     """The last number in `\\boxed{}`, or without a box the last of all; `strict`: nothing without a box."""
     truth = number_of(ground_truth, scorer="numeric")
     answer = boxed(solution_str)
@@ -50,6 +42,5 @@ def number_of(ground_truth: Any, *, scorer: str) -> Decimal:
         return Decimal(repr(float(ground_truth)) if isinstance(ground_truth, float) else int(ground_truth))
     found = numbers(ground_truth) if isinstance(ground_truth, str) else []
     if len(found) != 1:
-        kind = "none" if ground_truth is None else f"{type(ground_truth).__name__} {ground_truth!r:.60}"
-        raise TaskFailure(f"the ground truth must be a number for scorer {scorer!r}, found {kind}")
+        raise unfit(ground_truth, "a number", scorer=scorer)
     return found[0]

@@ -11,9 +11,7 @@ from toolwright.rewards.answers import stated
 
 
 @SCORERS.register("reasoning_gym", needs=["final"])
-def reasoning_gym(
-    data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any]
-) -> float:
+def reasoning_gym(solution_str: str, ground_truth: Any) -> float:
     try:
         from reasoning_gym import get_score_answer_fn
     except ImportError:

@@ -14,10 +14,8 @@ _FORM = re.compile(r"think (search information think )*answer ")
 
 @SCORERS.register("search_r1")
 def search_r1(
-    data_source: str,
     solution_str: str,
     ground_truth: Any,
-    extra_info: dict[str, Any],
     *,
     structure: float = 0.2,
     final: float = 0.1,

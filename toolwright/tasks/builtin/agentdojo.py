@@ -7,7 +7,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.agentdojo import attack_on, environment, schemas, suite
 from toolwright.tasks.environment import (
     ENVIRONMENTS,
@@ -81,16 +81,11 @@ class AssistantWorld:
         said = [text_content_block_from_string(self.said)]
         return bool(self.suite._check_task_result(task, said, self.before, self.state, self.trace))
 
-    def close(self) -> None:
-        """Nothing is kept open."""
-
 
 @TASKS.register("agentdojo")
 def agentdojo(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     suites: list[str] | str = "workspace,banking,travel,slack",
     attack: str | None = None,
     version: str = VERSION,
@@ -99,11 +94,11 @@ def agentdojo(
     every injection task."""
     names = suites.split(",") if isinstance(suites, str) else suites
     tasks = [task for name in dict.fromkeys(names) for task in _tasks(name, version, attack)]
-    random.Random(f"agentdojo {seed}").shuffle(tasks)
+    random.Random(f"agentdojo {sizes.seed}").shuffle(tasks)
     users = {user: place for place, user in enumerate(dict.fromkeys(map(_user, tasks)))}
-    train = sorted(tasks, key=lambda task: users[_user(task)])[: train_size or 0]
+    train = sorted(tasks, key=lambda task: users[_user(task)])[: sizes.train or 0]
     learned = set(map(_user, train))
-    held_out = [task for task in tasks if _user(task) not in learned][:held_out_size]
+    held_out = [task for task in tasks if _user(task) not in learned][: sizes.held_out]
     tools = [schemas(suite(name, version)) for name in dict.fromkeys(names)]
     text = f"{tools}" + "".join(f"{task.prompt}{task.extra_info}" for task in tasks)
     return TaskSet(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, Observation, Outcome
 from toolwright.tasks.worlds import InvalidPenalty, asks_for
 from toolwright.trajectory import Task
@@ -105,9 +105,7 @@ def data_folder(data: str | None = None) -> Path:
 @TASKS.register("alfworld")
 def alfworld(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     data: str | None = None,
     rooms: Literal["seen", "unseen"] = "seen",
     instructions: str = "Do the chore. Answer with one of the possible actions and nothing else.",
@@ -122,7 +120,7 @@ def alfworld(
 
     def tasks(split: str, count: int | None) -> list[Task]:
         games = _games(data_folder(data) / split)
-        games = random.Random(f"{split} {seed}").sample(games, min(count or len(games), len(games)))
+        games = random.Random(f"{split} {sizes.seed}").sample(games, min(count or len(games), len(games)))
         return [task(split, game) for game in games]
 
     def task(split: str, game: Path) -> Task:
@@ -134,8 +132,8 @@ def alfworld(
         )
 
     return TaskSet(
-        train=tasks("train", train_size),
-        held_out=tasks(f"valid_{rooms}", held_out_size),
+        train=tasks("train", sizes.train),
+        held_out=tasks(f"valid_{rooms}", sizes.held_out),
         scorer="environment",
         alphabet=string.printable,
     )

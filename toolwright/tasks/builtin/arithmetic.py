@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.demonstration import ErrorRate, answering
 from toolwright.tasks.expression import parse
 from toolwright.tasks.space import generate
@@ -19,9 +19,7 @@ DIGITS = "0123456789"
 @TASKS.register("arithmetic")
 def arithmetic(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     operators: str = "+",
     min_operand: Annotated[int, Field(ge=0)] = 0,
     max_operand: Annotated[int, Field(le=10**9)] = 99,
@@ -54,7 +52,7 @@ def arithmetic(
         )
 
     size = values**terms * len(operators) ** (terms - 1)
-    train, held_out = generate([size], task, seed=seed, train_size=train_size, held_out_size=held_out_size)
+    train, held_out = generate([size], task, sizes)
     sign = "-" if "-" in operators else ""
     return TaskSet(
         train=train,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.bfcl import MULTI_TURN, Question, checked, questions, schemas
 from toolwright.tasks.bfcl_conversation import FunctionCallConversation
 from toolwright.tasks.environment import (
@@ -60,9 +60,6 @@ class FunctionCallQuestion:
         text = "" if found["valid"] else "; ".join(map(str, found["error"]))
         return Outcome(text, float(found["valid"]), done=True, info={"success": bool(found["valid"])})
 
-    def close(self) -> None:
-        """Nothing is kept open."""
-
 
 def ast_check(question: Question, calls: Sequence[dict[str, Any]], category: str) -> dict[str, Any]:
     """The leaderboard's own comparison: `valid`, and the `error` in words."""
@@ -84,15 +81,13 @@ def ast_check(question: Question, calls: Sequence[dict[str, Any]], category: str
 @TASKS.register("bfcl")
 def bfcl(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     categories: list[str] | str = DEFAULT,
 ) -> TaskSet:
     """All questions of the `categories` are held out, but for `train_size` of them."""
     tasks = [_task(category, one) for category in checked(categories) for one in questions(category).values()]
-    random.Random(f"bfcl {seed}").shuffle(tasks)
-    train, held_out = tasks[: train_size or 0], tasks[train_size or 0 :][:held_out_size]
+    random.Random(f"bfcl {sizes.seed}").shuffle(tasks)
+    train, held_out = tasks[: sizes.train or 0], tasks[sizes.train or 0 :][: sizes.held_out]
     names = checked(categories)
     text = "".join(f"{one['question']}{schemas(one)}" for name in names for one in questions(name).values())
     return TaskSet(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.demonstration import ErrorRate, answering
 from toolwright.tasks.expression import parse
 from toolwright.tasks.space import generate
@@ -22,9 +22,7 @@ ANSWER = "0123456789+-*()"
 @TASKS.register("countdown")
 def countdown(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     numbers: Annotated[int, Field(ge=2, le=8)] = 3,
     max_number: Annotated[int, Field(ge=2, le=1000)] = 20,
     max_target: Annotated[int, Field(ge=1)] = 100,
@@ -38,7 +36,7 @@ def countdown(
         )
 
     def task(_: int, index: int) -> Task:
-        rng = random.Random(f"countdown {seed} {index}")
+        rng = random.Random(f"countdown {sizes.seed} {index}")
         chosen = multiset(index, count=numbers)
         rng.shuffle(chosen)
         target, solution = _solvable(chosen, max_target, rng)
@@ -54,9 +52,7 @@ def countdown(
     train, held_out = generate(
         [math.comb(max_number + numbers - 1, numbers)],
         task,
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
     )
     return TaskSet(
         train=train,

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.demonstration import ErrorRate, answering
 from toolwright.tasks.space import generate
 from toolwright.trajectory import Task
@@ -18,9 +18,7 @@ DIGITS = "0123456789"
 @TASKS.register("digits")
 def digits(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     length: Annotated[int, Field(ge=2, le=64)] = 6,
     answer: Annotated[int, Field(ge=1, le=64)] = 4,
     period: Annotated[int, Field(ge=1, le=8)] = 2,
@@ -56,9 +54,7 @@ def digits(
             data_source="digits",
         )
 
-    train, held_out = generate(
-        [10 * choices**period], task, seed=seed, train_size=train_size, held_out_size=held_out_size
-    )
+    train, held_out = generate([10 * choices**period], task, sizes)
     return TaskSet(
         train=train,
         held_out=held_out,

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.images import PART, images_in, part_of, read_image, texts_of, with_images
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.datasets import DATASETS
 from toolwright.tasks.interaction import read_interactions, with_interaction
 from toolwright.tasks.mapped import data_files
@@ -29,11 +29,9 @@ TaskReader = Callable[..., Task]  # of a row, with the `id` of its task and `whe
 @TASKS.register("file")
 def file(
     *,
-    seed: int,
+    sizes: SplitSizes,
     train: str | list[str] | None,
     held_out: str | list[str] | None,
-    train_size: int | None,
-    held_out_size: int,
     prompt: str | None = None,
     interactions: str | None = None,
     images: str = "images",
@@ -47,11 +45,9 @@ def file(
     learned, judged = splits(
         reader if prompt is None else _asking(prompt, reader),
         task="file",
-        seed=seed,
+        sizes=sizes,
         train=train,
         held_out=held_out,
-        train_size=train_size,
-        held_out_size=held_out_size,
     )
     if interactions is not None:
         known = read_interactions(Path(interactions))
@@ -77,11 +73,9 @@ def splits(
     task_of: TaskReader,
     *,
     task: str,
-    seed: int,
+    sizes: SplitSizes,
     train: str | list[str] | None,
     held_out: str | list[str] | None,
-    train_size: int | None,
-    held_out_size: int,
     every_row: bool = False,
 ) -> tuple[list[Task], list[Task]]:
     """Training and held-out tasks of the files that the settings of task `task` name. `every_row`: of a
@@ -93,9 +87,7 @@ def splits(
     train = train or []
     learned = _tasks_of_all(task_of, train)
     if held_out is None:
-        learned, judged = _divided(
-            learned, seed=seed, train_size=train_size, held_out_size=held_out_size, every_row=every_row
-        )
+        learned, judged = _divided(learned, sizes=sizes, every_row=every_row)
     else:
         same_name = {Path(path).name for path in _listed(train)} & {
             Path(path).name for path in _listed(held_out)
@@ -103,12 +95,12 @@ def splits(
         judged = _tasks_of_all(
             task_of, held_out, prefix="held_out/" if same_name and train != held_out else "", split="test"
         )
-        judged = _spread(judged, min(held_out_size, len(judged)))
-        if train and train_size is not None:
-            if train_size > len(learned):
+        judged = _spread(judged, min(sizes.held_out, len(judged)))
+        if train and sizes.train is not None:
+            if sizes.train > len(learned):
                 shown = ", ".join(_listed(train))
-                raise UserError(f"task.train_size={train_size}, but {shown} has {len(learned)} tasks")
-            learned = _spread(learned, train_size)
+                raise UserError(f"task.train_size={sizes.train}, but {shown} has {len(learned)} tasks")
+            learned = _spread(learned, sizes.train)
     return learned, judged
 
 
@@ -238,30 +230,28 @@ def _ground_truth(row: Row, where: str) -> Any:
     return None if isinstance(truth, float) and math.isnan(truth) else truth
 
 
-def _divided(
-    tasks: Sequence[Task], *, seed: int, train_size: int | None, held_out_size: int, every_row: bool
-) -> tuple[list[Task], list[Task]]:
+def _divided(tasks: Sequence[Task], *, sizes: SplitSizes, every_row: bool) -> tuple[list[Task], list[Task]]:
     """Split off held-out tasks. Rows with the same prompt stay together, so that none is trained on."""
     by_prompt: dict[str, list[Task]] = {}
     for task in tasks:
         by_prompt.setdefault(json.dumps(task.prompt, sort_keys=True), []).append(task)
     alike = list(by_prompt.values())
-    if held_out_size >= len(alike):
+    if sizes.held_out >= len(alike):
         raise UserError(
-            f"task.held_out_size={held_out_size} leaves nothing to train on: the training file has "
+            f"task.held_out_size={sizes.held_out} leaves nothing to train on: the training file has "
             f"{len(alike)} different prompts; hold out fewer, or name another file as task.held_out"
         )
-    _, places = draw([len(alike)], seed=seed, train_size=1, held_out_size=held_out_size)
+    _, places = draw([len(alike)], replace(sizes, train=1))
     held = {index for _, index in places}
     kept = None if every_row else 1
     judged = [task for index, group in enumerate(alike) if index in held for task in group[:kept]]
     learned = [task for index, group in enumerate(alike) if index not in held for task in group]
-    if train_size is not None and train_size > len(learned):
+    if sizes.train is not None and sizes.train > len(learned):
         raise UserError(
-            f"task.train_size={train_size}, but {len(learned)} tasks of the training file are left "
-            f"when {held_out_size} are held out"
+            f"task.train_size={sizes.train}, but {len(learned)} tasks of the training file are left "
+            f"when {sizes.held_out} are held out"
         )
-    return _spread(learned, train_size or len(learned)), judged
+    return _spread(learned, sizes.train or len(learned)), judged
 
 
 def _spread(tasks: list[Task], count: int) -> list[Task]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import InvalidPenalty, Noise, shortest, task_set
 from toolwright.trajectory import Task
@@ -60,9 +60,6 @@ class GridWorld:
         rest = 1.0 - self.key_reward * sum(mark.islower() for mark in self.cells.values())
         reward = self.key_reward * (len(self.state[1]) - held) + rest * won
         return Outcome(self._shown(), reward, won, self.anchor, {"success": won})
-
-    def close(self) -> None:
-        pass
 
     @property
     def anchor(self) -> str:
@@ -138,9 +135,7 @@ SHOWN = (
 @TASKS.register("gridworld")
 def gridworld(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     width: Annotated[int, Field(ge=2, le=30)] = 5,
     height: Annotated[int, Field(ge=2, le=30)] = 3,
     doors: Annotated[int, Field(ge=0, le=4)] = 1,
@@ -169,9 +164,7 @@ def gridworld(
     return task_set(
         "gridworld",
         level,
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,

@@ -9,7 +9,7 @@ from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.images import encoded
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import InvalidPenalty, by_seed
 from toolwright.trajectory import Task
@@ -131,9 +131,7 @@ def _plain(observation: Any) -> Any:
 @TASKS.register("gymnasium")
 def gymnasium(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     id: str = "FrozenLake-v1",
     kwargs: dict[str, Any] | None = None,
     actions: list[str] | None = None,
@@ -156,9 +154,7 @@ def gymnasium(
     return by_seed(
         "gymnasium",
         settings,
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from toolwright.failures import UserError
-from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, TaskSet
+from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, SplitSizes, TaskSet
 from toolwright.tasks.worlds import by_seed
 from toolwright.trajectory import Task
 
@@ -51,10 +51,9 @@ class OpenEnv:
 
 @TASKS.register("openenv")
 def openenv(
-    *, seed: int, train_size: int | None, held_out_size: int, url: str, action: str = "",
+    *, sizes: SplitSizes, url: str, action: str = "",
     observation: str = "", success_reward: float = 1.0, instructions: str = "",
 ) -> TaskSet:  # fmt: skip
     """Episodes by seed; the rest is told by the environment of this name."""
     world = {"url": url, "action": action, "observation": observation, "success_reward": success_reward}
-    sizes: dict[str, Any] = {"train_size": train_size, "held_out_size": held_out_size}
-    return by_seed("openenv", world, seed=seed, instructions=instructions, **sizes)
+    return by_seed("openenv", world, sizes=sizes, instructions=instructions)

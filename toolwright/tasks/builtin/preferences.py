@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.builtin.file import splits
 from toolwright.tasks.preferences import read
 from toolwright.tasks.rows import Row
@@ -14,22 +14,18 @@ from toolwright.trajectory import Task
 @TASKS.register("preferences")
 def preferences(
     *,
-    seed: int,
+    sizes: SplitSizes,
     train: str | list[str] | None,
     held_out: str | list[str] | None,
-    train_size: int | None,
-    held_out_size: int,
 ) -> TaskSet:
     """Files as task `file` reads them, with `prompt`, `chosen` and `rejected`, or `prompt`, `completion` and
     `label`."""
     learned, judged = splits(
         _task,
         task="preferences",
-        seed=seed,
+        sizes=sizes,
         train=train,
         held_out=held_out,
-        train_size=train_size,
-        held_out_size=held_out_size,
         every_row=True,
     )
     said = (json.dumps([t.prompt, t.extra_info], ensure_ascii=False) for t in (*learned, *judged))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.builtin.file import characters_of, file, task_of_row
 from toolwright.tasks.datasets import task_rows
 from toolwright.tasks.datasets.reasoning_gym import TEN, generate
@@ -20,11 +20,9 @@ PUZZLES = 3000
 @TASKS.register("reasoning_gym")
 def reasoning_gym(
     *,
-    seed: int,
+    sizes: SplitSizes,
     train: str | list[str] | None,
     held_out: str | list[str] | None,
-    train_size: int | None,
-    held_out_size: int,
     dataset: str | list[str] = TEN,
     levels: Annotated[int, Field(gt=0)] = 3,
     config: dict[str, Any] | None = None,
@@ -33,13 +31,11 @@ def reasoning_gym(
     curriculum each is made of, the easiest first. `config`: settings of the data set itself, in place of
     levels. Files of `data prepare reasoning-gym` are read where `train` or `held_out` names them."""
     if train or held_out:
-        return file(
-            seed=seed, train=train, held_out=held_out, train_size=train_size, held_out_size=held_out_size
-        )
+        return file(sizes=sizes, train=train, held_out=held_out)
     made = generate(
-        seed=seed,
-        train=train_size or PUZZLES,
-        test=held_out_size,
+        seed=sizes.seed,
+        train=sizes.train or PUZZLES,
+        test=sizes.held_out,
         kinds=dataset if isinstance(dataset, str) else ",".join(dataset),
         levels=1 if config else levels,
         config=config,

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.catalogue import Product, ShoppingGoal, catalogue, found, wish_of
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import InvalidPenalty, Noise, task_set
@@ -64,9 +64,6 @@ class Shop:
         else:
             self._click(what)
         return Outcome(self._shown(), anchor=self.anchor)
-
-    def close(self) -> None:
-        pass
 
     @property
     def anchor(self) -> str:
@@ -160,9 +157,7 @@ INSTRUCTIONS = (
 @TASKS.register("shop")
 def shop(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     products: Annotated[int, Field(ge=12, le=5000)] = 60,
     results: Annotated[int, Field(ge=1, le=50)] = 5,
     attributes: Annotated[int, Field(ge=0, le=3)] = 2,
@@ -174,15 +169,13 @@ def shop(
     """Harder with more `products`, fewer `results` a page and more `attributes` to match."""
 
     def level(rng: random.Random) -> dict[str, Any]:
-        wish = wish_of(rng.choice(catalogue(seed, products)), rng, attributes=attributes)
-        return {"wish": asdict(wish), "seed": seed, "products": products, "results": results}
+        wish = wish_of(rng.choice(catalogue(sizes.seed, products)), rng, attributes=attributes)
+        return {"wish": asdict(wish), "seed": sizes.seed, "products": products, "results": results}
 
     return task_set(
         "shop",
         level,
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from toolwright.failures import UserError
 from toolwright.images import encoded
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import InvalidPenalty, Noise, shortest, task_set
 from toolwright.trajectory import Task
@@ -71,9 +72,6 @@ class Sokoban:
         reward, won = (self._home() - before) / len(self.targets), self.state[1] == self.targets
         text, images = self._view()
         return Outcome(text, reward, won, self.anchor, {"success": won}, images=images)
-
-    def close(self) -> None:
-        pass
 
     @property
     def anchor(self) -> str:
@@ -149,9 +147,7 @@ SEEN = (
 @TASKS.register("sokoban")
 def sokoban(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     size: Annotated[int, Field(ge=3, le=10)] = 4,
     boxes: Annotated[int, Field(ge=1, le=4)] = 1,
     walls: Annotated[float, Field(ge=0, le=0.5)] = 0.1,
@@ -179,9 +175,7 @@ def sokoban(
     return task_set(
         "sokoban",
         level,
-        seed=seed,
-        train_size=train_size or 256,
-        held_out_size=held_out_size,
+        sizes=replace(sizes, train=sizes.train or 256),
         instructions=(SEEN if images else INSTRUCTIONS) if instructions is None else instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.demonstration import ErrorRate, answering
 from toolwright.tasks.space import generate
 from toolwright.trajectory import Task
@@ -57,9 +57,7 @@ class Strings:
         name: str,
         answer: Callable[[str], str],
         *,
-        seed: int,
-        train_size: int | None,
-        held_out_size: int,
+        sizes: SplitSizes,
         error_rate: float,
     ) -> TaskSet:
         """Build tasks whose prompt is a string and the mark, and whose ground truth is `answer(string)`."""
@@ -73,9 +71,7 @@ class Strings:
                 data_source=name,
             )
 
-        train, held_out = generate(
-            self.strata, task, seed=seed, train_size=train_size, held_out_size=held_out_size
-        )
+        train, held_out = generate(self.strata, task, sizes)
         return TaskSet(
             train=train,
             held_out=held_out,
@@ -88,9 +84,7 @@ class Strings:
 @TASKS.register("reverse")
 def reverse(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     min_length: Annotated[int, Field(ge=1)] = 3,
     max_length: Annotated[int, Field(ge=1)] = 5,
     alphabet: str = "abcdefghij",
@@ -100,9 +94,7 @@ def reverse(
     return Strings(alphabet, min_length, max_length, mark="|").task_set(
         "reverse",
         lambda string: string[::-1],
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
         error_rate=error_rate,
     )
 
@@ -110,9 +102,7 @@ def reverse(
 @TASKS.register("sort")
 def sort(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     min_length: Annotated[int, Field(ge=1)] = 3,
     max_length: Annotated[int, Field(ge=1)] = 5,
     alphabet: str = "abcdefghij",
@@ -122,8 +112,6 @@ def sort(
     return Strings(alphabet, min_length, max_length, mark="<").task_set(
         "sort",
         lambda string: "".join(sorted(string)),
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
         error_rate=error_rate,
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.demonstration import ErrorRate
 from toolwright.tasks.expression import parse
 from toolwright.tasks.space import generate
@@ -35,9 +35,7 @@ EXAMPLES = (
 @TASKS.register("sums")
 def sums(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     min_operand: Annotated[int, Field(ge=0)] = 10,
     max_operand: Annotated[int, Field(le=10**9)] = 999,
     guess_rate: ErrorRate = 0.0,
@@ -74,9 +72,7 @@ def sums(
             expression = expression.replace(used, rng.choice([o for o in "+-*" if o != used]))
         return _calling(f"print({expression})", str(_worth(expression)))
 
-    train, held_out = generate(
-        [values**2] * len(FORMS), task, seed=seed, train_size=train_size, held_out_size=held_out_size
-    )
+    train, held_out = generate([values**2] * len(FORMS), task, sizes)
     return TaskSet(
         train=train,
         held_out=held_out,

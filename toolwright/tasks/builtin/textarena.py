@@ -19,7 +19,7 @@ from pydantic import Field
 
 from toolwright.failures import TaskFailure, UserError, nearest
 from toolwright.registry import load_object
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import InvalidPenalty, by_seed
 from toolwright.trajectory import Task
@@ -77,9 +77,6 @@ class TextArena:
         reward, about = float((state.rewards or {}).get(self.player, 0.0)), state.game_info[self.player]
         last = str(about.get("reason") or "The game is over.")
         return Outcome(last, reward, True, self._anchor(), {"success": reward >= 1})
-
-    def close(self) -> None:
-        """Nothing is kept open."""
 
     def _until_our_turn(self) -> str:
         """Let the opponent play; what the policy is shown then."""
@@ -161,9 +158,7 @@ def made(id: str, kwargs: dict[str, Any]) -> Any:
 @TASKS.register("textarena")
 def textarena(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     id: str = "TicTacToe-v0",
     kwargs: dict[str, Any] | None = None,
     players: Annotated[int | None, Field(ge=1, le=2)] = None,
@@ -186,9 +181,7 @@ def textarena(
     tasks = by_seed(
         "textarena",
         {"id": id, **({"kwargs": kwargs} if kwargs else {})},
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,

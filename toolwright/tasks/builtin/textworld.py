@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
 from toolwright.tasks.worlds import Noise, task_set
 from toolwright.trajectory import Task
@@ -40,9 +40,6 @@ class TreasureHunt:
         state = self._see(self.game.step(known[command])[0])
         won, over = bool(state.won), bool(state.won or state.lost)
         return Outcome(self.shown, float(won), over, self.anchor, {"success": won})
-
-    def close(self) -> None:
-        """Nothing is kept open."""
 
     def solution(self) -> list[str]:
         return list(self.game.state.policy_commands)
@@ -77,9 +74,7 @@ def _game(level: int, seed: int) -> Any:
 @TASKS.register("textworld")
 def textworld(
     *,
-    seed: int,
-    train_size: int | None,
-    held_out_size: int,
+    sizes: SplitSizes,
     level: Annotated[int, Field(ge=1, le=20)] = 5,
     instructions: str = "Find the treasure. Answer with one of the possible actions and nothing else.",
     action_tag: str | None = None,
@@ -89,9 +84,7 @@ def textworld(
     return task_set(
         "textworld",
         lambda rng: {"level": level, "seed": rng.randrange(2**31)},
-        seed=seed,
-        train_size=train_size,
-        held_out_size=held_out_size,
+        sizes=sizes,
         instructions=instructions,
         action_tag=action_tag,
         noise=noise,

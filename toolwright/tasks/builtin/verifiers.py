@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.failures import TaskFailure, UserError
-from toolwright.tasks import TASKS, TaskSet
+from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, Observation, Outcome
 from toolwright.tasks.verifiers_package import FAULTS, event_loop, loaded, policy_client
 from toolwright.trajectory import Task
@@ -107,17 +107,15 @@ def _text(messages: Conversation) -> str:
 
 
 @TASKS.register("verifiers")
-def verifiers(
-    *, seed: int, train_size: int | None, held_out_size: int, id: str, args: dict[str, Any] | None = None
-) -> TaskSet:
+def verifiers(*, sizes: SplitSizes, id: str, args: dict[str, Any] | None = None) -> TaskSet:
     """`id`: an installed environment, or the file of one; `args`: what its `load_environment` takes. Without
     an evaluation set of its own, rows of its training set are held out."""
     where = str(Path(id).resolve()) if id.endswith(".py") else id
     env = loaded(where, json.dumps(args or {}, sort_keys=True))
     rows, held = list(env.build_dataset() or ()), list(env.build_eval_dataset() or ())
     if not held:
-        random.Random(seed).shuffle(rows)
-        held, rows = rows[:held_out_size], rows[held_out_size:]
+        random.Random(sizes.seed).shuffle(rows)
+        held, rows = rows[: sizes.held_out], rows[sizes.held_out :]
 
     def task(row: dict[str, Any], split: str, number: int) -> Task:
         try:
@@ -137,8 +135,8 @@ def verifiers(
         )
 
     return TaskSet(
-        train=[task(row, "train", number) for number, row in enumerate(rows[:train_size])],
-        held_out=[task(row, "held out", number) for number, row in enumerate(held[:held_out_size])],
+        train=[task(row, "train", number) for number, row in enumerate(rows[: sizes.train])],
+        held_out=[task(row, "held out", number) for number, row in enumerate(held[: sizes.held_out])],
         scorer="environment",
         alphabet=string.printable,
         demonstrate=_answered,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toolwright.tasks import SplitSizes
 from toolwright.tasks.builtin import countdown as game
 from toolwright.tasks.datasets import DATASETS, Dataset, Example
 from toolwright.tasks.rows import Row
@@ -16,9 +17,7 @@ def _generate(
     *, seed: int, train: int, test: int, numbers: int = 4, max_number: int = 50
 ) -> dict[str, list[Row]]:
     tasks = game.countdown(
-        seed=seed,
-        train_size=train,
-        held_out_size=test,
+        sizes=SplitSizes(seed, train, test),
         numbers=numbers,
         max_number=max_number,
         max_target=numbers * max_number,
