@@ -121,6 +121,7 @@ def test_curves_have_axes_smoothing_search_and_a_link_that_keeps_them(shown: Pag
 
 
 def test_a_chart_of_zeros_on_a_logarithmic_scale_is_a_line_of_zeros(shown: PageUnderTest) -> None:
+    shown.page.set_viewport_size({"width": 1280, "height": 2400})  # charts out of sight are not drawn
     page = shown.open("curves?run=one")
     gap = page.locator("figure[data-title^=Engine]")
     expect(gap.locator(".legend b").first).to_have_text("0")

@@ -134,7 +134,7 @@ export function Chart({ title, note = "", lines, x = "step", log = false, zero =
     <figcaption>
       <h3>${visible(title)}${note && html` <small>${note}</small>`}</h3>
       <span class="tools">
-        <button aria-pressed=${logged} onClick=${() => setLogged(!logged)} title="logarithmic scale">log</button>
+        <button aria-pressed=${inLog} onClick=${() => setLogged(!logged)} title="logarithmic scale">log</button>
         <button onClick=${csv} title="download the numbers">CSV</button>
         <button onClick=${png} title="download the picture">PNG</button>
         <button class="widen" aria-pressed=${wide} onClick=${() => setWide(!wide)} title="wide">⤢</button>
