@@ -88,6 +88,13 @@ def test_a_config_file_gives_what_the_line_does_not(tmp_path: Path) -> None:
     assert found == {"learning_rate": 1e-5, "num_generations": 6}
 
 
+@pytest.mark.parametrize("words", [["--num_generations", "eight"], ["--learning_rate", "fast"]])
+def test_a_value_of_the_wrong_type_is_an_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["grpo", "--model_name_or_path", "m", "--dataset_name", "d.parquet", "--show", "--fit"]
+    assert main([*line, *words]) == 2
+    assert words[1] in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_scripts_train(model: Path, tmp_path: Path) -> None:
     file = tasks(tmp_path / "train.parquet")
