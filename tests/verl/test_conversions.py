@@ -327,6 +327,12 @@ def test_search_r1_has_the_defaults_of_its_own_verl(line: Line) -> None:
     assert translation.value("algorithm.kl.where") == "reward"
 
 
+def test_an_attempt_of_search_r1_ends_with_its_answer(line: Line) -> None:
+    translation = line("max_turns=2", f"{ACTOR}state_masking=true")
+    assert translation.value("rollout.stop") == ["</answer>"]
+    assert any("lets the policy try again" in text for text in translation.changes)
+
+
 def test_search_r1_counts_attempts_in_a_minibatch(line: Line) -> None:
     words = [
         "data.train_batch_size=8",
