@@ -417,6 +417,11 @@ def test_verls_default_is_not_said_to_be_what_happens_here(line: Line) -> None:
     assert any(note == f"{qat}enable=false: as it is here" for note in line(f"{qat}enable=False").notes)
 
 
+def test_a_key_without_effect_says_where_it_counts(line: Line) -> None:
+    note = f"{ACTOR}kl_loss_coef=0.5: without effect here: it counts where `use_kl_loss`"
+    assert note in line(f"{ACTOR}kl_loss_coef=0.5").notes
+
+
 def test_only_decoupled_weight_decay_is_taken(line: Line) -> None:
     key = f"+{ACTOR}optim.override_optimizer_config.decoupled_weight_decay"
     assert line(f"{key}=True").problems == []
