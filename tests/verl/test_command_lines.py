@@ -165,6 +165,15 @@ def test_a_missing_file_is_named(at: list[str], capsys: pytest.CaptureFixture[st
     assert main(["--frobnicate"]) == 2
 
 
+@pytest.mark.parametrize(
+    "word", ["actor_rollout_ref.actor.optim.lr=fast", "algorithm.gamma=[1]", "trainer.total_epochs=-1"]
+)
+def test_show_refuses_a_value_of_the_wrong_type(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["data.train_files=gone.parquet", "actor_rollout_ref.model.path=./gone", "--show", "--fit"]
+    assert main([*words, word]) == 2
+    assert word.partition("=")[2].strip("[]") in capsys.readouterr().err
+
+
 def test_the_module_runs() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "toolwright.trainer.main_ppo", "--help"],

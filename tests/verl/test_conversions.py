@@ -327,6 +327,12 @@ def test_search_r1_has_the_defaults_of_its_own_verl(line: Line) -> None:
     assert translation.value("algorithm.kl.where") == "reward"
 
 
+def test_an_attempt_of_search_r1_ends_with_its_answer(line: Line) -> None:
+    translation = line("max_turns=2", f"{ACTOR}state_masking=true")
+    assert translation.value("rollout.stop") == ["</answer>"]
+    assert any("lets the policy try again" in text for text in translation.changes)
+
+
 def test_search_r1_counts_attempts_in_a_minibatch(line: Line) -> None:
     words = [
         "data.train_batch_size=8",
@@ -409,6 +415,11 @@ def test_verls_default_is_not_said_to_be_what_happens_here(line: Line) -> None:
     notes = line(f"{qat}enable=True", f"{qat}mode=w4a16").notes
     assert any(note == f"{qat}mode=w4a16: verl's default" for note in notes)
     assert any(note == f"{qat}enable=false: as it is here" for note in line(f"{qat}enable=False").notes)
+
+
+def test_a_key_without_effect_says_where_it_counts(line: Line) -> None:
+    note = f"{ACTOR}kl_loss_coef=0.5: without effect here: it counts where `use_kl_loss`"
+    assert note in line(f"{ACTOR}kl_loss_coef=0.5").notes
 
 
 def test_only_decoupled_weight_decay_is_taken(line: Line) -> None:

@@ -56,6 +56,15 @@ LINES: dict[str, tuple[str, list[str]]] = {
         "verl.trainer.main_ppo",
         [*SMALL, "algorithm.adv_estimator=grpo", "actor_rollout_ref.actor.policy_loss.loss_mode=dppo_tv"],
     ),
+    "PRIME": ("recipe.prime.main_prime", [*SMALL, "data.truncation=left", "data.oversample_factor=2"]),
+    "rStar2": (
+        "rstar2_agent.main_rstar2_agent",
+        [
+            *(*SMALL, "algorithm.adv_estimator=grpo", f"{ROLLOUT}.n=4", "augmentation.do_down_sampling=True"),
+            "augmentation.down_sampling_config.down_sample_to_n=2",
+        ],
+    ),
+    "verl-agent, GRPO": ("verl.trainer.main_ppo", [*SOKOBAN, "algorithm.adv_estimator=grpo"]),
     "verl-agent, HGPO": ("recipe.hgpo.main_hgpo", [*SOKOBAN, "algorithm.adv_estimator=hgpo"]),
     "verl-agent, GiGPO": ("verl.trainer.main_ppo", [*SOKOBAN, "algorithm.adv_estimator=gigpo"]),
     "verl-agent, a shop": (

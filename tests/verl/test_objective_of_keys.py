@@ -13,6 +13,7 @@ import torch
 
 from tests.verl.conftest import BARE
 from toolwright.algorithms import advantages, aggregate, correction, kl, losses
+from toolwright.verl.config import Machine
 from toolwright.verl.translate import translate
 
 ACTOR, RS = "actor_rollout_ref.actor", "algorithm.rollout_correction.rollout"
@@ -156,11 +157,6 @@ CASES: dict[str, tuple[tuple[str, ...], float]] = {
         (f"{RS}_is=token", f"{RS}_is_threshold=0.7_1.2"),
         mean(times(PPO, each(lambda row, place: GAP[row][place] * (0.7 <= GAP[row][place] <= 1.2)))),
     ),
-    "rollout_rs=seq_sum_k1": (
-        # verl's k1 is of the inverse ratio: 1 / WHOLE is kept from 0.5 to 1.1.
-        (f"{RS}_rs=seq_sum_k1", f"{RS}_rs_threshold=0.5_1.1"),
-        mean(times(PPO, each(lambda row, place: float(0.5 <= 1 / WHOLE[row] <= 1.1)))),
-    ),
 }
 
 
@@ -175,6 +171,20 @@ def test_no_two_of_these_keys_are_the_same_by_chance() -> None:
         round(expected, 9) for name, (_, expected) in CASES.items() if name != "kl_loss_type=low_var_kl"
     }
     assert len(distinct) == len(CASES) - 1
+
+
+def test_a_rejected_answer_stays_in_the_mean_and_the_line_says_so() -> None:
+    # verl's k1 is of the inverse ratio: 1 / WHOLE is kept from 0.5 to 1.1.
+    words = (f"{RS}_rs=seq_sum_k1", f"{RS}_rs_threshold=0.5_1.1")
+    kept = [row for row in range(2) if 0.5 <= 1 / WHOLE[row] <= 1.1]
+    assert len(kept) == 1
+    loss, tokens = sum(PPO[kept[0]]), sum(MASK[kept[0]])
+    verls = loss / tokens
+    assert isclose(objective(*words), verls * tokens / len(TOKENS), rel_tol=1e-6)
+    line = ["data.train_files=x", "actor_rollout_ref.model.path=m", "actor_rollout_ref.rollout.name=vllm"]
+    with_vllm = Machine(devices=1, engines=frozenset({"native", "vllm"}))
+    found = translate([*line, *words], machine=with_vllm, fit=True, files_may_miss=True)
+    assert any("stays in the mean" in text for text in found.changes)
 
 
 SCORES = [3.0, 1.0, 2.0, 4.0]

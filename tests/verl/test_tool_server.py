@@ -32,7 +32,8 @@ CALL = "<tool>6*7</tool>"
 
 
 class ToolServer(ThreadingHTTPServer):
-    """Answers a POST of code with the value of the expression; says nothing of its health."""
+    """Answers a POST of code with the value of the expression, and one of queries with a document for each;
+    says nothing of its health."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[float, dict[str, Any]]] = []
@@ -59,7 +60,11 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(self.server.slow_s)
         with self.server.lock:
             self.server.busy -= 1
-        answer = json.dumps({"output": str(eval(body["code"]))}).encode()
+        if "queries" in body:
+            found = [[{"document": {"contents": f"title\nabout {query}"}}] for query in body["queries"]]
+            answer = json.dumps({"result": found}).encode()
+        else:
+            answer = json.dumps({"output": str(eval(body["code"]))}).encode()
         self.send_response(503 if failing else 200)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -231,3 +236,6 @@ def test_enable_search_goes_before_tools(server: ToolServer) -> None:
     line = translated(*words)
     assert line.value("rollout.agent") == "search"
     assert any("search rollout is used" in note for note in line.notes)
+    (trajectory,) = attempts(line, "<search>a river</search>", f"<answer>it</answer>{END}")
+    assert "about a river" in answers(trajectory)[0]
+    assert [body["queries"] for _, body in server.seen] == [["a river"]]

@@ -63,6 +63,17 @@ LINES: dict[str, tuple[list[str], str]] = {
         "<tool>6*7</tool>",
     ),
     "Search-R1": (SEARCH_R1, "<search>a b</search>"),
+    "Search-R1, PPO, paid for its form": (
+        [*SEARCH_R1, "algorithm.adv_estimator=gae", "reward_model.structure_format_score=0.2"],
+        "<search>a b</search>",
+    ),
+    "rStar2": (
+        [
+            *("--config-name=rstar2_agent_trainer", f"{MULTI}.tool_config_path={{file}}"),
+            *("augmentation.do_down_sampling=True", "augmentation.down_sampling_config.down_sample_to_n=2"),
+        ],
+        f"<tool_call>\n{json.dumps(TOOLS['SandboxFusionTool'][2])}\n</tool_call>",
+    ),
     "verl-agent, search": (
         [*VERL_AGENT, "env.env_name=search", "env.search.search_url={url}/retrieve"],
         "<search>a b</search>",
@@ -140,8 +151,7 @@ def tools_file(path: Path, url: str, name: str) -> None:
 def test_tools_are_called_in_a_run(name: str, tmp_path: Path, server: ThreadingHTTPServer) -> None:
     words, call = LINES[name]
     url, out = f"http://127.0.0.1:{server.server_port}", tmp_path / "run"
-    if name in TOOLS:
-        tools_file(tmp_path / "tools.yaml", url, name)
+    tools_file(tmp_path / "tools.yaml", url, name if name in TOOLS else "SandboxFusionTool")
     words = [word.format(url=url, file=tmp_path / "tools.yaml") for word in words]
     line = [
         *SMALL,

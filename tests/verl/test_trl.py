@@ -88,15 +88,22 @@ def test_a_config_file_gives_what_the_line_does_not(tmp_path: Path) -> None:
     assert found == {"learning_rate": 1e-5, "num_generations": 6}
 
 
+@pytest.mark.parametrize("words", [["--num_generations", "eight"], ["--learning_rate", "fast"]])
+def test_a_value_of_the_wrong_type_is_an_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["grpo", "--model_name_or_path", "m", "--dataset_name", "d.parquet", "--show", "--fit"]
+    assert main([*line, *words]) == 2
+    assert words[1] in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_scripts_train(model: Path, tmp_path: Path) -> None:
     file = tasks(tmp_path / "train.parquet")
-    shared = ["--model_name_or_path", str(model), "--max_steps", "2", "--fit"]
+    shared = ["--model_name_or_path", str(model), "--max_steps", "3", "--fit"]
     words = ["--dataset_name", str(file), "--num_generations", "2", "--per_device_train_batch_size", "4"]
     words += ["--max_completion_length", "6", "--output_dir", str(tmp_path / "kept" / "grpo")]
     words += ["--eval_strategy", "no"]
     assert main(["grpo", *shared, *words]) == 0
-    assert len((tmp_path / "kept" / "grpo" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "kept" / "grpo" / "metrics.jsonl").read_text().splitlines()) == 3
     talks = tmp_path / "talks.parquet"
     rows.write(talks, [{"prompt": f"{n}+1=", "completion": str(n + 1)} for n in range(8)])
     words = ["--dataset_name", str(talks), "--per_device_train_batch_size", "4", "--max_length", "64"]

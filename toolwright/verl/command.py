@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 PROGRAM = "toolwright.trainer.main_ppo"
 ARROW = "  ←  "
+NOTED = "Without meaning here, or to be known:"
+OURS = "these are Toolwright's keys"
+CONFIGURED = ("train", "sft", "eval")  # commands that take keys
 LAUNCHERS = ("torchrun", "accelerate", "python", "python3")
 
 
@@ -137,6 +140,8 @@ def run_flat(translation: FlatTranslation, *, show: bool, typed: list[str]) -> i
     if translation.problems:
         raise UserError(format_problems(translation.problems))
     if show:
+        if translation.command in CONFIGURED:
+            check(translation.command, translation.line)
         return 0
     for text in (*translation.changes, *translation.notes):
         print(f"note: {text}", file=sys.stderr)
@@ -162,6 +167,7 @@ def _run(line: list[str], module: str | None, typed: list[str]) -> int:
     if translation.problems:
         raise UserError(format_problems(translation.problems))
     if args.show:
+        check(translation.command, translation.words)
         return 0
     for remark in remarks(translation):
         print(remark, file=sys.stderr)
@@ -183,9 +189,17 @@ def _launch(command: str, words: list[str], *, dry_run: bool, typed: list[str]) 
     try:
         return launch(command, [*words, *["--dry-run"][: int(dry_run)]], about=__doc__ or "", start=start)
     except UserError as error:
-        raise UserError(
-            f"{error}\n(these are Toolwright's keys; --show lists which of verl's they come from)"
-        ) from None
+        raise UserError(f"{error}\n({OURS}; --show lists what they come from)") from None
+
+
+def check(command: str, words: list[str]) -> None:
+    """Raise if the run would be refused whatever files are here: a value of the wrong type, for one."""
+    from toolwright.config.compose import Source, resolve
+
+    try:
+        resolve(Source(command), words)
+    except UserError as error:
+        raise UserError(f"{error}\n({OURS}; the list above says what they come from)") from None
 
 
 def describe(translation: Translation) -> str:
@@ -193,7 +207,7 @@ def describe(translation: Translation) -> str:
     listed = {
         "Translated:": list(_settings(translation)),
         "Nearly as in verl (--fit):": translation.changes,
-        "Without meaning here:": translation.notes,
+        NOTED: translation.notes,
         "Refused:": translation.problems,
         "Files that are not here:": [path for path, here in translation.verl.files.items() if not here],
         "The same run as a command of Toolwright:": [

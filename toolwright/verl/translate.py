@@ -160,7 +160,12 @@ def _account_for(key: str, translation: Translation) -> None:
     elif row.support == "unused":
         translation.notes.append(f"{word}: not used: {row.how}")
     else:
-        translation.notes.append(f"{word}: without effect here ({row.how or 'another key decides'})")
+        why = (
+            f": it counts {row.how}"
+            if row.how.startswith("where ")
+            else f" ({row.how or 'another key decides'})"
+        )
+        translation.notes.append(f"{word}: without effect here{why}")
 
 
 def _harmless(row: KeyRow, key: str, value: Any) -> bool:

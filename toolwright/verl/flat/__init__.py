@@ -76,7 +76,7 @@ class FlatTranslation:
                 for text, (_, _, source) in zip(texts, self.settings, strict=True)
             ],
             "Nearly so (--fit):": self.changes,
-            "Without meaning here:": self.notes,
+            "Without meaning here, or to be known:": self.notes,
             "Refused:": self.problems,
             "The same as a command of Toolwright:": [shlex.join(["toolwright", self.command, *self.line])],
         }
@@ -99,7 +99,12 @@ class FlatTable:
 
     def translate(self, values: Mapping[str, Any], *, command: str, fit: bool) -> FlatTranslation:
         result = FlatTranslation(fit, command)
-        done = set(self.special(values, result)) if self.special else set()
+        done: set[str] = set()
+        try:
+            for key in self.special(values, result) if self.special else ():
+                done.add(key)
+        except (TypeError, ValueError) as error:
+            result.problems.append(f"a value of the wrong type: {error}")
         for key, value in values.items():
             if key not in done:
                 self._row(key, value, result)
@@ -131,7 +136,7 @@ class FlatTable:
         ]
         close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
         hint = f"did you mean {close[0]}?" if close else "there is no similar one"
-        result.problems.append(f"{word}: not a known key of {self.name}; {hint}")
+        result.problems.append(f"{word}: not a known key of {self.name.replace('_', ' ')}; {hint}")
 
 
 def _covers(keys: list[str], key: str) -> bool:

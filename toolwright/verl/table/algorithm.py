@@ -313,6 +313,10 @@ def _rejection(verl: VerlConfig, weighed: str | None) -> Iterator[Outcome]:
         yield Near(f"{said}: what is kept is not weighed as well")
     elif level == "token" and weighed != "token":
         yield Near(f"{said}: tokens that are kept are weighed by their ratio")
+    if not _native(verl):
+        yield Near(
+            f"{verl.as_typed(REJECT)}: what is rejected stays in the mean, at 0, and verl leaves it out"
+        )
     low, high = _band(verl, bounds[min(place, len(bounds) - 1)])
     if named[place] in REJECTIONS:  # `k1` is of the inverse ratio
         low, high = 1 / high, 1 / low
@@ -338,13 +342,17 @@ def plain_gradient(verl: VerlConfig) -> bool:
     )
 
 
-def bypass(verl: VerlConfig) -> Iterator[Outcome]:
+def _native(verl: VerlConfig) -> bool:
+    """Whether the native engine samples, whose log-probabilities are the learner's: every ratio is 1."""
     engine = verl["actor_rollout_ref.rollout.name"]
-    native = engine in (None, "hf") or (verl.fit and engine not in verl.machine.engines)
+    return engine in (None, "hf") or (verl.fit and engine not in verl.machine.engines)
+
+
+def bypass(verl: VerlConfig) -> Iterator[Outcome]:
     for key in BYPASS:
         if not verl[key]:
             continue
-        if native:
+        if _native(verl):
             yield Note(f"{key}: the native engine's log-probabilities are the learner's, so it is so already")
         else:
             yield Near(f"{verl.as_typed(key)}: the old log-probabilities are the learner's own")

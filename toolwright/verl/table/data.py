@@ -152,8 +152,8 @@ def steps(verl: VerlConfig) -> int | None:
         return max(1, verl.number(SAMPLED) // requested(verl))
     if makes_tasks(verl):  # verl-agent's files hold one batch, and nothing of it is read
         return verl.number(EPOCHS)
-    found = training_tasks(verl)
-    return None if found is None else max(1, found // prompts(verl)) * verl.number(EPOCHS)
+    found, epochs = training_tasks(verl), verl.number(EPOCHS)
+    return None if found is None else max(1, found // prompts(verl)) * epochs
 
 
 def updates(verl: VerlConfig) -> int:

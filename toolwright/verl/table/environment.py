@@ -126,7 +126,7 @@ def penalty(verl: VerlConfig) -> Iterator[Outcome]:
     if found is not None and verl[PENALISED]:
         price = float(verl[PENALTY]) / found.success
         yield Near(
-            f"{verl.as_typed(PENALTY)}: an action that is none lowers what the whole attempt earns, where "
+            f"{verl.as_typed(PENALTY)}: an invalid action lowers what the whole attempt earns, where "
             "verl-agent takes it from that turn alone"
         )
         yield TranslatedSetting("task.params.invalid_penalty", price, (PENALISED, PENALTY))

@@ -146,7 +146,8 @@ def search(verl: VerlConfig) -> Iterator[Outcome]:
 
 
 def _of_a_fork(verl: VerlConfig) -> Iterator[Outcome]:
-    """Search-R1 answers `max_turns` searches, and one more turn may answer the question."""
+    """Search-R1 answers `max_turns` searches, and one more turn may answer the question. An answer ends the
+    attempt, and what is said after it is cut off."""
     url, topk, turns, more = (
         (URL, TOPK, SEARCHES, 1)
         if searches_as_search_r1(verl)
@@ -157,6 +158,12 @@ def _of_a_fork(verl: VerlConfig) -> Iterator[Outcome]:
     yield TranslatedSetting("tools.search.url", verl[url], (url,))
     yield TranslatedSetting("tools.search.topk", int(verl[topk]), (topk,))
     yield TranslatedSetting("rollout.max_turns", (verl[turns] or 10) + more, (turns,))
+    yield Near(
+        f"{verl.as_typed(turns)}: a turn that neither searches nor answers ends the attempt, where "
+        f"{'Search-R1' if more else 'verl-agent'} lets the policy try again"
+    )
+    if more:
+        yield TranslatedSetting("rollout.stop", ["</answer>"], (turns,))
     shown = "data.max_obs_length"
     if verl[shown] is not None:
         yield TranslatedSetting("rollout.tool_tokens", verl.number(shown), (shown,))
@@ -239,7 +246,12 @@ ROWS: list[KeyRow] = [
     part(SEARCH_TOPK, "tools.search.topk", "where `enable_search`", search),
     part(URL, "tools.search.url", "Search-R1", search),
     part(TOPK, "tools.search.topk", "Search-R1", search),
-    part(SEARCHES, "rollout.max_turns", "Search-R1: + 1, for the turn that answers", search),
+    part(
+        SEARCHES,
+        ("rollout.max_turns", "rollout.stop"),
+        "Search-R1: + 1, for the turn that answers; with `--fit`: a turn that does neither ends the attempt",
+        search,
+    ),
     part("do_search", "rollout.agent", "Search-R1: false → a single turn", agent),
     part("data.max_obs_length", "rollout.tool_tokens", "Search-R1", search),
     part(MASKED, (), "Search-R1: true; false with `--fit`: results are never learned from", unmasked),
