@@ -41,7 +41,8 @@ COLUMN_NAMES = {"id": "task_id", "kind": "failure_kind", "message": "failure_mes
 
 @dataclass(frozen=True)
 class Column:
-    """One field of one of the dataclasses. A value that has no Arrow type of its own is kept as JSON."""
+    """A column of the record: a field of one of the dataclasses. A value that has no Arrow type of its own is
+    kept as JSON."""
 
     field: str
     type: pa.DataType
@@ -173,7 +174,7 @@ def from_table(table: pa.Table, rows: Iterable[int] | None = None) -> list[Traje
 
 
 def read_segments(lists: pa.Array) -> list[list[Segment]]:
-    """Of each attempt of the column `segments`."""
+    """Read the segments of each attempt from the column `segments`."""
     flat = lists.flatten()
     arrays = {field.name: flat.field(field.name) for field in flat.type}
     found = [Segment(**fields) for fields in _values(Segment, arrays)]
@@ -188,7 +189,7 @@ def save(
     *,
     segments: pa.Array | None = None,
 ) -> None:
-    """One Parquet file, written whole or not at all. `values`: what the learner computed for each attempt.
+    """Write one Parquet file, whole or not at all. `values`: what the learner computed for each attempt.
     `segments` as for `to_table`."""
     table = to_table(trajectories, segments).cast(SCHEMA)
     for name, column in TOKEN_COLUMNS.items():

@@ -187,7 +187,7 @@ class Composer:
         self._loader = loader
 
     def vocabulary(self, words: Sequence[str] = ()) -> Vocabulary:
-        """What a command line may set, with presets from folders that these words add."""
+        """List what a command line may set, with presets from folders that these words add."""
         sources = [*self._loader.get_sources(), *self._added_sources(words)]
 
         @functools.cache
@@ -207,7 +207,7 @@ class Composer:
         )
 
     def _added_sources(self, words: Sequence[str]) -> list[ConfigSource]:
-        """What `hydra.searchpath` adds, on the command line or in the user's own config."""
+        """Open the folders that `hydra.searchpath` adds, on the command line or in the user's config."""
         added: Any = None
         mine = self.source.folder / f"{self.source.config_name}.yaml" if self.source.folder else None
         if mine is not None and mine.is_file():

@@ -31,7 +31,7 @@ class ConfigLayer:
 
     @property
     def preset(self) -> bool:
-        """Whether this is a choice of a group, not a config that a command starts from."""
+        """True for a choice of a group, False for a config that a command starts from."""
         return "/" in self.config
 
 

@@ -104,7 +104,7 @@ def _differing(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> list[st
 
 
 def _gives(product: Any, module: Any, sent: Tensor) -> bool:
-    """Whether a product with ones is that of the matrix, [out, in]; a few have theirs the other way round."""
+    """True if a product with ones matches the matrix, [out, in]; a few have theirs the other way round."""
     if sent.shape[1] != getattr(module, "input_size_per_partition", sent.shape[1]):
         return False  # the kernel would not notice, and read on
     ones = torch.ones(1, sent.shape[1], dtype=sent.dtype)

@@ -115,7 +115,7 @@ class ImageReader:
         )
 
     def numbers(self, url: str) -> dict[str, Any]:
-        """What the model's vision is given, as tensors. The last images are kept."""
+        """Return the tensors that the model's vision is given. The last images are kept."""
         name = images.name_of(url)
         if name in self._kept:
             self._kept.move_to_end(name)

@@ -44,7 +44,7 @@ class SeenRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Sight:
-    """What a pass sees beside its tokens."""
+    """The images that a pass sees beside its tokens."""
 
     places: Tensor  # [image tokens] int64, in the pass, in order
     vectors: Tensor  # [1 + layers, image tokens, width]: in place of tokens, and added after the first layers

@@ -68,7 +68,7 @@ class AttemptColumns:
 
 
 def rows_at_once(file: pq.ParquetFile, group: int = 0) -> int:
-    """How many attempts of a row group are read together, so that long ones do not fill the memory."""
+    """Choose how many attempts to read together, so that long ones do not fill the memory."""
     if group >= file.num_row_groups:
         return AT_ONCE
     about = file.metadata.row_group(group)

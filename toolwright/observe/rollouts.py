@@ -23,7 +23,7 @@ _NAME = re.compile(r"step_(\d+)\.parquet")
 
 @dataclass(frozen=True)
 class Digest:
-    """One step's attempts in a line."""
+    """A summary of one step's attempts."""
 
     step: int
     groups: int

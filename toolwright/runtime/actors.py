@@ -136,7 +136,7 @@ class Actor(RoleHost):
 
 
 class ActorSlot:
-    """One actor as the driver knows it. `on_start`: what is done with each new process of it, by name."""
+    """An actor as the driver knows it. `on_start`: what is done with each new process of it, by name."""
 
     def __init__(
         self,

@@ -103,7 +103,7 @@ def plan(
 
 
 def fitting(spec: ActorSpec, free: Mapping[str, float]) -> int:
-    """How many rollout workers a node of these free resources gets: one for each GPU, or a single one."""
+    """Count the rollout workers that fit into a node's free resources: one for each GPU, or a single one."""
     if spec.gpus:
         return floor(free.get("GPU", 0.0) / spec.gpus + 1e-6)
     return int(free.get("CPU", 0.0) + 1e-6 >= spec.cpus)

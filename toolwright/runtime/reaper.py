@@ -68,9 +68,9 @@ class Reaper:
 
 @contextmanager
 def reap_children(*, signals: bool = True) -> Iterator[None]:
-    """What this process starts within does not outlive it, however it ends. After a second signal to stop, it
-    ends in less than two seconds, whatever it is doing: with `signals`, and not in a notebook or at a prompt,
-    where the process goes on after the run."""
+    """End everything that this process starts inside the block, however the process ends. After a second
+    signal to stop, it ends in less than two seconds, whatever it is doing: with `signals`, and not in a
+    notebook or at a prompt, where the process goes on after the run."""
     import threading
     import uuid
 
@@ -156,7 +156,7 @@ def of_ray(pid: int) -> bool:
 
 
 def of_session(pid: int, driver: int) -> bool:
-    """Whether a file in the folder of the session that the driver began is open there."""
+    """Return True if the process has a file of the driver's Ray session open."""
     with suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):

@@ -12,7 +12,7 @@ _WRITTEN_LONG = bytes({*range(32)} - {*b"\b\t\n\f\r"})
 
 
 class Output:
-    """One of a run's two streams, read by the worker."""
+    """An output stream of a run, read by the worker."""
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self.descriptor = descriptor

@@ -198,7 +198,8 @@ class Servers:
         return await asyncio.shield(server.probe)
 
     async def _probe(self, server: Server) -> bool:
-        """Whether the server answers at all. Tries twice: perhaps this process was the one that hung."""
+        """Return True if the server answers at all. Tries twice: perhaps this process was the one that
+        hung."""
         for _ in range(2):
             try:
                 async with asyncio.timeout(_PROBE_S), self._session().get(server.url + "/health"):

@@ -40,7 +40,7 @@ class Feedback:
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """Where an answer lies, and how it was sampled."""
+    """An answer of the record: where it lies, and how it was sampled."""
 
     id: str
     file: str

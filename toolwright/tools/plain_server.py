@@ -107,7 +107,8 @@ class PlainServer:
 
 
 async def is_ours(url: str) -> bool:
-    """Whether a sandbox of ours answers there; a server that cannot be reached may be one that restarts."""
+    """Return True if a sandbox of ours answers there; a server that cannot be reached may be one that
+    restarts."""
     import aiohttp
 
     try:

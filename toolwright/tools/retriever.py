@@ -26,7 +26,7 @@ _RETRIED = (408, 425, 429, 500, 502, 503, 504)
 
 @dataclass(frozen=True)
 class Template:
-    """How to call and read another API. `{query}` and `{topk}` are replaced."""
+    """The way to call and read another search API. `{query}` and `{topk}` are replaced."""
 
     request: Any = None  # the body of a POST, or the parameters of a GET
     method: str = "POST"

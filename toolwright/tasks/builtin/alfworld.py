@@ -34,7 +34,8 @@ _idle: list[Any] = []
 
 @ENVIRONMENTS.register("alfworld")
 class Household:
-    """One game, a file `game.tw-pddl`. Any words may be said to it; what it does not know changes nothing."""
+    """A game, read from a file `game.tw-pddl`. Any words may be said to it; what it does not know changes
+    nothing."""
 
     def __init__(self, game: str) -> None:
         with _alone():
