@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -95,10 +95,9 @@ SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class TokenValues:
+class TokenValues(NamedTuple):
     """What the learner computed for each token that an attempt sampled, [sampled tokens] float32 each; None
-    where the attempt was not learned from."""
+    where the attempt was not learned from. A tuple, because the driver makes one for each attempt."""
 
     advantages: Array | None = None
     log_probs: Array | None = None  # the learner's own, before the step's update
@@ -120,20 +119,20 @@ class TokenValues:
             known = (np.diff(before[ends]) > 0).tolist()
             parts[name] = [column[a:b] if some else None for (a, b), some in zip(places, known, strict=True)]
         missing = [None] * len(sizes)
-        return list(map(cls, *(parts.get(field.name, missing) for field in fields(cls))))
+        return list(map(cls, *(parts.get(name, missing) for name in cls._fields)))
 
     def by_segment(self, trajectory: Trajectory) -> list[TokenValues]:
         """Of each segment of the attempt: only what the policy sampled has any."""
         start, found = 0, []
         for segment in trajectory.segments:
             stop = start + len(segment.tokens) if segment.source == "policy" else start
-            own = {field.name: getattr(self, field.name) for field in fields(self)} if stop > start else {}
+            own = self._asdict() if stop > start else {}
             found.append(TokenValues(**{n: v if v is None else v[start:stop] for n, v in own.items()}))
             start = stop
         return found
 
 
-TOKEN_COLUMNS = {field.name: f"token_{field.name}" for field in fields(TokenValues)}
+TOKEN_COLUMNS = {name: f"token_{name}" for name in TokenValues._fields}
 
 
 def to_table(trajectories: Sequence[Trajectory], segments: pa.Array | None = None) -> pa.Table:
