@@ -106,7 +106,7 @@ def register_with_hydra() -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a command's configuration begins: its primary config, or the user's own file over it."""
+    """The start of a command's configuration: its primary config, or the user's own file over it."""
 
     command: str = "train"
     config_dir: str | None = None

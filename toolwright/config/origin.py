@@ -23,7 +23,7 @@ from toolwright.failures import UserError
 
 @dataclass(frozen=True)
 class ConfigLayer:
-    """One config of the defaults list: the values it states, and the name of that origin."""
+    """A config of the defaults list: the values it states, and the name of that origin."""
 
     config: str
     label: str

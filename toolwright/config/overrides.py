@@ -27,7 +27,7 @@ from toolwright.failures import nearest
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What an override may set: keys of the schema, presets of the groups, and Hydra's own keys."""
+    """The names that an override may set: keys of the schema, presets of the groups, and Hydra's own keys."""
 
     command: str
     schema: Schema

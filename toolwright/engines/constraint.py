@@ -39,7 +39,7 @@ class JsonConstraint:
 
 @dataclass(frozen=True)
 class ConstrainedSampling(Sampling):
-    """Of one answer: it knows how far that has come."""
+    """The sampling of one answer under a constraint, which knows how far the answer has come."""
 
     constraint: JsonConstraint = None  # type: ignore[assignment]
 

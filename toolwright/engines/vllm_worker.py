@@ -1,4 +1,4 @@
-"""What Toolwright adds to vLLM's workers: weights in place, and probabilities as the contract has them.
+"""Additions to vLLM's workers: weights in place, and probabilities as the contract has them.
 
 Given to vLLM by name (`worker_extension_cls`), it becomes a base class of the worker; `collective_rpc` calls
 its methods in every worker. Arguments and answers are strings, lists and dicts, which a server takes as well.

@@ -1,4 +1,4 @@
-"""Who does a learner's work: this process alone, or, in `sharding.py`, a group of them."""
+"""The processes that do a learner's work: this process alone, or, in `sharding.py`, a group of them."""
 
 from __future__ import annotations
 

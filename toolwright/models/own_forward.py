@@ -263,7 +263,7 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
 
 
 def read_shape(folder: Path, *, context: int | None = None) -> Shape:
-    """What the configuration tells; how the model's heads really are is known once it is loaded."""
+    """Read the shape from the configuration; how the model's heads really are is known once it is loaded."""
     transformers = _transformers()
     try:
         config = transformers.AutoConfig.from_pretrained(folder)

@@ -25,7 +25,7 @@ class SequenceGroup:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
 
     def counts(self, tokens: int) -> list[int]:
-        """How many tokens of a pass each rank has: nearly the same number, one after the other."""
+        """Count the tokens of a pass on each rank: nearly the same number, one after the other."""
         return [tokens * (rank + 1) // self.size - tokens * rank // self.size for rank in range(self.size)]
 
     def own(self, tokens: int) -> slice:

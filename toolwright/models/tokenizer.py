@@ -363,7 +363,7 @@ class Tokenizer:
 
     @cached_property
     def _marks(self) -> list[str]:
-        """What must not be forged: special tokens, and tokens that the template writes itself."""
+        """The texts that must not be forged: special tokens, and tokens that the template writes itself."""
         added = self.backend.get_added_tokens_decoder().values()
         source = self.config.get("chat_template") or ""
         source = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False)

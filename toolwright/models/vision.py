@@ -64,7 +64,7 @@ class Sight:
 
 
 def look(decoder: OwnForward, tokens: Tensor, seen: Sequence[SeenImage]) -> SeenRow:
-    """Where the images of a sequence stand: their tokens in the segments that they belong to, in order. A
+    """The places of the images in a sequence: their tokens in the segments that they belong to, in order. A
     token of this kind that the policy sampled is none of them."""
     reader = decoder.reader
     assert reader is not None

@@ -80,7 +80,7 @@ def segments(trajectory: Trajectory) -> list[ShownSegment]:
 
 
 def _branches(segments: Sequence[Segment]) -> Iterator[str]:
-    """Where each segment branched off: empty, or the last turn on the way to it."""
+    """Describe where each segment branched off: empty, or the last turn on the way to it."""
     turn, last = 0, list[int]()  # of each segment: the last turn on the way to it, itself included
     for number, segment in enumerate(segments):
         parent = number - 1 if segment.parent is None else segment.parent

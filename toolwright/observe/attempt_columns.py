@@ -42,7 +42,7 @@ UNREADABLE = (OSError, ValueError, KeyError, IndexError, OverflowError, pa.Arrow
 
 
 class AttemptColumns:
-    """One file's attempts, row by row: numbers as float64, texts as dictionaries of Arrow."""
+    """The attempts of one file, row by row: numbers as float64, texts as dictionaries of Arrow."""
 
     def __init__(self, path: Path) -> None:
         # A file that was replaced meanwhile stays readable; a mapped one that was cut would end the process.

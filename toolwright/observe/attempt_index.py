@@ -53,7 +53,7 @@ class WordList:
 
 @dataclass(frozen=True)
 class TextColumn:
-    """One text for each attempt, stored as an index into the distinct texts."""
+    """A text for each attempt, stored as an index into the distinct texts."""
 
     words: WordList
     codes: Array

@@ -51,7 +51,7 @@ def files(run: Path) -> dict[int, Path]:
 
 
 def version(path: Path) -> tuple[int, int] | None:
-    """What differs once the file was written again: its time and its size. None if it is gone."""
+    """Return what changes when the file is written again: its time and its size. None if it is gone."""
     try:
         about = path.stat()
     except FileNotFoundError:

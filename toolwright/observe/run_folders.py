@@ -109,8 +109,8 @@ def status(path: Path, longest_step_s: float, now: float) -> Status:
 
 
 def process_alive(command: str) -> bool | None:
-    """Whether the process that last worked on a run, by its command.txt, still lives; None if that cannot be
-    told here: it ran on another machine, or under a version that did not note it."""
+    """Return True if the process that last worked on the run, by its command.txt, still lives; None if that
+    cannot be told here: it ran on another machine, or under a version that did not note it."""
     noted = _PROCESS.findall(command)
     if not noted or noted[-1][1] != socket.gethostname() or not Path("/proc/self/stat").exists():
         return None

@@ -139,7 +139,7 @@ class Tracking:
 
 
 class TrackerFeed:
-    """One tracker: what waits for it, and the thread that tells its process."""
+    """A tracker of the run: what waits for it, and the thread that tells its process."""
 
     def __init__(self, config: TrackerConfig, run: Message, *, log: Path) -> None:
         self.config, self.run, self.log = config, run, log

@@ -15,7 +15,7 @@ ROOM = 0.9  # of the processors; the rest is the driver's and Ray's own
 
 @dataclass(frozen=True)
 class ActorSpec:
-    """One actor to be: the roles it holds and what it reserves."""
+    """An actor to start: the roles it holds and what it reserves."""
 
     name: str
     roles: tuple[str, ...]
@@ -30,7 +30,7 @@ class ActorSpec:
 
 @dataclass(frozen=True)
 class ActorPlace:
-    """Where one actor runs: a bundle of a placement group, or whatever is free on a node."""
+    """The place of an actor: a bundle of a placement group, or whatever is free on a node."""
 
     group: Any = None
     bundle: int = 0

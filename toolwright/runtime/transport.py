@@ -24,7 +24,7 @@ SUMMARY = ["failure", *(column.field for column in record.COLUMNS[Trajectory]), 
 
 
 def summary_of(t: Trajectory) -> tuple[Any, ...]:
-    """What the driver knows of an attempt, in the order of `SUMMARY`: enough to select, count and measure by.
+    """Summarise an attempt for the driver, in the order of `SUMMARY`: enough to select, count and measure by.
     A plain tuple, because the driver unpickles one for each attempt."""
     return tuple([getattr(t, name) for name in SUMMARY])
 

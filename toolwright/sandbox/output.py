@@ -67,7 +67,7 @@ class Output:
         return self._last.rstrip().rpartition(b"\n")[2]
 
     def ends_in_memory_error(self) -> bool:
-        """Whether the last line is an error for lack of memory: Python's, numpy's or C++'s."""
+        """Return True if the last line is an error for lack of memory: Python's, numpy's or C++'s."""
         last = self.last_line().strip()
         return last.partition(b":")[0].endswith(b"MemoryError") or last == b"what():  std::bad_alloc"
 

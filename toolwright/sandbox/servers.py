@@ -174,7 +174,8 @@ class Servers:
                     call.cancel()
 
     async def _hangs(self, server: Server) -> bool:
-        """Whether the server hangs; then it is left out. Without another server, the client waits for it."""
+        """Return True if the server hangs; then it is left out. Without another server, the client waits for
+        it."""
         if await self._is_alive(server) or self._balance.second(server) is None:
             return False
         if not server.is_out:

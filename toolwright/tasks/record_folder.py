@@ -142,7 +142,7 @@ class ScoredConversation:
         return self.turns[-1][0]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON, for a task; `written` takes it."""
+        """Return the conversation as JSON, for a task; `written` takes it."""
         parts = [
             {"file": one.file, "row": one.row, "score": score, "learn": learn}
             for one, score, learn in self.turns

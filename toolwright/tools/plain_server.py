@@ -33,7 +33,7 @@ class PlainProtocol:
 
 
 class PlainServer:
-    """One HTTP session of one event loop, with so many requests at once and so much time between two."""
+    """A server behind one HTTP session, with limits on requests at once and the time between two."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from toolwright.batch import sent
 
 
 class Layout(NamedTuple):
-    """Where sequences begin: of queries and of keys, of which a sequence may have more in front."""
+    """The beginnings of sequences: of queries and of keys, of which a sequence may have more in front."""
 
     queries: Tensor  # [sequences + 1] int32
     keys: Tensor

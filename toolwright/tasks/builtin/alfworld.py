@@ -99,7 +99,7 @@ def _anchor(state: Any) -> str:
 
 
 def data_folder(data: str | None = None) -> Path:
-    """Where the games are: as said, or where ALFWorld itself looks for them."""
+    """Return the folder of the games: as said, or where ALFWorld itself looks for them."""
     return Path(data or os.environ.get("ALFWORLD_DATA") or "~/.cache/alfworld").expanduser() / FOLDER
 
 
