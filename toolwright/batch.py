@@ -105,7 +105,7 @@ class Batch:
         return values.new_zeros(mask.numel()).scatter(0, place, values).view(mask.shape)
 
     def spread(self, values: Tensor) -> Tensor:
-        """One value a sequence, given to each of its actions: [actions]."""
+        """Give each action the value of its sequence: [actions]."""
         return values.repeat_interleave(torch.tensor(self.action_lengths, dtype=torch.int64))
 
     def flat(self, padded: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class Batch:
         return sent(there.float(), self.tokens.device), sent(place, self.tokens.device)
 
     def rewards(self, scores: Sequence[float]) -> Tensor:
-        """One score a sequence, given at its last action: [sequences, longest]."""
+        """Place the score of each sequence at its last action: [sequences, longest]."""
         rewards = torch.zeros(len(self), max(self.action_lengths, default=0))
         given = torch.tensor(scores, dtype=torch.float32)
         sizes = torch.tensor(self.action_lengths)
@@ -139,7 +139,7 @@ class Batch:
         return ends
 
     def rewards_by_step(self, earned: Sequence[Sequence[float]]) -> Tensor:
-        """What each step of each sequence earned, given at its last action: [sequences, longest]."""
+        """Place the reward of each step at its last action: [sequences, longest]."""
         flat = torch.tensor([reward for steps in earned for reward in steps], dtype=torch.float32)
         first = torch.tensor([0, *accumulate(len(steps) for steps in earned)][:-1], dtype=torch.int64)
         row = self.spread(torch.arange(len(self)))
@@ -180,12 +180,12 @@ class Batch:
         return shared if any(common for _, common in shared) else None
 
     def chosen_from(self) -> list[int]:
-        """How many tokens of each row any of its actions is chosen after; at least one."""
+        """Count the tokens of each row that come before its last action; at least one."""
         return [max(1, last) for _, last in self._acted]
 
     @cached_property
     def _acted(self) -> list[tuple[int, int]]:
-        """Where in each row its first action stands, and its last; (0, 0) where it has none."""
+        """The places of the first and the last action in each row; (0, 0) where it has none."""
         actions = self.actions.numpy()
         if self.rows:  # one of branches may stand before another that was sampled earlier
             actions = np.sort(actions)
@@ -260,7 +260,7 @@ class Batch:
         return torch.cat([compute(self.select(rows)) for rows in parts])[order.argsort()]
 
     def actions_of(self, rows: Sequence[int]) -> Tensor:
-        """Where the actions of these sequences stand in a column, in this order."""
+        """The places of these sequences' actions in a column, in this order."""
         starts = [0, *accumulate(self.action_lengths)]
         return _ranges((starts[r], starts[r + 1]) for r in rows)
 
@@ -287,7 +287,7 @@ def partition(lengths: Sequence[int], token_budget: int, *, padded: bool = True)
 
 
 def _common(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> int:
-    """How many of their first tokens are the same."""
+    """Count the tokens that they begin with in common."""
     length = min(len(one), len(other))
     differing = np.flatnonzero(one[:length] != other[:length])
     return int(differing[0]) if len(differing) else length

@@ -89,7 +89,7 @@ def size_of(url: str) -> tuple[int, int]:
 
 
 def label(url: Any) -> str:
-    """What is shown where the picture cannot be."""
+    """The text to show in place of the picture."""
     if not isinstance(url, str) or not url.startswith("data:"):
         return f"[image {url:.100}]" if isinstance(url, str) else "[image]"
     kind, size = url.partition(";")[0].removeprefix("data:image/"), len(url) * 3 // 4

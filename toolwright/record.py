@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,8 @@ COLUMN_NAMES = {"id": "task_id", "kind": "failure_kind", "message": "failure_mes
 
 @dataclass(frozen=True)
 class Column:
-    """One field of one of the dataclasses. A value that has no Arrow type of its own is kept as JSON."""
+    """A column of the record: a field of one of the dataclasses. A value that has no Arrow type of its own is
+    kept as JSON."""
 
     field: str
     type: pa.DataType
@@ -94,10 +95,9 @@ SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class TokenValues:
+class TokenValues(NamedTuple):
     """What the learner computed for each token that an attempt sampled, [sampled tokens] float32 each; None
-    where the attempt was not learned from."""
+    where the attempt was not learned from. A tuple, because the driver makes one for each attempt."""
 
     advantages: Array | None = None
     log_probs: Array | None = None  # the learner's own, before the step's update
@@ -119,20 +119,20 @@ class TokenValues:
             known = (np.diff(before[ends]) > 0).tolist()
             parts[name] = [column[a:b] if some else None for (a, b), some in zip(places, known, strict=True)]
         missing = [None] * len(sizes)
-        return list(map(cls, *(parts.get(field.name, missing) for field in fields(cls))))
+        return list(map(cls, *(parts.get(name, missing) for name in cls._fields)))
 
     def by_segment(self, trajectory: Trajectory) -> list[TokenValues]:
         """Of each segment of the attempt: only what the policy sampled has any."""
         start, found = 0, []
         for segment in trajectory.segments:
             stop = start + len(segment.tokens) if segment.source == "policy" else start
-            own = {field.name: getattr(self, field.name) for field in fields(self)} if stop > start else {}
+            own = self._asdict() if stop > start else {}
             found.append(TokenValues(**{n: v if v is None else v[start:stop] for n, v in own.items()}))
             start = stop
         return found
 
 
-TOKEN_COLUMNS = {field.name: f"token_{field.name}" for field in fields(TokenValues)}
+TOKEN_COLUMNS = {name: f"token_{name}" for name in TokenValues._fields}
 
 
 def to_table(trajectories: Sequence[Trajectory], segments: pa.Array | None = None) -> pa.Table:
@@ -173,7 +173,7 @@ def from_table(table: pa.Table, rows: Iterable[int] | None = None) -> list[Traje
 
 
 def read_segments(lists: pa.Array) -> list[list[Segment]]:
-    """Of each attempt of the column `segments`."""
+    """Read the segments of each attempt from the column `segments`."""
     flat = lists.flatten()
     arrays = {field.name: flat.field(field.name) for field in flat.type}
     found = [Segment(**fields) for fields in _values(Segment, arrays)]
@@ -188,7 +188,7 @@ def save(
     *,
     segments: pa.Array | None = None,
 ) -> None:
-    """One Parquet file, written whole or not at all. `values`: what the learner computed for each attempt.
+    """Write one Parquet file, whole or not at all. `values`: what the learner computed for each attempt.
     `segments` as for `to_table`."""
     table = to_table(trajectories, segments).cast(SCHEMA)
     for name, column in TOKEN_COLUMNS.items():

@@ -35,7 +35,7 @@ class Entry(Generic[T]):
         return dict(inspect.signature(self.target).parameters)
 
     def accepted(self, **candidates: Any) -> dict[str, Any]:
-        """Those of the candidates that the target's signature takes."""
+        """Return the candidates that the target's signature takes."""
         return {name: value for name, value in candidates.items() if name in self.parameters}
 
 
@@ -69,7 +69,7 @@ def added_to(place: str) -> dict[str, str]:
 
 
 class Registry(Generic[T]):
-    """One kind of thing, by name.
+    """Things of one kind, by name.
 
     A new file in `package` is enough to add one: the module of that name is imported first, and all the
     others only if it does not register the name. Plugins add to the place `plugins`, or to `package`.
@@ -209,8 +209,8 @@ def load_object(reference: str) -> Any:
     if where == IN_PROCESS:
         if name not in _in_process:
             raise UserError(
-                f"{reference!r} is an object of the Python script or notebook that began the run, and is not "
-                "known here: pass it to toolwright.Trainer again, or name it as package.module:name"
+                f"{reference!r} lives in the Python script or notebook that began the run, and this process "
+                "does not know it: pass it to toolwright.Trainer again, or name it as package.module:name"
             )
         return _in_process[name]
     if not where or not name:

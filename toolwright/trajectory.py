@@ -16,7 +16,7 @@ OUTCOME = "outcome/"  # counts of this prefix are what an environment says of an
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to attempt. Everything in it is JSON, so that it travels and is kept as it is."""
+    """A thing to attempt. Everything in it is JSON, so that it travels and is kept as it is."""
 
     id: str
     prompt: list[dict[str, Any]]

@@ -84,7 +84,7 @@ class TestWellFormed:
 
     @pytest.mark.parametrize("name", NAMES)
     @pytest.mark.parametrize("call", [CODE, SUM, ToolRequest("now")])
-    def test_what_is_written_is_read(self, name: str, call: ToolRequest) -> None:
+    def test_a_format_reads_the_calls_that_it_writes(self, name: str, call: ToolRequest) -> None:
         assert read(name, build(name).write(call, OFFERED)) == [call]
 
     @pytest.mark.parametrize("name", NAMES)

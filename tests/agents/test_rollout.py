@@ -148,7 +148,7 @@ class TestAnAgentOfTheUsers:
         with pytest.raises(UserError, match=f"is no agent: {why}"):
             rollout_of(name)
 
-    def test_whose_name_is_misspelt_is_pointed_out(self) -> None:
+    def test_a_misspelt_agent_is_pointed_out(self) -> None:
         with pytest.raises(UserError, match="has no 'Calculatr'; did you mean 'Calculator'"):
             rollout_of("Calculatr")
 

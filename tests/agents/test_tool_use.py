@@ -39,7 +39,7 @@ class TestTurns:
         assert trajectory.timings["tool_s"] >= 0
         assert trajectory.timings["generate_s"] > 0
 
-    def test_or_as_a_message_where_the_format_has_it_so(self) -> None:
+    def test_a_tool_result_is_a_message_if_the_format_says_so(self) -> None:
         made = tokenizer("qwen3")
         call = '<tool_call>{"name": "echo", "arguments": {"text": "42"}}</tool_call>'
         rollout = rollout_of(made, saying(made, call + "<|im_end|>", "it is 42<|im_end|>"), tool_prompt=None)
@@ -91,7 +91,7 @@ class TestTurns:
             trajectory.segments[0].text
         )
 
-    def test_where_no_system_may_speak_the_user_says_it(self) -> None:
+    def test_tools_are_described_by_the_user_if_the_template_has_no_system(self) -> None:
         made = tokenizer("gemma")
         (trajectory,) = run(rollout_of(made, saying(made, "<end_of_turn>"), tool_prompt=None, tools=["echo"]))
         assert trajectory.segments[0].text.startswith("<bos><start_of_turn>user\nYou can use these tools")

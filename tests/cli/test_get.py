@@ -124,7 +124,7 @@ def test_a_repository_of_pickled_weights(hub: Hub, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "said"), [("owner/tiny@v9", "v9"), ("owner/none", "owner/none")])
-def test_what_is_not_there(hub: Hub, tmp_path: Path, name: str, said: str) -> None:
+def test_a_model_that_does_not_exist_is_reported(hub: Hub, tmp_path: Path, name: str, said: str) -> None:
     done = got(hub, name, tmp_path / "out")
     assert done.returncode == 2
     assert "cannot download" in done.stderr

@@ -81,7 +81,7 @@ class TestInit:
 
 
 class TestShow:
-    def test_what_it_is(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_show_describes_a_model_folder(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["model", "show", str(folder)]) == 0
         said = capsys.readouterr().out
         for word in ("llama", "2 layers, 32 wide", "64 tokens", "fast path", "yes", "0.2 MiB"):

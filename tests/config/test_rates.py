@@ -23,7 +23,7 @@ from toolwright.config import rates
         ("sft", 7_600_000_000, True, 1e-4),
     ],
 )
-def test_what_auto_is(learned: str, parameters: int, adapted: bool, rate: float) -> None:
+def test_auto_learning_rates(learned: str, parameters: int, adapted: bool, rate: float) -> None:
     assert rates.usual(learned, parameters, adapted=adapted) == rate
 
 

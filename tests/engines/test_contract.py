@@ -291,7 +291,7 @@ class TestTurns:
             assert one.tokens == other.tokens
             assert one.log_probs == pytest.approx(other.log_probs, abs=promised.steady)
 
-    def test_nor_does_one_that_had_to_go_for_others(self, build: Build) -> None:
+    def test_a_cache_that_was_evicted_changes_nothing(self, build: Build) -> None:
         alone = [a.tokens for a in converse(build(MODEL, ENDLESS), turns=3)]
         engine = build(MODEL, ENDLESS, slots=2)
 

@@ -22,7 +22,7 @@ KINDS = [torch.float32, torch.bfloat16]
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("kind", tiny.SHAPES)
-def test_what_arrives_is_what_was_sent(kind: str, dtype: torch.dtype) -> None:
+def test_delivered_weights_are_those_that_were_sent(kind: str, dtype: torch.dtype) -> None:
     weights = named_weights(tiny.decoder(**tiny.SHAPES[kind]), dtype)
     with WeightDelivery(weights) as parcel:
         found = received(parcel.note)
@@ -33,7 +33,7 @@ def test_what_arrives_is_what_was_sent(kind: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("adapts", [False, True])
 @pytest.mark.parametrize("kind", ["GPT2", "Gemma2", "Mixtral"])
-def test_of_another_architecture_they_have_the_names_of_its_files(
+def test_weights_of_another_architecture_keep_the_names_of_its_files(
     kind: str, adapts: bool, tmp_path: Path
 ) -> None:
     """What a process is sent is what a folder would hold: tied once, experts apart, an adapter added."""
@@ -86,7 +86,7 @@ def test_every_worker_must_have_them(answer: dict[str, object], told: str) -> No
         compare("it", 3, sent=11, answers=[right, answer])
 
 
-def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_delivery_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "SHARED_MEMORY", tmp_path)
     shared = torch.zeros(4)
     with pytest.raises(RuntimeError, match="share memory"):

@@ -129,14 +129,14 @@ class TestTrouble:
         server.trouble = [503, 429]
         assert ask_one(engine, PROMPT, Sampling(max_tokens=3)).tokens
 
-    def test_and_named_when_it_stays_so(self, serve: Serve, meet: Meet) -> None:
+    def test_a_server_that_stays_out_of_order_is_named(self, serve: Serve, meet: Meet) -> None:
         server = serve()
         engine = meet(server.url, params={"retries": 1})
         server.trouble = [500, 502]
         with pytest.raises(InfrastructureFailure, match=r"asked 2 times in vain .* 502: out of order"):
             ask_one(engine, PROMPT, Sampling())
 
-    def test_what_it_will_not_do_is_not_asked_again(self, serve: Serve, meet: Meet) -> None:
+    def test_a_request_that_the_server_refuses_is_not_repeated(self, serve: Serve, meet: Meet) -> None:
         server = serve()
         engine = meet(server.url)
         before = len(server.asked)
@@ -145,7 +145,7 @@ class TestTrouble:
             ask_one(engine, PROMPT, Sampling())
         assert len(server.asked) == before + 1
 
-    def test_its_death_is_told_within_its_retries(self, serve: Serve, meet: Meet) -> None:
+    def test_a_dead_server_is_reported_within_its_retries(self, serve: Serve, meet: Meet) -> None:
         server = StubServer(make("native", MODEL, ENDLESS))
         with server:
             engine = meet(server.url, params={"retries": 2})

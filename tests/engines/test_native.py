@@ -72,7 +72,7 @@ class TestSlots:
         ask(engine, [(PROMPT, Sampling(max_tokens=5, seed=i), str(i)) for i in range(10)])
         assert max(most) == 3
 
-    def test_of_one_that_left_are_closed_up(self) -> None:
+    def test_slots_that_attempts_left_are_closed_up(self) -> None:
         """So that few long answers at a batch's end do not cost as much as all of it."""
         rows: list[int] = []
         engine = engine_of(watch(tiny.decoder(), lambda tokens: rows.append(len(tokens))), slots=64)

@@ -41,7 +41,7 @@ def asked(running: InThread, sampling: Sampling) -> tuple[Completion, list[Sampl
     return answer, heard
 
 
-def test_what_is_heard_is_what_is_answered() -> None:
+def test_streamed_tokens_are_those_of_the_answer() -> None:
     sampling = Sampling(max_tokens=12, seed=3, top=2)
     direct = asyncio.run(engine().generate(PROMPT, sampling, attempt="a"))
     for own in (engine(), Deaf()):
@@ -60,7 +60,7 @@ def test_the_likeliest_tokens_are_those_of_one_plain_pass() -> None:
         assert row == tuple(zip(tokens.tolist(), values.tolist(), strict=True))
 
 
-def test_what_is_given_up_leaves_its_slot() -> None:
+def test_an_abandoned_turn_leaves_its_slot() -> None:
     running = InThread(engine(slots=1))
 
     async def give_up_and_ask_again() -> Completion:

@@ -23,7 +23,7 @@ def test_a_cancelled_turn_stays_cancelled_if_its_answer_arrives() -> None:
     assert asyncio.run(both())
 
 
-def test_who_takes_too_long_is_named_and_given_up() -> None:
+def test_a_turn_that_takes_too_long_is_named_and_given_up() -> None:
     async def forever() -> bool:
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         with pytest.raises(

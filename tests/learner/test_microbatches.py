@@ -127,7 +127,7 @@ def test_the_critics_gradient_is_that_of_the_whole(parts: int) -> None:
     assert_equal(gradient(budget_for(parts)), gradient(10_000))
 
 
-def test_nor_do_the_metrics_change() -> None:
+def test_metrics_do_not_depend_on_micro_batches() -> None:
     algorithm = schema.Algorithm(entropy_coef=0.05, kl=KL(where="loss", coef=0.1))
     whole, split = (
         policy_of(budget_for(parts)).update(minibatch(), Objective(algorithm, norm_tokens=16))

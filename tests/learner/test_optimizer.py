@@ -41,7 +41,7 @@ class TestTheSchedule:
         end = schedule(total + config.warmup_steps + 1, total + config.warmup_steps, config)
         assert end == pytest.approx(1.0 if config.decay == "constant" else config.min_lr_ratio)
 
-    def test_by_example(self) -> None:
+    def test_schedules_by_example(self) -> None:
         def curve(**changes: Any) -> list[float]:
             config = schema.OptimizerConfig(**changes)
             return [round(schedule(update, 8, config), 4) for update in range(9)]

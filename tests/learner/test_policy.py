@@ -190,7 +190,7 @@ class TestAGradientThatIsNotFinite:
             for name, value in state.items():
                 assert torch.equal(value, kept[i][name]), "nor is it remembered in the moments"
 
-    def test_and_the_next_update_is_as_if_nothing_had_been(self) -> None:
+    def test_the_update_after_a_skipped_one_is_as_if_nothing_had_happened(self) -> None:
         one, other = policy_of(), policy_of()
         bad = judged()
         bad.columns["advantages"][0] = math.nan
@@ -210,7 +210,7 @@ class TestGoingOn:
         "max_grad_norm": 0.5,
     }
 
-    def test_as_if_it_had_never_stopped(self) -> None:
+    def test_a_restored_policy_updates_as_if_it_had_never_stopped(self) -> None:
         straight = policy_of(**self.OPTIMIZER)
         for seed in range(6):
             last = straight.update(judged(seed), PLAIN)

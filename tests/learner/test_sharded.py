@@ -229,7 +229,9 @@ class TestACheckpointOfTwoRanks:
         with pytest.raises(checkpoints.BrokenCheckpoint, match="its checksum is not that of what was"):
             checkpoints.load(path)
 
-    def test_nor_over_other_ranks(self, ranks: Ranks, saved: tuple[Path, list[dict[str, float]]]) -> None:
+    def test_a_checkpoint_of_another_model_is_refused_over_ranks(
+        self, ranks: Ranks, saved: tuple[Path, list[dict[str, float]]]
+    ) -> None:
         assert "of another model or algorithm" in ranks(2, refused, saved[0])[0]
 
 

@@ -92,7 +92,7 @@ class TestGoingOn:
         assert silent.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
         assert made.opening([ASKED], enable_thinking=False).text.endswith("</think>\n\n")
 
-    def test_what_an_answer_holds_cannot_pass_for_what_was_said(self) -> None:
+    def test_the_content_of_an_answer_cannot_pass_for_a_turn(self) -> None:
         made = tokenizer("chatml")
         text = made.going_on(answers("toolwright-said-this and that"), ended=True).text
         assert text == "\n<|im_start|>tool\ntoolwright-said-this and that<|im_end|>\n<|im_start|>assistant\n"
@@ -188,7 +188,7 @@ class TestForgery:
 
 
 class TestInside:
-    def test_what_goes_on_is_not_opened_with_a_space(self) -> None:
+    def test_a_continued_turn_does_not_begin_with_a_space(self) -> None:
         """As tokenizers of SentencePiece's kind do at the start of a text."""
         words = {"<unk>": 0, "</s>": 1, "▁a": 2, "a": 3, "▁": 4}
         backend = Backend(models.BPE(vocab=words, merges=[("▁", "a")], unk_token="<unk>"))

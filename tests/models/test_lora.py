@@ -157,7 +157,7 @@ def test_only_what_was_asked_for_is_adapted(targets: str | list[str], tmp_path: 
     assert_same(ours(decoder), theirs(with_peft(tmp_path / "base", tmp_path / "adapter")))
 
 
-def test_its_gradient_is_that_of_peft(tmp_path: Path) -> None:
+def test_the_gradient_of_an_adapter_is_that_of_peft(tmp_path: Path) -> None:
     random_model("qwen2").save_pretrained(tmp_path / "base")
     decoder = adapted(tmp_path / "base")
     adapter_folder.save(decoder, tmp_path / "adapter")
@@ -267,7 +267,7 @@ class TestAnAdapterThatDoesNotFit:
             ("layer_replication", [[0, 2], [1, 2]]),
         ],
     )
-    def test_what_would_come_out_wrong_is_refused(self, tmp_path: Path, key: str, value: Any) -> None:
+    def test_an_adapter_that_would_be_wrong_is_refused(self, tmp_path: Path, key: str, value: Any) -> None:
         random_model("llama").save_pretrained(tmp_path / "base")
         adapter_folder.save(adapted(tmp_path / "base"), tmp_path / "adapter")
         path = tmp_path / "adapter" / "adapter_config.json"

@@ -155,7 +155,7 @@ def test_engine_and_learner_agree_while_it_learns(kind: str, folder: Path) -> No
     assert max(moved) > 0.005, "the weights have really changed"
 
 
-def test_what_it_learned_is_read_by_transformers(kind: str, folder: Path, tmp_path: Path) -> None:
+def test_transformers_reads_what_an_own_forward_learned(kind: str, folder: Path, tmp_path: Path) -> None:
     decoder = huggingface.load(folder, context=48)
     with torch.no_grad():
         for parameter in decoder.parameters():

@@ -106,7 +106,7 @@ def test_neither_width_nor_threads_change_a_bit(monkeypatch: pytest.MonkeyPatch)
 
 
 @given(sizes)
-def test_it_is_the_product(size: tuple[int, int, int]) -> None:
+def test_the_kernel_computes_the_product(size: tuple[int, int, int]) -> None:
     """Within the rounding of its sum: a unit in the last place for each place of it."""
     rows, inner, columns = size
     x, weight = some(rows, inner), some(columns, inner, seed=1)
@@ -116,7 +116,7 @@ def test_it_is_the_product(size: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("plus", [None, "row", "column"])
-def test_its_gradient_is_that_of_torchs_product(plus: str | None) -> None:
+def test_the_gradient_is_that_of_torchs_product(plus: str | None) -> None:
     x, weight = some(9, 40).requires_grad_(), some(21, 40, seed=1).requires_grad_()
     given = {"row": some(9, 21, seed=2), "column": some(21, seed=2)}.get(plus or "")
     if given is not None:

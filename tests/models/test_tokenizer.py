@@ -27,7 +27,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def test_how_somebody_cut_and_padded_is_not_how_we_do(used: Tokenizer) -> None:
+def test_truncation_and_padding_of_a_saved_tokenizer_are_ignored(used: Tokenizer) -> None:
     plain, said = tokenizer("chatml"), [{"role": "user", "content": "how many are six times seven?"}]
     assert 4 < len(plain.encode("how many are six")) < 64
     assert used.encode("how many are six") == plain.encode("how many are six")

@@ -301,7 +301,7 @@ class TestTheCharacterTokenizer:
         assert (again.end, again.end_tokens, again.size) == (mine.end, mine.end_tokens, mine.size)
         assert again.render(self.MESSAGES) == mine.render(self.MESSAGES)
 
-    def test_and_saved_again_it_is_still_read_there(
+    def test_a_tokenizer_that_is_saved_again_is_still_read_by_transformers(
         self, pair: tuple[Tokenizer, Any], tmp_path: Path
     ) -> None:
         _, other = pair

@@ -100,7 +100,7 @@ class TestReferences:
         with pytest.raises(UserError, match="is no shape: it is a int"):
             registry_of(package).get(f"{file}:NUMBER")
 
-    def test_so_does_a_module(self) -> None:
+    def test_a_module_reference_names_an_object(self) -> None:
         assert load_object("math:floor")(2.5) == 2
 
     def test_one_file_is_run_once_however_often_it_is_named(self, tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_one_task_is_followed_through_the_steps(run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["found.md", "found.jsonl"])
-def test_what_is_shown_is_exported(
+def test_the_viewer_exports_what_it_shows(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -194,7 +194,7 @@ def test_a_file_that_is_no_cache_is_said(tmp_path: Path) -> None:
         asked(tmp_path / "c", Simulated(), once(seed=1))
 
 
-def test_and_said_again_to_the_next_who_asks(tmp_path: Path) -> None:
+def test_an_unusable_cache_file_is_refused_on_every_call(tmp_path: Path) -> None:
     (tmp_path / "c").write_text("something else entirely, and long enough to be looked at " * 20)
 
     async def twice() -> None:

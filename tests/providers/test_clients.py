@@ -123,7 +123,7 @@ def test_rate_limits_and_server_errors_and_lost_connections_are_tried_again(prov
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, TaskFailure), (401, UserError), (404, UserError), (413, TaskFailure)]
 )
-def test_what_the_caller_got_wrong_is_not(provider: str, status: int, kind: type[Exception]) -> None:
+def test_mistakes_of_the_caller_are_not_retried(provider: str, status: int, kind: type[Exception]) -> None:
     body = {"type": "error", "error": {"type": "x", "message": "that will not do"}}
     error, server = asked(provider, (status, body, {}), retries=3)
     assert isinstance(error, kind)

@@ -94,7 +94,7 @@ def test_a_critic_that_is_gone_is_a_loss(group: Group) -> None:
     assert not group.named
 
 
-def test_what_a_rank_says_is_wrong_is_said(group: Group) -> None:
+def test_the_error_of_a_rank_is_raised(group: Group) -> None:
     with pytest.raises(UserError, match="no room on the disk"):
         group.learners.ask("refuse")
     with pytest.raises(ray.exceptions.RayTaskError, match="a bug"):

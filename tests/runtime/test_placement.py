@@ -96,7 +96,7 @@ def test_one_gpu_and_two_ranks_are_more_than_there_is() -> None:
     assert not made.colocated
 
 
-def test_what_is_said_wins() -> None:
+def test_stated_placement_wins() -> None:
     said = Placement(
         policy=RanksConfig(ranks=2, gpus=1, labels={"gpu": "h200"}),
         rollout=WorkersConfig(workers=3, cpus=2, gpus=0.5),

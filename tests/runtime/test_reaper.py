@@ -36,7 +36,7 @@ time.sleep(600)
 """
 
 
-def test_what_a_killed_driver_started_is_ended() -> None:
+def test_processes_of_a_killed_driver_are_ended() -> None:
     """What ignores that it is told to end, and what comes to light later; though the pipe is held open. The
     folders that it worked in are removed."""
     mark = f"test{os.getpid()}a"

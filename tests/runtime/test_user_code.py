@@ -39,7 +39,7 @@ def test_files_modules_and_task_folders_are_found(mine: Path, monkeypatch: pytes
     }
 
 
-def test_what_is_sent_works_where_it_arrives_without_the_original(mine: Path, tmp_path: Path) -> None:
+def test_sent_code_works_without_the_original(mine: Path, tmp_path: Path) -> None:
     moved = user_code.stage([mine], tmp_path / "sent")
     mine.rename(tmp_path / "gone")
     sys.path.insert(0, str(tmp_path / "sent"))

@@ -51,7 +51,7 @@ def test_only_the_adapter_is_saved(run: Path, base: Path) -> None:
     assert tensors["policy"]["model"].keys() == tensors["policy"]["optimizer"]["adamw"]["state"].keys()
 
 
-def test_it_moves_away_from_the_base_that_is_its_reference(run: Path) -> None:
+def test_an_adapter_moves_away_from_the_base_which_is_its_reference(run: Path) -> None:
     rows = metrics(run)
     assert rows[1]["reference/kl"] == pytest.approx(0.0, abs=1e-6), "an adapter begins as nothing"
     assert rows[-1]["reference/kl"] > 1e-4
@@ -85,7 +85,7 @@ def stored(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_in_bfloat16_every_process_adds_it_to_the_same_numbers(stored: Path) -> None:
+def test_every_process_adds_a_bfloat16_adapter_to_the_same_numbers(stored: Path) -> None:
     """Numbers that the base, as it was stored, is rounded from; else small changes would be rounded away."""
 
     def built(*more: str) -> dict[str, torch.Tensor]:
@@ -115,7 +115,7 @@ def test_a_resumed_run_is_the_unbroken_one(run: Path, base: Path, tmp_path: Path
         assert torch.equal(tensor, again[name]), name
 
 
-def test_in_bfloat16_too_and_its_engine_agrees_with_it_again(stored: Path, tmp_path: Path) -> None:
+def test_a_resumed_bfloat16_adapter_agrees_with_its_engine(stored: Path, tmp_path: Path) -> None:
     """What is learned is added to the same numbers after the break, and sampled from as before it."""
     own = [f"model.path={stored}", "model.dtype=bfloat16", *LORA]
     unbroken = trained(tmp_path, "run.name=whole", "train.steps=6", *own)

@@ -310,7 +310,7 @@ CALCULATOR = "tools={calculator: {}}"
 AUTO = ("rollout.agent=auto", "model.context=2048")
 
 
-def test_what_is_said_of_tools_counts_as_prompt(refused: Refused) -> None:
+def test_text_about_tools_counts_as_prompt(refused: Refused) -> None:
     own = (*task_file(row()), "task.held_out=tasks.jsonl", "task.max_prompt_tokens=60", *AUTO)
     said = refused(*own, CALCULATOR)
     assert "every prompt is longer than 60 tokens, the shortest has " in said

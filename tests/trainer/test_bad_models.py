@@ -130,7 +130,9 @@ class TestTheTokenizer:
         assert said.startswith("the chat template ends a turn with '<|im_end|>', and the tokenizer in")
         assert "no turn could ever end; add it to the tokenizer" in said
 
-    def test_it_names_an_end_that_it_does_not_have(self, refused: Refused, model: Path) -> None:
+    def test_a_tokenizer_that_names_a_missing_end_token_is_refused(
+        self, refused: Refused, model: Path
+    ) -> None:
         change(model / "config.json", lambda c: c.update(eos_token_id=1))
         change(model / "tokenizer_config.json", lambda c: c.update(eos_token="</s>"))
         said = refused()
@@ -169,19 +171,23 @@ class TestAnAdapter:
         adapter_folder.save(decoder, tmp_path / "adapter")
         return tmp_path / "adapter"
 
-    def test_of_another_base(self, refused: Refused, tmp_path: Path, adapter: Path) -> None:
+    def test_an_adapter_of_another_base_is_refused(
+        self, refused: Refused, tmp_path: Path, adapter: Path
+    ) -> None:
         huggingface.save(tiny.decoder(width=64, head_dim=16, kv_heads=2), tmp_path / "wider")
         tiny.characters().save(tmp_path / "wider")
         said = refused(f"model.path={tmp_path / 'wider'}", f"model.lora.path={adapter}")
         assert said.startswith(f"the adapter in {adapter} is of another base: lora_A of model.layers.0")
         assert f"it was made for {tmp_path / 'model'}" in said
 
-    def test_whose_base_is_gone(self, refused: Refused, tmp_path: Path, model: Path, adapter: Path) -> None:
+    def test_an_adapter_whose_base_is_gone_is_refused(
+        self, refused: Refused, tmp_path: Path, model: Path, adapter: Path
+    ) -> None:
         model.rename(tmp_path / "elsewhere")
         said = refused(f"model.path={adapter}")
         assert f"{adapter} is an adapter of {model}, which is not a folder here" in said
 
-    def test_of_another_rank(self, refused: Refused, adapter: Path) -> None:
+    def test_an_adapter_of_another_rank_is_refused(self, refused: Refused, adapter: Path) -> None:
         said = refused(f"model.path={adapter}", "model.lora.rank=16")
         assert said == f"model.lora.rank=16, but the adapter in {adapter} is of rank 4"
 
@@ -190,7 +196,7 @@ class TestAnAdapter:
         path.write_bytes(path.read_bytes()[:-9])
         assert f"{path} cannot be read as safetensors" in refused(f"model.path={adapter}")
 
-    def test_of_nothing(self, refused: Refused, model: Path) -> None:
+    def test_lora_targets_that_match_nothing_are_refused(self, refused: Refused, model: Path) -> None:
         said = refused("model.lora.rank=4", "model.lora.targets=[c_attn]")
         assert "model.lora.targets=['c_attn']:" in said
         assert "it has down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj" in said

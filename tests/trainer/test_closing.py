@@ -87,7 +87,7 @@ def nothing_frozen() -> Iterator[None]:
 
 @pytest.mark.usefixtures("nothing_frozen")
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_a_run_is_built_of_is_collected_only_after_it(
+def test_garbage_of_a_run_is_collected_only_after_it(
     tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept_out = []
@@ -109,7 +109,7 @@ def test_what_a_run_is_built_of_is_collected_only_after_it(
     assert gc.get_freeze_count() == 0
 
 
-def test_what_an_application_has_frozen_stays_so(tmp_path: Path) -> None:
+def test_objects_that_an_application_froze_stay_frozen(tmp_path: Path) -> None:
     gc.freeze()
     assert gc.get_freeze_count() > 10_000
     trained(tmp_path, "train.steps=1")

@@ -145,7 +145,7 @@ def test_a_reward_lies_on_the_step_that_earned_it_and_the_rest_on_the_last() -> 
     assert step_rewards(walk(0.5, 0.75, 0.25)) == [0.75, -0.25], "a penalty is nobody's but the end's"
 
 
-def test_what_a_scorer_says_of_steps_counts_before_what_the_agent_said() -> None:
+def test_step_rewards_of_a_scorer_override_those_of_the_agent() -> None:
     attempt = walk(0.75, 0.5, None, 0.0)
     attempt.step_rewards = [0.0, 0.75, 0.0]
     assert step_rewards(attempt) == [0.0, 0.75, 0.0]

@@ -81,7 +81,7 @@ def run(
 
 
 class TestContext:
-    def test_it_is_the_longest_prompt_and_an_answer(self) -> None:
+    def test_auto_context_is_the_longest_prompt_and_an_answer(self) -> None:
         made = defaults.decide(of(), prompt=400, turns=1)
         assert (made.config.model.context, made.config.rollout.max_tokens) == (656, 256)
         assert made.config.task.max_prompt_tokens == 400
@@ -93,7 +93,7 @@ class TestContext:
         assert made.config.model.context == 50 + 3 * 100 + 2 * 30
         assert "longest prompt 50 + 3 turns × 100 + 2 × 30 between them" in made.lines[0]
 
-    def test_it_ends_where_the_model_does(self, model: Path) -> None:
+    def test_auto_context_ends_where_the_model_does(self, model: Path) -> None:
         made = defaults.decide(of(model), prompt=4000, turns=8)
         assert (made.config.model.context, made.config.rollout.max_tokens) == (4096, 96)
         assert "context 4,096 tokens, all that the model has: longest prompt 4,000" in made.lines[0]
@@ -103,7 +103,7 @@ class TestContext:
         assert made.config.task.max_prompt_tokens == 4096 - 256
         assert "model has no more than 4096 tokens: take a model with a longer context" in made.remedy
 
-    def test_it_is_cut_to_a_power_of_two_where_memory_is_short(self) -> None:
+    def test_auto_context_is_cut_to_a_power_of_two_if_memory_is_short(self) -> None:
         crowd = {"engine": {"slots": 10**8}, "rollout": {"prompts": 10**8, "samples": 1}}
         made = defaults.decide(of(**crowd), prompt=9000, turns=1)
         context = made.config.model.context
@@ -175,11 +175,11 @@ class TestRates:
         made = defaults.decide(config, prompt=10, turns=1)
         return made.config.update.policy.lr, made.config.update.critic.lr
 
-    def test_by_the_number_of_parameters(self) -> None:
+    def test_auto_rate_depends_on_the_number_of_parameters(self) -> None:
         assert self.rates(of()) == (1e-4, 3e-3)
         assert self.rates(of(model=self.BILLIONS)) == (1e-6, 1e-5)
 
-    def test_for_an_adapter_more(self, model: Path) -> None:
+    def test_auto_rate_of_an_adapter_is_higher(self, model: Path) -> None:
         made = defaults.decide(of(model, model={"lora": {"rank": 4}}), prompt=10, turns=1)
         assert made.config.update.policy.lr == 1e-4
         assert made.lines[-1].startswith("learning rate 0.0001, for an adapter of 0.0")
@@ -191,7 +191,7 @@ class TestRates:
         made = defaults.decide(of(update=stated), prompt=10, turns=1)
         assert not any("learning rate" in line for line in made.lines)
 
-    def test_of_a_critic_where_there_is_one(self) -> None:
+    def test_auto_rate_of_a_critic_is_told_if_there_is_one(self) -> None:
         made = defaults.decide(of(algorithm={"adv_estimator": "gae"}), prompt=10, turns=1)
         assert made.lines[-1].startswith("the critic's learning rate 0.003, for ")
         assert "critic" not in defaults.decide(of(), prompt=10, turns=1).lines[-1]
@@ -207,7 +207,7 @@ class TestRates:
         _, lines = defaults.with_rates(stated)
         assert lines[-1].startswith("update.critic.lr=0.003 is far above what a trained model of 60M")
 
-    def test_of_a_warm_start(self) -> None:
+    def test_auto_rate_of_a_warm_start(self) -> None:
         auto = {"policy": {"lr": "auto"}}
         made = defaults.decide(of(update=auto), prompt=10, turns=1, demonstration=20)
         assert made.config.update.policy.lr == 3e-3
@@ -287,7 +287,7 @@ def test_a_checkpoint_by_time_changes_no_number(tmp_path: Path) -> None:
     assert losses[0] == losses[1]
 
 
-def test_when_there_are_checkpoints_is_said_with_the_keys() -> None:
+def test_the_run_says_when_it_writes_checkpoints_and_by_which_key() -> None:
     assert checkpoint_line(schema.Checkpoint(every=5)) == (
         "a checkpoint every 5 steps (checkpoint.every), every 10 minutes (checkpoint.minutes) and at the end"
     )

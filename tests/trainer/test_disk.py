@@ -144,7 +144,7 @@ def test_every_file_of_a_checkpoint_has_its_checksum(run: Path) -> None:
     checkpoints.verify(checkpoint)
 
 
-def test_what_is_foreign_in_rollouts_stays_there(run: Path) -> None:
+def test_foreign_files_in_rollouts_stay_there(run: Path) -> None:
     rollouts = run / "rollouts"
     (rollouts / "mine").mkdir()
     (rollouts / "mine/notes.txt").write_text("mine")

@@ -37,7 +37,7 @@ def test_a_model_with_room_saves_nothing() -> None:
     assert chosen("0.5b", 138) == ("bfloat16", "float32", False, True)
 
 
-def test_what_does_not_fit_so_is_kept_in_less_step_by_step() -> None:
+def test_precision_falls_step_by_step_until_the_run_fits() -> None:
     """7B in all its weights: recomputed before it is rounded, moments before weights."""
     assert chosen("7b", 1000) == ("bfloat16", "float32", False, True)
     assert chosen("7b", 210) == ("bfloat16", "float32", "ffn", True)
@@ -61,7 +61,7 @@ def test_an_adapter_needs_no_base_in_float32_where_the_files_have_bfloat16() -> 
     assert economy.economies(config(), model, "bfloat16")[0].dtype == "bfloat16"
 
 
-def test_what_is_stated_stays() -> None:
+def test_stated_precision_stays() -> None:
     stated: dict[str, Any] = {
         "model": {"context": 4096, "dtype": "bfloat16", "gradient_checkpointing": False},
         "update": {"optimizer_state": "float32"},
@@ -80,7 +80,7 @@ def test_on_a_cpu_nothing_is_saved_that_is_not_asked_for() -> None:
     assert economy.economised(rounded)[0].update.optimizer_state == "int8"
 
 
-def test_what_is_saved_is_said() -> None:
+def test_the_run_says_how_it_saves_memory() -> None:
     plain, saved = economy.Economy("bfloat16", "float32", False), economy.Economy("bfloat16", "int8", "ffn")
     assert plain.lines(plain) == []
     assert saved.lines(plain) == [

@@ -32,7 +32,7 @@ def test_a_jump_is_told_below_the_limit_once_there_is_a_past_to_compare_with() -
     assert warned(*[1e-6] * 5, 1e-3) == [False] * 6, "far above, and nothing yet"
 
 
-def test_what_is_told_names_engine_key_and_numbers() -> None:
+def test_the_gap_warning_names_engine_key_and_numbers() -> None:
     alarm = GapAlarm(0.1, engine="http")
     assert alarm.warning(0.25) == (
         "the http engine's log-probabilities are 0.25 from the learner's on average, beyond "

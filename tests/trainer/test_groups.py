@@ -51,7 +51,7 @@ def test_a_reward_that_raises_is_a_failed_attempt_and_not_a_score_of_0(build: Bu
     assert {t.group for t in failed}.isdisjoint(t.group for t in sampled.trajectories)
 
 
-def test_what_infrastructure_lost_is_sampled_again_from_the_same_seed(build: Build) -> None:
+def test_attempts_lost_to_infrastructure_are_sampled_again_from_the_same_seed(build: Build) -> None:
     careful = build(f"rollout.agent={FRAGILE}:Careful").sample(1)
     lost_once = build(f"rollout.agent={FRAGILE}:LostOnce").sample(1)
     assert lost_once.failed == lost_once.dropped == 0

@@ -77,7 +77,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_learns(tmp_path: Path) -> None:
+def test_prime_learns(tmp_path: Path) -> None:
     own = ["algorithm=prime", "train.steps=150", "rollout.prompts=16", "rollout.samples=8", "eval.every=0"]
     rows = metrics(trained(tmp_path, *own))[1:]
     first, last = (sum(row["reward/mean"] for row in part) / 10 for part in (rows[:10], rows[-10:]))

@@ -59,7 +59,7 @@ class TestReplayBuffer:
         buffer.observe(easy, right(easy))
         assert not buffer.kept
 
-    def test_it_holds_the_newest_of_so_many_tasks(self) -> None:
+    def test_the_buffer_holds_the_newest_successes(self) -> None:
         buffer = ReplayBuffer(2)
         for number, task in enumerate("abac"):
             one = group(str(number), 0, 0, 0, 1, task=task)
@@ -80,7 +80,7 @@ class TestReplayBuffer:
         assert from_json(json.loads(json.dumps(to_json(kept)))) == kept
 
 
-def test_what_is_replayed_is_weighed_by_its_own_log_probabilities(build: Build) -> None:
+def test_replayed_attempts_are_weighed_by_their_own_log_probabilities(build: Build) -> None:
     """w = π / π_recorded, capped; attempts of the present policy keep a weight of 1."""
     varied = f"reward.function={HERE}/fragile.py:variety"  # so that the first step moves the policy
     own = ("algorithm.selection.replay=8", "update.policy.lr=3e-2", "update.minibatches=2")

@@ -26,14 +26,14 @@ def step(*rewards: float, greedy: tuple[float, ...] = ()) -> SampledStep:
     return SampledStep(attempts=[attempt(r) for r in rewards], greedy=[attempt(r) for r in greedy])
 
 
-def test_it_is_given_after_three_steps_then_after_twice_as_many() -> None:
+def test_same_rewards_are_warned_of_after_three_steps_then_after_twice_as_many() -> None:
     told = warned(*[step(0, 0)] * 13)
     assert [number for number, text in enumerate(told, 1) if text] == [3, 6, 12]
     assert told[2] == "all 6 attempts so far earned 0: there is nothing to learn from"
     assert (told[11] or "").startswith("all 24 attempts so far earned 0: ")
 
 
-def test_it_is_never_given_once_two_have_differed() -> None:
+def test_same_rewards_are_not_warned_of_once_two_differ() -> None:
     assert warned(step(0, 0), step(0, 1), *[step(0, 0)] * 20) == [None] * 22
     assert warned(step(0, 0), step(1, 1), *[step(0, 0)] * 20) == [None] * 22, "from one task to another"
     assert warned(*[step(0, 0, greedy=(1,))] * 20) == [None] * 20, "from what they are compared with"
@@ -70,7 +70,9 @@ def test_failed_attempts_earned_nothing_and_not_zero() -> None:
         ({"counts": {"tool_calls": 2, "tool_errors": 1}}, ["+tools.calculator={}"], "2 of their last 4 tool"),
     ],
 )
-def test_it_says_what_is_wrong_with_most(known: dict[str, object], config: list[str], why: str) -> None:
+def test_the_warning_says_what_is_wrong_with_most_attempts(
+    known: dict[str, object], config: list[str], why: str
+) -> None:
     same = SampledStep(attempts=[attempt(**known) for _ in "ab"])  # type: ignore[arg-type]
     assert why in (warned(same, same, same, config=(*config,))[-1] or "")
 
@@ -109,7 +111,7 @@ class TestToolCalls:
         )
         assert "toolwright sft demonstrations=sampled" in text
 
-    def test_of_tools_that_do_not_exist_are_told(self) -> None:
+    def test_the_warning_tells_of_calls_to_tools_that_do_not_exist(self) -> None:
         told = self.told(calling(3, unknown=2), *[calling(0)] * 5)[-1] or ""
         assert "67% of those of tools that do not exist" in told
 
@@ -140,7 +142,7 @@ class TestEntropy:
         )
         assert "update.policy.lr" in (told[8] or "")
 
-    def test_of_a_policy_that_is_right_is_not_told(self) -> None:
+    def test_low_entropy_of_a_policy_that_is_right_is_not_warned_of(self) -> None:
         assert self.told(*[(0.5, 0.3)] * 4, *[(0.01, 0.97)] * 9) == [None] * 13
 
     def test_that_was_low_from_the_start_is_not_told(self) -> None:

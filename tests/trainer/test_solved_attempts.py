@@ -105,7 +105,7 @@ def learned(warm: Path, runs: Path, *own: str, name: str = "own") -> Path:
 
 
 class TestOfTheModelItself:
-    def test_what_it_solves_is_learned_and_the_attempts_are_there_to_read(
+    def test_a_model_learns_what_it_solves_and_its_attempts_are_kept(
         self, warm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         run = learned(warm, tmp_path, "demonstrations=sampled")

@@ -48,7 +48,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rank", [None, 2])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_the_engine_keeps_is_counted_as_it_is(
+def test_the_memory_of_the_engine_is_counted_as_it_is(
     shape: str, rank: int | None, dtype: str, tmp_path: Path
 ) -> None:
     huggingface.save(tiny.decoder(width=64, kv_heads=2, **SHAPES[shape]), tmp_path)

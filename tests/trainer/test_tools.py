@@ -69,7 +69,7 @@ def test_a_server_that_comes_back_in_time_costs_nothing(warm: Path, tmp_path: Pa
     assert metrics(run)[-1]["groups/dropped"] == metrics(run)[-1]["attempts/failed"] == 0
 
 
-def test_one_that_does_not_is_named_and_nothing_is_scored_for_it(warm: Path, tmp_path: Path) -> None:
+def test_a_server_that_stays_away_is_named_and_nothing_is_scored(warm: Path, tmp_path: Path) -> None:
     own = ("rollout.agent=auto", f"model.path={warm}/model", "model.context=96", "train.steps=1")
     with pytest.raises(UserError, match="http://sums:80"):
         trained(tmp_path, *TASK, *away(time.time() + 999), *own, "rollout.retries=0")

@@ -73,7 +73,7 @@ def test_a_run_on_pictures_agrees_with_its_engine(make: object, tmp_path: Path, 
     assert part == {"type": "image", "image": attempts[0].images[0][2]}
 
 
-def test_what_takes_no_images_is_said_before_anything_starts(tmp_path: Path, task_file: Path) -> None:
+def test_a_part_that_takes_no_images_is_named_before_anything_starts(tmp_path: Path, task_file: Path) -> None:
     words = ["task=file", f"task.train={task_file}", "task.held_out_size=4"]
     with pytest.raises(UserError, match=r"has images: set model\.path to the folder of a vision model"):
         run(tmp_path / "runs", *words)

@@ -179,7 +179,7 @@ class Attempt:
         return {"images": images} if images else {}
 
     def _must_fit(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        """What cannot fit in any case is not encoded first: that takes a hundred times the text's memory."""
+        """Refuse a text that cannot fit before encoding it: that takes a hundred times the text's memory."""
         length = sum(len(text) for message in messages for text in texts_of(message.get("content")))
         if length <= self.most_tokens * CHARACTERS_A_TOKEN:
             return

@@ -1,4 +1,4 @@
-"""What `rollout.call_params` tells the loop that runs calls. The rest of it is for the call format."""
+"""Settings of `rollout.call_params` for the loop that runs calls. The rest of it is for the call format."""
 
 from __future__ import annotations
 

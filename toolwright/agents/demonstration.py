@@ -98,7 +98,7 @@ class Demonstrator:
         return self.tokenizer.chat.closing or str(self.tokenizer.backend.id_to_token(self.tokenizer.end))
 
     def _written(self, message: Message, *, tools: Schemas | None) -> str:
-        """What the template writes for a whole turn; calls that it writes in another way, the format does."""
+        """Write a whole turn by the template; calls that it writes in another way, the format does."""
         calls = [_call(one) for one in message.get("tool_calls") or []]
         said = {key: value for key, value in message.items() if value is not None}
         said.setdefault("content", "")
@@ -137,7 +137,7 @@ class Demonstrator:
 async def demonstrator_like(
     agent: Agent, config: schema.RolloutConfig, tokenizer: Tokenizer, tools: Toolbox
 ) -> Demonstrator:
-    """One that writes prompts and calls as this agent reads them."""
+    """Build a demonstrator that writes prompts and calls as this agent reads them."""
     if not isinstance(agent, ToolUse):
         return Demonstrator(tokenizer, template=config.template)
     return Demonstrator(

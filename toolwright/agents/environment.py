@@ -49,7 +49,7 @@ class EnvironmentLoop(ToolUse):
     """
 
     def check(self, task: Task) -> None:
-        """A UserError for a task without an environment, or with one that cannot be built as it is set."""
+        """Raise a UserError for a task whose environment is missing or cannot be built."""
         checked(PlayRules.split(settings_of(task))[1])
 
     async def attempt(self, attempt: Attempt) -> None:
@@ -158,7 +158,8 @@ class EnvironmentLoop(ToolUse):
         offered: Offered,
         seconds: float,
     ) -> list[CompletedCall]:
-        """What each call came to. Without answers the environment has spoken to all of them at once."""
+        """Complete each call with its answer. Without answers the environment has spoken to all of them at
+        once."""
         given, completed = iter(outcome.answers), list[CompletedCall]()
         for one in taken:
             if isinstance(one, Malformed):

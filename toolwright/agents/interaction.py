@@ -22,7 +22,7 @@ from toolwright.trajectory import Segment, Task
 
 @dataclass(frozen=True)
 class UserSession:
-    """One attempt's conversation with its simulated user."""
+    """The conversation of an attempt with its simulated user."""
 
     user: Interaction
     arguments: dict[str, Any]
@@ -100,7 +100,7 @@ class InteractionLoop(ToolUse):
             raise TaskFailure(f"the simulated user failed: {type(error).__name__}: {error}") from error
 
     def _user(self, settings: dict[str, Any]) -> Interaction:
-        """One user object for each class and configuration, shared by all attempts."""
+        """Return the user object of this class and configuration. All attempts share it."""
         key = json.dumps([settings["class"], settings.get("config")], sort_keys=True)
         if key not in self._users:
             target: Any = class_of(settings["class"])

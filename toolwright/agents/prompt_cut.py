@@ -23,7 +23,7 @@ class PromptCut:
 
     @classmethod
     def of(cls, config: schema.TaskConfig) -> PromptCut | None:
-        """What the configuration asks for; None where long prompts are skipped or refused."""
+        """The cut that the configuration asks for; None where long prompts are skipped or refused."""
         side = next((side for side in SIDES if side == config.long_prompts), None)
         return side and cls(side, require_number(config.max_prompt_tokens, "task.max_prompt_tokens"))
 

@@ -27,7 +27,7 @@ MESSAGE_KEPT = 10_000  # characters of what a failure says; an exception may car
 
 @dataclass(frozen=True)
 class AttemptRequest:
-    """One attempt to make."""
+    """An attempt to make."""
 
     task: Task
     group: str

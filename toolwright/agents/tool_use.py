@@ -82,7 +82,8 @@ class ToolUse:
                 thinking = thinking or opens_thought(attempt)
 
     async def answered(self, attempt: Attempt, step: Segment) -> bool:
-        """Whether someone replies to a turn without a call, so that the policy goes on. Nobody does here."""
+        """Return True if somebody replied to a turn without a call, so that the policy goes on. Nobody does
+        here."""
         return False
 
     def _goes_on(self, attempt: Attempt, calls: Sequence[object]) -> bool:

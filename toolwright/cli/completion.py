@@ -32,7 +32,7 @@ _ACTIONS = re.compile(r"\{([a-z][a-z0-9-]*(?:,[a-z][a-z0-9-]*)*)\}|([a-z]+(?: \|
 
 @dataclass(frozen=True)
 class Completions:
-    """What may follow `toolwright COMMAND` or `toolwright COMMAND ACTION`."""
+    """Words that may follow `toolwright COMMAND` or `toolwright COMMAND ACTION`."""
 
     words: list[str]  # actions, options, and keys that end in =
     values: list[str]  # key=value, for a word that has its =
@@ -75,7 +75,7 @@ def _completions(command: str, text: str, actions: list[str]) -> Completions:
 
 
 def _help(*words: str) -> str:
-    """What the command says of itself; its parser is nowhere else to be asked."""
+    """Return the help text of a command; its parser is nowhere else to be asked."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit, UserError):
         load_object(commands()[words[0]])([*words[1:], "--help"])

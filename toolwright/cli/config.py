@@ -37,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 def auto_lines(command: str, config: Block) -> Sequence[str]:
-    """What a run on this machine would decide for `auto`."""
+    """Describe what a run on this machine would decide for `auto`."""
     from toolwright.config.schema import Config, SupervisedConfig
     from toolwright.failures import UserError
 

@@ -80,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class AttemptChange:
-    """One attempt before and after. An advantage is the mean over its tokens; None: not learned from."""
+    """An attempt before and after the change. An advantage is the mean over its tokens; None: not learned
+    from."""
 
     group: str
     index: int
@@ -93,7 +94,7 @@ class AttemptChange:
 
     @property
     def rewarded(self) -> bool:
-        """Whether the reward is another."""
+        """True if the reward changed."""
         if self.reward is None or self.new_reward is None:
             return self.reward is not self.new_reward
         return not math.isclose(self.reward, self.new_reward, rel_tol=1e-9, abs_tol=1e-12)
@@ -104,7 +105,7 @@ class AttemptChange:
 
     @property
     def selected(self) -> bool:
-        """Whether it is learned from in one of the two only."""
+        """True if only one of the two learns from it."""
         return (self.advantage is None) != (self.new_advantage is None)
 
 

@@ -12,8 +12,8 @@ KINDS = {"command": "command", "function": "function", "url": "service"}
 
 
 class AgentProgram(Block):
-    """One of `command`, `function` and `url`. The program asks the policy through OpenAI's or Anthropic's
-    protocol, at an address and with a key that each attempt is given."""
+    """A program that attempts tasks: set one of `command`, `function` and `url`. The program asks the policy
+    through OpenAI's or Anthropic's protocol, at an address and with a key that each attempt is given."""
 
     command: str | list[str] | None = Field(
         default=None, description="a command line; the task is JSON on its standard input"

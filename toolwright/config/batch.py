@@ -27,7 +27,7 @@ def batch_line(config: Config) -> str:
 
 
 def ranks_line(runtime: Runtime) -> str:
-    """How the processes of the policy divide its work; nothing of one alone."""
+    """Describe how the policy's processes divide its work; nothing of one alone."""
     layout = runtime.placement.policy.layout
     if runtime.name != "ray" or layout.size == 1:
         return ""
@@ -37,7 +37,7 @@ def ranks_line(runtime: Runtime) -> str:
 
 
 def checkpoint_line(config: Checkpoint) -> str:
-    """When checkpoints are written, each with its key."""
+    """Describe when checkpoints are written, and by which key."""
     by_steps = f"every {_count(config.every, 'step')} (checkpoint.every)" if config.every else ""
     by_time = f"every {config.minutes:g} minutes (checkpoint.minutes)" if config.minutes else ""
     often = [*filter(None, (by_steps, by_time))]

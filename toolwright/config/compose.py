@@ -106,7 +106,7 @@ def register_with_hydra() -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a command's configuration begins: its primary config, or the user's own file over it."""
+    """The start of a command's configuration: its primary config, or the user's own file over it."""
 
     command: str = "train"
     config_dir: str | None = None
@@ -187,7 +187,7 @@ class Composer:
         self._loader = loader
 
     def vocabulary(self, words: Sequence[str] = ()) -> Vocabulary:
-        """What a command line may set, with presets from folders that these words add."""
+        """List what a command line may set, with presets from folders that these words add."""
         sources = [*self._loader.get_sources(), *self._added_sources(words)]
 
         @functools.cache
@@ -207,7 +207,7 @@ class Composer:
         )
 
     def _added_sources(self, words: Sequence[str]) -> list[ConfigSource]:
-        """What `hydra.searchpath` adds, on the command line or in the user's own config."""
+        """Open the folders that `hydra.searchpath` adds, on the command line or in the user's config."""
         added: Any = None
         mine = self.source.folder / f"{self.source.config_name}.yaml" if self.source.folder else None
         if mine is not None and mine.is_file():

@@ -16,7 +16,7 @@ Schema = type[Block]
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the configuration: its type and what it is for."""
+    """A key of the configuration: its type and what it is for."""
 
     path: str
     annotation: Any

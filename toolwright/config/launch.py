@@ -201,7 +201,7 @@ def _sweep(source: Source, words: list[str], work: Work) -> None:
 
 @dataclass(frozen=True)
 class _Job:
-    """One run of a sweep; plain data, so that any launcher can send it to another process."""
+    """A run of a sweep; plain data, so that any launcher can send it to another process."""
 
     source: Source
     work: Work

@@ -27,7 +27,8 @@ class Registered:
         return frozenset(name for p in places for name in (*_registered_in(p), *added_to(p)))
 
     def problem(self, name: str) -> str | None:
-        """What is wrong with the name, or None. A reference (`path.py:name`) is looked up when it is used."""
+        """Describe what is wrong with the name, or return None. A reference (`path.py:name`) is looked up
+        when it is used."""
         known = self.names()
         # If no name is known here, the registry itself checks the name later.
         if ":" in name or not known or name in known:

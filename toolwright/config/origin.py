@@ -23,7 +23,7 @@ from toolwright.failures import UserError
 
 @dataclass(frozen=True)
 class ConfigLayer:
-    """One config of the defaults list: the values it states, and the name of that origin."""
+    """A config of the defaults list: the values it states, and the name of that origin."""
 
     config: str
     label: str
@@ -31,7 +31,7 @@ class ConfigLayer:
 
     @property
     def preset(self) -> bool:
-        """Whether this is a choice of a group, not a config that a command starts from."""
+        """True for a choice of a group, False for a config that a command starts from."""
         return "/" in self.config
 
 

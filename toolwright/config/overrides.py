@@ -27,7 +27,7 @@ from toolwright.failures import nearest
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What an override may set: keys of the schema, presets of the groups, and Hydra's own keys."""
+    """The names that an override may set: keys of the schema, presets of the groups, and Hydra's own keys."""
 
     command: str
     schema: Schema
@@ -125,7 +125,7 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As the key of a dictionary, which Hydra does not let us quote."""
+    """Escape a dictionary key, which Hydra does not let us quote."""
     return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", text)
 
 
@@ -212,8 +212,8 @@ def _names(value: object) -> list[str]:
 
 
 def _in_open(key: Key, schema: Schema) -> bool:
-    """Whether the key is an open dictionary or lies in one, or in what may be a plain value: Hydra adds keys
-    there only with `++`."""
+    """True if the key is an open dictionary, lies in one, or lies in what may be a plain value: Hydra adds
+    keys there only with `++`."""
     parts = key.path.split(".")
     above = [find(schema, ".".join(parts[:depth])) for depth in range(1, len(parts))]
     return key.open or any(place is not None and not place.block for place in above)

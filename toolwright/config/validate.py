@@ -38,7 +38,7 @@ def validate(schema: type[C], tree: Mapping[str, Any], *, origin: Origin, also: 
 
 
 def format_problems(problems: Sequence[str]) -> str:
-    """One problem as it is, several under a heading, a line each."""
+    """Format one problem as it is, and several under a heading, a line each."""
     if len(problems) == 1:
         return problems[0]
     return "\n  ".join([f"{len(problems)} problems in the configuration:", *problems])

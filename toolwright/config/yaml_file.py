@@ -42,7 +42,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def not_yaml(path: str | Path, error: yaml.YAMLError) -> str:
-    """What is wrong with the file and on which line."""
+    """Describe what is wrong with the file, and on which line."""
     mark = getattr(error, "problem_mark", None)
     where = f"{path}, line {mark.line + 1}" if mark else str(path)
     return f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}"

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one turn is sampled. The same seed at the same place of a sequence draws the same number."""
+    """The settings that one turn is sampled with. The same seed at the same place of a sequence draws the
+    same number."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -127,7 +128,7 @@ class PlannedModel:
 
 @dataclass(frozen=True)
 class EngineMemory:
-    """What an engine will take of its device's memory, beside the learner's weights."""
+    """The memory that an engine takes of its device, beside the learner's weights."""
 
     parts: dict[str, int] = field(default_factory=dict)  # bytes by what they are for
     cache: int = 0  # bytes of them that are the cache's

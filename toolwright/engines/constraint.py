@@ -20,7 +20,7 @@ BLANKS = r"[\x20\x0A\x0D\x09]{1,16}"
 
 
 class JsonConstraint:
-    """One answer under way. What may come next follows from the tokens so far."""
+    """The state of an answer under way. What may come next follows from the tokens so far."""
 
     def __init__(self, tokenizer: Tokenizer, schema: str, vocabulary: int) -> None:
         guidance = _library()
@@ -39,7 +39,7 @@ class JsonConstraint:
 
 @dataclass(frozen=True)
 class ConstrainedSampling(Sampling):
-    """Of one answer: it knows how far that has come."""
+    """The sampling of one answer under a constraint, which knows how far the answer has come."""
 
     constraint: JsonConstraint = None  # type: ignore[assignment]
 

@@ -276,8 +276,9 @@ def _answered(url: str, answer: Any) -> CompletionInfo:
         tokens = [int(str(name).removeprefix("token_id:")) for name in named]
     if not tokens or log_probs is None or len(log_probs) != len(tokens) or None in log_probs:
         raise UserError(
-            f"{url} answers without token ids and their log-probabilities: a text that is tokenised again is "
-            "not what was sampled. A server must honour return_token_ids, as vLLM's does"
+            f"{url} answers without token ids and their log-probabilities. Text cannot be trained on: "
+            "tokenised again it is not what was sampled. Use a server that honours "
+            "return_token_ids, as vLLM's does"
         )
     first = (details.get("top_logprobs") or [None])[0] or {}
     return CompletionInfo(

@@ -165,7 +165,7 @@ def kill_group(process: subprocess.Popen[Any], shared: Iterable[Path]) -> None:
 
 
 def shared_memory(group: int) -> set[Path]:
-    """What processes of this group have of Python's `multiprocessing`, where there is a /proc to ask."""
+    """Find the shared memory of this group's processes, where there is a /proc to ask."""
     found = set()
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What every engine checks of a turn: its prompt, where it ends, and how long it may take."""
+"""Checks of a turn that every engine makes: its prompt, where it ends, and how long it may take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Toolwright adds to vLLM's workers: weights in place, and probabilities as the contract has them.
+"""Additions to vLLM's workers: weights in place, and probabilities as the contract has them.
 
 Given to vLLM by name (`worker_extension_cls`), it becomes a base class of the worker; `collective_rpc` calls
 its methods in every worker. Arguments and answers are strings, lists and dicts, which a server takes as well.
@@ -104,7 +104,7 @@ def _differing(model: torch.nn.Module, weights: Mapping[str, Tensor]) -> list[st
 
 
 def _gives(product: Any, module: Any, sent: Tensor) -> bool:
-    """Whether a product with ones is that of the matrix, [out, in]; a few have theirs the other way round."""
+    """True if a product with ones matches the matrix, [out, in]; a few have theirs the other way round."""
     if sent.shape[1] != getattr(module, "input_size_per_partition", sent.shape[1]):
         return False  # the kernel would not notice, and read on
     ones = torch.ones(1, sent.shape[1], dtype=sent.dtype)

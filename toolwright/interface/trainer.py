@@ -26,7 +26,7 @@ from toolwright.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """One step that was taken and written down. `metrics` are those of metrics.jsonl."""
+    """A step that was taken and recorded. `metrics` are those of metrics.jsonl."""
 
     number: int
     metrics: dict[str, float]

@@ -1,4 +1,4 @@
-"""What the passes of a step's updates said of each action, put together from micro-batches and ranks."""
+"""Collects what a step's passes compute for each action, from all micro-batches and ranks."""
 
 from __future__ import annotations
 

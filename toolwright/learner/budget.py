@@ -27,7 +27,7 @@ SLACK = GIB  # workspaces of libraries
 
 
 class HasLengths(Protocol):
-    """What is computed in parts, none of them smaller than one sequence."""
+    """Work that is computed in parts, none of them smaller than one sequence."""
 
     @property
     def lengths(self) -> list[int]: ...
@@ -109,7 +109,7 @@ def tokens_in(room: float, bytes_of_token: int) -> int:
 
 
 def moment_bytes(*, packs: bool) -> float:
-    """Of the optimiser's state, for each number that is learned."""
+    """Bytes of the optimiser's state for each learned number."""
     return 2 + 8 / eight_bit.BLOCK if packs else 8
 
 

@@ -208,7 +208,7 @@ def unreadable(path: Path, error: BaseException) -> BrokenCheckpoint:
 
 
 def _line(error: BaseException) -> str:
-    """What it says, in one line of bearable length: torch adds a stack to some of its messages."""
+    """Shorten an error to one line: torch adds a stack to some of its messages."""
     return " ".join(str(error).split())[:300]
 
 

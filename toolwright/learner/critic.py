@@ -76,7 +76,7 @@ class Critic:
         return found[:, 0]
 
     def update(self, batch: Batch) -> dict[str, float]:
-        """One optimiser update towards the batch's `returns`."""
+        """Make one optimiser update towards the batch's `returns`."""
         return self.budget.fit(batch, lambda: self._update(batch))
 
     def _update(self, batch: Batch) -> dict[str, float]:

@@ -56,7 +56,7 @@ def blank(parameter: Tensor) -> dict[str, Tensor]:
 def move(
     parameter: Tensor, gradient: Tensor, state: dict[str, Tensor], step: UpdateStep, *, number: int
 ) -> None:
-    """One update of a matrix and its moments, in place. `number` tells its noise from other matrices'."""
+    """Update a matrix and its moments in place. `number` tells its noise from other matrices'."""
     seeds = [hashed(number, step.count, kind) for kind in range(3)]
     if parameter.is_cuda and kernels.available():
         from toolwright.models.kernels import eight_bit

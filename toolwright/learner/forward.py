@@ -89,7 +89,7 @@ def _router_log(decoder: Decoder) -> RouterLog | None:
 
 
 class _Chosen(torch.autograd.Function):
-    """Of each row of logits the log-probability of its target, and the entropy, which has no gradient.
+    """The log-probability of each row's target, and the entropy, which has no gradient.
 
     ∂logits = g (1[target] − π): π alone is kept, and becomes the gradient in place. With a real vocabulary
     nothing else is as large."""
@@ -139,7 +139,7 @@ def statistics(
 
 
 def _joined(states: ActionStates, own: Statistics) -> Statistics:
-    """Of the whole batch."""
+    """Join the statistics into those of the whole batch."""
     if states.whole is None:
         return own
     columns = [own.log_prob, own.entropy]

@@ -45,7 +45,7 @@ class ImplicitReward:
         return self.model.statistics(batch)["log_prob"] - self.start.statistics(batch)["log_prob"]
 
     def update(self, batch: Batch) -> dict[str, float]:
-        """One optimiser update towards the batch's `label`: 1 where the outcome was right."""
+        """Make one optimiser update towards the batch's `label`: 1 where the outcome was right."""
         before = self.start.statistics(batch)["log_prob"]
         whole = replace(batch, columns={"label": batch.columns["label"], "start": before})
         return self.model.budget.fit(whole, lambda: self._update(whole))

@@ -114,8 +114,8 @@ class Policy(Frozen):
         seed: int = 0,
         note: Note | None = None,
     ) -> dict[str, float]:
-        """One optimiser update. However the minibatch is split into parts and among ranks, the gradient is
-        the same. `seed` is for an objective that draws tokens at random; `note` is called with what this
+        """Make one optimiser update. However the minibatch is split into parts and among ranks, the gradient
+        is the same. `seed` is for an objective that draws tokens at random; `note` is called with what this
         rank's passes said of their actions, again if memory runs out and the update is made anew."""
         return self.budget.fit(batch, lambda: self._update(batch, objective, seed, note))
 

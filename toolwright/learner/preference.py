@@ -24,8 +24,8 @@ TOGETHER = 2  # sequences of a row: chosen and rejected, or an answer and an unr
 
 
 class PreferenceObjective:
-    """What `Objective` is for sampled attempts. The batch has a column `label`, and where the loss needs it
-    `ref_log_prob`."""
+    """The counterpart of `Objective` for compared answers. The batch has a column `label`, and where the loss
+    needs it `ref_log_prob`."""
 
     prepares = True
 

@@ -1,4 +1,4 @@
-"""Who does a learner's work: this process alone, or, in `sharding.py`, a group of them."""
+"""The processes that do a learner's work: this process alone, or, in `sharding.py`, a group of them."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Ranks:
         return learned(module)
 
     def state(self, module: nn.Module, optimizer: Optimizer | None) -> dict[str, Any]:
-        """What the next update depends on, by the names of parameters: the same tree for any number of
-        ranks."""
+        """Return the state that the next update depends on, by parameter names: the same tree for any number
+        of ranks."""
         state: dict[str, Any] = {"model": self.saved(module, learned(module))}
         if optimizer is not None:
             state["optimizer"] = _by_moment(optimizer.state_dict(), partial(self.saved, module))
@@ -94,11 +94,11 @@ class Ranks:
             optimizer.load_state_dict(_by_moment(state["optimizer"], partial(self.held, module)))
 
     def saved(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What this rank holds of parameters, or of what belongs to them, as a checkpoint has it."""
+        """Convert this rank's part of the parameters to a checkpoint's form."""
         return dict(tensors)
 
     def held(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What a checkpoint has of them as this rank holds it."""
+        """Convert a checkpoint's tensors to this rank's part of them."""
         return dict(tensors)
 
 

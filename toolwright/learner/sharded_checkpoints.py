@@ -42,7 +42,7 @@ class Writer(dcp.FileSystemWriter):
 
 
 def collected(shards: Path) -> checkpoints.Checksums:
-    """What the ranks left, which is then no longer needed."""
+    """Collect the checksums that the ranks left, and remove their files."""
     sums: checkpoints.Checksums = {}
     for file in shards.glob(f"*{SUMS}"):
         sums.update(json.loads(file.read_text()))

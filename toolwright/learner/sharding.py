@@ -172,7 +172,7 @@ class RankGroup(Ranks):
         return total.sqrt().float()
 
     def weights(self, module: nn.Module) -> dict[str, Tensor]:
-        """One tensor after the other, so that no rank but the first ever holds more than one whole."""
+        """Gather tensor by tensor, so that only the first rank ever holds more than one whole."""
         found: dict[int, Tensor] = {}  # tied weights are gathered once, and stay one tensor
         whole: dict[str, Tensor] = {}
         expected, cut = learned(module), cuts(module)
@@ -247,7 +247,7 @@ class RankGroup(Ranks):
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """Of a tensor that is sharded."""
+    """Gather a sharded tensor; return any other as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

@@ -99,7 +99,7 @@ def _check_base(folder: Path, base: Path) -> None:
     if named.resolve() != base.resolve() and not weight_files.alike(named, base):
         raise UserError(
             f"the adapter in {folder} is of another base: it was made for {named}, whose weights are not "
-            f"those of {base}; if it is meant so, name {base} as base_model_name_or_path in its {CONFIG}"
+            f"those of {base}; if you want this, name {base} as base_model_name_or_path in its {CONFIG}"
         )
 
 

@@ -27,7 +27,7 @@ def aligned(keys: int) -> int:
 
 
 def attended(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """What each query gathers, [batch, rows, dim], and its probabilities, [batch, rows, aligned].
+    """Return what each query gathers, [batch, rows, dim], and its probabilities, [batch, rows, aligned].
 
     Scaled queries are [batch, rows, dim], keys [batch, dim, aligned], values [batch, aligned, dim]."""
     probability = batched(queries, keys).add_(bias).softmax(-1)

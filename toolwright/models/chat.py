@@ -123,7 +123,8 @@ class ChatTemplates:
 
     @cached_property
     def _tool_manner(self) -> str:
-        """How this template takes a tool's answer: after any turn, only after a turn with calls, or not."""
+        """Describe how this template takes a tool's answer: after any turn, only after a turn with calls, or
+        not."""
         for manner in ("plain", "called"):
             message = {"role": "tool", "name": "probe", "content": PROBE, "tool_call_id": _id(0)}
             try:
@@ -154,7 +155,7 @@ class ChatTemplates:
         return self._after({"role": "assistant", "tool_calls": calls}, messages, **extra)
 
     def _after(self, said: Message, messages: Messages, *, generate: bool = True, **extra: Any) -> str:
-        """What is written after the turn `said`, which stands for whatever the policy really said."""
+        """Return what is written after the turn `said`, which stands for what the policy really said."""
         sentinel = "toolwright-said-this"
         while any(sentinel in str(message.get("content")) for message in messages):
             sentinel += "-"

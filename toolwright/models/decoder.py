@@ -265,7 +265,7 @@ class Decoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes; its parameters may rest elsewhere between two passes."""
+        """The device that it computes on; its parameters may rest elsewhere between two passes."""
         return self.turns.device
 
     @property

@@ -26,7 +26,7 @@ Route = Callable[[int, Tensor, int], Tensor]
 
 @dataclass(frozen=True)
 class ExpertShape:
-    """What a model with experts has beyond a plain one."""
+    """The extra sizes of a model with experts."""
 
     count: int
     used: int  # by each token
@@ -167,7 +167,7 @@ def _one_by_one(x: Tensor, matrices: Tensor | Sequence[PackedMatrix], counts: li
 
 
 class _Grouped(torch.autograd.Function):
-    """One product an expert. Experts without tokens cost nothing on the way back but their zeros."""
+    """Multiplies expert by expert. Experts without tokens cost nothing on the way back but their zeros."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrices: Tensor, counts: list[int]) -> Tensor:
@@ -218,8 +218,8 @@ class RouterLog:
         return self.shape.count * (shares * means.mean(0)).sum()
 
     def metrics(self) -> dict[str, Tensor]:
-        """How evenly the experts are used. The entropy is 1 if all are alike; `max_share` is the part of a
-        layer's tokens that its busiest expert has."""
+        """Measure how evenly the experts are used. The entropy is 1 if all are alike; `max_share` is the part
+        of a layer's tokens that its busiest expert has."""
         counts = torch.stack([*self.counts.values()]).float()
         shares = counts / counts.sum(1, keepdim=True)
         entropy = torch.special.entr(shares).sum(1).mean() / math.log(max(2, self.shape.count))

@@ -44,7 +44,7 @@ def get(name: str, folder: Path) -> str:
 
 
 def _from_hub(name: str, revision: str | None, folder: Path) -> None:
-    """As safetensors and with a fast tokenizer, in whatever form the repository has them."""
+    """Download a model of the hub: as safetensors and with a fast tokenizer, whatever the repository has."""
     _download(name, revision, folder, WANTED)
     pickled = not any(folder.glob("*.safetensors"))
     if pickled:

@@ -51,7 +51,7 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def _tied(model: Any, bits: Mapping[str, float]) -> bool:
-    """Whether the output layer is the embedding. Some files hold that one matrix twice, rounded in two ways:
+    """True if the output layer is the embedding. Some files hold that one matrix twice, rounded in two ways:
     they differ by no more than the coarser rounding, and both become the finer one."""
     if OUTPUT not in bits:
         return True

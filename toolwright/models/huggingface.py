@@ -154,7 +154,7 @@ def config_of(decoder: Decoder) -> dict[str, Any]:
 
 
 def _other(decoder: Decoder) -> OwnForward:
-    """One with a forward of its own, imported where there is one."""
+    """Return the decoder, which has a forward of its own."""
     from toolwright.models.own_forward import OwnForward
 
     assert isinstance(decoder, OwnForward)
@@ -227,7 +227,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    """How positions turn. Who adds `rope_scaling` to a configuration that has the newer name means it."""
+    """Read how positions turn. Who adds `rope_scaling` to a configuration that has the newer name means
+    it."""
     found: dict[str, Any] = config.get("rope_scaling") or config.get("rope_parameters") or {}
     return found
 
@@ -399,7 +400,7 @@ def to_hub(shape: Shape, state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _turns(name: str) -> bool:
-    """Whether a tensor of the hub's has a row for each number of queries or keys."""
+    """True if a tensor of the hub has a row for each number of queries or keys."""
     return name.rpartition("self_attn.")[2].startswith(("q_", "k_"))
 
 

@@ -1,4 +1,4 @@
-"""What a vision model makes of an image: the text that stands for it in a prompt, and the numbers it sees.
+"""Reads images for a vision model: the text that stands for each in a prompt, and the numbers it sees.
 
 The numbers are those of the image processor of `transformers` in its Pillow form, which needs no torchvision.
 The text is written here, because the library's own processors ask for what videos need as well.
@@ -76,7 +76,8 @@ class ImageReader:
         return side**2 // int(config.get("scale_factor", 2)) ** 2
 
     def written(self, url: str) -> str:
-        """What stands in a prompt for this image: one placeholder for each vector that is put there."""
+        """Return the text that stands in a prompt for this image: one placeholder for each vector that is
+        put there."""
         if not self.tiled:
             return self.placeholder * self.tokens(url)
         _, rows, columns = self._patches(url)
@@ -115,7 +116,7 @@ class ImageReader:
         )
 
     def numbers(self, url: str) -> dict[str, Any]:
-        """What the model's vision is given, as tensors. The last images are kept."""
+        """Return the tensors that the model's vision is given. The last images are kept."""
         name = images.name_of(url)
         if name in self._kept:
             self._kept.move_to_end(name)

@@ -94,7 +94,7 @@ def feed_forward(x: Tensor, w: LayerWeights, index: int = 0, route: Route = like
 
 
 def experts_of(h: Tensor, w: LayerWeights, index: int, route: Route = likeliest) -> Tensor:
-    """What a layer's experts make of normalised states."""
+    """Apply a layer's experts to normalised states."""
     assert w.router is not None
     assert w.experts is not None
     assert not isinstance(w.gate_up, PackedMatrix)

@@ -51,7 +51,7 @@ class Unfit(Exception):
 
 
 class AttentionContext:
-    """What a model's attention layers do at present, and the heads that they have."""
+    """The work of a model's attention layers at present, and their heads."""
 
     attend: Attend
     heads: tuple[int, int, int] | None = None  # of queries, of keys, and the size of one
@@ -263,7 +263,7 @@ def load(folder: Path, *, context: int | None = None) -> OwnForward:
 
 
 def read_shape(folder: Path, *, context: int | None = None) -> Shape:
-    """What the configuration tells; how the model's heads really are is known once it is loaded."""
+    """Read the shape from the configuration; how the model's heads really are is known once it is loaded."""
     transformers = _transformers()
     try:
         config = transformers.AutoConfig.from_pretrained(folder)
@@ -378,7 +378,7 @@ def _unstretched(config: Any) -> int:
 
 
 def _reach(config: Any) -> float:
-    """How many tokens back the layer with the shortest sight looks."""
+    """Count the tokens that the layer with the shortest window looks back."""
     text = config.get_text_config()
     if getattr(text, "use_sliding_window", True) is False:
         return math.inf
@@ -387,7 +387,7 @@ def _reach(config: Any) -> float:
 
 
 def _body(model: Any) -> Any:
-    """What its forward puts the head on."""
+    """The body that the forward puts its head on."""
     found = model.get_decoder()
     return model.base_model if found is None or found is model else found
 
@@ -424,7 +424,7 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 class _States(tuple[Tensor]):
-    """What a body gives back, with nothing in it but its last states."""
+    """The output of a body, with its last states alone."""
 
     @property
     def last_hidden_state(self) -> Tensor:

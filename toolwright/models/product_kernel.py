@@ -48,7 +48,7 @@ class Vectors(NamedTuple):
 
 
 def vectors_of(machine: str, features: dict[str, bool]) -> Vectors:
-    """As many sums as the processor's registers hold beside the factors."""
+    """Choose as many sums as the registers hold beside the factors."""
     if machine in ("aarch64", "arm64"):
         return Vectors(width=4, across=4, rows=6, fused=True)
     if features.get("avx512f"):
@@ -337,7 +337,7 @@ class _Writer:
         b.ret_void()
 
     def share(self, jobs: Any) -> Any:
-        """One thread's part of the jobs."""
+        """Do one thread's part of the jobs."""
         made, b = self.function("share", [self.pointer])
         kind = self.ir.FunctionType(self.ir.IntType(32), [])
         mine, all_of_them = (

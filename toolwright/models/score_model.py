@@ -161,7 +161,7 @@ def load(
 
 
 def head_of(folder: Path, config: dict[str, Any] | None = None) -> str:
-    """What the folder's head is called; a UserError for a folder without one."""
+    """Find the name of the folder's head; a UserError for a folder without one."""
     tensors = {n: one["shape"] for path in weight_files.files(folder) for n, one in _header(path)}
     config = huggingface.read_config(folder) if config is None else config
     vocabulary = config.get("vocab_size")
@@ -170,9 +170,8 @@ def head_of(folder: Path, config: dict[str, Any] | None = None) -> str:
         if shape is not None and len(shape) == 2 and shape[0] != vocabulary:
             return str(name)
     raise UserError(
-        f"{folder} is a language model, without a head that gives a sequence a number "
-        f"({', '.join(HEADS[:-1])}): `toolwright rm` trains one from preferences, and scorer `judge_model` "
-        "lets a language model say the number"
+        f"{folder} is a language model and has no head that scores a sequence ({', '.join(HEADS[:-1])}); "
+        "`toolwright rm` trains one from preferences, and scorer `judge_model` asks a language model"
     )
 
 

@@ -25,7 +25,7 @@ class SequenceGroup:
         self.group, self.rank, self.size = group, dist.get_rank(group), dist.get_world_size(group)
 
     def counts(self, tokens: int) -> list[int]:
-        """How many tokens of a pass each rank has: nearly the same number, one after the other."""
+        """Count the tokens of a pass on each rank: nearly the same number, one after the other."""
         return [tokens * (rank + 1) // self.size - tokens * rank // self.size for rank in range(self.size)]
 
     def own(self, tokens: int) -> slice:
@@ -53,13 +53,13 @@ class SequenceGroup:
 
 
 def check(shape: Shape, size: int, *, tensor: int = 1) -> None:
-    """A UserError for a model whose heads cannot be divided among so many, each of them among `tensor`."""
+    """Raise a UserError if the heads cannot be divided among so many ranks, each split by `tensor`."""
     heads, kv_heads = shape.heads // tensor, shape.kv_heads // tensor
     if heads % size or (kv_heads % size and size % kv_heads):
         raise UserError(
             f"runtime.placement.policy.ranks.sequence={size} does not go with heads={heads} and "
-            f"kv_heads={kv_heads} on a rank: it must divide the heads, and divide the key-value heads or "
-            "be a multiple of them"
+            f"kv_heads={kv_heads} on a rank: choose a divisor of the heads that also divides kv_heads, or "
+            "is a multiple of it"
         )
 
 

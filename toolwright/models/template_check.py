@@ -17,7 +17,7 @@ MARK = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|</s>")
 
 
 def check(tokenizer: Tokenizer) -> None:
-    """A UserError that names what is missing. That there is no template is told where one is needed."""
+    """Raise a UserError that names what is missing. That there is no template is told where one is needed."""
     where = f"the tokenizer{f' in {tokenizer.source}' if tokenizer.source else ''}"
     for name in NAMED:
         token = tokenizer.config.get(name)
@@ -40,18 +40,18 @@ def check(tokenizer: Tokenizer) -> None:
     closing = MARK.findall(chat.closing)
     if closing and tokenizer.backend.token_to_id(closing[-1]) is None:
         raise UserError(
-            f"the chat template ends a turn with {closing[-1]!r}, and {where} has no such token: no turn "
+            f"the chat template ends a turn with {closing[-1]!r}, but {where} has no such token, so no turn "
             "could ever end; add it to the tokenizer, or use the template that the model was trained with"
         )
     for mark in plain_marks(tokenizer):
         _warn(
-            f"the chat template writes {mark} as plain text, for {where} has no such token: this is right "
-            "only if the model was trained so"
+            f"the chat template writes {mark} as plain text, because {where} has no such token: this is "
+            "right only if the model was trained like this"
         )
 
 
 def plain_marks(tokenizer: Tokenizer) -> list[str]:
-    """What looks like a special token in a conversation, and is none."""
+    """Find what the template writes like a special token, and is none."""
     try:
         text = tokenizer.chat.render([ASKED, {"role": "assistant", "content": "!"}, ASKED])
     except UserError:

@@ -118,7 +118,7 @@ def _shrink(one: Layer, group: TensorGroup) -> None:
 
 
 def check(shape: Shape, size: int) -> None:
-    """A UserError for a model that cannot be divided among so many."""
+    """Raise a UserError for a model that cannot be divided among so many ranks."""
     for name in ("heads", "kv_heads", "ffn"):
         count = getattr(shape, name)
         if count % size:

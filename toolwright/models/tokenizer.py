@@ -94,7 +94,7 @@ class Tokenizer:
 
     @classmethod
     def characters(cls, alphabet: str) -> Tokenizer:
-        """One token a character, roles and ends as special tokens."""
+        """Build a tokenizer with a token a character, and roles and ends as special tokens."""
         specials = [PAD, END, UNKNOWN, *ROLES]
         vocab = {token: index for index, token in enumerate([*specials, *sorted(set(alphabet))])}
         backend = Backend(models.WordLevel(vocab, unk_token=UNKNOWN))
@@ -269,7 +269,7 @@ class Tokenizer:
         return [mark for mark in written if mark is not None]
 
     def _spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where in the text each of its tokens stands, special tokens being text."""
+        """The place of each token in the text, special tokens counted as text."""
         start, mark = 0, _unused(text)
         for piece in self._cut(text, mark).split(mark):
             offsets = self.backend.encode(piece, add_special_tokens=False).offsets
@@ -363,7 +363,7 @@ class Tokenizer:
 
     @cached_property
     def _marks(self) -> list[str]:
-        """What must not be forged: special tokens, and tokens that the template writes itself."""
+        """The texts that must not be forged: special tokens, and tokens that the template writes itself."""
         added = self.backend.get_added_tokens_decoder().values()
         source = self.config.get("chat_template") or ""
         source = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False)

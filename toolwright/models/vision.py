@@ -44,7 +44,7 @@ class SeenRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Sight:
-    """What a pass sees beside its tokens."""
+    """The images that a pass sees beside its tokens."""
 
     places: Tensor  # [image tokens] int64, in the pass, in order
     vectors: Tensor  # [1 + layers, image tokens, width]: in place of tokens, and added after the first layers
@@ -64,7 +64,7 @@ class Sight:
 
 
 def look(decoder: OwnForward, tokens: Tensor, seen: Sequence[SeenImage]) -> SeenRow:
-    """Where the images of a sequence stand: their tokens in the segments that they belong to, in order. A
+    """The places of the images in a sequence: their tokens in the segments that they belong to, in order. A
     token of this kind that the policy sampled is none of them."""
     reader = decoder.reader
     assert reader is not None

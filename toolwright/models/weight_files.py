@@ -112,8 +112,8 @@ def share(folder: Path, like: str) -> None:
 
 
 def alike(one: Path, other: Path) -> bool:
-    """Whether two folders hold the same weights, told by how each tensor begins; in another precision, by and
-    large. A tensor that only one of them has, a tied one say, tells nothing."""
+    """True if two folders hold the same weights, judged by how each tensor begins; in another precision, by
+    and large. A tensor that only one of them has, a tied one say, tells nothing."""
     first, second = _beginnings(one), _beginnings(other)
     shared = first.keys() & second.keys()
     return bool(shared) and all(_equal(first[name], second[name]) for name in shared)
@@ -137,7 +137,8 @@ def _equal(one: Tensor, other: Tensor) -> bool:
 
 
 def check_finite(folder: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    """A UserError for damage that no header shows: a sum is no number as soon as one of its terms is none."""
+    """Raise a UserError for damage that no header shows: a sum is no number as soon as one of its terms is
+    none."""
     for name, tensor in tensors:
         if not torch.isfinite(tensor.detach().sum(dtype=torch.float32)):
             raise UserError(

@@ -1,4 +1,4 @@
-"""One attempt as text, for the terminal and the report alike."""
+"""An attempt as text, for the terminal and the report."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def question(task: Task, most: int) -> str:
 
 @dataclass(frozen=True)
 class ShownSegment:
-    """What one source wrote, with what the step earned and where it branched off."""
+    """A segment as it is shown: its text, the reward of its step, and where it branched off."""
 
     segment: Segment
     reward: float | None
@@ -69,8 +69,8 @@ class ShownSegment:
 
 
 def segments(trajectory: Trajectory) -> list[ShownSegment]:
-    """What came after the prompt, with what each step earned: a scorer's word counts before the segment's.
-    Of an attempt that branched, also what its other sequences open with."""
+    """List what came after the prompt, with the reward of each step: a scorer's word counts before the
+    segment's. Of an attempt that branched, also what its other sequences open with."""
     said = iter(trajectory.step_rewards)
     found = [
         ShownSegment(one, next(said, one.reward) if one.source == "policy" else one.reward, branch)
@@ -80,7 +80,7 @@ def segments(trajectory: Trajectory) -> list[ShownSegment]:
 
 
 def _branches(segments: Sequence[Segment]) -> Iterator[str]:
-    """Where each segment branched off: empty, or the last turn on the way to it."""
+    """Describe where each segment branched off: empty, or the last turn on the way to it."""
     turn, last = 0, list[int]()  # of each segment: the last turn on the way to it, itself included
     for number, segment in enumerate(segments):
         parent = number - 1 if segment.parent is None else segment.parent

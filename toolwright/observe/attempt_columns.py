@@ -42,7 +42,7 @@ UNREADABLE = (OSError, ValueError, KeyError, IndexError, OverflowError, pa.Arrow
 
 
 class AttemptColumns:
-    """One file's attempts, row by row: numbers as float64, texts as dictionaries of Arrow."""
+    """The attempts of one file, row by row: numbers as float64, texts as dictionaries of Arrow."""
 
     def __init__(self, path: Path) -> None:
         # A file that was replaced meanwhile stays readable; a mapped one that was cut would end the process.
@@ -68,7 +68,7 @@ class AttemptColumns:
 
 
 def rows_at_once(file: pq.ParquetFile, group: int = 0) -> int:
-    """How many attempts of a row group are read together, so that long ones do not fill the memory."""
+    """Choose how many attempts to read together, so that long ones do not fill the memory."""
     if group >= file.num_row_groups:
         return AT_ONCE
     about = file.metadata.row_group(group)

@@ -44,14 +44,14 @@ _TERM = re.compile(
 
 @dataclass(frozen=True)
 class AttemptCondition:
-    """One comparison of a column with a value, as it was written."""
+    """A comparison of a column with a value, as the user wrote it."""
 
     name: str
     sign: str
     value: str
 
     def holds(self, table: AttemptTable) -> Array:
-        """Whether the condition holds, for each attempt of the table."""
+        """Return for each attempt of the table if the condition holds."""
         if self.name == "step":
             return self._compare(table.step)
         if self.name == "failed":

@@ -53,7 +53,7 @@ class WordList:
 
 @dataclass(frozen=True)
 class TextColumn:
-    """One text for each attempt, stored as an index into the distinct texts."""
+    """A text for each attempt, stored as an index into the distinct texts."""
 
     words: WordList
     codes: Array
@@ -71,7 +71,7 @@ class TextColumn:
 
 @dataclass(frozen=True)
 class _Part:
-    """One step's attempts."""
+    """The attempts of one step."""
 
     version: Version
     path: Path
@@ -109,7 +109,7 @@ class AttemptTable:
         return None if part is None or part.problem else part.path
 
     def place(self, step: int, row: int) -> int | None:
-        """Where an attempt stands in the columns."""
+        """Return the place of an attempt in the columns."""
         part = self.parts.get(step)
         return self.first[step] + row if part is not None and 0 <= row < part.rows else None
 
@@ -146,7 +146,8 @@ class AttemptIndex:
         return _Part(version, path, found.rows, texts, found.numbers)
 
     def _joined(self, parts: Mapping[int, _Part]) -> AttemptTable:
-        """One array a column. A step without a column has no numbers and empty texts."""
+        """Join the columns of all steps, one array each. A step without a column has no numbers and empty
+        texts."""
         sizes = [part.rows for part in parts.values()]
         step = np.repeat(np.array(list(parts), np.int64), sizes)
         texts = {

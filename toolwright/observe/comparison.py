@@ -38,7 +38,7 @@ MAIN = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """One value a run in each row; None where a run has none."""
+    """A comparison of runs: one value a run in each row; None where a run has none."""
 
     runs: list[Path]
     settings: dict[str, list[Any]]

@@ -73,7 +73,7 @@ class EvaluationResult:
 
     @classmethod
     def of(cls, attempts: Sequence[Trajectory], *, tools: bool = False) -> EvaluationResult:
-        """A UserError where not one attempt was scored. `tools`: calls are worth counting."""
+        """Evaluate attempts. Raises a UserError if none was scored. `tools`: calls are worth counting."""
         scored = [t for t in attempts if t.failure is None and t.reward is not None]
         if not scored:
             reasons = list(dict.fromkeys(t.failure.message for t in attempts if t.failure))
@@ -124,7 +124,8 @@ class EvaluationResult:
         )
 
     def metrics(self, *, whole: bool = False) -> dict[str, float]:
-        """As metrics.jsonl has them. `whole`: every measure with its interval, for a report of its own."""
+        """Return the figures by their names in metrics.jsonl. `whole`: every measure with its interval, for a
+        report of its own."""
         found: dict[str, float] = {}
         last = [name for name in self.names if "_at_" not in name or name.endswith(f"_at_{self.samples}")]
         for name in self.names if whole else last:
@@ -136,7 +137,7 @@ class EvaluationResult:
         return {f"{PREFIX}{name}": value for name, value in {**found, **self.counts}.items()}
 
     def as_line(self, step: int) -> str:
-        """One line of `evaluations.jsonl`."""
+        """Format the result as a line of `evaluations.jsonl`."""
         row = {"step": step, "counts": self.counts, "tasks": [asdict(task) for task in self.tasks]}
         return json.dumps(row, ensure_ascii=True, allow_nan=False)
 
@@ -152,7 +153,8 @@ def source_name(source: str) -> str:
 
 
 def right(trajectory: Trajectory) -> bool:
-    """Whether an answer counts as right: the scorer's own `acc` where it gives one, else full marks."""
+    """Return True if the answer counts as right: the scorer's own `acc` where it gives one, else full
+    marks."""
     return trajectory.reward_parts.get("acc", trajectory.reward or 0.0) >= 1.0 - 1e-6
 
 

@@ -46,7 +46,7 @@ class LiveDisplay:
 
 
 class Frame:
-    """One frame: the current stage, the progress bar, and the figures."""
+    """A frame of the display: the current stage, the progress bar, and the figures."""
 
     def __init__(self, state: State) -> None:
         self.state = state

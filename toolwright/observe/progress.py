@@ -22,7 +22,7 @@ ETA_STEPS = 50  # evaluations come every few steps: the mean over this many has 
 
 @dataclass
 class State:
-    """What both displays show."""
+    """The state that both displays show."""
 
     title: str
     total: int
@@ -200,7 +200,7 @@ class PlainDisplay:
 
 
 def is_live(stream: TextIO | Outlet) -> bool:
-    """Whether the stream is a terminal that can show a live display."""
+    """Return True for a terminal that can show a live display."""
     environment = os.environ
     if environment.get("NO_COLOR") or environment.get("CI", "").lower() not in ("", "0", "false"):
         return False

@@ -23,7 +23,7 @@ _NAME = re.compile(r"step_(\d+)\.parquet")
 
 @dataclass(frozen=True)
 class Digest:
-    """One step's attempts in a line."""
+    """A summary of one step's attempts."""
 
     step: int
     groups: int
@@ -51,7 +51,7 @@ def files(run: Path) -> dict[int, Path]:
 
 
 def version(path: Path) -> tuple[int, int] | None:
-    """What differs once the file was written again: its time and its size. None if it is gone."""
+    """Return what changes when the file is written again: its time and its size. None if it is gone."""
     try:
         about = path.stat()
     except FileNotFoundError:

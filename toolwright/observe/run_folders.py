@@ -29,7 +29,7 @@ QUIET_S, QUIET_STEPS = 120.0, 4.0
 
 @dataclass(frozen=True)
 class RunState:
-    """What a folder tells of its run without reading its attempts."""
+    """The state of a run, read from its folder without its attempts."""
 
     path: Path
     kind: str  # train, sft, rm, eval or workflow; empty if the folder does not tell
@@ -61,7 +61,8 @@ def find(folder: Path) -> Iterator[Path]:
 
 
 def state(path: Path, *, now: float | None = None) -> RunState:
-    """How far a run came. A file that cannot be read is a `problem`, not an error: others may be fine."""
+    """Read how far a run came. A file that cannot be read is a `problem`, not an error: others may be
+    fine."""
     tree: dict[str, Any] = {}
     rows: list[Row] = []
     problem = ""
@@ -90,7 +91,7 @@ def state(path: Path, *, now: float | None = None) -> RunState:
 
 
 def planned_steps(kind: str, tree: dict[str, Any]) -> int | None:
-    """How many steps the run is to take by its configuration; None if that does not tell."""
+    """Read the planned number of steps from the configuration; None if that does not tell."""
     keys = {"train": "train.steps", "sft": "steps", "rm": "steps"}
     found = 0 if kind == "eval" else value_at(tree, keys.get(kind, ""))
     return found if isinstance(found, int) and not isinstance(found, bool) else None
@@ -108,8 +109,8 @@ def status(path: Path, longest_step_s: float, now: float) -> Status:
 
 
 def process_alive(command: str) -> bool | None:
-    """Whether the process that last worked on a run, by its command.txt, still lives; None if that cannot be
-    told here: it ran on another machine, or under a version that did not note it."""
+    """Return True if the process that last worked on the run, by its command.txt, still lives; None if that
+    cannot be told here: it ran on another machine, or under a version that did not note it."""
     noted = _PROCESS.findall(command)
     if not noted or noted[-1][1] != socket.gethostname() or not Path("/proc/self/stat").exists():
         return None
@@ -142,7 +143,7 @@ KINDS = ("train", "sft", "rm", "eval", "workflow")
 
 
 def _written(path: Path) -> float:
-    """When anything of the run was written last."""
+    """Return the time of the last change to any file of the run."""
     names = (*MADE_BY_A_RUN, "log.txt", "timeline.json", "rollouts", "checkpoints", "report.html")
     return max(_changed(path / name) for name in names)
 

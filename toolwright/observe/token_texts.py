@@ -16,7 +16,7 @@ BROKEN = "\ufffd"
 
 
 class TokenTexts:
-    """What each token adds to the text. None without a tokenizer that can be read."""
+    """Decodes what each token adds to the text. None without a tokenizer that can be read."""
 
     def __init__(self, find: Callable[..., Path | None]) -> None:
         """`find` gives a file of the run folder by the parts of its path, None if it is not there."""

@@ -119,7 +119,7 @@ class Tracking:
             self._pass_on()
 
     def _end(self, status: str) -> dict[str, Any]:
-        """What the trackers are told of the end. A run that failed may have no metrics to read."""
+        """Describe the end of the run for the trackers. A run that failed may have no metrics to read."""
         end: dict[str, Any] = {"status": status, "summary": {}}
         with suppress(Exception):
             found = outcome(Metrics.read(self.folder / "metrics.jsonl"))
@@ -139,7 +139,7 @@ class Tracking:
 
 
 class TrackerFeed:
-    """One tracker: what waits for it, and the thread that tells its process."""
+    """A tracker of the run: what waits for it, and the thread that tells its process."""
 
     def __init__(self, config: TrackerConfig, run: Message, *, log: Path) -> None:
         self.config, self.run, self.log = config, run, log
@@ -204,7 +204,7 @@ class TrackerFeed:
             self._close()
 
     def _next(self) -> Message:
-        """What to tell next: the end of the run when nothing else waits."""
+        """Return the next message: the end of the run when nothing else waits."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._end is not None)
             message = self._waiting.popleft() if self._waiting else self._end

@@ -32,7 +32,7 @@ class BudgetSpent(Exception):
 
 @dataclass(frozen=True)
 class Amount:
-    """What calls use."""
+    """An amount of use: dollars, tokens and calls."""
 
     dollars: float = 0.0
     tokens: int = 0

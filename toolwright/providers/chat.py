@@ -20,7 +20,7 @@ TEMPLATE_TOKENS = 16  # that a chat template may put around a message
 
 @dataclass(frozen=True)
 class ChatReply:
-    """One reply of a chat model, with its usage."""
+    """A reply of a chat model, with its usage."""
 
     text: str
     calls: tuple[ToolRequest | Malformed, ...] = ()

@@ -94,7 +94,7 @@ class LocalModel:
         return PromptTokens(tokens, offered, thinking=text.rstrip().endswith("<think>"), text=text)
 
     def demonstrator(self, schemas: Tools) -> Demonstrator:
-        """What writes turns that the model did not take, as it would have."""
+        """Writes turns that the model did not take as it would have written them."""
         return Demonstrator(
             self.tokenizer, self.format, schemas, tool_prompt=self.tool_prompt, template=self.template
         )

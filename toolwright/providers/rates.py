@@ -26,7 +26,7 @@ BYTES_A_TOKEN = 4  # of ordinary text; the reply's usage corrects the estimate
 
 @dataclass
 class RateUse:
-    """One use of a rate limit. Its amount may be corrected later."""
+    """A use of a rate limit. Its amount may be corrected later."""
 
     at: float
     amount: float

@@ -93,7 +93,7 @@ class ChatSettings(Block):
         return Price(input=known[0], output=known[1])
 
     def identity(self) -> dict[str, Any]:
-        """What distinguishes this model's replies from another's, for the cache."""
+        """The settings that distinguish this model's replies in the cache."""
         return {
             "provider": self.provider,
             "model": self.model,

@@ -78,7 +78,7 @@ class ScorerBuilder:
             if is_held(name):
                 function = ScoringFunction(name.rpartition(":")[2], load_object(name), settings)
                 return InThisProcess(function, limit_s=self.config.timeout_s)
-            # One process, unless `reward.workers` says more: a user's function may hold a model.
+            # Start one process, unless `reward.workers` says more: a user's function may hold a model.
             return InProcesses(self._pool(name, settings=settings), tries_truths=False)
         entry = SCORERS.get(name)
         target = entry.target

@@ -50,7 +50,7 @@ class ScoringFunction:
 
     @property
     def reads_truth(self) -> bool:
-        """Whether the score may depend on the ground truth, and so say right or wrong."""
+        """True if the score may depend on the ground truth, and so say right or wrong."""
         return self._accepts is None or not self._accepts.isdisjoint(("ground_truth", "ground_truths"))
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:

@@ -13,7 +13,7 @@ from toolwright.tasks.environment_host import Lane
 
 
 class InThisProcess(RewardPart):
-    """One call after the other, each in a thread that is given up when it takes too long.
+    """Scores call by call, each in a thread that is given up when it takes too long.
 
     No other process can import the function, so one that hangs cannot be killed; its thread is left behind.
     """

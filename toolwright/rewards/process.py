@@ -76,7 +76,7 @@ class FunctionProcess:
             return self._start()
 
     def judge(self, items: Sequence[Item]) -> list[Verdict]:
-        """One call for all items, with one verdict each. The limit is for the call."""
+        """Make one call for all items, and return a verdict for each. The limit is for the call."""
         with self._lock:
             return self._call(list(items))
 

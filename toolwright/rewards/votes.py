@@ -1,4 +1,4 @@
-"""What an attempt votes for when the majority of several decides."""
+"""Votes of attempts, for the answer that most of them give."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ LONGEST = 4000  # characters of a turn, its last ones
 
 
 def can_vote(ground_truth: Any) -> bool:
-    """Whether answers to the task can be counted: they are words or a number, not a program or a walk."""
+    """Return True if answers to the task can be counted: they are words or a number, not a program or a
+    walk."""
     if isinstance(ground_truth, dict):
         ground_truth = ground_truth.get("target")
     if isinstance(ground_truth, list):

@@ -136,7 +136,7 @@ class Actor(RoleHost):
 
 
 class ActorSlot:
-    """One actor as the driver knows it. `on_start`: what is done with each new process of it, by name."""
+    """An actor as the driver knows it. `on_start`: what is done with each new process of it, by name."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class ActorSlot:
         return self._handle.close.remote()
 
     def give_up(self, incarnation: int) -> bool:
-        """Whether this process was the present one; if so, it is not any more."""
+        """Return True if this process was the present one; if so, it is not any more."""
         with self._lock:
             if self._retired or incarnation != self.incarnation or not self._ready.is_set():
                 return False

@@ -120,7 +120,7 @@ def identity() -> Identity:
 
 
 def born(pid: int) -> str:
-    """When the process began, in the kernel's ticks; empty if there is none."""
+    """Return when the process began, in the kernel's ticks; empty if there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -199,7 +199,7 @@ class RayLearners(Learners):
 
 
 def _gone(ref: Any) -> bool:
-    """Whether the process that was to answer is gone."""
+    """Return True if the process that should answer is gone."""
     done, _ = ray.wait([ref], timeout=0, fetch_local=False)
     if not done:
         return False

@@ -15,7 +15,7 @@ ROOM = 0.9  # of the processors; the rest is the driver's and Ray's own
 
 @dataclass(frozen=True)
 class ActorSpec:
-    """One actor to be: the roles it holds and what it reserves."""
+    """An actor to start: the roles it holds and what it reserves."""
 
     name: str
     roles: tuple[str, ...]
@@ -30,7 +30,7 @@ class ActorSpec:
 
 @dataclass(frozen=True)
 class ActorPlace:
-    """Where one actor runs: a bundle of a placement group, or whatever is free on a node."""
+    """The place of an actor: a bundle of a placement group, or whatever is free on a node."""
 
     group: Any = None
     bundle: int = 0
@@ -103,7 +103,7 @@ def plan(
 
 
 def fitting(spec: ActorSpec, free: Mapping[str, float]) -> int:
-    """How many rollout workers a node of these free resources gets: one for each GPU, or a single one."""
+    """Count the rollout workers that fit into a node's free resources: one for each GPU, or a single one."""
     if spec.gpus:
         return floor(free.get("GPU", 0.0) / spec.gpus + 1e-6)
     return int(free.get("CPU", 0.0) + 1e-6 >= spec.cpus)

@@ -68,9 +68,9 @@ class Reaper:
 
 @contextmanager
 def reap_children(*, signals: bool = True) -> Iterator[None]:
-    """What this process starts within does not outlive it, however it ends. After a second signal to stop, it
-    ends in less than two seconds, whatever it is doing: with `signals`, and not in a notebook or at a prompt,
-    where the process goes on after the run."""
+    """End everything that this process starts inside the block, however the process ends. After a second
+    signal to stop, it ends in less than two seconds, whatever it is doing: with `signals`, and not in a
+    notebook or at a prompt, where the process goes on after the run."""
     import threading
     import uuid
 
@@ -101,7 +101,7 @@ _exit_timers: list[Any] = []  # until the block has ended
 
 
 def interactive() -> bool:
-    """Whether somebody types into this process: at Python's prompt, in IPython or in a notebook."""
+    """Return True if somebody types into this process: at Python's prompt, in IPython or in a notebook."""
     ipython = sys.modules.get("IPython")
     return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
 
@@ -118,7 +118,7 @@ def exit_soon(status: int) -> None:
 
 
 def folder_prefix(mark: str | None = None) -> str:
-    """What the names of this run's temporary folders begin with: a killed driver cannot remove them."""
+    """Return the prefix of this run's temporary folders: a killed driver cannot remove them."""
     return f"toolwright-run-{os.environ.get(MARK, 'none') if mark is None else mark}-"
 
 
@@ -156,7 +156,7 @@ def of_ray(pid: int) -> bool:
 
 
 def of_session(pid: int, driver: int) -> bool:
-    """Whether a file in the folder of the session that the driver began is open there."""
+    """Return True if the process has a file of the driver's Ray session open."""
     with suppress(OSError):
         for number in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):
@@ -179,8 +179,8 @@ def send_signal(pid: int, mark: str, driver: int, number: int) -> None:
 
 
 def wait_for_driver(driver: int, signals: int) -> bytes:
-    """What the driver said before it closed the pipe, or died: a process that it forked may hold the pipe
-    open for as long as it likes. A driver that goes on after two signals to stop is killed here."""
+    """Return what the driver said before it closed the pipe or died: a process that it forked may hold the
+    pipe open for as long as it likes. A driver that goes on after two signals to stop is killed here."""
     watched, stdin = select.poll(), sys.stdin.fileno()
     watched.register(stdin, select.POLLIN)
     watched.register(signals, select.POLLIN)

@@ -39,7 +39,7 @@ class PackedTensor:
 
 @dataclass(frozen=True)
 class PublishedWeights:
-    """One publication: every tensor of a model end to end, in the order of its state."""
+    """A publication of weights: every tensor of a model end to end, in the order of its state."""
 
     version: int
     checksum: int

@@ -15,7 +15,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Event:
-    """One stage of one actor, over."""
+    """A stage of an actor that is over."""
 
     who: str
     stage: str

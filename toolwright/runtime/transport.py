@@ -7,6 +7,7 @@ the same node read it where it lies. The driver fetches a table only if it reads
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import make_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ SUMMARY = ["failure", *(column.field for column in record.COLUMNS[Trajectory]), 
 
 
 def summary_of(t: Trajectory) -> tuple[Any, ...]:
-    """What the driver knows of an attempt, in the order of `SUMMARY`: enough to select, count and measure by.
+    """Summarise an attempt for the driver, in the order of `SUMMARY`: enough to select, count and measure by.
     A plain tuple, because the driver unpickles one for each attempt."""
     return tuple([getattr(t, name) for name in SUMMARY])
 
@@ -41,6 +42,11 @@ class TrajectoryRef:
         return self._fetch(self.object_ref)
 
 
+# Assigns attribute by attribute, as a dataclass does, which takes a third of the time of filling `__dict__`:
+# the driver makes one for each attempt.
+_assign: Any = make_dataclass("RemoteFields", ["task", "ref", "row", *SUMMARY]).__init__
+
+
 class RemoteTrajectory(Trajectory):
     """A trajectory whose segments are in the object store. Reading them fetches its table."""
 
@@ -51,8 +57,7 @@ class RemoteTrajectory(Trajectory):
     turns: int = 0
 
     def __init__(self, task: Task, summary: Sequence[Any], *, ref: TrajectoryRef, row: int) -> None:
-        self.task, self.ref, self.row = task, ref, row
-        self.__dict__.update(zip(SUMMARY, summary, strict=True))
+        _assign(self, task, ref, row, *summary)
         ref.rows.append(self)
 
     def move_to(self, other: RemoteTrajectory) -> None:

@@ -124,7 +124,7 @@ class RunGroup:
             self._limit = limit_bytes
 
     def has_killed(self) -> bool:
-        """Whether the kernel killed a process of the run because memory ran out."""
+        """Return True if the kernel killed a process of the run because memory ran out."""
         return self._oom_kills() > self._kills
 
     def _oom_kills(self) -> int:
@@ -143,7 +143,7 @@ def _delegate(parent: Path) -> None:
 
 
 def available() -> bool:
-    """Whether we may create groups, found out by creating one."""
+    """Return True if we may create groups, found out by creating one."""
     group = ControlGroup(f"toolwright-probe-{os.getpid()}")
     made = group.make(memory_bytes=1 << 30, processes=100)
     group.remove()

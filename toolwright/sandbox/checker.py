@@ -139,7 +139,7 @@ class _Solution:
         return value
 
     def ask(self, operation: str, target: Any, *args: Any, **kwargs: Any) -> Any:
-        """What an operation on an object of the solution returns or raises."""
+        """Return or raise what an operation on an object of the solution gives."""
         try:
             message = json.dumps([operation, *map(self._encoded, (target, list(args), kwargs))])
         except TypeError as error:

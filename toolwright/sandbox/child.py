@@ -44,7 +44,7 @@ def run(channel: int, *, base_bytes: int) -> NoReturn:
 
 
 def _receive_link(channel: int) -> int:
-    """One end of the socket between a solution and its checker, which follows the job of each."""
+    """Return one end of the socket between a solution and its checker."""
     with socket.socket(fileno=os.dup(channel)) as worker:
         _, descriptors, _, _ = socket.recv_fds(worker, 1, 1)
     return descriptors[0]

@@ -47,7 +47,7 @@ class Child:
 
 
 class ChildPool:
-    """One zygote and the children that it has forked in advance."""
+    """A zygote, and the children that it has forked in advance."""
 
     def __init__(self, config: ZygoteConfig, *, index: int, spare: int, group: ControlGroup | None) -> None:
         self.pid, self.orders = _start_zygote(config, index, group)

@@ -54,7 +54,7 @@ class ExecutionResult:
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether the result says nothing about the code: it never ran, or its worker was killed."""
+        """True if the result says nothing about the code: it never ran, or its worker was killed."""
         return self.exit_code is None and self.reason.startswith(_UNJUDGED)
 
 

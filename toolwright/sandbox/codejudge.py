@@ -23,7 +23,7 @@ PATHS = ("/run", "/run/batch", "/run/long-batch", "/judge", "/judge/batch", "/ju
 
 
 class Submission(BaseModel):
-    """One program, or one mathematical answer."""
+    """A program, or a mathematical answer."""
 
     type: Literal["python", "cpp", "math"]
     solution: str

@@ -48,7 +48,7 @@ class Enclosure:
     limits: dict[str, Any]
 
     def packed(self) -> bytes:
-        """As the caller sends it."""
+        """Pack the request as the caller sends it."""
         content = json.dumps(vars(self)).encode()
         return struct.pack("<I", len(content)) + content
 

@@ -40,7 +40,7 @@ class Execution:
 
     @property
     def reports(self) -> bool:
-        """Whether the program runs in a child of the first process, which then reports how it ended."""
+        """True if the program runs in a child of the first process, which reports how it ended."""
         return bool(self.job["argv"] or self.job["fetch"])
 
     def end(self, why: str) -> None:

@@ -122,7 +122,7 @@ class Interpreter:
             self._answer(outcome, value)
 
     def _expects(self, number: int, length: int) -> bool:
-        """Whether this is one answer to the cell under way, with nothing after it."""
+        """Return True if this is one answer to the running cell, with nothing after it."""
         current = number == self._cells and self._cell is not None
         return (
             current and length <= self.job["output_bytes"] and len(self._received) <= wire.REPLY.size + length

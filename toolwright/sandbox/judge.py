@@ -26,7 +26,7 @@ _BEYOND_EXPECTED = 1 << 16  # extra bytes that a right output may have: blanks a
 
 
 def same_output(found: str, expected: str) -> bool:
-    """Whether two outputs are equal, apart from blanks at the ends of lines and empty lines at the end."""
+    """Compare two outputs, apart from blanks at the ends of lines and empty lines at the end."""
 
     def lines(text: str) -> list[str]:
         return [line.rstrip() for line in text.strip().splitlines()]
@@ -35,7 +35,7 @@ def same_output(found: str, expected: str) -> bool:
 
 
 def enough_to_compare(service: SandboxService, expected: str) -> int:
-    """How many bytes of output to keep, so that a correct output is never cut off."""
+    """Choose how many bytes of output to keep, so that a correct output is never cut off."""
     return max(service.settings.limits.output_kb << 10, len(expected.encode()) + _BEYOND_EXPECTED)
 
 

@@ -30,8 +30,8 @@ def abi() -> int:
 
 
 class Ruleset:
-    """What a run may use: `readable` trees (descriptors), a `writable` tree, `devices`, and the port that it
-    may `connect` to, if any."""
+    """Rules about what a run may use: `readable` trees (descriptors), a `writable` tree, `devices`, and the
+    port that it may `connect` to, if any."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from toolwright.failures import nearest
 
 @dataclass(frozen=True)
 class Language:
-    """How source text becomes a process."""
+    """A language: how source text becomes a process."""
 
     name: str
     tools: tuple[str, ...]

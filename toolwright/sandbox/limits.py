@@ -60,7 +60,7 @@ def cpu_seconds(timeout_s: float) -> int:
 
 
 def wall_seconds(timeout_s: float) -> float:
-    """How long a run may take by the wall clock. Its own time is `timeout_s` at most.
+    """The longest a run may take by the wall clock. Its own time is `timeout_s` at most.
 
     The rest is waiting for a processor. Only a machine with ten times too much work needs that long.
     """

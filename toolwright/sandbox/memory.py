@@ -36,7 +36,8 @@ class MemoryMeter:
         return MemoryMeter(pid, grouped)
 
     def exceeds(self, limit: int, pids: list[int]) -> bool:
-        """Whether the processes use too much together. Without a group, the kernel's memory is added."""
+        """Return True if the processes use too much together. Without a group, the kernel's memory is
+        added."""
         # First count shared pages in full, also those of the zygote: that is quick to read.
         files, rest = (0, 0) if self.grouped else kernel_bytes(self.pid, pids)
         if files + rest + sum(map(_resident, pids)) <= limit:

@@ -12,7 +12,7 @@ _WRITTEN_LONG = bytes({*range(32)} - {*b"\b\t\n\f\r"})
 
 
 class Output:
-    """One of a run's two streams, read by the worker."""
+    """An output stream of a run, read by the worker."""
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self.descriptor = descriptor
@@ -67,7 +67,7 @@ class Output:
         return self._last.rstrip().rpartition(b"\n")[2]
 
     def ends_in_memory_error(self) -> bool:
-        """Whether the last line is an error for lack of memory: Python's, numpy's or C++'s."""
+        """Return True if the last line is an error for lack of memory: Python's, numpy's or C++'s."""
         last = self.last_line().strip()
         return last.partition(b":")[0].endswith(b"MemoryError") or last == b"what():  std::bad_alloc"
 

@@ -131,7 +131,7 @@ class Link(asyncio.Protocol):
         self._pool.lost(self)
 
     def runs_held(self) -> bool:
-        """Whether the run that this worker is held for has begun."""
+        """True once the run that this worker is held for has begun."""
         return self.held_for in self.running.values()
 
     def is_alive(self) -> bool:

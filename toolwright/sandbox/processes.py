@@ -52,7 +52,7 @@ def times(pid: int) -> tuple[bool | None, float, float]:
 
 
 def descriptors(pid: int) -> int:
-    """How many descriptors the process has open."""
+    """Count the descriptors that the process has open."""
     folder = f"/proc/{pid}/fd"
     try:
         return os.stat(folder).st_size or len(os.listdir(folder))  # kernels before 6.2 give no size
@@ -61,7 +61,7 @@ def descriptors(pid: int) -> int:
 
 
 def sockets(pid: int) -> int:
-    """How many of its descriptors are sockets."""
+    """Count its descriptors that are sockets."""
     found = 0
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):

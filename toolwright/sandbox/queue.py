@@ -46,7 +46,7 @@ class SessionSlot:
 
 @dataclass(eq=False)
 class QueuedRun:
-    """One run, or one cell of a session, on its way to a worker and back."""
+    """A run, or a cell of a session, on its way to a worker and back."""
 
     job: dict[str, Any]
     answer: asyncio.Future[bytes]

@@ -55,7 +55,7 @@ class Program(_Body):
 
 
 class RunRequest(Program):
-    """One run."""
+    """The request of a run."""
 
     stdin: str = ""
     fetch: list[FileName] = Field(default_factory=list, max_length=1000)
@@ -106,7 +106,7 @@ class SessionOpened(BaseModel):
 
 
 class CellRequest(_Body):
-    """One cell of a session."""
+    """The request of a cell of a session."""
 
     code: str
     timeout_s: Seconds | None = None

@@ -37,7 +37,8 @@ _REFUSED_EVERYWHERE = (425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 440, 44
 
 @dataclass(frozen=True)
 class Architecture:
-    """What differs between machines: the audit number, calls whose arguments are checked, calls refused."""
+    """The numbers that differ between machines: the audit number, calls whose arguments are checked, calls
+    refused."""
 
     audit: int
     clone: int

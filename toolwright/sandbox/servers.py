@@ -174,7 +174,8 @@ class Servers:
                     call.cancel()
 
     async def _hangs(self, server: Server) -> bool:
-        """Whether the server hangs; then it is left out. Without another server, the client waits for it."""
+        """Return True if the server hangs; then it is left out. Without another server, the client waits for
+        it."""
         if await self._is_alive(server) or self._balance.second(server) is None:
             return False
         if not server.is_out:
@@ -198,7 +199,8 @@ class Servers:
         return await asyncio.shield(server.probe)
 
     async def _probe(self, server: Server) -> bool:
-        """Whether the server answers at all. Tries twice: perhaps this process was the one that hung."""
+        """Return True if the server answers at all. Tries twice: perhaps this process was the one that
+        hung."""
         for _ in range(2):
             try:
                 async with asyncio.timeout(_PROBE_S), self._session().get(server.url + "/health"):

@@ -277,15 +277,17 @@ class SandboxWorker:
         return processes.tree(run.meter.pid)
 
     def too_heavy(self, run: Execution | Interpreter, pids: list[int]) -> bool:
-        """Whether the processes of a run use too much memory together. Rlimits count each process alone."""
+        """Return True if the processes of a run use too much memory together. Rlimits count each process
+        alone."""
         return run.meter is not None and run.meter.exceeds(run.job["memory_bytes"], pids)
 
     def ran_out_of_memory(self, run: Execution | Interpreter) -> bool:
-        """Whether the kernel killed a process of the run because its control group was full."""
+        """Return True if the kernel killed a process because the control group was full."""
         return run.child.group is not None and run.child.group.has_killed()
 
     def holds_too_many(self, run: Execution | Interpreter, pids: list[int]) -> bool:
-        """Whether the processes hold too many descriptors together. The kernel does not count them by run."""
+        """Return True if the processes hold too many descriptors together. The kernel does not count them by
+        run."""
         return sum(map(processes.descriptors, pids)) > run.job["descriptors"]
 
     # Messages of the zygotes.

@@ -198,7 +198,7 @@ class Zygote:
 
 
 def _mapped_users() -> int:
-    """How many users are mapped in this namespace: many if the server is root, otherwise one."""
+    """Count the users that are mapped in this namespace: many if the server is root, otherwise one."""
     with open("/proc/self/uid_map") as mapping:
         return int(mapping.read().split()[2])
 

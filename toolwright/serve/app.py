@@ -31,7 +31,7 @@ Handler = Callable[[Any], Awaitable[Outcome]]
 
 
 def endpoints(service: ModelService) -> dict[str, Handler]:
-    """What answers a POST to each path."""
+    """Return the handler of a POST to each path."""
     openai, anthropic, responses = OpenAI(service), Anthropic(service), Responses(service)
     return {
         "/v1/chat/completions": openai.chat,

@@ -47,7 +47,7 @@ class RequestLog:
 
 
 class Exchange:
-    """One request and its response."""
+    """Handles a request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, metrics: RequestLog, route: str) -> None:
         self.scope, self.path, self.method = scope, scope["path"], scope["method"]

@@ -121,7 +121,7 @@ class OpenAI:
 
 
 class _Form:
-    """How an endpoint writes choices: whole, and in pieces."""
+    """The way an endpoint writes choices: whole, and in pieces."""
 
     tokenizer: Any
 

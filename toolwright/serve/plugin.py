@@ -1,3 +1,3 @@
-"""What serving a model adds to Toolwright."""
+"""Adds the command `serve` to Toolwright."""
 
 ADDS = {"toolwright.cli": {"serve": "toolwright.serve.command:main"}}

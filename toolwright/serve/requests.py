@@ -145,7 +145,7 @@ AnswerForm = Annotated[str, BeforeValidator(schema_of)]
 
 
 class FormField(Body):
-    """Where Responses and newer Anthropic clients say it."""
+    """The form of an answer, where Responses and newer Anthropic clients say it."""
 
     format: AnswerForm = ""
 
@@ -423,7 +423,7 @@ class ResponsesRequest(Body):
 
     @property
     def offered(self) -> list[dict[str, Any]]:
-        """As chat completions have them."""
+        """The offered tools as chat completions have them."""
         if self.tool_choice == "none":
             return []
         given = [tool.model_dump(exclude_none=True, exclude_unset=True) for tool in self.tools or ()]

@@ -158,7 +158,7 @@ class Responses:
 
 
 def _items(answer: Answer, identifier: str = "", *, spoken: bool = False) -> Iterator[Item]:
-    """What the answer says, if anything, and each of its calls."""
+    """Yield what the answer says, if anything, and each of its calls."""
     parsed = answer.completion
     if parsed.text or spoken or not parsed.calls:
         yield _message(parsed.text, identifier)

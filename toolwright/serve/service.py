@@ -21,7 +21,7 @@ GREEDY_BELOW = 1e-4  # a temperature below it selects the likeliest token: logit
 
 @dataclass(frozen=True)
 class Answer:
-    """One finished choice."""
+    """A finished choice."""
 
     completion: ParsedCompletion
     tokens: list[SampledToken]
@@ -51,7 +51,7 @@ class GenerationRequest:
 
 
 class ModelService:
-    """One model and its requests. `under_way` counts choices that are generated or queued."""
+    """Serves requests of one model. `under_way` counts choices that are generated or queued."""
 
     def __init__(self, model: LocalModel, *, queue_limit: int) -> None:
         self.model, self.queue_limit = model, queue_limit
@@ -271,6 +271,6 @@ class StreamedText:
         return len(self._text) - max((self._partial(mark) for mark in self._marks), default=0)
 
     def _partial(self, mark: str) -> int:
-        """How many characters at the end may be the beginning of this mark."""
+        """Count the characters at the end that may be the beginning of this mark."""
         longest = min(len(mark) - 1, len(self._text) - self._shown)
         return next((n for n in range(longest, 0, -1) if self._text.endswith(mark[:n])), 0)

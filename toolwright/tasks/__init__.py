@@ -38,7 +38,7 @@ class TaskSet:
 
 @dataclass(frozen=True)
 class SplitSizes:
-    """How many tasks are drawn to train on and to hold out, and the seed of the draw."""
+    """The numbers of tasks to train on and to hold out, and the seed of the draw."""
 
     seed: int
     train: int | None

@@ -71,7 +71,7 @@ class Lane:
 
 
 class EnvironmentHost:
-    """One environment of one attempt. `settings`: its `name` and the arguments that it is built with."""
+    """Runs the environment of one attempt. `settings`: its `name` and the arguments that it is built with."""
 
     def __init__(self, settings: dict[str, Any], *, limit_s: float) -> None:
         self.name, self._limit_s = str(settings["name"]), limit_s
@@ -153,7 +153,7 @@ class EnvironmentHost:
             raise TaskFailure(f"environment {self.name!r}, asked {what}, raised:\n{tail}") from error
 
     def _typed(self, found: Any, kind: type[T], what: str) -> T:
-        """As it should be, its images read."""
+        """Check the type of an answer and read its images."""
         if not isinstance(found, kind) or not isinstance(getattr(found, "text", None), str):
             raise TaskFailure(
                 f"environment {self.name!r}: {what} must return a toolwright.tasks.{kind.__name__} "
@@ -192,7 +192,7 @@ def _shown(value: Any) -> str:
 
 
 def checked(settings: Mapping[str, Any]) -> tuple[Callable[..., Environment], dict[str, Any]]:
-    """What builds the environment, and its arguments; a `UserError` if the two do not fit."""
+    """Return what builds the environment, and its arguments; a `UserError` if the two do not fit."""
     name, own = str(settings["name"]), {key: value for key, value in settings.items() if key != "name"}
     build = ENVIRONMENTS.get(name).target
     # By name alone: this happens once an attempt, and a check of types takes a millisecond.

@@ -67,7 +67,7 @@ def _checked(path: Path) -> list[Row]:
 
 
 def _fit_together(found: Sequence[tuple[Path, list[Row]]]) -> None:
-    """A UserError if no Parquet file can hold the rows of all: it has one type for each column."""
+    """Raise a UserError if no Parquet file can hold the rows of all: it has one type for each column."""
     import pyarrow as pa
 
     schemas = [(path, pa.Table.from_pylist(own).schema) for path, own in found]

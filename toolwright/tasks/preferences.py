@@ -109,7 +109,7 @@ def _answer(messages: Messages, prompt: Messages, where: str, column: str) -> Me
 
 
 def _shared(chosen: Messages, rejected: Messages) -> Messages:
-    """What both begin with, up to where the assistant's last say on it could differ."""
+    """Return what both begin with, up to where the assistant's last message could differ."""
     same = 0
     while same < min(len(chosen), len(rejected)) and chosen[same] == rejected[same]:
         same += 1

@@ -40,7 +40,7 @@ class Feedback:
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """Where an answer lies, and how it was sampled."""
+    """An answer of the record: where it lies, and how it was sampled."""
 
     id: str
     file: str
@@ -142,7 +142,7 @@ class ScoredConversation:
         return self.turns[-1][0]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON, for a task; `written` takes it."""
+        """Return the conversation as JSON, for a task; `written` takes it."""
         parts = [
             {"file": one.file, "row": one.row, "score": score, "learn": learn}
             for one, score, learn in self.turns

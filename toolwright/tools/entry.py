@@ -53,7 +53,8 @@ class ToolEntry:
 
     @property
     def keeps_time(self) -> bool:
-        """Whether the tool itself ends its calls in time, and can tell the policy's fault from a server's."""
+        """True if the tool ends its calls in time by itself, and tells the policy's faults from a
+        server's."""
         return bool(getattr(self._entry.target, "keeps_time", False))
 
     @property

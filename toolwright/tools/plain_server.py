@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.offer import ToolError
+from toolwright.tools.templates import RETRIED, at, filled
 
 REQUEST = {"code": "{code}", "stdin": "{stdin}", "language": "python", "run_timeout": "{timeout_s}"}
 OUTPUTS = ("run_result.stdout", "output", "stdout", "result")
 ERRORS = ("run_result.stderr", "stderr", "error")
 FUSION = "/run_code"  # SandboxFusion's path, where a URL is of the server alone
-_RETRIED = (408, 425, 429, 500, 502, 503, 504)
 _PAUSE_S = 0.5
 
 
@@ -34,7 +33,7 @@ class PlainProtocol:
 
 
 class PlainServer:
-    """One HTTP session of one event loop, with so many requests at once and so much time between two."""
+    """A server behind one HTTP session, with limits on requests at once and the time between two."""
 
     def __init__(
         self,
@@ -62,11 +61,16 @@ class PlainServer:
         """Run code and return the server's text. An error of the code is a ToolError with that text."""
         values = {"code": code, "stdin": stdin, "timeout_s": self._code_s}
         request = REQUEST if self._protocol.request is None else self._protocol.request
-        answer = await self._ask(filled(request, values))
+        answer = await self._ask(filled(request, values, keep_unknown=True))
         if self._protocol.response is not None:
-            return _text(_at(answer, self._protocol.response, whole=answer))
-        said = next((text for path in OUTPUTS if (text := _at(answer, path)) is not None), None)
-        wrong = next((text for path in ERRORS if (text := _at(answer, path))), None)
+            path = self._protocol.response
+            if (found := at(answer, path)) is None:
+                raise UserError(
+                    f"the tool server's answer has nothing at response={path!r}: {str(answer)[:200]}"
+                )
+            return _text(found)
+        said = next((text for path in OUTPUTS if (text := at(answer, path)) is not None), None)
+        wrong = next((text for path in ERRORS if (text := at(answer, path))), None)
         if wrong:
             raise ToolError("\n".join(filter(None, (_text(said or "").rstrip(), _text(wrong).rstrip()))))
         return _text(answer if said is None else said).rstrip("\n")
@@ -87,7 +91,7 @@ class PlainServer:
                     self._url = self._url.rstrip("/") + FUSION
                     continue
                 reason = f"answered {status}: {text[:200]}"
-                if status not in _RETRIED:
+                if status not in RETRIED:
                     raise UserError(f"the tool server {self._url} {reason}")
             except TimeoutError:
                 reason = f"gave no answer within {self._code_s:g} s"
@@ -107,7 +111,8 @@ class PlainServer:
 
 
 async def is_ours(url: str) -> bool:
-    """Whether a sandbox of ours answers there; a server that cannot be reached may be one that restarts."""
+    """Return True if a sandbox of ours answers there; a server that cannot be reached may be one that
+    restarts."""
     import aiohttp
 
     try:
@@ -116,34 +121,6 @@ async def is_ours(url: str) -> bool:
             return response.status not in (400, 404, 405, 501)
     except (aiohttp.ClientError, OSError, TimeoutError):
         return True
-
-
-def filled(template: Any, values: Mapping[str, Any]) -> Any:
-    """The template with `{name}` replaced; a name that stands alone keeps its type."""
-    if isinstance(template, Mapping):
-        return {key: filled(value, values) for key, value in template.items()}
-    if isinstance(template, list):
-        return [filled(value, values) for value in template]
-    if not isinstance(template, str):
-        return template
-    alone = next((value for name, value in values.items() if template == f"{{{name}}}"), None)
-    if alone is not None:
-        return alone
-    for name, value in values.items():
-        template = template.replace(f"{{{name}}}", str(value))
-    return template
-
-
-def _at(answer: Any, path: str, *, whole: Any = None) -> Any:
-    """The value at a dotted path. If there is none: None, or an error if `whole` is given."""
-    found = answer
-    for name in path.split("."):
-        if not isinstance(found, Mapping) or name not in found:
-            if whole is None:
-                return None
-            raise UserError(f"the tool server's answer has nothing at response={path!r}: {str(whole)[:200]}")
-        found = found[name]
-    return found
 
 
 def _parsed(text: str) -> Any:

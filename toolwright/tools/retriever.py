@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,17 +15,16 @@ import aiohttp
 
 from toolwright.failures import InfrastructureFailure, UserError
 from toolwright.tools.offer import ToolError
+from toolwright.tools.templates import FIELD, RETRIED, at, filled
 
-_FIELD = re.compile(r"\{([\w.-]+)\}")
 _LINGER_S = 0.005  # queries of the same moment share a request
 _BACKOFF_S = 0.1
 _BACKOFF_MOST_S = 5.0
-_RETRIED = (408, 425, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
 class Template:
-    """How to call and read another API. `{query}` and `{topk}` are replaced."""
+    """The way to call and read another search API. `{query}` and `{topk}` are replaced."""
 
     request: Any = None  # the body of a POST, or the parameters of a GET
     method: str = "POST"
@@ -98,16 +96,16 @@ class Retriever:
 
     async def _by_template(self, template: Template, query: str) -> list[str]:
         values = {"query": query, "topk": self._topk}
-        url = _FIELD.sub(lambda place: quote(str(values.get(place[1], place[0])), safe=""), self._url)
-        body = _filled(template.request, values)
+        url = FIELD.sub(lambda place: quote(str(values.get(place[1], place[0])), safe=""), self._url)
+        body = filled(template.request, values)
         how = {"params": body} if template.method == "GET" else {"json": body}
         answer = await self._ask(template.method, url, headers=dict(template.headers), own_body=False, **how)
-        found = _at(answer, template.results)
+        found = at(answer, template.results)
         if not isinstance(found, list):
             raise UserError(
                 f"{self._url}: the answer has no list at results={template.results!r}: {str(answer)[:200]}"
             )
-        return [_filled(template.text, one if isinstance(one, Mapping) else {"": one}) for one in found][
+        return [filled(template.text, one if isinstance(one, Mapping) else {"": one}) for one in found][
             : self._topk
         ]
 
@@ -121,7 +119,7 @@ class Retriever:
                     if response.status == 200:
                         return json.loads(text)
                     error_text = f"answered {response.status}: {text[:200]}"
-                    if response.status not in _RETRIED:
+                    if response.status not in RETRIED:
                         if own_body or response.status in (401, 403, 404, 405):
                             raise UserError(f"the search server {self._url} {error_text}")
                         raise ToolError(f"the search failed: {error_text}")
@@ -153,28 +151,3 @@ def _document(item: Any) -> str:
             str(inner[key]) for key in ("title", "text") if key in inner
         )
     return str(inner)
-
-
-def _filled(template: Any, values: Mapping[str, Any]) -> Any:
-    """The template with `{name}` replaced. A field that stands alone keeps its type: `{topk}` is a number."""
-    if isinstance(template, Mapping):
-        return {key: _filled(item, values) for key, item in template.items()}
-    if isinstance(template, list):
-        return [_filled(item, values) for item in template]
-    if not isinstance(template, str):
-        return template
-    alone = _FIELD.fullmatch(template)
-    if alone and not isinstance(_at(values, alone[1]), str | None):
-        return _at(values, alone[1])
-    return _FIELD.sub(lambda place: str(_at(values, place[1]) or ""), template)
-
-
-def _at(tree: Any, path: str) -> Any:
-    for name in path.split(".") if path else []:
-        if isinstance(tree, Mapping):
-            tree = tree.get(name)
-        elif isinstance(tree, list) and name.isdigit() and int(name) < len(tree):
-            tree = tree[int(name)]
-        else:
-            return None
-    return tree

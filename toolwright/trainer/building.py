@@ -149,7 +149,7 @@ def build_model(config: schema.Model, alphabet: str, *, seed: int) -> tuple[Deco
 
 
 def _check_stored(config: schema.Model, base: Path) -> None:
-    """A UserError for matrices that cannot be kept in the precision that is asked for."""
+    """Raise a UserError if the matrices cannot be kept in the requested precision."""
     if config.stored == "int8" and not adapts(config):
         raise UserError(
             "model.dtype=int8_weights is for the base of an adapter: set model.lora.rank=16 as well, or take "
@@ -216,7 +216,7 @@ def folders(config: schema.Model) -> tuple[Path, Path | None]:
 
 
 def adapts(config: schema.Model) -> bool:
-    """Whether an adapter is learned, and not the model itself."""
+    """Return True if an adapter is learned instead of the model itself."""
     return config.path is not None and (config.lora.rank is not None or folders(config)[1] is not None)
 
 

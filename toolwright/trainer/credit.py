@@ -58,7 +58,7 @@ class Credit:
         return chosen if chosen != "auto" else "none" if exact else "truncate"
 
     def learner_pass(self, *, exact: bool) -> bool:
-        """Whether the learner must score what was sampled before the first update.
+        """Return True if the learner must score the sampled tokens before the first update.
 
         An exact engine recorded the learner's own numbers. Without one, a single update can take the old
         log-probabilities from its own forward pass; anything more needs them beforehand.

@@ -23,7 +23,7 @@ class DecidedConfig:
 
 
 def depends_on_prompts(config: schema.Config) -> bool:
-    """Whether `decide` has to know the longest one."""
+    """Return True if `decide` has to know the longest prompt."""
     return "auto" in (config.model.context, config.rollout.max_tokens)
 
 
@@ -160,7 +160,7 @@ def _answer(prompt: int, whole: int | None) -> int:
 
 
 def _counts_memory(config: schema.Config) -> bool:
-    """Whether the run is in this process. The memory of a cluster's nodes is not known here."""
+    """Return True if the run is in this process. The memory of a cluster's nodes is not known here."""
     return config.runtime.name == "local"
 
 

@@ -16,7 +16,7 @@ GOOD_PASS = 8_192  # tokens of a pass that keeps a GPU busy
 
 @dataclass(frozen=True)
 class Economy:
-    """One way to keep weights and moments, and what is computed again."""
+    """A way to save memory: the precision of weights and moments, and what is computed twice."""
 
     dtype: str
     optimizer_state: str
@@ -79,8 +79,8 @@ def chosen_economy(
 def economies(
     config: schema.Config, model: PlannedModel, dtype: str, *, learns: bool = True
 ) -> list[Economy]:
-    """What may be chosen, the most exact and then the fastest first; what is stated stays. `dtype` is what
-    `auto` is where there is room."""
+    """List the possible economies, the most exact and then the fastest first; what is stated stays. `dtype`
+    is what `auto` is where there is room."""
     state, stated, adapted = config.update.optimizer_state, config.model.gradient_checkpointing, model.adapted
     kinds = [dtype]
     if config.model.dtype == "auto" and dtype == "bfloat16" and model.fast:

@@ -57,7 +57,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Forecast:
-    """One way to train on these GPUs."""
+    """A way to train on these GPUs, and what it takes."""
 
     way: str
     fits: bool

@@ -110,8 +110,8 @@ class Learner:
             key = "update.optimizer_state" if whole else "model.dtype"
             value = update.optimizer_state if whole else config.model.dtype
             raise UserError(
-                f"{key}={value} is of a learner in one process: over ranks what is learned and its moments "
-                "are float32, an adapter's base bfloat16 at the least, and each rank has a part of them"
+                f"{key}={value} works in one process only. Over several ranks, learned weights and moments "
+                "are float32, and an adapter's base is bfloat16 or float32"
             )
         self.skips = 0
         # First the copies: once the policy is sharded there is no whole to be copied.
@@ -264,12 +264,12 @@ class Learner:
             self.skips = self.skips + 1 if row["skipped"] else 0
         if self.skips >= self.config.train.max_skips:
             raise UserError(
-                f"{self.skips} updates in a row had a gradient that is not finite, and were skipped; "
+                f"{self.skips} updates in a row were skipped: their gradients were not finite; "
                 "lower update.policy.lr, or look at the rewards and the engine's gap in metrics.jsonl"
             )
 
     def _stateful(self) -> Iterator[tuple[str, Any]]:
-        """What a checkpoint keeps, by its name there."""
+        """Yield the parts that a checkpoint keeps, with their names there."""
         for name in ("policy", "critic", "process_reward", "reference"):
             if (part := getattr(self, name)) is not None:
                 yield name, part

@@ -50,7 +50,7 @@ def of_sample(sampled: SampledStep) -> dict[str, float]:
 
 
 def tool_use(sampled: SampledStep, seconds: float) -> dict[str, float]:
-    """How many tool calls were under way at once, on average, while a step took `seconds` to sample; and of
+    """Measure how many tool calls were under way at once while a step took `seconds` to sample; and of
     those in the sandbox, how many ran, how many waited and how many it ended."""
     names = {
         "tool_s": "tool_calls",

@@ -112,7 +112,7 @@ def weight_bytes(model: PlannedModel) -> int:
 
 
 def check(config: schema.Config, *, learns: bool = True) -> None:
-    """A UserError for a run that there is no room for."""
+    """Raise a UserError for a run that does not fit into memory."""
     needed, device = plan(config, learns=learns), building.pick_device(config.model.device)
     there = free(device)
     if needed.total <= there:
@@ -158,7 +158,7 @@ def longest_context(
 
 
 def _holds(config: schema.Config, *, learns: bool, every_slot: bool) -> bool:
-    """Whether there is room for the run, and for the way back through one of its longest sequences."""
+    """Return True if the run fits, and the way back through one of its longest sequences."""
     there, needed = free(building.pick_device(config.model.device)), plan(config, learns=learns)
     return fits(config, planned(config.model), needed, there, learns=learns, every_slot=every_slot)
 
@@ -173,7 +173,8 @@ def fits(
     every_slot: bool = False,
     tokens: int = 0,
 ) -> bool:
-    """Whether so many bytes are enough. `tokens`: those of a pass, if that is more than a sequence has."""
+    """Return True if this many bytes are enough. `tokens`: those of a pass, if that is more than a sequence
+    has."""
     left, engine = there - needed.total, needed.engine
     if every_slot:
         whole = config.engine.slots * model.shape.context * engine.token_bytes

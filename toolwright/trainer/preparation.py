@@ -83,7 +83,7 @@ def prepare(config: schema.Config, tools: Settings | None = None, *, learns: boo
 
 
 def _check_images(config: schema.Config, tasks: Sequence[Task]) -> None:
-    """A UserError where prompts have images, and what the run is made of takes none."""
+    """Raise a UserError if prompts have images and a part of the run takes none."""
     shown = next((task for task in tasks if images_in(task.prompt)), None)
     if shown is None:
         return

@@ -49,7 +49,7 @@ def build_process_reward(config: schema.Config, policy: Decoder) -> ImplicitRewa
 
 
 def check_process_reward(config: schema.Config, tokenizer: Tokenizer) -> None:
-    """A UserError for a reward model that reads other tokens than the policy, or that ranks would divide."""
+    """Raise a UserError if the reward model reads other tokens than the policy, or ranks would divide it."""
     if not needs_process_reward(config.algorithm):
         return
     if config.runtime.placement.policy.layout.size > 1:

@@ -63,7 +63,7 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class StoredStep:
-    """One step of a run as its folder keeps it. `config` is the run's own."""
+    """A step of a run as its folder keeps it. `config` is the run's own."""
 
     run: Path
     number: int
@@ -237,7 +237,7 @@ class _Replayer:
 
 
 def _asks_a_model(config: schema.Config) -> bool:
-    """Whether advantages depend on more than the rewards."""
+    """Return True if advantages depend on more than the rewards."""
     grades = {"reference", "teacher", "process_reward", "sum_pi_squared"}
     asked = grades & needs.required(config.algorithm.adv_estimator)
     return bool(asked) or needs_critic(config.algorithm) or config.algorithm.kl.where == "reward"

@@ -66,7 +66,7 @@ def start_roles(role_config: RoleConfig, *, learns: bool = True) -> Roles:
 
 
 def check_layout(config: schema.Config) -> None:
-    """A UserError for ranks that cannot divide this model."""
+    """Raise a UserError for ranks that cannot divide this model."""
     layout = config.runtime.placement.policy.layout
     if layout.sequence * layout.tensor > 1:
         from toolwright.models import sequence_parallel, tensor_parallel
@@ -82,8 +82,8 @@ def check_layout(config: schema.Config) -> None:
 
 
 def required_roles(config: schema.Config) -> list[str]:
-    """Those that the algorithm needs. A policy with an adapter keeps its own reference: the adapter that it
-    began with."""
+    """List the roles that the algorithm needs. A policy with an adapter keeps its own reference: the adapter
+    that it began with."""
     names = ["rollout"]
     if needs_reference(config.algorithm) and not building.adapts(config.model):
         names.append("reference")

@@ -28,7 +28,7 @@ UNREAD = "nobody reads what this run prints any more; it goes on, and this log h
 
 
 class RunLog:
-    """One run's display and the files that grow with its steps."""
+    """The display of a run, and the files that grow with its steps."""
 
     def __init__(self, trainer: TrainingLoop, folder: RunFolder) -> None:
         self.trainer, self.config, self.folder = trainer, trainer.config, folder

@@ -36,7 +36,7 @@ def build_teacher(config: schema.Config, ranks: Ranks = ALONE) -> Frozen:
 
 
 def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
-    """A UserError for a teacher that is missing, that nobody asks, or that reads other tokens."""
+    """Raise a UserError for a teacher that is missing, that nobody asks, or that reads other tokens."""
     algorithm, path = config.algorithm, config.algorithm.teacher
     if not needs_teacher(algorithm):
         if path is not None:
@@ -61,13 +61,13 @@ def check_teacher(config: schema.Config, tokenizer: Tokenizer) -> None:
         other = sorted(token for token in {*own, *theirs} if own.get(token) != theirs.get(token))
         raise UserError(
             f"teacher={path} has another tokenizer than the policy: {len(other):,} tokens differ, "
-            f"{', '.join(map(repr, other[:SHOWN]))} among them; a teacher grades the policy's own tokens, so "
-            "both must have the same ones"
+            f"{', '.join(map(repr, other[:SHOWN]))} among them. A teacher grades the policy's own tokens: "
+            "choose one with the same tokenizer"
         )
 
 
 def check_length(config: schema.Config) -> None:
-    """A UserError for a teacher that cannot read a sequence as long as the policy's."""
+    """Raise a UserError for a teacher that cannot read sequences as long as the policy's."""
     if not needs_teacher(config.algorithm):
         return
     reads = building.context_of(teacher_model(config).model_copy(update={"context": "auto"}))

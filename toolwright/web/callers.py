@@ -30,7 +30,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True)
 class Callers:
-    """Who may call a server that is bound to the address `bound`.
+    """Decides who may call a server that is bound to the address `bound`.
 
     `hosts` are further names of the server; `origins` are other sites whose pages may call it.
     """

@@ -19,7 +19,7 @@ Schemas = Sequence[Mapping[str, Any]]
 
 
 class CallFormat(ABC):
-    """One way to write calls. It keeps no state: attempts share it."""
+    """A way to write calls. It keeps no state: attempts share it."""
 
     inline = False  # answers go on in the policy's own turn, not as messages after it
 

@@ -1,4 +1,5 @@
-"""How far the native engine's numbers are from the learner's: measured, with the model on this machine."""
+"""Measures how far the native engine's numbers are from the learner's: measured, with the model on this
+machine."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def zeros(size: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tens
 
 
 class Place(NamedTuple):
-    """Where a sequence is put, and what of it is there already."""
+    """The place of a sequence in the cache, and how much of it is there already."""
 
     slot: int
     cached: int  # tokens

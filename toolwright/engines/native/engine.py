@@ -43,7 +43,7 @@ LOOP_TURNS = 4
 
 @dataclass(eq=False)
 class ActiveTurn:
-    """One turn under way."""
+    """A turn that is being decoded."""
 
     attempt: str
     tokens: list[int]
@@ -129,7 +129,7 @@ class NativeEngine:
         self.cache.release(attempt)
 
     def cache_use(self) -> dict[str, float]:
-        """What the cache came to since this was last asked; nothing where it is not in pages."""
+        """Report the use of the cache since the last call; nothing where it is not in pages."""
         if isinstance(self.cache, SlotCache):
             return {}
         suspended, self.suspended = self.suspended, 0
@@ -182,7 +182,8 @@ class NativeEngine:
         self._decoding = None
 
     def _drop_cancelled(self) -> None:
-        """Those that are decoding. A prompt that is being read is read on, as others may have pages of it."""
+        """Drop the cancelled turns. A prompt that is being read is read on, as others may have pages
+        of it."""
         for sequence in [s for s in self.active if s.done.done()]:
             self.active.remove(sequence)
             self.cache.give_back(sequence.slot)
@@ -309,7 +310,7 @@ class NativeEngine:
 
     @torch.inference_mode()
     def _decode(self) -> None:
-        """One more token for every active sequence."""
+        """Decode one more token of every active sequence."""
         if isinstance(self.cache, PagedCache):
             self._grow(self.cache, 1)
             if not self.active:

@@ -197,7 +197,7 @@ class GraphEngine(NativeEngine):
         return True
 
     def _send_table(self, sequences: Sequence[ActiveTurn], rows: int) -> None:
-        """Where the pages of the first rows are; those up to `rows` have none. A row that stands still may be
+        """Send the pages of the first rows; those up to `rows` have none. A row that stands still may be
         one token behind its last page, and one whose sequence is over wherever that had pages: there the
         table must say 0, and not what it said before."""
         slots = [sequence.slot for sequence in sequences]

@@ -48,7 +48,7 @@ class PagePool:
         return -(-tokens // self.page_tokens)
 
     def take(self, count: int) -> list[int]:
-        """So many pages, of those that there is `room` for."""
+        """Take this many pages; ask `room` first."""
         while len(self.free) < count:
             page, _ = self.idle.popitem(last=False)
             del self._pages[self._keys.pop(page)]
@@ -60,7 +60,7 @@ class PagePool:
         return taken
 
     def share(self, pages: Sequence[int]) -> None:
-        """One more holds each of them."""
+        """Count one more holder of each page."""
         woken = 0
         for page in pages:
             if not self.holders[page]:
@@ -70,7 +70,7 @@ class PagePool:
         self._counted(held=woken, uses=len(pages))
 
     def give_back(self, pages: Sequence[int]) -> None:
-        """One less holds each; they are in a sequence's order."""
+        """Count one holder less of each page; they are in a sequence's order."""
         for page in reversed(pages):
             self.holders[page] -= 1
             if not self.holders[page]:

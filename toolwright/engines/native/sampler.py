@@ -59,8 +59,8 @@ class Sampler:
         return tokens, log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
 
     def _constrained(self, log_probs: Tensor) -> Tensor:
-        """What is drawn from: rows with a constraint, over the tokens that it allows. What is reported stays
-        the whole distribution, as with top-k and top-p."""
+        """The distribution to draw from: rows with a constraint, over the tokens that it allows. What is
+        reported stays the whole distribution, as with top-k and top-p."""
         drawn = log_probs.clone()
         for row, constraint in self.constraints:
             allowed = constraint.allowed().to(drawn.device)

@@ -24,5 +24,5 @@ def wide(a: Tensor, b: Tensor) -> Tensor:
 
 
 def usable(x: Tensor) -> bool:
-    """Whether kernels compute this: bfloat16 or half on a GPU. Float32 there goes the plain way."""
+    """True if kernels compute this: bfloat16 or half on a GPU. Float32 there goes the plain way."""
     return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and available()

@@ -1,4 +1,5 @@
-"""One new token for each of many sequences: its keys and values put in their place, and its attention.
+"""Kernels for one new token of each of many sequences: its keys and values put in their place, and its
+attention.
 
 Sequences lie in pages of a cache [pages, kv_heads, PAGE, size]; `table` [rows, pages of the longest + 1] says
 in which, and `positions` [rows] which token of the sequence is the new one.

@@ -43,7 +43,7 @@ def _move(
     shrink, beta1, beta2, length, correction, eps, seed_first, seed_root, seed_weight,
     ROUND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One block of one row."""
+    """Work on one block of one row."""
     row, block = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = block * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns

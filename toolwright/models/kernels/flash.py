@@ -13,7 +13,7 @@ from toolwright.batch import sent
 
 
 class Layout(NamedTuple):
-    """Where sequences begin: of queries and of keys, of which a sequence may have more in front."""
+    """The beginnings of sequences: of queries and of keys, of which a sequence may have more in front."""
 
     queries: Tensor  # [sequences + 1] int32
     keys: Tensor
@@ -36,7 +36,7 @@ class FlashAttention(NamedTuple):
     read: Tensor | None = None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """What the queries gather, and what the way back needs beside it."""
+        """Return what the queries gather, and what the way back needs beside it."""
         if self.read is not None:
             k, v = k.index_select(0, self.read), v.index_select(0, self.read)
         out, log_sum, state, unused, _ = torch.ops.aten._flash_attention_forward(

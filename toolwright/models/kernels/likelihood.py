@@ -1,4 +1,5 @@
-"""What a row of logits says of one token: its log-probability, the entropy, Σ π²; read once, never kept."""
+"""Kernels for what a row of logits says of one token: its log-probability, the entropy, Σ π²; read once,
+never kept."""
 
 from __future__ import annotations
 

@@ -121,8 +121,8 @@ def filtered(logits: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor) 
 
 
 def draw(logits: Tensor, rows: Rows, *, whole: Tensor | None = None) -> None:
-    """One more token for every row that goes on. `logits` [rows, vocab] float32; those before a filter took
-    some out are the `whole`, under which log-probabilities are."""
+    """Draw one more token for every row that goes on. `logits` [rows, vocab] float32; those before a filter
+    took some out are the `whole`, under which log-probabilities are."""
     count, vocab = logits.shape
     blocks = triton.cdiv(vocab, BLOCK)
     highest, total = torch.empty(2, count, blocks, dtype=torch.float32, device=logits.device)

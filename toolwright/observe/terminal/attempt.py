@@ -42,7 +42,7 @@ class DialoguePane(Pane):
 
 
 class AttemptScreen(ViewerScreen):
-    """One attempt of a table, with the way to the next one."""
+    """Shows an attempt of a table. Keys lead to the next one."""
 
     HINTS = "n p next, last · v tokens · m colour by · c group · t task · e export · ? keys"
     KEYS = (

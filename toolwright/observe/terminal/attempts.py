@@ -61,7 +61,7 @@ class AttemptScope:
 
 
 class FilterInput(Input):
-    """Where a filter is written. Escape leaves it as it was."""
+    """The line in which the user writes a filter. Escape leaves it as it was."""
 
     def on_key(self, event: Key) -> None:
         if event.key == "escape":
@@ -192,7 +192,7 @@ class AttemptsScreen(ViewerScreen):
         self._title()
 
     def _keys(self, places: Array) -> Array:
-        """What to sort by; what has no value comes last in either order."""
+        """The keys to sort by; what has no value comes last in either order."""
         table, name = self._table, SOURCES.get(self.grid.sorted_by, self.grid.sorted_by)
         if not name:
             return np.arange(len(places))

@@ -22,7 +22,7 @@ SHORT, LONG = 20_000, 1_000_000  # characters of one text
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Who wrote it, and what."""
+    """A piece of a dialogue: who wrote it, and the text."""
 
     who: str
     text: str
@@ -30,7 +30,7 @@ class Paragraph:
 
 
 def prompt(t: Trajectory, *, full: bool = False) -> Iterator[Paragraph]:
-    """What the attempt began with."""
+    """Yield the messages that the attempt began with."""
     for role, text in attempt.messages(t):
         yield Paragraph(" ".join(visible(role).split()), _shown(text, LONG if full else SHORT), "dim")
 

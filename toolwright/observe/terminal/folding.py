@@ -36,7 +36,7 @@ def fold(text: str, width: int) -> Iterator[str]:
 
 
 def _reach(line: str, start: int, width: int) -> int:
-    """Where a line that begins at `start` has to end."""
+    """Find where a line that begins at `start` has to end."""
     if line[start : start + width].isascii():
         return start + width
     room = width

@@ -56,7 +56,7 @@ class FollowedRun:
             size *= GROWTH
 
     def digest(self, step: int) -> Digest | None:
-        """One step in a line; None until it is loaded."""
+        """Summarise one step; None until it is loaded."""
         table = self.table
         part = table.parts.get(step)
         if part is None:

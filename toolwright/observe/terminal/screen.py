@@ -28,7 +28,7 @@ EVERYWHERE = (("q Esc", "back, and out"), ("D", "dark or light"), ("?", "these k
 
 
 class Bar(Static):
-    """One line of text, cut at the edge. What it shows is never markup."""
+    """A line of text, cut at the edge. What it shows is never markup."""
 
     DEFAULT_CSS = """
     Bar { height: 1; width: 1fr; text-wrap: nowrap; text-overflow: ellipsis; }

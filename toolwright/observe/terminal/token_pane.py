@@ -61,7 +61,7 @@ class TokenPane(Pane):
 
     @property
     def status(self) -> str:
-        """What is known of the token under the cursor, and what the colours mean."""
+        """Describe the token under the cursor, and what the colours mean."""
         table = self.table
         if table is None or not table.ids:
             return "no tokens"

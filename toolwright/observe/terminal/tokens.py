@@ -30,7 +30,7 @@ CONTEXT = Style(dim=True)
 
 @dataclass(frozen=True)
 class TokenTable:
-    """One entry for each token of an attempt; NaN where a token has no such value."""
+    """The tokens of an attempt, an entry each; NaN where a token has no such value."""
 
     ids: list[int]
     texts: list[str]

@@ -36,7 +36,7 @@ class TrackedRun:
 
 @dataclass(frozen=True)
 class TrackedStep:
-    """One step that was taken. Step 0 is the evaluation before training."""
+    """A step that was taken. Step 0 is the evaluation before training."""
 
     number: int
     metrics: dict[str, float]  # some may be NaN
@@ -46,7 +46,7 @@ class TrackedStep:
 
     @cached_property
     def attempts(self) -> list[Trajectory]:
-        """As many as are shown, spread over the rewards. None if the file is gone by now."""
+        """The attempts to show, spread over the rewards. None if the file is gone by now."""
         from toolwright.observe.rollouts import spread
 
         if self.rollouts is None or self.shown == 0 or not self.rollouts.exists():
@@ -61,7 +61,7 @@ class TrackedStep:
 
 @dataclass(frozen=True)
 class TrackedEnd:
-    """How the run ended."""
+    """The end of a run."""
 
     status: Literal["finished", "stopped", "failed"]
     summary: dict[str, Any]  # the figures of the closing table

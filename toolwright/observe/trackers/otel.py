@@ -191,7 +191,7 @@ class OpenTelemetry(Tracker):
         )
 
     def _describe(self, span: Span, **content: Any) -> None:
-        """What was said; only where it is to be sent."""
+        """Add what was said to the span; only where it is to be sent."""
         if self.content:
             for key, value in content.items():
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

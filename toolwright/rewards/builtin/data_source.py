@@ -14,7 +14,7 @@ from toolwright.rewards.part import RewardPart
 
 @SCORERS.register("data_source")
 class BySource(RewardPart):
-    """One part per scorer, built with the first task that it judges."""
+    """Scores each task by the scorer of its data source, which is built for its first task."""
 
     reads_truth = True
 

@@ -24,8 +24,8 @@ def environment(
     rewards = [reward for reward in step_rewards if reward is not None]
     if turns and not rewards and "success" not in counts:
         raise TaskFailure(
-            "no step of this attempt has a reward: scorer 'environment' is for an agent that acts in an "
-            "environment; set reward.function to another scorer, or rollout.agent to another agent"
+            "no step of this attempt has a reward. Scorer 'environment' is for agents that act in one: "
+            "set reward.function to another scorer, or rollout.agent to another agent"
         )
     total = float(sum(rewards))
     success = float(counts.get("success", total >= 1.0 - 1e-6) > 0)

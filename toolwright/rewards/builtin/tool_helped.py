@@ -43,7 +43,7 @@ def _answers(ground_truth: Any) -> list[str]:
 
 
 def _holds(text: str, answer: str) -> bool:
-    """Whether a text says this number, or these words."""
+    """Return True if the text says this number, or these words."""
     wanted = numbers(answer[:TAIL])
     if len(wanted) == 1 and len(words(answer)) == 1:
         return wanted[0] in numbers(text)

@@ -107,7 +107,7 @@ def agentdojo(
 
 
 def _user(task: Task) -> str:
-    """One user's task, under whatever attack: it is learned from or held out as a whole."""
+    """Name the user's task, under whatever attack: it is learned from or held out as a whole."""
     settings = task.extra_info["environment"]
     return f"{settings['suite']}/{settings['user_task']}"
 

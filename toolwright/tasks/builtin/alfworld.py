@@ -34,7 +34,8 @@ _idle: list[Any] = []
 
 @ENVIRONMENTS.register("alfworld")
 class Household:
-    """One game, a file `game.tw-pddl`. Any words may be said to it; what it does not know changes nothing."""
+    """A game, read from a file `game.tw-pddl`. Any words may be said to it; what it does not know changes
+    nothing."""
 
     def __init__(self, game: str) -> None:
         with _alone():
@@ -98,7 +99,7 @@ def _anchor(state: Any) -> str:
 
 
 def data_folder(data: str | None = None) -> Path:
-    """Where the games are: as said, or where ALFWorld itself looks for them."""
+    """Return the folder of the games: as said, or where ALFWorld itself looks for them."""
     return Path(data or os.environ.get("ALFWORLD_DATA") or "~/.cache/alfworld").expanduser() / FOLDER
 
 

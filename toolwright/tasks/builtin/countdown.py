@@ -69,7 +69,7 @@ def countdown(
 
 
 def solves(expression: str, ground_truth: dict[str, Any]) -> bool:
-    """Whether the expression is worth the target and uses each given number at most once."""
+    """Return True if the expression equals the target and uses each given number at most once."""
     parsed = parse(expression)
     if parsed is None:
         return False

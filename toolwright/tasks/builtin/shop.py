@@ -72,7 +72,7 @@ class Shop:
 
     @property
     def actions(self) -> list[str]:
-        """What can be done on this page; a search is shown by one that finds the kind of thing wanted."""
+        """The actions that this page allows; a search is shown by one that finds the kind of thing wanted."""
         if self.query is None:
             return [f"search[{self.wish.kind}]"]
         return [f"click[{button}]" for button in self.buttons]

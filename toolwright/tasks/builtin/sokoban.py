@@ -101,7 +101,7 @@ class Sokoban:
         return len(self.state[1] & self.targets)
 
     def _view(self) -> tuple[str, list[bytes]]:
-        """What the policy sees: text or an image."""
+        """Return what the policy sees: text or an image."""
         return ("The level now:", [self._picture()]) if self.images else (self._shown(), [])
 
     def _picture(self) -> bytes:

@@ -42,7 +42,7 @@ class Strings:
 
     @property
     def strata(self) -> list[int]:
-        """How many there are of each length."""
+        """The number of strings of each length."""
         return [len(self.alphabet) ** n for n in range(self.min_length, self.max_length + 1)]
 
     def string(self, stratum: int, index: int) -> str:

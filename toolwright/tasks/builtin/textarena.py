@@ -86,7 +86,7 @@ class TextArena:
         return "" if self.raw.state.done else self._see()
 
     def _see(self) -> str:
-        """What is new to the player whose turn it is. It knows what it said itself."""
+        """Return what is new to the player whose turn it is. It knows what it said itself."""
         with self._own_draws():
             player, told = self.raw.get_observation()
         names = self.raw.state.role_mapping

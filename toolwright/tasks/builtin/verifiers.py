@@ -53,7 +53,7 @@ class VerifiersEnvironment:
         self.rollout.cancel()
 
     async def _next(self) -> tuple[Conversation, list[Any]] | None:
-        """What the environment asks next; None where it is over."""
+        """Return what the environment asks next; None where it is over."""
         try:
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.asked.get(), self.loop))
         except asyncio.CancelledError:  # it took too long

@@ -14,7 +14,7 @@ from toolwright.tasks.rows import Row
 
 @dataclass(frozen=True)
 class Example:
-    """One row, understood."""
+    """A row of a data set, as its reader understood it."""
 
     prompt: str | list[dict[str, Any]]
     ground_truth: Any

@@ -17,7 +17,8 @@ def mbpp() -> Dataset:
 
 
 def _split(row: Row) -> str:
-    """As its authors divide it, by number. The first ten are for prompts with examples; here they train."""
+    """Return the split of a row as the authors divide them, by number. The first ten are for prompts with
+    examples; here they train."""
     number = int(row["task_id"])
     return "test" if 10 < number <= 510 else "validation" if 510 < number <= 600 else "train"
 

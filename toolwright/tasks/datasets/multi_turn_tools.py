@@ -28,7 +28,7 @@ def _example(row: Row) -> Example:
 
 
 def _name(tool: Any) -> str:
-    """Of a tool by its name, or by a schema as OpenAI has it."""
+    """Return the name of a tool, which is given by name or by OpenAI's schema."""
     if isinstance(tool, dict):
         return str((tool.get("function") or tool)["name"])
     return str(tool)

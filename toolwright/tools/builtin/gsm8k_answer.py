@@ -33,7 +33,7 @@ class Gsm8kAnswer:
         return f"Current parsed answer={answer!r} reward={reward}"
 
     def _truth(self, task: Task) -> Any:
-        """What a row of verl's has for this tool, `tools_kwargs.NAME.create_kwargs`, or the task's truth."""
+        """Return the truth that a row of verl's has for this tool, or else the task's own."""
         given: Any = task.extra_info.get("tools_kwargs")
         for key in (self._name, "create_kwargs", "ground_truth"):
             given = given.get(key) if isinstance(given, dict) else None
