@@ -6,16 +6,13 @@ import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from toolwright.failures import InfrastructureFailure, TaskFailure, UserError
 from toolwright.rewards.function import ScoringFunction, Verdict, failed, verdict_of
 from toolwright.rewards.item import Item, final_turn
 from toolwright.rewards.pool import ProcessPool
 from toolwright.web.loop_thread import LoopThread
-
-if TYPE_CHECKING:
-    pass
 
 
 class RewardPart(ABC):
