@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from toolwright import record
 from toolwright.observe.metrics import Metrics
-from toolwright.trajectory import Task, Trajectory
+from toolwright.trajectory import ROOT, Task, Trajectory
 
 LIMITS = {"table": 1.0, "filter": 1.0, "attempt": 0.3, "memory_mb": 500.0}
 SOURCE = Path(__file__).parents[1]
@@ -103,8 +103,11 @@ def make_step(
             pa.nulls(4 * count, pa.float64()),
             pa.nulls(4 * count, pa.string()),
             pa.array(["[]"] * (4 * count)),
+            pa.array([ROOT, 0, 1, 2] * count, pa.int64()),
+            pa.array(["[]"] * (4 * count)),
+            pa.array([[]] * (4 * count), pa.list_(pa.int32())),
         ],
-        names=["source", "tokens", "log_probs", "text", "reward", "anchor", "calls"],
+        names=[field.name for field in record.SCHEMA.field("segments").type.value_type],
     )  # fmt: skip
     return made, pa.ListArray.from_arrays(pa.array(np.arange(0, 4 * count + 1, 4), pa.int32()), flat)
 

@@ -84,6 +84,35 @@ class TestSickRuns:
         assert (first.status, first.name) == ("problem", "no signal")
         assert "toolwright sft" in first.remedy
 
+    def test_a_reward_that_pays_everybody_the_same(self, tmp_path: Path) -> None:
+        reward = tmp_path / "reward.py"
+        reward.write_text("def score(solution_str, ground_truth):\n    return 0.7\n")
+        run = sick.trained(tmp_path, "alike", f"reward.function={reward}:score")
+        (first,) = found(run)
+        assert (first.status, first.name) == ("problem", "no signal")
+        assert first.remedy.startswith("look at the reward, which gives 0.7 to every attempt")
+
+    def test_a_reward_that_always_raises(self, tmp_path: Path) -> None:
+        reward = tmp_path / "reward.py"
+        reward.write_text(
+            "def score(solution_str, ground_truth):\n    raise ValueError('the judge said no')\n"
+        )
+        run = sick.trained(tmp_path, "raises", f"reward.function={reward}:score")
+        (only,) = found(run)
+        assert (only.status, only.name) == ("problem", "crashed")
+        assert only.remedy.startswith("mend what it names, then toolwright train")
+
+    def test_a_reward_that_raises_at_times(self, tmp_path: Path) -> None:
+        reward = tmp_path / "reward.py"
+        reward.write_text(
+            "def score(solution_str, ground_truth):\n    if solution_str[:1] == 'a':\n"
+            "        raise ValueError('the judge said no')\n    return len(solution_str) / 10\n"
+        )
+        few = ("rollout.prompts=8", "rollout.samples=2")
+        run = sick.trained(tmp_path, "raises", f"reward.function={reward}:score", *few)
+        unscored = next(one for one in found(run) if one.name == "attempts cannot be scored")
+        assert unscored.evidence.endswith("score raised ValueError … ValueError: the judge said no")
+
     def test_tools_that_are_never_called(self, tmp_path: Path) -> None:
         tools = (*sick.TASK, *sick.ATTEMPTS, *sick.CALCULATOR, "rollout.agent=auto", "rollout.max_tokens=8")
         run = sick.trained(tmp_path, "unused", *tools, "model.context=128", steps=5)

@@ -42,6 +42,8 @@ def crashed(history: RunHistory) -> Diagnosis | None:
     more = [line for line in history.log[ends[-1] + 1 :] if line.strip()]
     said = f"{text.strip()} … {more[-1].strip()}" if more else text.strip()
     found = next((remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, said)), "")
+    if re.search(r"\.py:\w+ raised ", said):  # code of the user's own, no server
+        found = ""
     go_on = f"then toolwright train run.name={history.path.name} run.resume=true"
     if history.kind not in ("train", "preferences"):
         go_on = "then start it again"

@@ -52,6 +52,9 @@ def _commonest(history: RunHistory) -> tuple[str, str]:
     like = Counter(re.sub(r"\d+", "0", text) for text in messages)
     chosen = next(text for text in messages if re.sub(r"\d+", "0", text) == like.most_common(1)[0][0])
     kind, _, said = chosen.partition(": ")
+    head, traced, trace = said.partition("Traceback (most recent call last):")
+    if traced:  # its last line names the error
+        said = f"{head.strip()} … {trace.strip().splitlines()[-1]}"
     return kind, " ".join(said.split())
 
 

@@ -53,6 +53,12 @@ def _more_signal(history: RunHistory) -> str:
     """Overrides that make attempts at one task differ."""
     if has_risen(history):
         return "rollout.temperature=1 and algorithm.entropy_target=0.1 keep attempts apart; or harder tasks"
+    least, most = history.reward_range
+    if least == most != 0:
+        return (
+            f"look at the reward, which gives {compact(most)} to every attempt: toolwright view shows them "
+            "all; toolwright replay --step 1 reward.function=… tries another"
+        )
     if history.setting("model.path") is None:
         return (
             "a warm start: toolwright sft, then model.path=runs/NAME/model; from random weights a right "
