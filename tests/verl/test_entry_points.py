@@ -113,6 +113,7 @@ def test_a_line_of_sft_trains(model: Path, tmp_path: Path) -> None:
     [
         ("model.fsdp_config.model_dtype=bfloat16", 0, "Nearly so"),
         ("model.fsdp_config.model_dtype=fp32", 0, "as it is here"),
+        ("optim.lr_scheduler=wsd", 0, "Nearly so"),
         ("optim.optimizer=AdamW", 0, "as it is here"),
         ("optim.optimizer=Muon", 2, "Refused"),
     ],
