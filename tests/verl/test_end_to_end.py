@@ -36,6 +36,10 @@ LINES: dict[str, tuple[str, list[str]]] = {
         "verl.trainer.main_ppo",
         [*SMALL, "algorithm.adv_estimator=grpo", "data.truncation=left", "data.max_prompt_length=8"],
     ),
+    "GRPO, eight devices fitted into one": (
+        "verl.trainer.main_ppo",
+        [*SMALL, "algorithm.adv_estimator=grpo", "data.train_batch_size=16", "trainer.n_gpus_per_node=8"],
+    ),
     "PPO by Megatron": (
         "verl.trainer.main_ppo",
         [

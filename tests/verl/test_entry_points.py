@@ -109,6 +109,24 @@ def test_a_line_of_sft_trains(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "code", "said"),
+    [
+        ("model.fsdp_config.model_dtype=bfloat16", 0, "Nearly so"),
+        ("model.fsdp_config.model_dtype=fp32", 0, "as it is here"),
+        ("optim.lr_scheduler=wsd", 0, "Nearly so"),
+        ("optim.optimizer=AdamW", 0, "as it is here"),
+        ("optim.optimizer=Muon", 2, "Refused"),
+    ],
+)
+def test_what_would_learn_otherwise_is_said_of_sft_too(
+    word: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data.train_files=talks.parquet", "model.partial_pretrain=m", word, "--show", "--fit"]
+    assert main_module(["verl.trainer.fsdp_sft_trainer", *words]) == code
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("module", "becomes"),
     [
         ("fsdp_sft_trainer", ["optimizer.lr=1e-05", "optimizer.betas=[0.9, 0.95]", "optimizer.decay=cosine"]),

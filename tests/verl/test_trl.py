@@ -148,6 +148,22 @@ def test_an_adapter_is_trls() -> None:
     assert any("no dropout" in text for text in result.changes)
 
 
+def test_a_group_may_be_split_over_updates_as_in_trl() -> None:
+    command, table = TABLES["grpo"]
+    line = ["--model_name_or_path", "m", "--dataset_name", "d.parquet", "--num_generations", "32"]
+    line += ["--steps_per_generation", "4", "--gradient_accumulation_steps", "1"]
+    result = table.translate(read_options(line), command=command, fit=True)
+    found = {ours: value for ours, value, _ in result.settings}
+    assert (found["rollout.prompts"], found["update.minibatches"]) == (1, 4)
+
+
+def test_a_repetition_penalty_of_1_is_none() -> None:
+    command, table = TABLES["grpo"]
+    line = ["--model_name_or_path", "m", "--dataset_name", "d.parquet", "--repetition_penalty"]
+    assert table.translate(read_options([*line, "1.0"]), command=command, fit=True).problems == []
+    assert table.translate(read_options([*line, "1.1"]), command=command, fit=True).problems != []
+
+
 def test_vllms_gap_is_weighed_as_in_trl() -> None:
     command, table = TABLES["grpo"]
     values = read_options(["--model_name_or_path", "m", "--dataset_name", "d.parquet", "--use_vllm"])

@@ -20,7 +20,8 @@ from toolwright.config.keys import format_value
 
 FOLDER = Path(__file__).parent
 KINDS = ("translated", "near", "unused", "refused")
-HARMLESS = (None, False, 0, "", "none", "no")  # values that ask for nothing
+# Values that ask for nothing, or for what is done anyway.
+HARMLESS = (None, False, 0, "", "none", "no", "fp32", "float32", "AdamW", "adam")
 
 
 @dataclass

@@ -134,6 +134,10 @@ def _schedule(
     chosen, unset = values.get(name, defaults[names[0]]), "" if name in values else " (verl's default)"
     if chosen in DECAYS:
         result.set("optimizer.decay", DECAYS[chosen], f"{name}={chosen}{unset}")
+        if chosen == "wsd":
+            result.near(
+                f"{name}=wsd: the rate stays as it is, where verl's falls over the last tenth of a run"
+            )
     else:
         result.problems.append(f"{name}={chosen}: expected {', '.join(DECAYS)}")
     lowest = _first(values, "optim.min_lr", "optim.lr_min", "optim.min_lr_ratio")

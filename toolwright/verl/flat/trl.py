@@ -219,7 +219,7 @@ def _grpo(values: Values, result: FlatTranslation) -> Iterator[str]:
         result.problems.append(f"{sources}: {drawn} completions are no multiple of {samples} for a prompt")
     prompts, updates = max(1, drawn // samples), max(1, drawn // batch)
     result.set("rollout.prompts", prompts, sources)
-    result.set("update.minibatches", min(updates, prompts), sources)
+    result.set("update.minibatches", updates, sources)
     yield from (*SIZES, "steps_per_generation", "generation_batch_size", "max_steps", "num_train_epochs")
     steps = _steps(values, prompts, updates * int(whole["num_iterations"]))
     if steps is not None:
@@ -330,6 +330,9 @@ def _sampling(values: Values, result: FlatTranslation) -> Iterator[str]:
             result.set("engine.name", "vllm", "--use_vllm")
             yield from _engine_gap(values, result)
     yield "use_vllm"
+    if float(values.get("repetition_penalty") or 1.0) == 1.0 and "repetition_penalty" in values:
+        yield "repetition_penalty"
+        result.notes.append(f"--repetition_penalty {values['repetition_penalty']}: as it is here")
     if "shuffle_dataset" in values:
         yield "shuffle_dataset"
         shuffled = str(values["shuffle_dataset"]).lower() in TRUE
