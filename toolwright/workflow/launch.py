@@ -190,9 +190,9 @@ class SearchRun:
             },
         )
         if round.number % 5 == 0:
-            number = len(search.tree)
+            found = f"{len(search.tree)} candidate{'s' * (len(search.tree) > 1)}"
             print(
-                f"{name}: {round.runs} runs, {number} candidate{'s' * (number > 1)}, best {100 * round.score:.1f} % "
+                f"{name}: {round.runs} runs, {found}, best {100 * round.score:.1f} % "
                 f"({100 * from_start:+.1f})",
                 flush=True,
             )
