@@ -190,8 +190,9 @@ class SearchRun:
             },
         )
         if round.number % 5 == 0:
+            found = f"{len(search.tree)} candidate{'s' * (len(search.tree) > 1)}"
             print(
-                f"{name}: {round.runs} runs, {len(search.tree)} candidates, best {100 * round.score:.1f} % "
+                f"{name}: {round.runs} runs, {found}, best {100 * round.score:.1f} % "
                 f"({100 * from_start:+.1f})",
                 flush=True,
             )
