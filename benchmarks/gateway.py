@@ -1,11 +1,13 @@
 """What it costs that a program asks for the tokens through the gateway, beside our own loop.
 
     python benchmarks/gateway.py [--sizes tiny,30M,135M] [--rounds 3] [--ways own,bare,kept,each] [--profile]
+    python benchmarks/gateway.py --sizes models/smollm2-135m
 
-Attempts of several turns with a tool on offer, by a model with random weights. The tasks, seeds and tokens
-are the same each time, which is checked; only who asks differs: our own loop, a program with a bare HTTP
-client, OpenAI's SDK with one client for all attempts, and with a client for each. The ways take turns in one
-process. Only sampling is timed: the update of a step is the same for all, so that a step's ratio is smaller.
+Attempts of several turns with a tool on offer, by a model with random weights or the one of a folder. The
+tasks, seeds and tokens are the same each time, which is checked; only who asks differs: our own loop, a
+program with a bare HTTP client, OpenAI's SDK with one client for all attempts, and with a client for each.
+The ways take turns in one process. A step is sampling and an update on what was sampled, which is the same
+for all and is therefore timed apart.
 
 Processor time is of the run's own process, which our side of the gateway is in, and of the program's. What
 the program costs by itself is measured with a server that answers at once: no gateway can be cheaper.
@@ -35,8 +37,12 @@ import psutil
 import torch
 
 from toolwright.agents.rollout import AttemptRequest, Rollout
+from toolwright.batch import Batch
 from toolwright.config import schema
 from toolwright.engines.native.engine import NativeEngine
+from toolwright.learner.objective import Objective
+from toolwright.learner.policy import Policy
+from toolwright.models import huggingface
 from toolwright.models.decoder import Decoder, Shape
 from toolwright.models.tokenizer import Tokenizer
 from toolwright.tasks import ENVIRONMENTS, Observation, Outcome
@@ -126,11 +132,23 @@ class Size:
     samples: int
     max_tokens: int
     threads: int
-    shape: dict[str, int]
+    shape: dict[str, int] = field(default_factory=dict)
+    folder: str = ""
 
     @property
     def attempts(self) -> int:
         return self.prompts * self.samples
+
+    @classmethod
+    def of(cls, name: str) -> Size:
+        return SIZES[name] if name in SIZES else cls(Path(name).name, 2, 8, 32, 2, folder=name)
+
+    def model(self) -> tuple[Decoder, Tokenizer]:
+        if self.folder:
+            return huggingface.load(Path(self.folder)), Tokenizer.load(Path(self.folder))
+        tokenizer = Tokenizer.bytes()
+        shape = Shape(vocab=tokenizer.size, context=2048, **self.shape)  # type: ignore[arg-type]
+        return Decoder(shape).initialise(0), tokenizer
 
 
 def layers(count: int, width: int, heads: int, kv_heads: int, ffn: int) -> dict[str, int]:
@@ -210,15 +228,15 @@ def rollout(way: str, size: Size, engine: Engine, tokenizer: Tokenizer, folder: 
     return Rollout(config, engine, tokenizer)
 
 
-async def compare(folder: Path, size: Size, names: list[str], rounds: int, profile: bool) -> None:
+async def compare(
+    folder: Path, size: Size, names: list[str], rounds: int, *, profile: bool, update: bool
+) -> None:
     """Print a table: medians of the rounds, and how many times our own loop's each takes."""
     torch.set_num_threads(size.threads)
-    tokenizer = Tokenizer.bytes()
-    shape = Shape(vocab=tokenizer.size, context=2048, **size.shape)  # type: ignore[arg-type]
+    decoder, tokenizer = size.model()
     engine = Engine(
-        schema.EngineConfig(slots=size.attempts), decoder=Decoder(shape).initialise(0), tokenizer=tokenizer,
-        dtype=torch.float32,
-    )  # fmt: skip
+        schema.EngineConfig(slots=size.attempts), decoder=decoder, tokenizer=tokenizer, dtype=torch.float32
+    )
     ways = [Way(name, rollout(name, size, engine, tokenizer, folder)) for name in names]
     requests = [
         AttemptRequest(
@@ -250,10 +268,13 @@ async def compare(folder: Path, size: Size, names: list[str], rounds: int, profi
     for way in ways:
         await way.rollout.close()
     await engine.close()
+    wall, ours = update_time(decoder, made) if update else (0.0, 0.0)
     tokens = sum(len(step) for attempt in expected for step in attempt)
     print(f"\n{size.name}: {size.attempts} attempts of {TURNS} turns, {tokens} tokens, {os.cpu_count()} "
-          f"cores, load {os.getloadavg()[0]:.0f}, {rounds} rounds, {time.strftime('%Y-%m-%d')}")  # fmt: skip
-    columns = ("who asks", "wall", "× our own", "our process", "× our own", "more, ms a call", "program",
+          f"cores, load {os.getloadavg()[0]:.0f}, {rounds} rounds, update {wall:.2f} s, "
+          f"{time.strftime('%Y-%m-%d')}")  # fmt: skip
+    columns = ("who asks", "sampling, wall", "× our own", "our process", "× our own",
+               "a step × our own, wall", "our process", "more, ms a call", "program",
                "by itself, ms a call", "passes", "rows", "tokens read")  # fmt: skip
     print(row(columns))
     print(row(["---"] * len(columns)))
@@ -268,6 +289,8 @@ async def compare(folder: Path, size: Size, names: list[str], rounds: int, profi
             f"{statistics.median(walls):.2f} ({min(walls):.2f} to {max(walls):.2f})",
             f"{way.median('ours'):.2f} s",
             f"{statistics.median(one.ours / own.ours for one, own in pairs):.2f}",
+            f"{statistics.median((one.wall + wall) / (own.wall + wall) for one, own in pairs):.2f}",
+            f"{statistics.median((one.ours + ours) / (own.ours + ours) for one, own in pairs):.2f}",
             f"{more:.2f}",
             f"{way.median('program'):.2f} s",
             "" if way is base else f"{1e3 * by_itself(folder, way.name):.1f}",
@@ -276,6 +299,21 @@ async def compare(folder: Path, size: Size, names: list[str], rounds: int, profi
             f"{way.median('read'):.0f}",
         ]
         print(row(cells), flush=True)
+
+
+def update_time(decoder: Decoder, attempts: list[Trajectory]) -> tuple[float, float]:
+    """Wall and processor time of an update on these attempts, the second one's: the first makes room."""
+    policy = Policy(
+        decoder, schema.OptimizerConfig(lr=1e-6), total_updates=2, temperature=1.0, micro_tokens=None,
+        dtype=torch.float32,
+    )  # fmt: skip
+    batch = Batch.pack(attempts)
+    batch.columns["advantages"] = torch.ones(sum(batch.action_lengths))
+    batch.columns["old_log_prob"] = batch.columns["sampled_log_prob"]
+    for _ in range(2):
+        started, ours = time.perf_counter(), time.process_time()
+        policy.update(batch, Objective(schema.Algorithm(), norm_tokens=1))
+    return time.perf_counter() - started, time.process_time() - ours
 
 
 def row(cells: Sequence[str]) -> str:
@@ -327,17 +365,19 @@ def by_itself(folder: Path, name: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--sizes", default="tiny,30M", help=f"of {', '.join(SIZES)}")
+    parser.add_argument("--sizes", default="tiny,30M", help=f"of {', '.join(SIZES)}, or folders of models")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ways", default=",".join(WAYS), help="who asks, our own loop first")
     parser.add_argument("--profile", action="store_true", help="print where the last rounds' time went")
+    parser.add_argument("--no-update", action="store_true", help="sampling alone, in place of a step")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         (folder / "agent.py").write_text(AGENT)
         for name in given.sizes.split(","):
             ways = given.ways.split(",")
-            asyncio.run(compare(folder, SIZES[name], ways, given.rounds, given.profile))
+            asyncio.run(compare(folder, Size.of(name), ways, given.rounds, profile=given.profile,
+                                update=not given.no_update))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import product
 from typing import Any
 
 import verifiers as vf
@@ -80,8 +80,9 @@ async def counted(state: Any, answer: str) -> float:
     return float(state.get("total") == int(answer))
 
 
-def next_letters() -> Dataset:
-    return Dataset.from_list([{"question": a, "answer": b} for a, b in pairwise("abcdefghijklmnop")])
+def words_backward() -> Dataset:
+    words = ["".join(letters) for letters in product("abcdefgh", repeat=3)]
+    return Dataset.from_list([{"question": word, "answer": word[::-1]} for word in words])
 
 
 def load_environment(kind: str = "single", held_out: bool = False, limit: int = 4) -> vf.Environment:
@@ -89,8 +90,8 @@ def load_environment(kind: str = "single", held_out: bool = False, limit: int = 
     settings: dict[str, Any] = {"dataset": rows(), "system_prompt": "Be brief.", "rubric": rubric}
     if held_out:
         settings["eval_dataset"] = rows(2)
-    if kind == "letters":
-        return vf.SingleTurnEnv(dataset=next_letters(), rubric=vf.Rubric(funcs=[right]))
+    if kind == "backward":
+        return vf.SingleTurnEnv(dataset=words_backward(), rubric=vf.Rubric(funcs=[right]))
     if kind == "single":
         return vf.SingleTurnEnv(**settings)
     if kind == "broken":
