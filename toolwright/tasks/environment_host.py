@@ -124,8 +124,9 @@ class EnvironmentHost:
     async def close(self) -> None:
         """Close the environment. An error here comes too late to matter to the attempt."""
         try:
-            if hasattr(self._environment, "close") and not self._hung:
-                await self._call("close", self._environment.close)
+            close = getattr(self._environment, "close", None)
+            if close is not None and not self._hung:
+                await self._call("close", close)
         except Exception as error:
             log.warning("%s", error)
         finally:
