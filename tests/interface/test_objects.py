@@ -54,7 +54,7 @@ def test_an_object_of_this_process_is_held_for_as_long_as_it_is_used() -> None:
     reference = word.partition("=")[2]
     assert registry.load_object(reference)("") == 1.0
     request.close()
-    with pytest.raises(tw.UserError, match="is an object of the Python script or notebook"):
+    with pytest.raises(tw.UserError, match="lives in the Python script or notebook"):
         registry.load_object(reference)
 
 
@@ -240,6 +240,6 @@ def test_a_run_with_objects_is_resumed_with_them(tmp_path: Path) -> None:
         break
     trainer.close()
     resumed = ("run.name=run", "run.resume=true", f"run.dir={tmp_path}")
-    with pytest.raises(tw.UserError, match=r"'python:reward' is an object of the Python script or notebook"):
+    with pytest.raises(tw.UserError, match=r"'python:reward' lives in the Python script or notebook"):
         tw.Trainer(*resumed)
     assert [step.number for step in tw.Trainer(*resumed, reward=reward)] == [2, 3]

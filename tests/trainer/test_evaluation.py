@@ -144,7 +144,7 @@ class TestTwoEvaluations:
         assert main(["eval", *SMALL, "--against", "nowhere"]) == 2
         assert "no run at nowhere" in capsys.readouterr().err
         assert main(["eval", *SMALL, "--against"]) == 2
-        assert "--against needs" in capsys.readouterr().err
+        assert "argument --against: expected one argument" in capsys.readouterr().err
         assert main(["runs", "compare", "first", "second"]) == 0
         assert "task by task" not in capsys.readouterr().out
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolwright.cli import CommandParser
 from toolwright.failures import UserError
 
 if TYPE_CHECKING:
@@ -32,9 +33,11 @@ AGAINST, GATE = "--against", "--gate"
 def main(argv: list[str]) -> int:
     from toolwright.config.launch import launch
 
-    words, against = _taken_out(argv, AGAINST, "a model's folder, or a run that was evaluated")
-    words, gate = _taken_out(words, GATE, "a number of points that accuracy may fall by")
-    start = Start("--json" in argv, against, _points(gate, against))
+    parser = CommandParser(prog="toolwright eval", add_help=False, allow_abbrev=False)
+    for option in (AGAINST, GATE):
+        parser.add_argument(option)
+    own, words = parser.parse_known_args(argv)
+    start = Start("--json" in argv, own.against, _points(own.gate, own.against))
     code = launch("eval", words, about=__doc__ or "", start=start)
     return 1 if start.stopped else code
 
@@ -94,22 +97,6 @@ class Start:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr)  # not where numbers are read from
-
-
-def _taken_out(argv: list[str], option: str, what: str) -> tuple[list[str], str | None]:
-    """The words without the option, and its value. `what` that must be is said if there is none."""
-    words, value = [], None
-    rest = iter(argv)
-    for word in rest:
-        if word == option:
-            value = next(rest, None)
-            if value is None:
-                raise UserError(f"{option} needs {what}")
-        elif word.startswith(f"{option}="):
-            value = word.partition("=")[2]
-        else:
-            words.append(word)
-    return words, value
 
 
 def _points(gate: str | None, against: str | None) -> float | None:

@@ -83,8 +83,8 @@ class ScorerBuilder:
         entry = SCORERS.get(name)
         target = entry.target
         if isinstance(target, type) and issubclass(target, RewardPart):
-            build: Callable[[ScorerBuilder], RewardPart] = target  # it builds parts itself, one a data source
-            return build(self)
+            built: RewardPart = entry.target(self)  # it builds parts itself, one a data source
+            return built
         canonical = target.__name__.lower() if isinstance(target, type) else target.__name__
         settings = self._settings(called) if called else self._settings(canonical, name)
         part: RewardPart

@@ -44,12 +44,14 @@ class TrajectoryRef:
 
 # Assigns attribute by attribute, as a dataclass does, which takes a third of the time of filling `__dict__`:
 # the driver makes one for each attempt.
-_assign: Any = make_dataclass("RemoteFields", ["task", "ref", "row", *SUMMARY]).__init__
+_assign: Any = vars(make_dataclass("RemoteFields", ["task", "ref", "row", *SUMMARY]))["__init__"]
 
 
 class RemoteTrajectory(Trajectory):
     """A trajectory whose segments are in the object store. Reading them fetches its table."""
 
+    ref: TrajectoryRef
+    row: int
     # Known from the summary: plain attributes in place of properties that would read the segments.
     sampled_tokens: int = 0
     prompt_tokens: int = 0
