@@ -53,9 +53,9 @@ def arranged(config: schema.Config, tasks: TaskSet) -> tuple[schema.Config, Task
     if used == 0:
         known = ", ".join(f"{one:g}" for one in sorted(others))
         raise UserError(
-            f"nothing can be learned from the {found} scored answers. They were sampled at temperature "
-            f"{known}: set rollout.temperature={temperature:g} to that, above 0. A prompt also needs "
-            f"rollout.samples={size} answers"
+            f"none of the {found} scored answers can be used. They were sampled at temperature {known}, and "
+            f"rollout.temperature={temperature:g} must be the same and above 0. rollout.samples={size} "
+            "answers must have the same prompt"
         )
     if used < found:
         log.warning(
