@@ -61,9 +61,14 @@ class Attempt:
         return len(self.trajectory.steps)
 
     @property
+    def length(self) -> int:
+        """The number of tokens so far, from every source."""
+        return sum(len(segment.tokens) for segment in self.trajectory.segments)
+
+    @property
     def room(self) -> int:
         """The number of tokens that still fit, from any source."""
-        return self.most_tokens - len(self.trajectory.tokens)
+        return self.most_tokens - self.length
 
     @property
     def ended(self) -> bool:
@@ -85,7 +90,7 @@ class Attempt:
     def limit_response(self, tokens: int | None) -> None:
         """From here on, at most so many tokens more from any source, or as many as fit."""
         if tokens is not None:
-            self.most_tokens = min(self.most_tokens, len(self.trajectory.tokens) + tokens)
+            self.most_tokens = min(self.most_tokens, self.length + tokens)
 
     def observe(
         self, text: str, *, source: Source = "environment", write: Callable[[str], str] = str
@@ -205,7 +210,7 @@ class Attempt:
     def _out_of_tokens(self) -> NoReturn:
         if not self.trajectory.steps:
             raise TaskFailure(
-                f"attempt {self.id}: a prompt of {len(self.trajectory.tokens)} tokens leaves no room in the "
+                f"attempt {self.id}: a prompt of {self.length} tokens leaves no room in the "
                 f"{self.most_tokens} that an attempt may have; raise rollout.max_total_tokens or "
                 "model.context"
             )
