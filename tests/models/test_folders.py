@@ -291,6 +291,6 @@ class TestTheTokenizer:
         (folder / "chat_template.jinja").write_text(said)
         template_check.check(Tokenizer.load(folder))
         template_check.check(Tokenizer.load(folder))
-        assert [record.message.split(", for")[0] for record in caplog.records] == [
+        assert [record.message.split(", because")[0] for record in caplog.records] == [
             "the chat template writes <|im_start|> as plain text"
         ]

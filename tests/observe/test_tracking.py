@@ -118,7 +118,7 @@ def test_a_tracker_that_dies_or_cannot_be_imported_is_left_behind(tmp_path: Path
     }
     said = " ".join(tracked(tmp_path / "run", trackers))
     assert "tracker dying: its process died; it is left behind" in said
-    assert "tracker broken: cannot begin: ModuleNotFoundError: No module named" in said
+    assert "broken_tracker.py cannot be imported: ModuleNotFoundError: No module named" in said
     assert "tracker unknown: cannot begin: UserError" in said
     assert "tracker wrong: cannot begin: TypeError" in said
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,7 +202,10 @@ def test_code_of_the_user_that_is_not_there_or_not_what_is_meant(
         ),
     ],
 )
-def test_code_of_the_user_that_cannot_be_imported(source: str, said: str, refused: Refused) -> None:
+def test_code_of_the_user_that_cannot_be_imported(
+    source: str, said: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python's own file beside it is nothing of ours
     Path("own.py").write_text(source)
     assert said in refused("rollout.agent=own.py:run")
 

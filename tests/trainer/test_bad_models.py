@@ -127,7 +127,7 @@ class TestTheTokenizer:
         template = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>\n{% endfor %}"
         change(model / "tokenizer_config.json", lambda c: c.update(chat_template=template))
         said = refused()
-        assert said.startswith("the chat template ends a turn with '<|im_end|>', and the tokenizer in")
+        assert said.startswith("the chat template ends a turn with '<|im_end|>', but the tokenizer in")
         assert "no turn could ever end; add it to the tokenizer" in said
 
     def test_a_tokenizer_that_names_a_missing_end_token_is_refused(
