@@ -1,13 +1,14 @@
 """What an open page costs the training that it shows.
 
-    python benchmarks/page_cost.py [--pairs 30] [--steps 3] [--browser]
+    python benchmarks/page_cost.py [--pairs 30] [--steps 3] [--browser] [--step-s 4]
 
 Two trainings of `task=sums` go on in this process, with one seed: step by step they compute the same. A few
 steps of one are taken with a page open on it, the same steps of the other without, in turn and many times;
 which comes first alternates. The page is `toolwright ui` and a program that asks
 what a browser asks: events, which bring the new metrics, and after each the first rows of the table. With
 `--browser` it is Chromium on the curves instead, whose own work is printed too: it may well run on another
-machine than the training.
+machine than the training. With `--step-s` every step lasts at least so long, as steps of larger models do:
+the rest of it is waited for.
 
 Other work on the machine moves the time of a step by far more than a percent, so processor time counts: `own`
 is how much more the training itself takes while the page is open, `server` what the page's server takes, as
@@ -16,7 +17,9 @@ part of the training's. Their sum is what a machine without a free core would lo
 move. The wall's time is printed beside it.
 
 The server looks by the clock, and so its part grows if other work slows down the training. `of a core` is
-what it takes by the clock: the same as its part of a training that has a core to itself.
+what it takes by the clock: the same as its part of a training that has a core to itself. `of the machine` is
+what server, browser and the training's own extra work take together of all cores: the most by which an open
+page slows down a training that uses every core.
 """
 
 from __future__ import annotations
@@ -37,12 +40,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from page import chromium
+from page import chromium, chromium_processes, cpu_seconds
 from ui import ask, served
 
 from toolwright import Trainer
 
 LIMIT = 1.0  # percent
+SETTLED_S = 5.0  # until a page that was just opened has loaded everything
 SETTINGS = (
     *("task=sums", "task.held_out_size=8", "eval.every=0", "checkpoint.every=0", "run.threads=1"),
     "update.policy.lr=1e-9",  # so that steps stay alike
@@ -65,6 +69,7 @@ def browse(url: str) -> None:
         page = browser.new_context(viewport={"width": 1280, "height": 860}).new_page()
         page.goto(f"{url}/#/curves?run=watched", wait_until="commit")
         page.wait_for_selector("main canvas", timeout=60_000)
+        page.wait_for_timeout(1000 * SETTLED_S)
         print("open", flush=True)
         sys.stdin.read()
 
@@ -103,27 +108,14 @@ def page(url: str, how: str) -> Iterator[int]:
         process.stdout.close()
 
 
-def cpu_seconds(*pids: int) -> float:
-    """Of these processes."""
-    found = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found += int(fields[11]) + int(fields[12])
-    return found / os.sysconf("SC_CLK_TCK")
-
-
-def below(pid: int) -> list[int]:
-    """The processes that this one started, and theirs."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [one for child in map(int, children) for one in (child, *below(child))]
-
-
-def take_turn(steps: Iterator[object], count: int, server: int, pages: int = 0) -> Turn:
-    browser = below(pages) if pages else []
+def take_turn(steps: Iterator[object], count: int, server: int, pages: int = 0, step_s: float = 0.0) -> Turn:
+    browser = chromium_processes(pages) if pages else []
     own, theirs, wall = time.process_time(), cpu_seconds(server), time.perf_counter()
     drawn = cpu_seconds(*browser)
     for _ in range(count):
+        begun = time.perf_counter()
         next(steps)
+        time.sleep(max(0.0, begun + step_s - time.perf_counter()))
     return Turn(
         time.process_time() - own,
         cpu_seconds(server) - theirs,
@@ -147,6 +139,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--steps", type=int, default=3, help="of a turn")
     parser.add_argument("--browser", action="store_true", help="open the page in Chromium")
+    parser.add_argument("--step-s", type=float, default=0.0, help="seconds that a step lasts at least")
     parser.add_argument("--follow", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--browse", metavar="URL", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -173,10 +166,19 @@ def main() -> None:
                 for is_open in (True, False) if number % 2 else (False, True):
                     if is_open:
                         with page(url, how) as pages:
-                            turns[is_open] = take_turn(runs[is_open], arguments.steps, server, pages)
+                            turns[is_open] = take_turn(
+                                runs[is_open], arguments.steps, server, pages, arguments.step_s
+                            )
                     else:
-                        turns[is_open] = take_turn(runs[is_open], arguments.steps, server)
+                        turns[is_open] = take_turn(
+                            runs[is_open], arguments.steps, server, step_s=arguments.step_s
+                        )
                 pairs.append((turns[True], turns[False]))
+    print_costs(pairs, arguments)
+    print(f"load after: {os.getloadavg()[0]:.1f}")
+
+
+def print_costs(pairs: list[tuple[Turn, Turn]], arguments: argparse.Namespace) -> None:
     base = statistics.fmean(alone.own for _, alone in pairs)
     print(f"{len(pairs)} pairs of {arguments.steps} steps, {base / arguments.steps:.3f} s of processor each")
     print("own     ", interval([(watched.own - alone.own) / base for watched, alone in pairs]))
@@ -186,10 +188,15 @@ def main() -> None:
         print("browser ", interval([watched.browser / base for watched, _ in pairs]))
         print("  of a core", interval([watched.browser / watched.wall for watched, _ in pairs]))
     both = [(watched.own + watched.server - alone.own) / base for watched, alone in pairs]
-    print("together", interval(both), f"  at most {LIMIT:g} %")
+    print("together", interval(both), "" if arguments.step_s else f"  at most {LIMIT:g} %")
+    cores = os.cpu_count() or 1
+    taken = [
+        (watched.own - alone.own + watched.server + watched.browser) / (watched.wall * cores)
+        for watched, alone in pairs
+    ]
+    print("of the machine", interval(taken), f"  of {cores} cores, at most {LIMIT:g} %")
     wall = statistics.fmean(alone.wall for _, alone in pairs)
     print("wall    ", interval([(watched.wall - alone.wall) / wall for watched, alone in pairs]))
-    print(f"load after: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -205,6 +205,12 @@ def test_a_task_is_followed_through_the_steps(page: ServedPage) -> None:
     assert told["steps"][0]["rows"][1]["answer"].endswith("Answer 1.")
 
 
+def test_a_task_that_came_up_in_one_step_has_neither_gained_nor_lost(page: ServedPage) -> None:
+    rows = [row for run in (RUN, HOSTILE) for row in page.of_run(run, "/tasks")["rows"]]
+    assert {row["steps"] == 1 for row in rows} == {True, False}
+    assert [row for row in rows if (row["change"] is None) != (row["steps"] == 1)] == []
+
+
 def test_distributions_of_lengths_rewards_and_counts(page: ServedPage) -> None:
     told = page.of_run(HOSTILE, "/distributions?what=length&by=step")
     assert (told["count"], sum(told["counts"]), told["mean"]) == (12, 12, 4.5)

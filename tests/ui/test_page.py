@@ -202,9 +202,9 @@ def test_an_attempt_without_a_coloured_token_says_why(shown: PageUnderTest) -> N
 def test_a_group_stands_side_by_side_and_a_task_through_the_steps(shown: PageUnderTest) -> None:
     page = shown.open("attempt?run=one&step=1&row=0")
     expect(page.get_by_label("attempts of the group").get_by_role("link")).to_have_count(4)
-    page.get_by_role("link", name="Side by side").click()
+    page.get_by_role("link", name="Group side by side").click()
     expect(page.locator(".columns article")).to_have_count(4)
-    page.get_by_role("link", name="Through the steps").click()
+    page.get_by_role("link", name="Task through the steps").click()
     expect(page.get_by_role("heading", name="Step 1")).to_be_visible()
     expect(page.locator(".answer")).not_to_have_count(0)
 

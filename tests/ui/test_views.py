@@ -156,6 +156,7 @@ def test_configurations_are_compared(page: ServedPage) -> None:
     rows = {row["key"]: row for row in told["rows"]}
     assert rows["train.steps"] == {"key": "train.steps", "a": 3, "b": 10, "differs": True}
     assert "rollout.samples" in told["only_a"]
+    assert [key for key, row in rows.items() if row["a"] is None and row["b"] is None] == []
     assert page.get(f"/api/diff?a={quote(RUN)}&b={quote(RUN)}")["rows"] == []
     assert len(page.get(f"/api/diff?a={quote(RUN)}&b={quote(RUN)}&all=true")["rows"]) > 100
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import posixpath
 import re
 from pathlib import Path
 
@@ -21,7 +23,9 @@ TYPES = {
     ".txt": b"text/plain; charset=utf-8",
 }
 _HASHED = re.compile(r"[-.][0-9A-Za-z_-]{8,}\.\w+$")  # a name that changes with what the file holds
-_APART = ("assets/app.js", "assets/theme.js")  # scripts that the page itself names
+_IMPORT = re.compile(r'from ?"(\.[^"]+)"')
+_START, _VIEWS = "assets/app.js", "assets/views/"
+_PLACE = b"<!-- modules -->"  # in index.html
 FOREVER, NEVER = b"public, max-age=31536000, immutable", b"no-cache"
 
 
@@ -31,16 +35,37 @@ class Assets:
     def __init__(self, folder: Path = FOLDER) -> None:
         files = (path for path in folder.rglob("*") if path.is_file() and path.suffix in TYPES)
         self._files = {path.relative_to(folder).as_posix(): path for path in files}
-        scripts = sorted(name for name in self._files if name.endswith(".js") and name not in _APART)
-        self._preloads = "".join(f'<link rel="modulepreload" href="{name}">' for name in scripts).encode()
+        self._modules = self._name_modules().encode()
+
+    def _name_modules(self) -> str:
+        """Name the modules that every view needs, and for each view those that it needs besides."""
+        if _START not in self._files:
+            return ""
+        start = self._imported(_START)
+        names = [name for name in sorted(self._files) if name.startswith(_VIEWS)]
+        views = {Path(name).stem: sorted(self._imported(name) - start) for name in names}
+        links = "".join(f'<link rel="modulepreload" href="{name}">' for name in sorted(start))
+        return f"{links}<meta name=\"view-modules\" content='{json.dumps(views)}'>"
+
+    def _imported(self, name: str) -> set[str]:
+        """The module itself and all that it imports."""
+        found, waiting = set[str](), [name]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found.add(name)
+                folder = posixpath.dirname(name)
+                imports = _IMPORT.findall(self._files[name].read_text(encoding="utf-8"))
+                waiting += [posixpath.normpath(f"{folder}/{path}") for path in imports]
+        return found
 
     def reply(self, name: str) -> HttpReply:
-        """The page itself names all modules, so that a browser need not find them import by import."""
+        """Return a file. The page names the modules of its view, which a browser would find one by one."""
         path = self._files.get(name)
         if path is None:
             raise PageProblem(404, "there is nothing at this address")
         body = path.read_bytes()
         if name == "index.html":
-            body = body.replace(b"</head>", self._preloads + b"</head>")
+            body = body.replace(_PLACE, self._modules)
         lasting = FOREVER if _HASHED.search(name) else NEVER
         return HttpReply(body, content_type=TYPES[path.suffix], headers=[(b"cache-control", lasting)])

@@ -12,7 +12,7 @@ def diff(library: RunLibrary, query: Query) -> ViewAnswer:
     """`a` and `b` are names of runs; with `all`, equal values are listed too."""
     a, b = (library.get(query.text(name)).config.flat() for name in ("a", "b"))
     keys = list(dict.fromkeys([*a, *b]))
-    differing = {key for key in keys if (key in a) != (key in b) or a[key] != b[key]}
+    differing = {key for key in keys if a.get(key) != b.get(key)}  # a setting that is not there has no value
     rows = [
         {"key": key, "a": a.get(key), "b": b.get(key), "differs": key in differing}
         for key in keys

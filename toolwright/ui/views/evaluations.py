@@ -15,7 +15,7 @@ from toolwright.ui.run_library import OpenRun, RunLibrary
 from toolwright.ui.view import RUN_VIEWS, VIEWS, ViewAnswer, of_rows
 
 PREFIX = "held_out/"
-INTERVAL = "95 %, over tasks"
+INTERVAL = "95 % interval over tasks"
 FIRST = ("accuracy", "low", "high", "reward", "attempts", "failed", "truncated", "tokens_mean")
 
 

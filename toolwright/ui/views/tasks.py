@@ -44,6 +44,7 @@ def _rows(table: AttemptTable) -> list[dict[str, Any]]:
     for code, mine in zip(codes, np.split(order, starts[1:]), strict=True):
         steps = table.step[mine]
         first, last = (_mean(rewards[mine[steps == step]]) for step in (steps[0], steps[-1]))
+        change = None if first is None or last is None or steps[0] == steps[-1] else last - first
         place = int(mine[0])
         found.append(
             {
@@ -55,7 +56,7 @@ def _rows(table: AttemptTable) -> list[dict[str, Any]]:
                 "first": first,
                 "last": last,
                 "mean": _mean(rewards[mine]),
-                "change": None if first is None or last is None else last - first,
+                "change": change,
             }
         )
     return found

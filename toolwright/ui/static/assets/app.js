@@ -5,7 +5,7 @@ import { boundKeys, focusSearch, useKeys } from "./keys.js";
 import { start, useRuns } from "./live.js";
 import { change, go, link, useRoute } from "./route.js";
 import { visible } from "./text.js";
-import { VIEWS } from "./views.js";
+import { loadOthersLater, useView, VIEWS } from "./views.js";
 
 const STATES = { live: "live", lost: "connecting again…", connecting: "connecting…" };
 
@@ -62,7 +62,12 @@ function Body({ view, route, live, chosen }) {
   if (!live.runs && (!view.run || !chosen.length)) return html`<p class="empty" role="status">Loading…</p>`;
   if (view.run && !chosen.length) return html`<p class="empty">No runs in ${live.folder} yet. Start one: <code>toolwright train task=sums</code></p>`;
   if (view.run && chosen[0].missing) return html`<p class="problem" role="alert">There is no run ${visible(chosen[0].name)} in ${live.folder}.</p>`;
-  return html`<${view.View} route=${route} live=${live} chosen=${chosen.filter((run) => !run.missing)} run=${chosen[0]} />`;
+  return html`<${Loaded} name=${view.name} route=${route} live=${live} chosen=${chosen.filter((run) => !run.missing)} run=${chosen[0]} />`;
+}
+
+function Loaded({ name, ...shown }) {
+  const View = useView(name);
+  return View ? html`<${View} ...${shown} />` : html`<p class="empty" role="status">Loading…</p>`;
 }
 
 function ChosenRuns({ route, view, chosen }) {
@@ -113,4 +118,5 @@ function Help({ close }) {
 const KEY_NAMES = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Enter: "↵", " ": "space" };
 
 start();
+loadOthersLater();
 render(html`<${App} />`, document.getElementById("app"));

@@ -150,15 +150,3 @@ export function Chart({ title, note = "", lines, x = "step", log = false, zero =
     <div class="plot" ref=${place} role="img" aria-label=${`${title}: ${lines.map((line) => line.label).join(", ")} by ${x}`}></div>
   </figure>`;
 }
-
-/** A run's curve, as small as a word. */
-export function Sparkline({ values, label }) {
-  const known = (values ?? []).map((y, n) => [n, y]).filter(([, y]) => y !== null);
-  if (known.length < 2) return html`<span class="soft">–</span>`;
-  const ys = known.map(([, y]) => y);
-  const [low, high] = [Math.min(...ys), Math.max(...ys)];
-  const at = ([n, y]) => `${((n / (values.length - 1)) * 96 + 2).toFixed(1)},${(high === low ? 13 : 23 - ((y - low) / (high - low)) * 20).toFixed(1)}`;
-  return html`<svg class="spark" viewBox="0 0 100 26" role="img" aria-label=${`${label} from ${compact(ys[0])} to ${compact(ys.at(-1))}`}>
-    <polyline points=${known.map(at).join(" ")} />
-  </svg>`;
-}

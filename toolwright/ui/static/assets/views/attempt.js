@@ -10,7 +10,7 @@ import { change, go, link } from "../route.js";
 import { LongText, oneLine, visible, written } from "../text.js";
 import { advantageScale, COLOURINGS, hasColouring, Legend } from "../tokens.js";
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const [step, row] = [route.number("step", 0), route.number("row", 0)];
   const url = runPath(run.name, `attempts/${step}/${row}`);
   const { data, error, stale } = useApi(url);
@@ -69,10 +69,10 @@ function Head({ route, attempt, to }) {
   const runs = { run: route.runs };
   return html`<div class="bar">
       <h1>${attempt.failure ? html`<${Pill} kind="failed">failed<//>` : html`<span class="reward">reward ${compact(attempt.reward)}</span>`}
-        <small>step ${attempt.step}, attempt ${attempt.index} of ${oneLine(attempt.group, 60)}</small></h1>
+        <small>step ${attempt.step}, attempt ${attempt.index} of group ${oneLine(attempt.group, 60)}</small></h1>
       <span class="pair"><button onClick=${() => to(previous)} disabled=${!previous} aria-label="attempt before">←</button><button onClick=${() => to(next)} disabled=${!next} aria-label="next attempt">→</button></span>
-      <a class="action quiet" href=${link("group", { ...runs, step: attempt.step, group: attempt.group })}>Side by side</a>
-      <a class="action quiet" href=${link("task", { ...runs, task: attempt.task.id })}>Through the steps</a>
+      <a class="action quiet" href=${link("group", { ...runs, step: attempt.step, group: attempt.group })}>Group side by side</a>
+      <a class="action quiet" href=${link("task", { ...runs, task: attempt.task.id })}>Task through the steps</a>
       <a class="action quiet" href=${link("attempts", { ...runs, step: attempt.step })}>All of step ${attempt.step}</a>
     </div>
     <${Facts} facts=${facts} />`;
@@ -95,5 +95,3 @@ function tint(row, rows) {
   if (typeof row.reward !== "number" || low === high) return "";
   return row.reward >= (low + high) / 2 ? "good" : "bad";
 }
-
-export const attempt = { name: "attempt", title: "Attempt", tab: "attempts", run: true, View };

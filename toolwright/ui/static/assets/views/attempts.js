@@ -27,7 +27,7 @@ export function selection(route) {
   return found;
 }
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const [turn, setTurn] = useState(0);
   useLive(run.name, ["attempts"], () => setTurn((n) => n + 1));
   const chosen = selection(route);
@@ -92,5 +92,3 @@ function Cells({ row, address, run }) {
     <span role="cell" class="c-stop">${visible(row.stop)}</span>
     <span role="cell" class="c-seconds">${row.seconds ? duration(row.seconds) : "–"}</span>`;
 }
-
-export const attempts = { name: "attempts", title: "Attempts", key: "a", run: true, needs: "attempts", View };

@@ -9,7 +9,7 @@ function matches(key, value, q) {
   return !q || `${key} ${written(value ?? "")}`.toLowerCase().includes(q.toLowerCase());
 }
 
-function View({ route, run, chosen, live }) {
+export function View({ route, run, chosen, live }) {
   const other = route.get("with", chosen[1]?.name ?? "");
   const options = [["", "no other run"], ...(live.runs ?? []).filter((one) => one.name !== run.name).map((one) => [one.name, visible(one.name)])];
   return html`<div class="bar"><h1>Configuration</h1>
@@ -37,7 +37,7 @@ function Difference({ a, b, q, all }) {
   const { data, error } = useApi(url);
   if (!data) return html`<${Waiting} error=${error} data=${null} />`;
   const rows = data.rows.filter((row) => matches(row.key, [row.a, row.b], q));
-  const cell = (row, side, only) => (only.includes(row.key) ? html`<i class="soft">not there</i>` : html`<code>${visible(written(row[side]))}</code>`);
+  const cell = (row, side, only) => (only.includes(row.key) ? html`<i class="soft">no such setting</i>` : html`<code>${visible(written(row[side]))}</code>`);
   return html`<p class="summary"><b>${data.rows.filter((row) => row.differs !== false).length}</b> differ, ${data.same} are the same.
       <button class="quiet" aria-pressed=${Boolean(all)} onClick=${() => change({ all: all ? null : "true" })}>${all ? "only differences" : "show all"}</button>
       <a class="action quiet" href=${path("/api/diff", { a, b, all, format: "csv" })} download>CSV</a></p>
@@ -46,5 +46,3 @@ function Difference({ a, b, q, all }) {
       <tbody>${rows.map((row) => html`<tr key=${row.key} class=${row.differs === false ? "" : "set"}><td class="left"><code>${visible(row.key)}</code></td><td class="left wrap">${cell(row, "a", data.only_b ?? [])}</td><td class="left wrap">${cell(row, "b", data.only_a ?? [])}</td></tr>`)}</tbody>
     </table></div>`;
 }
-
-export const configuration = { name: "configuration", title: "Configuration", key: "o", run: true, View };

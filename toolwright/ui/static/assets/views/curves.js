@@ -56,7 +56,7 @@ function chartsOf(details, { q, open }) {
   return { pinned: suggested(details), left: 0, groups: [...groups].map(([name, members]) => ({ name, members, charts: open.includes(name) ? members.map(single) : [] })) };
 }
 
-function View({ route, chosen }) {
+export function View({ route, chosen }) {
   return html`<${Details} key=${chosen.map((run) => run.name).join("\n")} runs=${chosen}>${(details) => html`<${Curves} route=${route} chosen=${chosen} details=${details} />`}<//>`;
 }
 
@@ -154,5 +154,3 @@ function useSeen() {
   }, []);
   return [state, place];
 }
-
-export const curves = { name: "curves", title: "Curves", key: "c", run: true, many: true, needs: "metrics", View };

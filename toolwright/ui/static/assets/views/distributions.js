@@ -9,7 +9,7 @@ import { visible } from "../text.js";
 
 const PAUSE_MS = 5000;
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const what = route.get("what", "length");
   const step = route.get("step");
   const shared = { run: run.name, live: ["attempts"], pause: PAUSE_MS };
@@ -24,7 +24,7 @@ function View({ route, run }) {
       <a class="action quiet" href=${runPath(run.name, "distributions", { what, step, format: "csv" })} download>CSV</a></div>
     <${Waiting} error=${all.error} data=${data} />
     ${data && !data.count && html`<${Empty}>No attempt has this number.<//>`}
-    ${data?.count > 0 && html`<${Facts} facts=${[["attempts", whole(data.count)], ["mean", compact(data.mean)], ["deviation", compact(data.std)], ["least", compact(spread.min)], ["5 %", compact(spread["0.05"])], ["median", compact(spread["0.5"])], ["95 %", compact(spread["0.95"])], ["most", compact(spread.max)]]} />
+    ${data?.count > 0 && html`<${Facts} facts=${[["attempts", whole(data.count)], ["mean", compact(data.mean)], ["std", compact(data.std)], ["min", compact(spread.min)], ["5 %", compact(spread["0.05"])], ["median", compact(spread["0.5"])], ["95 %", compact(spread["0.95"])], ["max", compact(spread.max)]]} />
       <div class="charts two"><${Histogram} title=${what} edges=${data.edges} counts=${data.counts} median=${spread["0.5"]} />
       ${steps.data?.by_step?.length > 1 && html`<${HeatMap} title=${`${what} by step`} edges=${steps.data.edges} steps=${steps.data.by_step} />`}</div>`}`;
 }
@@ -35,7 +35,7 @@ export function Histogram({ title, edges, counts, median }) {
   const [low, high] = [edges[0], edges.at(-1)];
   const x = (value) => ((value - low) / Math.max(1e-12, high - low)) * 600;
   const words = (n) => `${compact(edges[n])} to ${compact(edges[n + 1])}: ${whole(counts[n])} attempts`;
-  return html`<figure class="chart"><figcaption><h3>${visible(title).replaceAll("_", " ")} <small>attempts a bin, most ${whole(most)}</small></h3></figcaption>
+  return html`<figure class="chart"><figcaption><h3>${visible(title).replaceAll("_", " ")} <small>attempts per bin, ${whole(most)} at most</small></h3></figcaption>
     <svg class="histogram" viewBox="0 0 600 200" preserveAspectRatio="none" role="img" aria-label=${`histogram of ${title}: from ${compact(low)} to ${compact(high)}, median ${compact(median)}`}>
       ${counts.map((count, n) => html`<rect key=${n} x=${x(edges[n])} width=${Math.max(0.5, x(edges[n + 1]) - x(edges[n]) - 1)} y=${198 - (count / most) * 192} height=${(count / most) * 192}><title>${words(n)}</title></rect>`)}
       <line class="median" x1=${x(median)} x2=${x(median)} y1="0" y2="200" vector-effect="non-scaling-stroke" />
@@ -79,9 +79,7 @@ function HeatMap({ title, edges, steps }) {
     const bin = bins - 1 - Math.floor(((event.clientY - top) / height) * bins);
     if (one && bin >= 0 && bin < bins) setTold(`step ${one.step}, ${compact(edges[bin])} to ${compact(edges[bin + 1])}: ${whole(one.counts[bin])} attempts, median ${compact(one.median)}`);
   };
-  return html`<figure class="chart"><figcaption><h3>${visible(title).replaceAll("_", " ")} <small>${compact(edges[0])} to ${compact(edges.at(-1))}, the line is the median</small></h3></figcaption>
+  return html`<figure class="chart"><figcaption><h3>${visible(title).replaceAll("_", " ")} <small>${compact(edges[0])} at the bottom, ${compact(edges.at(-1))} at the top; the line is the median</small></h3></figcaption>
     <canvas class="heat" ref=${canvas} role="img" aria-label=${`${title}, from step ${steps[0].step} to ${steps.at(-1).step}`} onMouseMove=${point} onMouseLeave=${() => setTold("")}></canvas>
     <div class="ends"><span>step ${steps[0].step}</span><span>${told}</span><span>step ${steps.at(-1).step}</span></div></figure>`;
 }
-
-export const distributions = { name: "distributions", title: "Distributions", key: "d", run: true, needs: "attempts", View };

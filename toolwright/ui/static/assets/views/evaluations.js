@@ -10,13 +10,13 @@ const USUAL = ["run", "step", "accuracy", "low", "high", "measure", "which"];
 const NAMES = { tokens_mean: "tokens", truncated: "cut off", calling: "call a tool" };
 const SHARE = /^(truncated|calling|(pass|maj)_at_\d+)$/; // told in percent, as accuracy is
 
-function View({ route, run, chosen, live }) {
+export function View({ route, run, chosen, live }) {
   const other = route.get("with", chosen[1]?.name ?? "");
   const options = [["", "no other run"], ...(live.runs ?? []).filter((one) => one.name !== run.name).map((one) => [one.name, visible(one.name)])];
   const all = route.get("of") === "all";
   const url = all ? "/api/evaluations" : runPath(run.name, "evaluations");
   const { data, error } = useApi(url, { run: run.name, live: ["metrics"] });
-  return html`<div class="bar"><h1>Evaluations <small>${data?.interval ? `interval ${data.interval}` : ""}</small></h1>
+  return html`<div class="bar"><h1>Evaluations <small>${data?.interval ? data.interval : ""}</small></h1>
       <${Choice} label="of" value=${all ? "all" : ""} options=${[["", "this run"], ["all", "all runs"]]} onChange=${(of) => change({ of })} />
       <${Select} label="compare with" value=${other} options=${options} onChange=${(name) => change({ with: name || null, ...(name ? {} : { run: [run.name] }) })} />
       <a class="action quiet" href=${path(url, { format: "csv" })} download>CSV</a></div>
@@ -62,5 +62,3 @@ function Interval({ row }) {
   return html`<span class="interval"><svg viewBox="0 0 100 12" preserveAspectRatio="none" aria-hidden="true"><line class="ground" x1="0" x2="100" y1="6" y2="6" /><line class="range" x1=${row.low * 100} x2=${row.high * 100} y1="6" y2="6" /><line class="value" x1=${row.accuracy * 100} x2=${row.accuracy * 100} y1="1" y2="11" /></svg>
     <small>${percent(row.low)} to ${percent(row.high)}</small></span>`;
 }
-
-export const evaluations = { name: "evaluations", title: "Evaluations", key: "e", run: true, needs: "evaluations", View };

@@ -6,7 +6,7 @@ import { whole } from "../numbers.js";
 import { link } from "../route.js";
 import { LongText, visible } from "../text.js";
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const { data, error } = useApi(runPath(run.name), { run: run.name, live: ["attempts", "incidents"], pause: 3000 });
   if (!data) return html`<${Waiting} error=${error} data=${null} />`;
   const { warnings = [], failures: failed = [], incidents = [] } = data;
@@ -26,5 +26,3 @@ function View({ route, run }) {
 function stepsIn(steps = []) {
   return steps.slice(0, 8).join(", ") + (steps.length > 8 ? ", …" : "");
 }
-
-export const failures = { name: "failures", title: "Failures", key: "f", run: true, View };

@@ -9,7 +9,7 @@ import { change, link } from "../route.js";
 import { LongText, oneLine, visible, written } from "../text.js";
 import { advantageScale, COLOURINGS, hasColouring, Legend } from "../tokens.js";
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const wanted = route.get("colour", "none");
   const coloured = wanted !== "none";
   const { data, error } = useApi(runPath(run.name, `groups/${route.number("step", 0)}/${encodeURIComponent(route.get("group"))}`, { tokens: coloured }));
@@ -21,7 +21,7 @@ function View({ route, run }) {
   const options = COLOURINGS.filter(([name]) => !values.length || hasColouring(name, values));
   return html`<div class="bar">
       <h1>Group <small>${oneLine(data.group, 80)}, step ${data.step} · reward ${compact(data.reward_mean)} ± ${compact(data.reward_std)}</small></h1>
-      <a class="action quiet" href=${link("task", { run: route.runs, task: data.task.id })}>Through the steps</a>
+      <a class="action quiet" href=${link("task", { run: route.runs, task: data.task.id })}>Task through the steps</a>
     </div>
     <div class="attempt-bar"><span class="soft">colour</span><${Choice} label="colour of tokens" value=${view.colouring} options=${options} onChange=${(colour) => change({ colour })} /><${Legend} colouring=${view.colouring} scale=${scale} /></div>
     <div class="card"><${Conversation} attempt=${{ segments: [] }} task=${data.task} view=${{ ...view, colouring: "none" }} /></div>
@@ -40,5 +40,3 @@ function View({ route, run }) {
 function marked(attempt) {
   return { ...attempt, segments: attempt.segments.map((one, n) => ({ ...one, branch: branchNote(attempt.segments, n) })) };
 }
-
-export const group = { name: "group", title: "Group", tab: "attempts", run: true, View };

@@ -1,10 +1,10 @@
 // All runs of the folder: how far each is, how well it does; choose several to compare.
-import { Sparkline } from "../chart.js";
 import { Choice, Empty, Field, Pill } from "../controls.js";
 import { html, useEffect, useRef } from "../dom.js";
 import { useKeys, useListKeys } from "../keys.js";
 import { ago, compact, duration, percent, whole } from "../numbers.js";
 import { change, go, link } from "../route.js";
+import { Sparkline } from "../sparkline.js";
 import { visible } from "../text.js";
 
 const COLUMNS = [
@@ -42,7 +42,7 @@ function listed(runs, { q, state, sort, order }) {
   return found.sort((a, b) => sign * (by(a) < by(b) ? -1 : by(a) > by(b) ? 1 : 0));
 }
 
-function View({ route, live }) {
+export function View({ route, live }) {
   const [sort, order] = [route.get("sort", "updated"), route.get("order", "desc")];
   const rows = listed([...live.runs], { q: route.get("q"), state: route.get("state"), sort, order });
   const chosen = new Set(route.runs);
@@ -57,7 +57,7 @@ function View({ route, live }) {
       <h1>Runs <small>${live.folder}</small></h1>
       <${Field} label="search" hidden type="search" placeholder="search runs" value=${route.get("q")} onChange=${(q) => change({ q })} />
       <${Choice} label="state" value=${route.get("state")} options=${[["", "all"], ["running", "running"], ["finished", "finished"], ["stopped", "stopped"]]} onChange=${(state) => change({ state })} />
-      <a class=${`action ${chosen.size ? "" : "off"}`} href=${link("curves", { run: route.runs })}>${chosen.size > 1 ? `Compare ${chosen.size} runs` : chosen.size ? "Show the run" : "Show the newest"}</a>
+      <a class=${`action ${chosen.size ? "" : "off"}`} href=${link("curves", { run: route.runs })}>${chosen.size > 1 ? `Compare ${chosen.size} runs` : chosen.size ? "Show this run" : "Show the newest run"}</a>
     </div>
     ${rows.length === 0 && html`<${Empty}>${live.runs.length ? "No run matches." : html`No runs in ${live.folder} yet. Start one: <code>toolwright train task=sums</code>. It appears here by itself.`}<//>`}
     ${rows.length > 0 && html`<div class="scroll card" tabindex="0" role="region" aria-label="runs"><table class="runs">
@@ -84,5 +84,3 @@ function RunRow({ run, active, chosen, toggle, choose }) {
     <td class="c-updated">${ago(run.updated)}</td>
   </tr>`;
 }
-
-export const runs = { name: "runs", title: "Runs", key: "r", View };

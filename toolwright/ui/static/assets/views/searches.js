@@ -8,7 +8,7 @@ import { change } from "../route.js";
 import { LongText, visible } from "../text.js";
 import { Tree } from "../tree.js";
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const { data, error } = useApi(runPath(run.name, "workflow"), { run: run.name, live: ["search", "metrics"], pause: 2000 });
   const searches = data?.searches ?? [];
   const search = searches.find((one) => one.name === route.get("search")) ?? searches[0];
@@ -69,5 +69,3 @@ function CostAgainstScore({ candidates, chosen, best, onChoose }) {
       <text x="50" y="20" class="end">${compact(score0 + scores_)}</text><text x="50" y="115" class="end">score</text><text x="50" y="210" class="end">${compact(score0)}</text>
     </svg></figure>`;
 }
-
-export const searches = { name: "searches", title: "Searches", key: "w", run: true, needs: "search", View };

@@ -7,7 +7,7 @@ import { html, useEffect, useMemo, useRef } from "../dom.js";
 import { change } from "../route.js";
 import { visible } from "../text.js";
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const { data, error } = useApi(runPath(run.name, "load"), { run: run.name, live: ["metrics"], pause: 2000 });
   const x = route.get("x") === "time" ? "time" : "step";
   return html`<div class="bar"><h1>System</h1>
@@ -41,7 +41,5 @@ function Log({ run, q }) {
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [run, Boolean(data)]);
   if (!data?.log) return null;
-  return html`<h2>Log <small>its end</small></h2><pre class="card log" ref=${box} tabindex="0" role="region" aria-label="log">${visible(lines.join("\n"))}</pre>`;
+  return html`<h2>Log <small>the last lines</small></h2><pre class="card log" ref=${box} tabindex="0" role="region" aria-label="log">${visible(lines.join("\n"))}</pre>`;
 }
-
-export const system = { name: "system", title: "System", key: "s", run: true, View };

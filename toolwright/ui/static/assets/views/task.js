@@ -10,7 +10,7 @@ import { LongText, oneLine, visible, written } from "../text.js";
 
 const PLAIN = { colouring: "none", scale: 1, onToken: () => {} };
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const { data, error } = useApi(runPath(run.name, `tasks/${encodeURIComponent(route.get("task"))}`), { run: run.name, live: ["attempts"] });
   const lines = useMemo(() => {
     const xs = (data?.steps ?? []).map((one) => one.step);
@@ -30,5 +30,3 @@ function View({ route, run }) {
         <b>${row.failed ? "failed" : compact(row.reward)}</b> <small>${whole(row.length)} tokens · ${visible(row.stop)}</small><span class="text">${oneLine(row.answer, 300) || "(no text)"}</span></a>`)}</div>
     </section>`)}`;
 }
-
-export const task = { name: "task", title: "Task", tab: "tasks", run: true, View };

@@ -8,9 +8,9 @@ import { change, go, link } from "../route.js";
 import { oneLine } from "../text.js";
 
 const PAGE = 100;
-const SORTS = [["change", "largest gain"], ["-change", "largest loss"], ["-mean", "worst"], ["mean", "best"], ["attempts", "most attempts"], ["task", "name"]];
+const SORTS = [["change", "largest gain"], ["-change", "largest loss"], ["-mean", "lowest reward"], ["mean", "highest reward"], ["attempts", "most attempts"], ["task", "name"]];
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const sort = route.get("sort", "change");
   const offset = route.number("offset", 0);
   const [by, order] = [sort.replace(/^-/, ""), sort.startsWith("-") || sort === "task" ? "asc" : "desc"];
@@ -19,11 +19,12 @@ function View({ route, run }) {
   const params = (row) => ({ run: route.runs, task: row.task });
   const [place] = useListKeys({ count: rows.length, noun: "task", open: (at) => go("task", params(rows[at])) });
   return html`<div class="bar"><h1>Tasks <small>${data ? whole(data.total) : ""}</small></h1>
-      <${Select} label="first" value=${sort} options=${SORTS} onChange=${(value) => change({ sort: value, offset: null })} /></div>
+      <${Select} label="sort by" value=${sort} options=${SORTS} onChange=${(value) => change({ sort: value, offset: null })} /></div>
     <${Waiting} error=${error} data=${data} />
     ${data && rows.length === 0 && html`<p class="empty">No attempts are kept yet.</p>`}
+    ${by === "change" && offset === 0 && rows[0]?.change === null && html`<p class="note">No task has come up in two steps yet, so none has gained or lost.</p>`}
     ${rows.length > 0 && html`<div class="scroll card" tabindex="0" role="region" aria-label="tasks"><table>
-      <thead><tr><th class="left">question</th><th>attempts</th><th>steps</th><th>first</th><th>last</th><th>change</th><th>mean</th></tr></thead>
+      <thead><tr><th class="left">question</th><th>attempts</th><th>steps</th><th>first reward</th><th>last</th><th>change</th><th>mean</th></tr></thead>
       <tbody>${rows.map((row, n) => html`<tr key=${row.task} class=${n === place ? "active" : ""}>
         <td class="left fill"><a href=${link("task", params(row))}>${oneLine(row.question || row.task, 160) || "(no text)"}</a></td>
         <td>${whole(row.attempts)}</td><td>${whole(row.steps)}</td><td>${compact(row.first)}</td><td>${compact(row.last)}</td>
@@ -37,5 +38,3 @@ function Pages({ offset, total }) {
   return html`<p class="pages"><button disabled=${offset === 0} onClick=${() => change({ offset: Math.max(0, offset - PAGE) || null })}>←</button> ${offset + 1}–${Math.min(total, offset + PAGE)} of ${whole(total)}
     <button disabled=${offset + PAGE >= total} onClick=${() => change({ offset: offset + PAGE })}>→</button></p>`;
 }
-
-export const tasks = { name: "tasks", title: "Tasks", run: true, needs: "attempts", View };

@@ -24,7 +24,7 @@ function joined(bars, scale) {
   return found;
 }
 
-function View({ route, run }) {
+export function View({ route, run }) {
   const from = route.number("step");
   const to = route.number("to") ?? from;
   const params = from === null ? {} : to > from ? { from, to: Math.min(to, from + MOST_STEPS - 1) } : { step: from };
@@ -82,5 +82,3 @@ function Shares({ data, csv }) {
       return html`<tr key=${role.who}><td class="left">${visible(role.who)}</td><td>${duration(role.busy_s)}</td><td>${percent(Math.min(1, role.busy_s / total))}</td><td>${duration(role.idle_s)}</td><td class="left">${words || "–"}</td></tr>`;
     })}</tbody></table></div>`;
 }
-
-export const timeline = { name: "timeline", title: "Timeline", key: "l", run: true, needs: "timeline", View };
