@@ -483,3 +483,14 @@ def test_the_reference_weighs_as_much_as_it_does_beside_verl_agents_rewards(line
     assert any("a tenth" in text and "kl_loss_coef=0.01" in text for text in tenth.changes)
     whole = line(*words, "algorithm.gigpo.mode=mean_std_norm")
     assert whole.value("algorithm.kl.coef") == 0.01
+
+
+def test_an_empty_folder_is_as_if_it_were_not_set(line: Line) -> None:
+    found = line("trainer.default_local_dir=", "trainer.project_name=p", "trainer.experiment_name=e")
+    assert (found.value("run.dir"), found.value("run.name")) == ("checkpoints/p", "e")
+
+
+def test_weights_that_lie_apart_from_the_model_folder_are_near(line: Line) -> None:
+    key = "actor_rollout_ref.actor.megatron.dist_checkpointing_path"
+    assert any(text.startswith(f"{key}=/w: the first weights") for text in line(f"{key}=/w").changes)
+    assert line(f"{key}=null").changes == line().changes

@@ -24,6 +24,9 @@ from toolwright.config.schema import Config, RewardModelConfig, SupervisedConfig
 from toolwright.config.validate import unknown_key
 from toolwright.failures import nearest
 
+PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")  # text that needs no quotes, unless it is one of WORDS
+WORDS = ("null", "true", "false", "nan", "inf")
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -122,6 +125,17 @@ def _as_addition(override: Override) -> Override:
 
 def _quoted(text: str) -> str:
     return QuotedString(text, Quote.double).with_quotes()
+
+
+def quote(value: Any) -> str:
+    """Write a value as the right side of an override, so that Hydra reads the same value back."""
+    if isinstance(value, list | tuple):
+        return f"[{','.join(quote(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{name}:{quote(item)}' for name, item in value.items())}}}"
+    if isinstance(value, str) and (not PLAIN.fullmatch(value) or value.lower() in WORDS):
+        return _quoted(value)
+    return format_value(value)
 
 
 def _escaped(text: str) -> str:

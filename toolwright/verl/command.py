@@ -154,13 +154,15 @@ def _run(line: list[str], module: str | None, typed: list[str]) -> int:
         print((__doc__ or "").rstrip())
         return 0
     from toolwright.config.validate import format_problems
-    from toolwright.verl.named_configs import config_of_module, near_of_module
+    from toolwright.verl.named_configs import near_of_module
     from toolwright.verl.translate import come_near, translate
 
-    named = args.config_name or (None if module is None else config_of_module(module))
+    refused: list[str] = []
+    named = args.config_name or _config_of(module, refused)
     config = config_file(args.config_path, named)
     translation = translate(args.words, fit=args.fit, config=config, files_may_miss=args.show)
-    if module is not None and (near := near_of_module(module)):
+    translation.problems[:0] = refused
+    if module and not refused and translation.verl.family == "verl" and (near := near_of_module(module)):
         come_near(near, translation)
     if args.show:
         print(describe(translation))
@@ -172,6 +174,17 @@ def _run(line: list[str], module: str | None, typed: list[str]) -> int:
     for remark in remarks(translation):
         print(remark, file=sys.stderr)
     return _launch(translation.command, translation.words, dry_run=args.dry_run, typed=[*typed, *line])
+
+
+def _config_of(module: str | None, refused: list[str]) -> str | None:
+    """The configuration of a module. Why it is refused joins `refused`, beside what its keys become."""
+    from toolwright.verl.named_configs import config_of_module
+
+    try:
+        return None if module is None else config_of_module(module)
+    except UserError as error:
+        refused.append(str(error))
+        return None
 
 
 def _launch(command: str, words: list[str], *, dry_run: bool, typed: list[str]) -> int:
@@ -238,7 +251,7 @@ def _settings(translation: Translation) -> Iterator[str]:
 def _origin(setting: TranslatedSetting, translation: Translation) -> str:
     verl = translation.verl
     if own := translation.typed_sources(setting):
-        return ", ".join(verl.as_typed(key) for key in own)
+        return ", ".join(dict.fromkeys(verl.as_typed(key) for key in own))
     return f"{', '.join(verl.as_typed(key) for key in setting.sources)} (verl's default)"
 
 

@@ -101,6 +101,8 @@ class VerlConfig:
     machine: Machine
     fit: bool = False
     files_may_miss: bool = False  # only a translation is asked for, and no run
+    family: str = "verl"  # whose keys were typed
+    typed: Mapping[str, str] = field(default_factory=dict)  # a key that stands for others: those, as typed
     files: dict[str, bool] = field(default_factory=dict)  # that the command line names: whether it is here
     _tree: dict[str, Any] = field(default_factory=keys.default_tree, repr=False)
 
@@ -149,8 +151,12 @@ class VerlConfig:
         return value
 
     def as_typed(self, key: str) -> str:
-        """`key=value`"""
-        return f"{key}={format_value(self[key])}"
+        """`key=value`, or the words of another family that became this key."""
+        return self.typed.get(key) or f"{key}={format_value(self[key])}"
+
+    def name_of(self, key: str) -> str:
+        """The key as it was typed, without its value."""
+        return self.typed[key].partition("=")[0] if key in self.typed else key
 
     def paths(self, key: str) -> list[str]:
         value = self[key]

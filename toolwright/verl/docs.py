@@ -21,6 +21,7 @@ ENTRY_POINTS = {
     "`verl.trainer.sft_trainer`, `fsdp_sft_trainer`": "verl_sft",
     "`verl.trainer.main_generation`, `main_generation_server`": "verl_generation",
 }
+FAMILIES = {"`RLinf`": "rlinf", "`RAGEN`": "ragen"}
 NOT_YET = "Not there yet, and an error that says so where a command line needs it: {keys}."
 LEGEND = """\
 The {main} keys of verl 0.9's main configuration and {more} of older releases and of forks.
@@ -36,7 +37,7 @@ def tables(say: Callable[[str], str]) -> str:
     for section, rows in SECTIONS.items():
         lines += ["", f"### {say(section)}", "", say("| verl | default | Toolwright | |")]
         lines += ["| --- | --- | --- | --- |", *(_line(row, say) for row in rows)]
-    return "\n".join([*lines, *_entry_points(say)]) + "\n"
+    return "\n".join([*lines, *_entry_points(say), *_families(say)]) + "\n"
 
 
 def trl_tables(say: Callable[[str], str]) -> str:
@@ -52,6 +53,13 @@ def _entry_points(say: Callable[[str], str]) -> Iterator[str]:
     """Every key of verl's entry points beside PPO that have keys."""
     for heading, name in ENTRY_POINTS.items():
         yield from ("", f"### {say(heading)}", "", say("| verl | here | |"), "| --- | --- | --- |")
+        yield from _flat_lines(name, say)
+
+
+def _families(say: Callable[[str], str]) -> Iterator[str]:
+    """Every key of RLinf's and RAGEN's that stands alone: which of verl's it is."""
+    for heading, name in FAMILIES.items():
+        yield from ("", f"### {heading.strip('`')}", "", say("| key | verl | |"), "| --- | --- | --- |")
         yield from _flat_lines(name, say)
 
 

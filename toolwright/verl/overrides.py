@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from toolwright.failures import UserError
 from toolwright.verl import keys, named_configs
 
 OURS = "toolwright."
+EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")  # 1e-6: a number in Hydra's files, and text in YAML's
 
 
 @dataclass
@@ -80,7 +82,10 @@ def _read_file(path: Path, parsed: VerlOverrides) -> None:
     """Read a config of the user's. It may build on configurations of verl's and on files beside it."""
     tree = read_yaml(path)
     for item in tree.pop("defaults", []):
-        if item == "_self_":
+        if item == "_self_" or "hydra/" in str(item):
+            continue
+        if isinstance(item, str) and "@" in item:
+            _read_block(path, item, parsed)
             continue
         beside = path.with_name(f"{item}.yaml")
         if isinstance(item, str) and beside.is_file() and beside != path:
@@ -96,8 +101,23 @@ def _read_file(path: Path, parsed: VerlOverrides) -> None:
     _set_all(tree, parsed)
 
 
+def _read_block(path: Path, item: str, parsed: VerlOverrides) -> None:
+    """Read `FILE@BLOCK`: the keys of a file, beneath a block."""
+    name, _, block = item.partition("@")
+    file = path.parent / f"{name}.yaml"
+    if not file.is_file():
+        raise UserError(f"{path}: its defaults list names {item}, and there is no file {file}")
+    tree = read_yaml(file)
+    tree.pop("defaults", None)
+    _set_all({f"{block}.{key}": value for key, value in tree.items()}, parsed)
+
+
 def _read_named(name: str, parsed: VerlOverrides) -> None:
-    values = named_configs.values_of(name)
+    try:
+        values = named_configs.values_of(name)
+    except UserError as error:
+        parsed.problems.append(str(error))  # beside what becomes of the keys
+        return
     if values is None:
         raise UserError(
             f"--config-name {name}: no configuration of verl's, and no file {name}.yaml in --config-path; "
@@ -108,4 +128,4 @@ def _read_named(name: str, parsed: VerlOverrides) -> None:
 
 def _set_all(tree: Mapping[str, Any], parsed: VerlOverrides) -> None:
     for key, value in flatten(tree):
-        parsed.set(key, value)
+        parsed.set(key, float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hydra.core.override_parser.types import Quote, QuotedString
-
 from toolwright.config.keys import find, format_value, leaves
 from toolwright.config.names import Registered
+from toolwright.config.overrides import quote
 from toolwright.config.schema import Config
 from toolwright.failures import UserError
 from toolwright.verl import keys, overrides
 from toolwright.verl.config import REFERENCE, Machine, VerlConfig
+from toolwright.verl.families import in_verls_words
 from toolwright.verl.row import FitChange, KeyRow, Near, Note, Rule, TranslatedSetting, TranslationProblem
 from toolwright.verl.table import ROWS, row_of
-
-PLAIN = re.compile(r"[A-Za-z_][\w./+-]*")
-WORDS = ("null", "true", "false", "nan", "inf")
 
 
 @dataclass
@@ -61,13 +58,14 @@ class Translation:
         """Keys on the command line that a setting comes from, by a `${reference}` in verl's defaults too."""
         read = " ".join(str(keys.leaves().get(other, "")) for other in setting.sources)
         named = {*setting.sources, *REFERENCE.findall(read)}
-        return [key for key in self.verl.overrides if key in named]
+        return [key for key in {**self.verl.overrides, **self.verl.typed} if key in named]
 
     def says(self, key: str) -> bool:
         """Whether a list names this key."""
         if any(key in self.typed_sources(setting) for setting in self.settings):
             return True
-        named = re.compile(rf"(?<![\w.]){re.escape(key)}(?!\w|\.\w)")
+        written = self.verl.typed.get(key, key)
+        named = re.compile(rf"(?<![\w.]){re.escape(written)}(?!\w|\.\w)")
         return any(named.search(text) for text in (*self.changes, *self.notes, *self.problems))
 
 
@@ -85,11 +83,15 @@ def translate(
     that the line names need not be here.
     """
     parsed = overrides.parse(line, config=config)
-    known = {key: value for key, value in parsed.values.items() if row_of(key)}
-    verl = VerlConfig(known, machine or Machine.here(), fit, files_may_miss)
-    result = Translation(verl, ours=parsed.ours, notes=parsed.notes, problems=parsed.problems)
-    result.problems += [_unknown(key, value) for key, value in parsed.values.items() if key not in known]
+    values, other = in_verls_words(parsed.values, fit=fit)
+    known = {key: value for key, value in values.items() if row_of(key)}
+    verl = VerlConfig(known, machine or Machine.here(), fit, files_may_miss, other.family, other.typed)
+    result = Translation(verl, ours=parsed.ours, changes=other.changes)
+    result.notes = [*parsed.notes, *other.notes]
+    result.problems = [*parsed.problems, *other.problems]
+    result.problems += [_unknown(key, value) for key, value in values.items() if key not in known]
     _apply_rules(result)
+    _replace(result, other.settings)
     for key in known:
         if not result.says(key):
             _account_for(key, result)
@@ -99,15 +101,14 @@ def translate(
     return result
 
 
-def quote(value: Any) -> str:
-    """A value as a word of our command line."""
-    if isinstance(value, list | tuple):
-        return f"[{','.join(quote(item) for item in value)}]"
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{name}:{quote(item)}' for name, item in value.items())}}}"
-    if isinstance(value, str) and (not PLAIN.fullmatch(value) or value.lower() in WORDS):
-        return str(QuotedString(value, Quote.double).with_quotes())
-    return format_value(value)
+def _replace(translation: Translation, given: list[TranslatedSetting]) -> None:
+    """Put settings that another family's keys became in place of those that verl's defaults led to."""
+    if any(setting.ours == "reward.function" for setting in given):
+        translation.settings = [
+            one for one in translation.settings if not one.ours.startswith("reward.params.")
+        ]
+    replaced = {setting.ours for setting in given}
+    translation.settings = [one for one in translation.settings if one.ours not in replaced] + given
 
 
 def _apply_rules(translation: Translation) -> None:

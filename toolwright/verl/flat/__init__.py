@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from toolwright.config.keys import format_value
+from toolwright.config.overrides import quote
 
 FOLDER = Path(__file__).parent
 KINDS = ("translated", "near", "unused", "refused")
@@ -35,6 +36,7 @@ class FlatTranslation:
     changes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    verls: dict[str, Any] = field(default_factory=dict)  # what a table over verl's leaves as it is
 
     def set(self, ours: str, value: Any, source: str) -> None:
         self.settings = [one for one in self.settings if one[0] != ours]
@@ -55,8 +57,6 @@ class FlatTranslation:
     @property
     def line(self) -> list[str]:
         """The arguments of our command; a preset goes first."""
-        from toolwright.verl.translate import quote
-
         words = [f"{ours}={quote(value)}" for ours, value, _ in self.settings]
         presets = [word for word in words if "." not in word.partition("=")[0]]
         return [*self.words, *presets, *(word for word in words if word not in presets)]
@@ -94,6 +94,7 @@ class FlatTable:
 
     name: str
     special: Special | None = None  # yields the keys that it has accounted for
+    on_verl: bool = False  # keys that are in no row are verl's
 
     def rows(self) -> dict[str, dict[str, Any]]:
         return _read(self.name)
@@ -107,11 +108,19 @@ class FlatTable:
         except (TypeError, ValueError) as error:
             result.problems.append(f"a value of the wrong type: {error}")
         for key, value in values.items():
-            if key not in done:
+            if key not in done and self.on_verl and not self._has(key):
+                result.verls[key] = value
+            elif key not in done:
                 self._row(key, value, result)
             elif not result.says(key):
                 result.notes.append(f"{key}={format_value(value)}: read together with other keys")
         return result
+
+    def _has(self, key: str) -> bool:
+        rows = self.rows()
+        return key in rows["translated"] or any(
+            _covers(keys, key) for kind in KINDS[1:] for keys in rows[kind].values()
+        )
 
     def _row(self, key: str, value: Any, result: FlatTranslation) -> None:
         word, rows = f"{key}={format_value(value)}", self.rows()
@@ -138,6 +147,11 @@ class FlatTable:
         close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
         hint = f"did you mean {close[0]}?" if close else "there is no similar one"
         result.problems.append(f"{word}: not a known key of {self.name.replace('_', ' ')}; {hint}")
+
+
+def as_typed(values: Mapping[str, Any], *names: str) -> str:
+    """The keys among these that are set: `key=value, key=value`."""
+    return ", ".join(f"{key}={format_value(values[key])}" for key in names if key in values)
 
 
 def _covers(keys: list[str], key: str) -> bool:

@@ -82,7 +82,7 @@ def entropy(verl: VerlConfig) -> Iterator[Outcome]:
     """verl-agent's rewards are larger than those here, and so are advantages that stay as large."""
     coef, share = verl[ENTROPY], weight_share(verl)
     if coef and share != 1:
-        yield Near(f"{verl.as_typed(ENTROPY)}: a tenth of it, as advantages are a tenth of verl-agent's")
+        yield Near(f"{verl.as_typed(ENTROPY)}: a tenth of it, as advantages are a tenth")
     yield TranslatedSetting("algorithm.entropy_coef", coef if share == 1 else coef * share, (ENTROPY,))
 
 

@@ -132,7 +132,7 @@ def estimator(verl: VerlConfig) -> Iterator[Outcome]:
             f"{verl.as_typed(ESTIMATOR)}: no such estimator; there are {', '.join(sorted(known))}"
         )
         return
-    if verl[WORLD] is not None and name in BY_TURNS:
+    if verl[WORLD] is not None and name in BY_TURNS and verl.family != "RAGEN":
         if name == "grpo" and makes_tasks(verl):
             yield from _by_turns(verl)
             return
@@ -209,7 +209,7 @@ def reference(verl: VerlConfig) -> Iterator[Outcome]:
         )
         share = reward_share(verl) if in_reward else weight_share(verl)
         if share != 1:
-            yield Near(f"{verl.as_typed(coef)}: a tenth of it, as rewards are a tenth of verl-agent's")
+            yield Near(f"{verl.as_typed(coef)}: a tenth of it, as rewards are a tenth")
         weight = verl[coef] if share == 1 else verl[coef] * share
         yield TranslatedSetting("algorithm.kl.coef", weight, (coef,))
     adapts = in_reward and verl[f"{control}type"] == "adaptive"

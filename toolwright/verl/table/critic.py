@@ -31,7 +31,7 @@ def clip_value(verl: VerlConfig) -> Iterator[Outcome]:
     if not has_critic(verl):
         return
     if share != 1:
-        yield Near(f"{verl.as_typed(key)}: a tenth of it, as rewards are a tenth of verl-agent's")
+        yield Near(f"{verl.as_typed(key)}: a tenth of it, as rewards are a tenth")
     yield TranslatedSetting("algorithm.clip_value", verl[key] if share == 1 else verl[key] * share, (key,))
 
 

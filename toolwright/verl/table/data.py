@@ -94,7 +94,9 @@ def devices(verl: VerlConfig) -> int:
 
 
 def _count(verl: VerlConfig, key: str) -> int:
-    """A number of devices. A script's empty variable leaves it to the machine."""
+    """A number of devices. A script's empty variable leaves it to the machine, and so does RLinf's `all`."""
+    if verl[key] == "all":
+        return max(1, verl.machine.devices)
     return 1 if verl[key] == "" else int(verl[key])
 
 
@@ -106,7 +108,7 @@ def minibatches(verl: VerlConfig) -> int:
 
 def _minibatches_asked(verl: VerlConfig) -> int:
     whole, part = requested(verl), verl.number(MINI_BATCH)
-    if verl[WORLD] is not None:  # verl-agent counts turns, each a sequence of its own
+    if counts_turns(verl):
         return -(-whole * attempts(verl) * verl.number("env.max_steps") // part)
     if counts_attempts(verl):
         return -(-whole * attempts(verl) // part)
@@ -123,9 +125,15 @@ def of_search_r1(verl: VerlConfig) -> bool:
     return verl.is_set(*SEARCH_R1)
 
 
+def counts_turns(verl: VerlConfig) -> bool:
+    """verl-agent's minibatch counts turns, each a sequence of its own."""
+    return verl[WORLD] is not None and verl.family != "RAGEN"
+
+
 def counts_attempts(verl: VerlConfig) -> bool:
-    """Search-R1 repeats prompts itself, so that its minibatch counts attempts; verl's counts prompts."""
-    return samples_key(verl) == SEARCH_R1_N
+    """Search-R1 and RAGEN repeat prompts themselves, so that a minibatch counts attempts; verl's counts
+    prompts."""
+    return samples_key(verl) == SEARCH_R1_N or (verl[WORLD] is not None and verl.family == "RAGEN")
 
 
 def resamples(verl: VerlConfig) -> bool:
@@ -166,7 +174,7 @@ def batch(verl: VerlConfig) -> Iterator[Outcome]:
     if size < asked:
         used = verl.machine.used(devices(verl))
         yield FitChange(
-            f"{key} {asked:,} → {size:,}: {devices(verl)} devices "
+            f"{verl.name_of(key)} {asked:,} → {size:,}: {devices(verl)} devices "
             f"{'asked for' if verl.is_set(GPUS) else 'by default'}, {used} used"
             + ("" if found is None else f"; {found:,} training tasks")
         )
@@ -194,7 +202,7 @@ def batch(verl: VerlConfig) -> Iterator[Outcome]:
 def _parts(verl: VerlConfig, asked: int, key: str) -> Iterator[Outcome]:
     """What there is to say about how a step divides into minibatches."""
     part = verl.number(MINI_BATCH)
-    if verl[WORLD] is not None:
+    if counts_turns(verl):
         yield Near(
             f"{verl.as_typed(MINI_BATCH)} counts turns in verl-agent, and whole attempts make a minibatch "
             f"here: as many minibatches as if every attempt took {verl.as_typed('env.max_steps')} turns"

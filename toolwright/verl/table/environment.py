@@ -18,7 +18,7 @@ HELD_OUT = "env.alfworld.eval_dataset"
 PENALISED = "actor_rollout_ref.actor.use_invalid_action_penalty"
 PENALTY = "actor_rollout_ref.actor.invalid_action_penalty_coef"
 OWN = "write it as an environment of yours: `task.name=path.py:name` (docs/write-your-own-environment.md)"
-TAG = "action"
+TAGS = {"RAGEN": "answer"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,15 @@ WORLDS = {
     "gym_cards/ezpoints-v0": PlayedWorld("gymnasium", CARDS, 1.0, "gym_cards"),
     "gym_cards/points24-v0": PlayedWorld("gymnasium", CARDS, 1.0, "gym_cards"),
 }
+# RAGEN keeps all turns of an attempt in one sequence too, and reads an action from `<answer>`.
+WORLDS_OF_RAGEN = {
+    "sokoban": PlayedWorld(
+        "sokoban",
+        "levels of its own; success earns 1, and a move costs nothing, where RAGEN pays 10, 1 for a box, and "
+        "takes 0.1 for a move; so the penalty of an invalid action is a tenth as well",
+    ),
+    "webshop": PlayedWorld("shop", "a shop of its own, with WebShop's actions", 1.0),
+}
 REFUSED = {
     "alfworld/alfredthorenv": "it needs the simulator AI2-THOR and a display; alfworld/AlfredTWEnv is played",
     "appworld": "its apps are a server of their own; set up its server, and " + OWN,
@@ -66,7 +75,7 @@ GAMES = {
 
 def world(verl: VerlConfig) -> Iterator[Outcome]:
     """The task that has the environment; verl-agent's actions stand in `<action>` tags."""
-    if verl[WORLD] is not None:
+    if verl[WORLD] is not None and verl.family != "RAGEN":
         yield Near(
             f"{verl.as_typed(HISTORY)}: all turns of an attempt stay in view, in one sequence, where each of "
             "verl-agent's begins anew with the last ones in its prompt"
@@ -80,9 +89,9 @@ def world(verl: VerlConfig) -> Iterator[Outcome]:
         reason = REFUSED.get(name, f"there is no such environment; {OWN}")
         yield TranslationProblem(f"{typed}: {reason}")
         return
-    found = WORLDS[name]
+    found = _played(verl) or WORLDS[name]
     yield TranslatedSetting("task.name", found.task, (WORLD,))
-    yield TranslatedSetting("task.params.action_tag", TAG, (WORLD,))
+    yield TranslatedSetting("task.params.action_tag", TAGS.get(verl.family, "action"), (WORLD,))
     yield TranslatedSetting("rollout.agent", "environment", (WORLD,))
     yield Near(f"{typed}: {found.differs}")
     if found.package and importlib.util.find_spec(found.package) is None:
@@ -115,20 +124,26 @@ def _alfworld(verl: VerlConfig) -> Iterator[Outcome]:
     yield TranslatedSetting("task.params.rooms", rooms, (HELD_OUT,))
 
 
+def _played(verl: VerlConfig) -> PlayedWorld | None:
+    worlds = WORLDS_OF_RAGEN if verl.family == "RAGEN" else WORLDS
+    return worlds.get(str(verl[WORLD]).lower())
+
+
 def reward_share(verl: VerlConfig) -> float:
-    """How much of verl-agent's reward an attempt earns here."""
-    found = WORLDS.get(str(verl[WORLD]).lower())
+    """How much of verl-agent's reward, or RAGEN's, an attempt earns here."""
+    found = _played(verl)
     return 1.0 if found is None else 1 / found.success
 
 
 def penalty(verl: VerlConfig) -> Iterator[Outcome]:
-    found = WORLDS.get(str(verl[WORLD]).lower())
+    found = _played(verl)
     if found is not None and verl[PENALISED]:
         price = float(verl[PENALTY]) / found.success
-        yield Near(
-            f"{verl.as_typed(PENALTY)}: an invalid action lowers what the whole attempt earns, where "
-            "verl-agent takes it from that turn alone"
-        )
+        if verl.family != "RAGEN":
+            yield Near(
+                f"{verl.as_typed(PENALTY)}: an invalid action lowers what the whole attempt earns, where "
+                "verl-agent takes it from that turn alone"
+            )
         yield TranslatedSetting("task.params.invalid_penalty", price, (PENALISED, PENALTY))
     elif verl[WORLD] == "search" and verl[PENALISED]:
         words = f"{verl.as_typed(PENALISED)}, {verl.as_typed(PENALTY)}"

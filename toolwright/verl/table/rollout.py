@@ -40,7 +40,7 @@ def engine(verl: VerlConfig) -> Iterator[Outcome]:
     missing = None if name in verl.machine.engines else missing_for(name) or "it is not on this machine"
     if missing and verl.fit:
         instead = "vllm" if "vllm" in verl.machine.engines else "native"
-        yield FitChange(f"{NAME} {verl_name} → {instead}: {missing}")
+        yield FitChange(f"{verl.name_of(NAME)} {verl_name} → {instead}: {missing}")
         name = instead
     elif missing:
         yield TranslationProblem(
@@ -81,6 +81,9 @@ def lengths(verl: VerlConfig) -> Iterator[Outcome]:
     prompt, response = verl.number(PROMPT), verl.number(RESPONSE)
     turn = TURN if verl.is_set(TURN) else RESPONSE
     yield TranslatedSetting("rollout.max_tokens", verl.number(turn), (turn,))
+    if verl.family == "RAGEN":  # all turns of an attempt are one sequence there too
+        yield TranslatedSetting("model.context", verl.number(LONGEST), (LONGEST,))
+        return
     if makes_tasks(verl):  # the lengths are of one turn, and all turns of an attempt are one sequence here
         whole = prompt + verl.number(TURNS) * verl.number(turn)
         yield TranslatedSetting("model.context", whole, (PROMPT, turn, TURNS))

@@ -207,7 +207,8 @@ def from_file(verl: VerlConfig) -> Iterator[Outcome]:
     if not calls_tools(verl):
         return
     key = verl.first(*TOOLS_FILE)
-    if verl[key] is None and verl[USERS] is None:
+    offered = any(name.startswith("toolwright.tools.") for name in verl.typed)
+    if verl[key] is None and verl[USERS] is None and not offered:
         yield Note(f"{MULTI}enable: no file names tools ({TOOLS_FILE[0]}), so an attempt has one turn")
     elif verl[key] is not None:
         yield from _file(verl, key)

@@ -125,7 +125,9 @@ def length(verl: VerlConfig) -> Iterator[Outcome]:
 
 def folder(verl: VerlConfig) -> Iterator[Outcome]:
     """verl writes over what is there, or goes on with it; a run here is never written over."""
-    place, mode = Path(str(verl[FOLDER])).expanduser(), verl[RESUME]
+    # A script's empty variable names no folder: verl would write into the one that it was started in.
+    named = str(verl[FOLDER] or f"checkpoints/{verl[PROJECT]}/{verl[EXPERIMENT]}")
+    place, mode = Path(named).expanduser(), verl[RESUME]
     resume = False
     if mode == "resume_path":
         place = Path(str(verl[RESUME_FROM])).expanduser()
