@@ -21,6 +21,7 @@ from toolwright.trainer.run_log import RunLog
 from .runs import HERE, configured, metrics, trained, words
 
 Refused = Callable[..., str]
+FEW_TASKS = "task.train_size=8"  # instead of ten thousand, which no refusal needs
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +35,10 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
     """The message that a command line earns; nothing may have come of it."""
 
     def by(*own: str, command: str = "train") -> str:
-        resumed = "run.resume=true" in own
-        line = list(own) if resumed or command == "sft" else words(*own)
+        if "run.resume=true" in own:
+            line = list(own)
+        else:
+            line = [FEW_TASKS, *own] if command == "sft" else words(*own)
         before = contents(tmp_path)
         capsys.readouterr()
         assert main([command, *line]) == 2
@@ -238,7 +241,7 @@ def test_demonstrations_that_are_none(refused: Refused) -> None:
 
 
 def test_a_warm_start_cannot_be_resumed(refused: Refused) -> None:
-    own = ("run.name=warm", "steps=1", "model.layers=1", "task.held_out_size=1")
+    own = ("run.name=warm", "steps=1", "model.layers=1", "task.held_out_size=1", FEW_TASKS)
     assert main(["sft", *own]) == 0
     assert "sft keeps no checkpoints to resume from" in refused(
         "run.name=warm", "run.resume=true", command="sft"

@@ -21,6 +21,7 @@ from toolwright import __version__
 from toolwright.config.compose import Source, composer, resolve
 from toolwright.config.hydra_errors import as_user_errors
 from toolwright.config.origin import ResolvedConfig
+from toolwright.config.overrides import ParsedOverrides
 from toolwright.config.show import show
 from toolwright.config.validate import format_problems
 from toolwright.failures import UserError
@@ -170,6 +171,9 @@ def _run(source: Source, words: list[str], work: Work, command: list[str]) -> No
     with composer(source) as composing:
         parsed = composing.parse(words)
         resolved = composing.resolve(parsed)
+    if not _says_something_to_hydra(source, parsed):
+        work(resolved, command)
+        return
     failures: list[Exception] = []
 
     def once(composed: DictConfig) -> None:
@@ -182,6 +186,13 @@ def _run(source: Source, words: list[str], work: Work, command: list[str]) -> No
     _hydra_main(source, once, parsed.lines)
     if failures:
         raise failures[0]
+
+
+def _says_something_to_hydra(source: Source, parsed: ParsedOverrides) -> bool:
+    """True if callbacks, variables or a folder may be set for the job. Our presets ask Hydra for none of it,
+    and it would compose the configuration twice more, which takes longer than all else before the run."""
+    own_file = source.folder is not None or source.config_name is not None
+    return own_file or any(override.key_or_group.startswith("hydra") for override in parsed.overrides)
 
 
 def _sweep(source: Source, words: list[str], work: Work) -> None:
