@@ -41,6 +41,7 @@ CASES = {
     "7b": Case("7b"),
     "7b lora": Case("7b", rank=16),
     "32b lora": Case("32b", rank=16, sequences=64),
+    "30b-a3b lora": Case("30b-a3b", rank=16, sequences=64),
     "1.5b 32k": Case("1.5b", sequences=2, sampled=0, length=32_768, limit=60),
     "1.5b 32k ffn": Case(
         "1.5b", sequences=2, sampled=0, length=32_768, limit=60,
@@ -48,7 +49,7 @@ CASES = {
     ),
     "14b": Case("14b", sequences=64, steps=1),
 }  # fmt: skip
-USUAL = ("7b", "7b lora", "32b lora", "1.5b 32k", "1.5b 32k ffn")
+USUAL = ("7b", "7b lora", "32b lora", "30b-a3b lora", "1.5b 32k")
 
 
 def main() -> None:
@@ -156,14 +157,23 @@ def measured(case: Case) -> dict[str, Any]:
 
 
 def made(case: Case, shape: Any, config: Any) -> Any:
+    from toolwright.models import lora
+
+    decoder = random_decoder(shape, config.model.stored)
+    if case.rank:
+        modules = lora.matched(decoder, "all-linear")
+        lora.attach(decoder, lora.Adapter(case.rank, 32.0, 32.0 / case.rank), modules, seed=0)
+    return decoder.recomputing(config.model.recomputes)
+
+
+def random_decoder(shape: Any, stored: str) -> Any:
     """Random weights, on the device from the beginning."""
     import torch
 
-    from toolwright.models import lora
     from toolwright.models.decoder import Decoder
     from toolwright.models.quantised import MOST, QuantisedMatrix
 
-    decoder = Decoder(shape, blank=True, stored=config.model.stored, device=torch.device("cuda"))
+    decoder = Decoder(shape, blank=True, stored=stored, device=torch.device("cuda"))
     with torch.no_grad():
         for parameter in decoder.parameters():
             if parameter.dim() >= 2:
@@ -172,10 +182,7 @@ def made(case: Case, shape: Any, config: Any) -> Any:
             if isinstance(module, QuantisedMatrix):
                 module.codes.random_(-MOST, MOST + 1)
                 module.scales.fill_((3 / module.codes.shape[1]) ** 0.5 / MOST)
-    if case.rank:
-        modules = lora.matched(decoder, "all-linear")
-        lora.attach(decoder, lora.Adapter(case.rank, 32.0, 32.0 / case.rank), modules, seed=0)
-    return decoder.recomputing(config.model.recomputes)
+    return decoder
 
 
 def engine_of(decoder: Any, slots: int, cache_tokens: int) -> Any:
