@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 ENDED = "the run ended with an error"  # in log.txt, before the error
 
@@ -27,3 +28,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return "known: " + ", ".join(names)
+
+
+@contextmanager
+def extra(name: str, *, needed_by: str) -> Iterator[None]:
+    """Import packages of one of our extras inside the block; if one is missing, say how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"{needed_by} needs further packages: pip install 'toolwright[{name}]' ({error})"
+        ) from None

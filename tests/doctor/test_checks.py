@@ -109,6 +109,7 @@ class TestLimits:
         written(tmp_path, files)
         monkeypatch.setattr(control_group, "ROOT", tmp_path)
         monkeypatch.setattr(control_group, "own_paths", lambda: {"": "", "cpu": ""})
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # more threads than cores are a warning, too
         assert control_group.cpu_quota() == cores
         assert machine.cores().status == ("ok" if cores is None else "warning")
 

@@ -217,7 +217,7 @@ def test_countdown_is_always_solvable_by_its_demonstration(
         ("reverse", {"alphabet": "aab"}, "at least two different"),
         ("sort", {"alphabet": "ab<"}, "neither spaces nor '<'"),
         ("countdown", {"max_target": 10}, "at least numbers × max_number = 60"),
-        ("file", {"anything": 1}, "known: images, interactions, prompt"),
+        ("file", {"anything": 1}, "known: answer, images, interactions, prompt"),
     ],
 )
 def test_a_wrong_setting_is_a_clear_error(name: str, params: dict[str, object], message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import pytest
@@ -184,3 +185,43 @@ def test_sokoban_is_shown_as_an_image_where_asked() -> None:
     assert {colour for _, colour in picture.getcolors()} >= {WALL, FLOOR, YOU, BOX, TARGET}
     moved = next(outcome for move in world.actions if (outcome := world.step(move)).images != seen.images)
     assert moved.anchor != seen.anchor
+
+
+SERVER = {"url": "http://127.0.0.1:9"}
+
+
+def test_a_task_takes_the_settings_of_its_environment() -> None:
+    tasks = built("openenv", action="word", action_tag="action", invalid_penalty=0.5, **SERVER)
+    world = dict(tasks.train[0].extra_info["environment"])
+    assert isinstance(world.pop("seed"), int)
+    own = {"name": "openenv", "action": "word", "action_tag": "action", "invalid_penalty": 0.5}
+    assert world == {**own, **SERVER}
+    assert tasks.demonstrate is None
+    assert built("textworld", level=20, noise=0.5).demonstrate is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "why"),
+    [
+        ("openenv", {}, "task 'openenv' needs the setting task.params.url"),
+        ("openenv", {**SERVER, "success_reward": "much"}, "task.params.success_reward='much' does not work"),
+        ("openenv", {**SERVER, "noise": 0.1}, "task 'openenv' has no setting task.params.noise"),
+        ("textworld", {"level": 21}, "task.params.level=21 does not work"),
+        ("gymnasium", {"action": ["up"]}, "no setting task.params.action; did you mean 'actions'"),
+    ],
+)
+def test_a_setting_that_the_environment_does_not_take_is_told(
+    name: str, params: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(UserError, match=why):
+        built(name, **params)
+
+
+@pytest.mark.parametrize("name", ["gymnasium", "openenv", "textworld", "textarena"])
+def test_an_environment_without_its_package_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    needed = {"openenv": SERVER, "textarena": {"id": "Nim-v0"}}
+    with pytest.raises(UserError, match=rf"'{name}' needs .*pip install 'toolwright\[{name}\]'"):
+        ENVIRONMENTS.get(name).target(seed=10**6, **needed.get(name, {}))

@@ -50,6 +50,13 @@ def test_countdown_is_made_here_with_a_report(tmp_path: Path, capsys: pytest.Cap
         main(["prepare", "countdown", "--set", "number=2", "--out", str(tmp_path)])
 
 
+def test_repeated_questions_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = write_csv(tmp_path / "sums.csv", [("2+2?", "4"), ("3+3?", "6"), ("2+2?", "4")])
+    line = ["prepare", "hub", str(raw), "--map", "prompt=question", "--map", "answer=answer"]
+    assert main([*line, "--out", str(tmp_path)]) == 0
+    assert "train repeats 1 of its 3 questions" in capsys.readouterr().out
+
+
 def test_search_questions_come_with_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = RAW / "hotpotqa_validate.jsonl"
     assert main(["prepare", "search-qa", "--from", str(raw), "--out", str(tmp_path)]) == 0

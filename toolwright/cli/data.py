@@ -138,7 +138,7 @@ def _prepare(arguments: argparse.Namespace) -> None:
     for target, (_, found) in prepared.items():
         destination = arguments.out / f"{target}.parquet"
         rows.write(destination, found)
-        print(f"{len(found):,} tasks in {destination}")
+        print(f"{len(found):,} task{'s' * (len(found) != 1)} in {destination}")
     print(visible(overview(dict(prepared.values()))))
     files = {split: arguments.out / f"{target}.parquet" for target, (split, _) in prepared.items()}
     if "train" in files:
@@ -221,7 +221,7 @@ def _mix(arguments: argparse.Namespace) -> None:
     sources = read_sources(arguments.sources)
     mixed = mix(sources, size=arguments.size, seed=arguments.seed)
     rows.write(arguments.out, mixed)
-    print(f"{len(mixed):,} tasks in {arguments.out}")
+    print(f"{len(mixed):,} task{'s' * (len(mixed) != 1)} in {arguments.out}")
     for source, number in Counter(str(row["data_source"]) for row in mixed).most_common():
         print(f"{number:>9,}  {visible(source)}")
     print(visible(overview({arguments.out.stem: mixed})))

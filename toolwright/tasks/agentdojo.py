@@ -7,18 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from toolwright.failures import UserError, nearest
+from toolwright.failures import UserError, extra, nearest
 
 
 @functools.cache
 def suite(name: str, version: str) -> Any:
     """A suite of the benchmark's version, such as v1.2.2."""
-    try:
+    with extra("agentdojo", needed_by="task 'agentdojo'"):
         from agentdojo.task_suite.load_suites import get_suites
-    except ImportError as error:
-        raise UserError(
-            f"task 'agentdojo' needs its package: pip install 'toolwright[agentdojo]' ({error})"
-        ) from None
     known = get_suites(version)
     if not known:
         raise UserError(f"task.params.version: AgentDojo has no version {version!r}; v1.2.2 is one")

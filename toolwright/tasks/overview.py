@@ -45,7 +45,7 @@ def _duplicates(splits: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     texts = {split: [_normal(row) for row in own] for split, own in splits.items()}
     for split, own in texts.items():
         if twice := len(own) - len(set(own)):
-            yield f"{twice:,} rows of {split} ask what another row of it asks"
+            yield f"{split} repeats {twice:,} of its {len(own):,} questions"
     names = list(texts)
     for place, one in enumerate(names):
         for other in names[place + 1 :]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import random
 import string
@@ -14,7 +15,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from toolwright.failures import UserError
-from toolwright.tasks import Demonstrate, SplitSizes, TaskSet
+from toolwright.registry import signature_of
+from toolwright.tasks import TASKS, Demonstrate, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS
 from toolwright.trajectory import Task
 
@@ -66,6 +68,38 @@ def task_set(
     )
 
 
+def register_worlds(name: str, world: Callable[..., Any], *, instructions: str = "") -> None:
+    """Register the task of an environment whose worlds differ by their seed alone. Its settings are those of
+    the environment, and how the policy is told to act. A world that knows its `solution` is demonstrated."""
+    solved = hasattr(world, "solution")
+
+    def tasks(
+        *,
+        sizes: SplitSizes,
+        instructions: str = instructions,
+        action_tag: str | None = None,
+        invalid_penalty: InvalidPenalty = 0.0,
+        noise: Noise = 0.0,
+        **settings: Any,
+    ) -> TaskSet:
+        return by_seed(
+            name,
+            settings,
+            sizes=sizes,
+            instructions=instructions,
+            action_tag=action_tag,
+            invalid_penalty=invalid_penalty,
+            noise=noise if solved else None,
+        )
+
+    absent = {"settings"} if solved else {"settings", "noise"}
+    shared = [p for p in signature_of(tasks).parameters.values() if p.name not in absent]
+    own = [p for p in signature_of(world).parameters.values() if p.name != "seed"]
+    parameters = [*shared, *(p.replace(kind=p.KEYWORD_ONLY) for p in own)]
+    tasks.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    TASKS.register(name)(tasks)
+
+
 def by_seed(
     name: str,
     settings: Settings,
@@ -74,10 +108,11 @@ def by_seed(
     instructions: str,
     action_tag: str | None = None,
     invalid_penalty: float = 0.0,
+    noise: float | None = None,
     level: Callable[[random.Random], Settings] = lambda _: {},
 ) -> TaskSet:
-    """Make a task set of worlds that differ by their seed, and by what `level` draws. Nobody knows the way
-    through them, so nothing is demonstrated."""
+    """Make a task set of worlds that differ by their seed, and by what `level` draws. Without `noise` nobody
+    knows the way through them, so nothing is demonstrated."""
 
     def drawn(rng: random.Random) -> Settings:
         return {**settings, "seed": rng.randrange(2**31), **level(rng)}
@@ -89,10 +124,10 @@ def by_seed(
         instructions=instructions,
         action_tag=action_tag,
         invalid_penalty=invalid_penalty,
-        noise=0.0,
+        noise=noise or 0.0,
         alphabet=string.printable,
     )
-    return replace(tasks, demonstrate=None)
+    return tasks if noise is not None else replace(tasks, demonstrate=None)
 
 
 def asks_for(action_tag: str | None) -> str:

@@ -58,7 +58,8 @@ def torch() -> CheckResult:
         why = " ".join(str(error).split())
         return problem(f"{known.text} cannot be imported: {why}", "pip install --force-reinstall torch")
     build = _build(library.version)
-    text = f"{known.text}, built for {build}, {library.get_num_threads()} threads"
+    threads = library.get_num_threads()
+    text = f"{known.text}, built for {build}, {threads} thread{'s' * (threads != 1)}"
     if not has_gpu():
         return ok(text)
     if build == "CPU":

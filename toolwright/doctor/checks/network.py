@@ -43,7 +43,7 @@ def ports() -> CheckResult:
         )
     taken = [f"{port} ({USUAL[port]})" for port in USUAL if not probe.refusal("127.0.0.1", port)]
     in_use = f"; in use: {', '.join(taken)}, --port takes another" if taken else ""
-    return ok(f"loopback works, {high - low:,} to hand out{in_use}")
+    return ok(f"loopback works, {high - low:,} ports for connections{in_use}")
 
 
 def _handed_out() -> tuple[int, int]:

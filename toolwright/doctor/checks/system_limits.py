@@ -18,7 +18,7 @@ SMALL_SHM = 1 << 30
 def open_files() -> CheckResult:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
-        return ok("as many as one likes")
+        return ok("no limit")
     reach = "" if hard == resource.RLIM_INFINITY else f" (the hard limit is {hard:,})"
     text = f"{soft:,} a process{reach}"
     raised = 65_536 if hard == resource.RLIM_INFINITY else min(65_536, hard)
@@ -41,7 +41,7 @@ def processes() -> CheckResult:
     own = None if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft - _threads_of_user()
     known = [left for left in (own, control_group.processes_left()) if left is not None]
     if not known:
-        return ok("as many as one likes")
+        return ok("no limit")
     left = min(known)
     text = f"{left:,} more processes and threads may be started"
     remedy = "raise ulimit -u, or pids.max of the container (docker run --pids-limit)"

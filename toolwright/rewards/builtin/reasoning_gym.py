@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from typing import Any
 
-from toolwright.failures import TaskFailure, UserError
+from toolwright.failures import TaskFailure, extra
 from toolwright.rewards import SCORERS
 from toolwright.rewards.answers import stated
 
@@ -13,16 +15,19 @@ from toolwright.rewards.answers import stated
 @SCORERS.register("reasoning_gym", needs=["final"])
 def reasoning_gym(solution_str: str, ground_truth: Any) -> float:
     try:
-        from reasoning_gym import get_score_answer_fn
-    except ImportError:
-        raise UserError(
-            "scorer 'reasoning_gym' needs its package: pip install 'toolwright[reasoning-gym]'"
-        ) from None
-    try:
         entry = json.loads(ground_truth)
-        score = get_score_answer_fn(entry["metadata"]["source_dataset"])
+        score = _score_of(entry["metadata"]["source_dataset"])
     except (TypeError, ValueError, KeyError) as error:
         raise TaskFailure(
             f"the ground truth is no entry of reasoning-gym: {type(error).__name__}: {error}"
         ) from None
     return float(score(answer=stated(solution_str, strict=False), entry=entry))
+
+
+@functools.cache
+def _score_of(kind: str) -> Callable[..., float]:
+    """Find the scorer of a data set once: the package makes the data set for it, and reads its word list."""
+    with extra("reasoning-gym", needed_by="scorer 'reasoning_gym'"):
+        from reasoning_gym import get_score_answer_fn
+    found: Callable[..., float] = get_score_answer_fn(kind)
+    return found

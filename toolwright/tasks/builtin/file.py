@@ -35,13 +35,15 @@ def file(
     prompt: str | None = None,
     interactions: str | None = None,
     images: str = "images",
+    answer: str | None = None,
 ) -> TaskSet:
     """Without `held_out`, held-out tasks are taken from the training file. Without `train`, a model can be
     evaluated but not trained. `prompt`: what the user asks in place of the file's words, with `{question}`,
     or whatever text `extra_info` has, in it. `interactions`: a YAML file of simulated users, one of whom
     answers each task (docs/agents.md). `images`: the column with the images that `<image>` in a prompt
-    stands for."""
-    reader = partial(task_of_row, images=images)
+    stands for. `answer`: the column with the right answer, or a list of them, where it is not
+    `reward_model.ground_truth`."""
+    reader = partial(task_of_row, images=images, answer=answer)
     learned, judged = splits(
         reader if prompt is None else _asking(prompt, reader),
         task="file",
@@ -142,7 +144,7 @@ def tasks_of(path: Path, prefix: str = "", task_of: TaskReader | None = None) ->
     ]
 
 
-def task_of_row(row: Row, *, id: str, where: str, images: str = "images") -> Task:
+def task_of_row(row: Row, *, id: str, where: str, images: str = "images", answer: str | None = None) -> Task:
     if row.get("prompt") is None:
         raise UserError(f"{where}: there is no `prompt`; the row has {', '.join(row) or 'nothing'}")
     extra = row.get("extra_info")
@@ -152,7 +154,7 @@ def task_of_row(row: Row, *, id: str, where: str, images: str = "images") -> Tas
     return Task(
         id=id,
         prompt=_prompt(row, where, images),
-        ground_truth=_ground_truth(row, where),
+        ground_truth=_ground_truth(row, where) if answer is None else _answer(row, answer, where),
         data_source="" if source is None else str(source),
         extra_info=extra or {},
     )
@@ -213,6 +215,14 @@ def _asking(words: str, task_of: TaskReader) -> TaskReader:
         return replace(task, prompt=[*task.prompt[:-1], {"role": "user", "content": said}])
 
     return read
+
+
+def _answer(row: Row, column: str, where: str) -> Any:
+    """What a column of its own says; a list of one answer is that answer."""
+    if column not in row:
+        raise UserError(f"{where}: there is no `{column}`; the row has {', '.join(row)}")
+    found = row[column]
+    return found[0] if isinstance(found, list) and len(found) == 1 else found
 
 
 def _ground_truth(row: Row, where: str) -> Any:

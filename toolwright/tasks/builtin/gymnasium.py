@@ -7,11 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from toolwright.failures import UserError
+from toolwright.failures import UserError, extra
 from toolwright.images import encoded
-from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import InvalidPenalty, by_seed
+from toolwright.tasks.worlds import register_worlds
 from toolwright.trajectory import Task
 
 # Toy text marks where one is by a colour; without colours, by brackets.
@@ -31,7 +30,7 @@ class Gymnasium:
 
     def __init__(
         self,
-        id: str,
+        id: str = "FrozenLake-v1",
         kwargs: dict[str, Any] | None = None,
         actions: Sequence[str] = (),
         template: str = "{observation}",
@@ -39,12 +38,8 @@ class Gymnasium:
         seed: int = 0,
         success_reward: float | None = None,
     ) -> None:
-        try:
+        with extra("gymnasium", needed_by="environment 'gymnasium'"):
             import gymnasium
-        except ImportError:
-            raise UserError(
-                "environment 'gymnasium' needs Gymnasium: pip install 'toolwright[gymnasium]'"
-            ) from None
         mode: dict[str, Any] = {"render_mode": "ansi"} if render else {}
         self.env: Any = gymnasium.make(id, **mode, **(kwargs or {}))
         self.names = [name.lower() for name in actions]
@@ -128,34 +123,4 @@ def _plain(observation: Any) -> Any:
     return observation.tolist() if hasattr(observation, "tolist") else observation
 
 
-@TASKS.register("gymnasium")
-def gymnasium(
-    *,
-    sizes: SplitSizes,
-    id: str = "FrozenLake-v1",
-    kwargs: dict[str, Any] | None = None,
-    actions: list[str] | None = None,
-    template: str = "{observation}",
-    render: bool = False,
-    success_reward: float | None = None,
-    instructions: str = "",
-    action_tag: str | None = None,
-    invalid_penalty: InvalidPenalty = 0.0,
-) -> TaskSet:
-    """`id` and `kwargs` as `gymnasium.make` takes them; the rest is told by the environment of this name."""
-    settings = {
-        "id": id,
-        "kwargs": kwargs or {},
-        "actions": actions or [],
-        "template": template,
-        "render": render,
-        "success_reward": success_reward,
-    }
-    return by_seed(
-        "gymnasium",
-        settings,
-        sizes=sizes,
-        instructions=instructions,
-        action_tag=action_tag,
-        invalid_penalty=invalid_penalty,
-    )
+register_worlds("gymnasium", Gymnasium)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolwright.failures import UserError
-from toolwright.tasks import ENVIRONMENTS, TASKS, InvalidAction, Observation, Outcome, SplitSizes, TaskSet
-from toolwright.tasks.worlds import by_seed
+from toolwright.failures import extra
+from toolwright.tasks import ENVIRONMENTS, InvalidAction, Observation, Outcome
+from toolwright.tasks.worlds import register_worlds
 from toolwright.trajectory import Task
 
 
@@ -19,10 +19,8 @@ class OpenEnv:
     def __init__(
         self, url: str, seed: int, action: str = "", observation: str = "", success_reward: float = 1.0
     ) -> None:
-        try:
+        with extra("openenv", needed_by="task 'openenv'"):
             from openenv.core.generic_client import GenericEnvClient
-        except ImportError:
-            raise UserError("task 'openenv' needs its client: pip install 'toolwright[openenv]'") from None
         self.client, self.seed, self.total = GenericEnvClient(base_url=url), seed, 0.0
         self.action, self.observation, self.success_reward = action, observation, success_reward
 
@@ -49,11 +47,4 @@ class OpenEnv:
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-@TASKS.register("openenv")
-def openenv(
-    *, sizes: SplitSizes, url: str, action: str = "",
-    observation: str = "", success_reward: float = 1.0, instructions: str = "",
-) -> TaskSet:  # fmt: skip
-    """Episodes by seed; the rest is told by the environment of this name."""
-    world = {"url": url, "action": action, "observation": observation, "success_reward": success_reward}
-    return by_seed("openenv", world, sizes=sizes, instructions=instructions)
+register_worlds("openenv", OpenEnv)

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.failures import TaskFailure, UserError, nearest
+from toolwright.failures import TaskFailure, UserError, extra, nearest
 from toolwright.registry import load_object
 from toolwright.tasks import TASKS, SplitSizes, TaskSet
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
@@ -144,12 +144,10 @@ class TextArena:
 
 
 def made(id: str, kwargs: dict[str, Any]) -> Any:
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # some games tell what they could not download
-            import textarena
-            from textarena.envs.registration import ENV_REGISTRY
-    except ImportError:
-        raise UserError("task 'textarena' needs TextArena: pip install 'toolwright[textarena]'") from None
+    # Some games tell what they could not download.
+    with extra("textarena", needed_by="task 'textarena'"), contextlib.redirect_stderr(io.StringIO()):
+        import textarena
+        from textarena.envs.registration import ENV_REGISTRY
     if id not in ENV_REGISTRY:
         raise UserError(f"TextArena has no game {id!r}; {nearest(id, ENV_REGISTRY)}")
     return textarena.make(id, **kwargs)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import string
 import tempfile
 import threading
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.failures import UserError
-from toolwright.tasks import TASKS, SplitSizes, TaskSet
+from toolwright.failures import extra
 from toolwright.tasks.environment import ENVIRONMENTS, InvalidAction, Observation, Outcome
-from toolwright.tasks.worlds import Noise, task_set
+from toolwright.tasks.worlds import register_worlds
 from toolwright.trajectory import Task
 
 SAYS_NOTHING = ("look", "inventory", "examine")  # what these tell is shown anyway
@@ -24,7 +22,7 @@ _making = threading.Lock()  # TextWorld keeps its rules in places that all games
 class TreasureHunt:
     """`level`: TextWorld's, of which 1 to 20 are made within a second; from 11 on there are closed boxes."""
 
-    def __init__(self, level: int, seed: int) -> None:
+    def __init__(self, level: Annotated[int, Field(ge=1, le=20)] = 5, seed: int = 0) -> None:
         with _making:
             self.game = _game(level, seed).copy()
 
@@ -56,11 +54,9 @@ class TreasureHunt:
 
 @functools.lru_cache(maxsize=1024)
 def _game(level: int, seed: int) -> Any:
-    try:
+    with extra("textworld", needed_by="task 'textworld'"):
         import textworld
         from textworld.challenges.tw_treasure_hunter.treasure_hunter import make
-    except ImportError:
-        raise UserError("task 'textworld' needs TextWorld: pip install 'toolwright[textworld]'") from None
     infos = textworld.EnvInfos(
         facts=True, admissible_commands=True, won=True, lost=True, policy_commands=True
     )
@@ -71,22 +67,8 @@ def _game(level: int, seed: int) -> Any:
         return textworld.start(file.name, infos)
 
 
-@TASKS.register("textworld")
-def textworld(
-    *,
-    sizes: SplitSizes,
-    level: Annotated[int, Field(ge=1, le=20)] = 5,
-    instructions: str = "Find the treasure. Answer with one of the possible actions and nothing else.",
-    action_tag: str | None = None,
-    noise: Noise = 0.0,
-) -> TaskSet:
-    """Games of one level, made from a seed each when they are first played."""
-    return task_set(
-        "textworld",
-        lambda rng: {"level": level, "seed": rng.randrange(2**31)},
-        sizes=sizes,
-        instructions=instructions,
-        action_tag=action_tag,
-        noise=noise,
-        alphabet=string.printable,
-    )
+register_worlds(
+    "textworld",
+    TreasureHunt,
+    instructions="Find the treasure. Answer with one of the possible actions and nothing else.",
+)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toolwright.failures import UserError, nearest
+from toolwright.failures import UserError, extra, nearest
 from toolwright.tasks.datasets import DATASETS, Dataset, Example
 from toolwright.tasks.rows import Row
 
@@ -36,12 +36,10 @@ def generate(
 ) -> dict[str, list[Row]]:
     """`kinds`: names of its data sets, divided by commas, in equal shares. `levels`: how many steps of the
     package's own curriculum each is made of, the easiest first. `config`: settings of every data set."""
-    try:
+    with extra("reasoning-gym", needed_by="the data set reasoning-gym"):
         import reasoning_gym as gym
         from reasoning_gym.factory import CURRICULA, create_curriculum
         from reasoning_gym.factory import DATASETS as KINDS
-    except ImportError:
-        raise UserError("reasoning-gym needs its package: pip install 'toolwright[reasoning-gym]'") from None
     names = [name.strip() for name in kinds.split(",") if name.strip()]
     for name in names:
         if name not in KINDS:
