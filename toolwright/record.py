@@ -109,17 +109,21 @@ class TokenValues(NamedTuple):
         return self.entropies is not None
 
     @classmethod
-    def split(cls, columns: Mapping[str, Array], sizes: Sequence[int]) -> list[TokenValues]:
-        """Of attempts that sampled so many tokens each, from columns with all of them end to end. What is NaN
-        in a whole attempt was not computed."""
-        ends = np.cumsum([0, *sizes])
+    def of_attempts(
+        cls, attempts: Sequence[Trajectory], columns: Mapping[str, Array], learned: Sequence[Trajectory]
+    ) -> list[TokenValues]:
+        """The values of each attempt, from columns with those of all `learned` attempts end to end. What is
+        NaN in a whole attempt was not computed."""
+        ends = np.cumsum([0, *(t.sampled_tokens for t in learned)])
         places, parts = list(pairwise(ends.tolist())), {}
         for name, column in columns.items():
             before = np.concatenate([[0], np.cumsum(~np.isnan(column))])  # numbers before each place
             known = (np.diff(before[ends]) > 0).tolist()
             parts[name] = [column[a:b] if some else None for (a, b), some in zip(places, known, strict=True)]
-        missing = [None] * len(sizes)
-        return list(map(cls, *(parts.get(name, missing) for name in cls._fields)))
+        missing = [None] * len(learned)
+        values = map(cls, *(parts.get(name, missing) for name in cls._fields))
+        found = dict(zip(map(id, learned), values, strict=True))
+        return [found.get(id(t), cls()) for t in attempts]
 
     def by_segment(self, trajectory: Trajectory) -> list[TokenValues]:
         """Of each segment of the attempt: only what the policy sampled has any."""

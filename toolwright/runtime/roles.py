@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolwright.learner import checkpoints
-from toolwright.record import TokenValues, save
+from toolwright.record import Array, TokenValues, save
 from toolwright.runtime.host import RoleHost
 from toolwright.runtime.timeline import Event
 from toolwright.trajectory import AttemptsCallback, Task, Trajectory, ignore_attempts
@@ -128,12 +128,12 @@ class Learners:
         *,
         exact: bool,
         baselines: Mapping[str, list[float]],
-    ) -> tuple[dict[str, float], list[TokenValues]]:
-        """Assign credit and take one step's updates. Returns metrics, and what was computed for the tokens of
-        each trajectory."""
+    ) -> tuple[dict[str, float], dict[str, Array]]:
+        """Assign credit and take one step's updates. Returns metrics, and the columns of `TokenValues` over
+        the sampled tokens of all trajectories."""
         self.take(trajectories)
         metrics, columns = self.ask("learn", step, exact, dict(baselines))
-        return metrics, TokenValues.split(columns, [t.sampled_tokens for t in trajectories])
+        return metrics, columns
 
     def measure(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """The loss of answers that the data compares, and how often the policy agrees."""

@@ -195,11 +195,11 @@ class TrainingLoop:
         """Assign credit, update policy and critic, and publish the new weights to every engine."""
         rollouts, learners = self.roles.rollouts, self.roles.learners
         rollouts.rest()
-        trajectories = sampled.trajectories
         # What a record has was sampled by weights that are not the learner's any more.
         exact = rollouts.description["exact"] and self.config.rollout.agent != "recorded"
-        metrics, values = learners.learn(trajectories, step, exact=exact, baselines=sampled.baselines)
-        sampled.learned = dict(zip(map(id, trajectories), values, strict=True))
+        metrics, sampled.columns = learners.learn(
+            sampled.trajectories, step, exact=exact, baselines=sampled.baselines
+        )
         if self.config.algorithm.preference is None:
             rollouts.publish(step)
         return metrics

@@ -165,12 +165,7 @@ class _Replayer:
             self._score(attempts)
         learned = self._selected(attempts)
         columns, update = self._learn(learned) if learned else ({}, {})
-        values = dict(
-            zip(
-                map(id, learned), TokenValues.split(columns, [t.sampled_tokens for t in learned]), strict=True
-            )
-        )
-        advantages = [values.get(id(t), TokenValues()).advantages for t in attempts]
+        advantages = [v.advantages for v in TokenValues.of_attempts(attempts, columns, learned)]
         return StepOutcome([None if t.failure else t.reward for t in attempts], advantages, update)
 
     def _score(self, attempts: Sequence[Trajectory]) -> None:

@@ -15,7 +15,7 @@ from toolwright.algorithms import selection
 from toolwright.algorithms.needs import rewards_to_go
 from toolwright.config import schema
 from toolwright.config.block import require_number
-from toolwright.record import TokenValues
+from toolwright.record import Array, TokenValues
 from toolwright.runtime.roles import Roles
 from toolwright.tasks.order import TaskOrder
 from toolwright.trainer.replay import ReplayBuffer
@@ -37,7 +37,8 @@ class SampledStep:
     replayed: int = 0  # groups of failures alone that an earlier success was put into
     rounds: int = 0
     score_s: float = 0.0  # after the last was sampled
-    learned: dict[int, TokenValues] = field(default_factory=dict)  # by the identity of its trajectory
+    # What the learner computed for the sampled tokens of all `trajectories`, end to end.
+    columns: dict[str, Array] = field(default_factory=dict)
 
     @property
     def trajectories(self) -> list[Trajectory]:
@@ -46,7 +47,7 @@ class SampledStep:
     @property
     def token_values(self) -> list[TokenValues]:
         """The values that the learner computed for each of `attempts`."""
-        return [self.learned.get(id(t), TokenValues()) for t in self.attempts]
+        return TokenValues.of_attempts(self.attempts, self.columns, self.trajectories)
 
     @property
     def failures(self) -> list[str]:
