@@ -97,6 +97,18 @@ def test_settings_that_differ_and_closing_figures_stand_side_by_side(
     assert "attempts/failed" in told["figures"]
 
 
+def test_a_setting_that_one_run_does_not_have_is_a_dash_and_no_difference_from_null(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (home / "runs/plain/config.yaml").read_text()
+    (home / "runs/other").mkdir()
+    (home / "runs/other/config.yaml").write_text(f"{text}\nlater: {{unset: null, chosen: 3}}\n")
+    assert main(["runs", "compare", "plain", "other"]) == 0
+    shown = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line}
+    assert shown["later.chosen"] == ["-", "3"]
+    assert "later.unset" not in shown
+
+
 def test_pruning_lists_first_and_removes_when_told_to(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, before = home / "runs/plain", sorted((home / "runs/plain").rglob("*"))
     line = ["runs", "prune", "plain", "--keep-attempts", "1", "--checkpoints", "1"]

@@ -101,7 +101,7 @@ def test_a_command_is_trained(agent: Path, tmp_path: Path) -> None:
 
 # It calls until nobody answers, notes what it was told, and does not end by itself.
 LONELY = """
-import json, os, time, urllib.request
+import json, os, sys, time, urllib.request
 
 def run(task):
     note = os.path.join({folder!r}, str(os.getpid()))
@@ -117,16 +117,21 @@ def run(task):
     except OSError as error:
         open(note, "a").write("\\n" + repr(error))
     time.sleep(600)
+
+if __name__ == "__main__":
+    run(json.load(sys.stdin))
 """
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_leaves_no_agent_no_folder_and_no_reward(tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent", ["rollout.agent={file}:run", "rollout.agent.command=python {file}"])
+def test_a_run_that_is_killed_leaves_no_agent_no_folder_and_no_reward(tmp_path: Path, agent: str) -> None:
     """The gateway is killed with it: who is just calling gets an error at once, and does not wait."""
     notes = tmp_path / "notes"
     notes.mkdir()
     (tmp_path / "agent.py").write_text(LONELY.format(folder=str(notes)))
-    line = ["train", *SMALL, f"rollout.agent={tmp_path}/agent.py:run", f"run.dir={tmp_path}", "run.name=lost"]
+    started = agent.format(file=tmp_path / "agent.py")
+    line = ["train", *SMALL, started, f"run.dir={tmp_path}", "run.name=lost"]
     words = [sys.executable, "-m", "toolwright", *line, "rollout.max_turns=1000000"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
         try:

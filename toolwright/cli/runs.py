@@ -108,7 +108,8 @@ def _compare(arguments: argparse.Namespace) -> None:
     names = [visible(name) for name in arguments.runs]
     table = plain_table("setting", *names)
     for key, values in found.settings.items():
-        table.add_row(key, *(Text(visible(format_value(value))) for value in values))
+        shown = ["-" if value is None else visible(format_value(value)) for value in values]
+        table.add_row(key, *map(Text, shown))
     if not found.settings:
         table.add_row("the same in all", *("" for _ in names))
     make_console().print(table)

@@ -51,10 +51,7 @@ def compare(runs: Sequence[Path], *, every: bool = False) -> Comparison:
     """`every`: all metrics of the last steps, not only the main ones."""
     settings = [_settings(run) for run in runs]
     keys = list(dict.fromkeys(key for of_one in settings for key in of_one if key not in OWN))
-    missing = object()
-    differ = [
-        key for key in keys if any(s.get(key, missing) != settings[0].get(key, missing) for s in settings)
-    ]
+    differ = [key for key in keys if any(s.get(key) != settings[0].get(key) for s in settings)]
     figures = [_figures(run) for run in runs]
     known = list(dict.fromkeys(name for of_one in figures for name in of_one))
     shown = [

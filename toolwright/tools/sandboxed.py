@@ -94,6 +94,8 @@ class SandboxTool:
 
     async def _plain_server(self) -> PlainServer | None:
         """The server where it is not ours: one that has no health to tell, or whose protocol is named."""
+        if not self.speaks_plain:
+            return None  # a code-judge has no health to tell either, and is spoken to in its own words
         if self._is_foreign is None:
             self._is_foreign = not await is_ours(self._urls[0])
         if self._is_foreign and self._plain is None:
