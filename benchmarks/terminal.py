@@ -59,8 +59,8 @@ class Terminal:
         return time.perf_counter() - self.started
 
     def settle(self) -> None:
-        """Wait until nothing more is drawn."""
-        while select.select([self.file], [], [], 0.5)[0]:
+        """Wait until nothing more is drawn but a cursor, which blinks twice a second."""
+        while select.select([self.file], [], [], 0.3)[0]:
             os.read(self.file, 65536)
 
     def press(self, keys: str) -> float:
