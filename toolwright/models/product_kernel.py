@@ -23,6 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from toolwright.models.code_cache import compiled_once
+
 BLOCK = 256  # places of a sum; this much of a panel of B stays in the nearest cache
 CHUNK = 128  # rows of A that meet all columns before the next rows do: they stay in the second cache
 
@@ -83,13 +85,20 @@ def compiled(vectors: Vectors, features: dict[str, bool]) -> Kernel:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     listed = ",".join(("+" if there else "-") + name for name, there in features.items())
+    cpu = llvm.get_host_cpu_name()
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=listed, opt=3, codemodel="jitdefault"
+        cpu=cpu, features=listed, opt=3, codemodel="jitdefault"
     )
     threads = _openmp()
     for name, address in threads.items():
         llvm.add_symbol(name, address)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(assembly(vectors, bool(threads))), machine)
+    writer = Path(__file__).read_text(encoding="utf-8")
+    made_from = f"{writer} {vectors} {bool(threads)} {machine.triple} {cpu} {listed} {llvm.llvm_version_info}"
+    code = compiled_once(
+        made_from, lambda: machine.emit_object(llvm.parse_assembly(assembly(vectors, bool(threads))))
+    )
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("product"))
     return Kernel(vectors, run, (engine, machine))
