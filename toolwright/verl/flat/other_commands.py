@@ -10,8 +10,9 @@ from typing import Any
 
 from toolwright.failures import UserError
 from toolwright.tasks.datasets import DATASETS
-from toolwright.verl.flat import FlatTable, FlatTranslation
+from toolwright.verl.flat import FlatTable
 from toolwright.verl.flat.supervised import SFT, SFT_OF_THE_ENGINE
+from toolwright.verl.translation import Translation
 
 # Data sets of verl's examples under a name of ours.
 PREPARED = {
@@ -35,8 +36,8 @@ SAMPLED: dict[str, Any] = {
 }
 
 
-def _generation(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
-    result.words.append("task=file")
+def _generation(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+    result.arguments.append("task=file")
     for key, value in SAMPLED.items():
         if key not in values:
             result.set(GENERATION.rows()["translated"][key], value, f"{key}={value} (verl's default)")
@@ -45,9 +46,9 @@ def _generation(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[
     yield from _generated(values, result)
 
 
-def _served(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _served(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     """`main_generation_server` reads the keys of PPO: an answer of 512 tokens at temperature 1."""
-    result.words.append("task=file")
+    result.arguments.append("task=file")
     for ours, key, value in (
         ("eval.temperature", "actor_rollout_ref.rollout.temperature", 1.0),
         ("rollout.max_tokens", "actor_rollout_ref.rollout.response_length", 512),
@@ -57,7 +58,7 @@ def _served(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]
     yield from _generated(values, result)
 
 
-def _generated(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _generated(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     for key in ("data.path", "data.train_files"):
         if isinstance(values.get(key), list):
             yield key
@@ -100,7 +101,7 @@ def table_of(module: str) -> tuple[str, FlatTable] | None:
     return TABLES.get(_short(module))
 
 
-def arguments_for(module: str, words: list[str], *, fit: bool) -> FlatTranslation:
+def arguments_for(module: str, words: list[str], *, fit: bool) -> Translation:
     """Translate a script that takes options instead of keys."""
     kind = _kind(module)
     if kind == "merge":
@@ -127,7 +128,7 @@ def _kind(module: str) -> str | None:
     return "prepare" if "data_preprocess." in short or short.rpartition(".")[2] in PREPARED else None
 
 
-def _merge(words: list[str], *, fit: bool) -> FlatTranslation:
+def _merge(words: list[str], *, fit: bool) -> Translation:
     """A checkpoint of ours becomes a Hugging Face folder by `toolwright model convert`."""
     parser = _Options(prog="verl.model_merger")
     parser.add_argument("operation", nargs="?", default="merge")
@@ -143,28 +144,26 @@ def _merge(words: list[str], *, fit: bool) -> FlatTranslation:
     for name in ("--tie-word-embedding", "--is-value-model", "--private", "--use_cpu_initialization"):
         parser.add_argument(name, action="store_true")
     args = parser.parse_args(words)
-    result = FlatTranslation(fit, "model")
+    result = Translation(fit=fit, command="model")
     if args.operation != "merge":
-        result.problems.append(f"{args.operation}: a folder is written, and not compared with another")
+        result.refuse(f"{args.operation}: a folder is written, and not compared with another")
     if args.local_dir is None:
         raise UserError(
             "--local_dir is missing: the checkpoint to convert, such as runs/NAME/checkpoints/step_N"
         )
-    result.words += ["convert", args.local_dir]
-    result.words += ["--out", args.target_dir or f"{args.local_dir.rstrip('/')}-hf"]
+    result.arguments += ["convert", args.local_dir]
+    result.arguments += ["--out", args.target_dir or f"{args.local_dir.rstrip('/')}-hf"]
     for name in ("backend", "hf_model_path", "tie_word_embedding", "use_cpu_initialization", "private"):
         if getattr(args, name):
-            result.notes.append(f"--{name}: not used: a checkpoint of ours says what it holds")
+            result.note(f"--{name}: not used: a checkpoint of ours says what it holds")
     result.near("a checkpoint of verl's is read by verl alone: --local_dir is one of ours")
     for name in ("hf_upload_path", "test_hf_dir", "is_value_model"):
         if getattr(args, name):
-            result.problems.append(
-                f"--{name}: has no equivalent: the folder is written here and nowhere else"
-            )
+            result.refuse(f"--{name}: has no equivalent: the folder is written here and nowhere else")
     return result
 
 
-def _prepare(module: str, words: list[str], *, fit: bool) -> FlatTranslation:
+def _prepare(module: str, words: list[str], *, fit: bool) -> Translation:
     """`examples/data_preprocess/gsm8k.py --local_dir …` as `toolwright data prepare gsm8k --out …`."""
     name = _short(module).rpartition(".")[2]
     known = PREPARED.get(name) or (name if name in DATASETS.names() else None)
@@ -177,16 +176,16 @@ def _prepare(module: str, words: list[str], *, fit: bool) -> FlatTranslation:
     for option in ("--local_dir", "--local_save_dir", "--local_dataset_path", "--hdfs_dir"):
         parser.add_argument(option)
     args, rest = parser.parse_known_args(words)
-    result = FlatTranslation(fit, "data")
+    result = Translation(fit=fit, command="data")
     out = args.local_save_dir or args.local_dir or f"~/data/{name}"
-    result.words += ["prepare", known, "--out", str(Path(out).expanduser())]
+    result.arguments += ["prepare", known, "--out", str(Path(out).expanduser())]
     if args.local_dataset_path:
-        result.words += ["--from", args.local_dataset_path]
+        result.arguments += ["--from", args.local_dataset_path]
     if known != name:
         result.near(f"{module}: the rows of `{known}`; the words around a question are ours")
     result.notes += [f"files are called {known}_train.parquet and {known}_test.parquet"]
     if args.hdfs_dir:
-        result.problems.append(f"--hdfs_dir={args.hdfs_dir}: has no equivalent: files are written here")
+        result.refuse(f"--hdfs_dir={args.hdfs_dir}: has no equivalent: files are written here")
     result.problems += [f"{word}: not an option that is known here" for word in rest if re.match("--", word)]
     return result
 

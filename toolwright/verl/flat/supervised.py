@@ -10,7 +10,8 @@ import yaml
 
 from toolwright.tasks import rows
 from toolwright.tasks.mapped import data_files
-from toolwright.verl.flat import FlatTable, FlatTranslation
+from toolwright.verl.flat import FlatTable
+from toolwright.verl.translation import Translation
 
 DECAYS = {"cosine": "cosine", "constant": "constant", "linear": "linear", "wsd": "constant"}
 COLUMNS = "data.prompt_key", "data.response_key", "data.prompt_dict_keys", "data.response_dict_keys"
@@ -41,12 +42,12 @@ OF_THE_ENGINE: dict[str, Any] = {
 }
 
 
-def _of_the_engine(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _of_the_engine(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     return _special(values, result, OF_THE_ENGINE)
 
 
 def _special(
-    values: Mapping[str, Any], result: FlatTranslation, defaults: Mapping[str, Any] = DEFAULTS
+    values: Mapping[str, Any], result: Translation, defaults: Mapping[str, Any] = DEFAULTS
 ) -> Iterator[str]:
     """Keys that are read together: files and lengths make steps, and a schedule is several keys."""
     whole = {**defaults, **values}
@@ -55,9 +56,7 @@ def _special(
     yield "data.train_files"
     result.set("demonstrations", files[0], f"data.train_files={files[0]}")
     if len(files) > 1:
-        result.problems.append(
-            f"data.train_files={files}: one file; `toolwright data mix` makes one of several"
-        )
+        result.refuse(f"data.train_files={files}: one file; `toolwright data mix` makes one of several")
     unused = () if int(whole.get("model.lora_rank") or 0) > 0 else LORA  # rank 0: all matrices learn
     yield from unused
     for key, ours in SFT.rows()["translated"].items():
@@ -68,10 +67,10 @@ def _special(
     source = "trainer.total_training_steps" if whole.get("trainer.total_training_steps") else None
     source = source or f"trainer.total_epochs={whole['trainer.total_epochs']}"
     if steps is None:
-        result.notes.append(f"{source}: becomes steps once {files[0]} is here")
+        result.note(f"{source}: becomes steps once {files[0]} is here")
     else:
         result.set("steps", int(steps), source)
-    result.notes.append(HELD_OUT)
+    result.note(HELD_OUT)
     yield from _columns(values, result)
     if isinstance(values.get("optim.betas"), str):  # a list in quotes, which verl reads as one
         yield "optim.betas"
@@ -82,14 +81,7 @@ def _special(
     folder = "trainer.default_local_dir"
     if folder in values:
         yield from (folder, "trainer.experiment_name")
-        result.keep_in(str(values[folder]), f"{folder}={values[folder]}")
-    cut = "data.truncation"
-    if cut in values:
-        yield cut
-        if values[cut] == "error":
-            result.near("data.truncation=error: a longer conversation is left out and counted")
-        else:
-            result.near(f"data.truncation={values[cut]}: a longer conversation is left out, not cut")
+        result.set_folder(str(values[folder]), f"{folder}={values[folder]}")
 
 
 def _steps(file: str, whole: Mapping[str, Any]) -> int | None:
@@ -102,7 +94,7 @@ def _steps(file: str, whole: Mapping[str, Any]) -> int | None:
     return max(1, count // batch) * int(whole["trainer.total_epochs"])
 
 
-def _columns(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str]:
+def _columns(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     for key in COLUMNS:
         if key not in values:
             continue
@@ -111,12 +103,12 @@ def _columns(values: Mapping[str, Any], result: FlatTranslation) -> Iterator[str
         unknown = [str(name) for name in named if name is not None and name not in READ]
         word = f"{key}={values[key]}"
         if unknown:
-            result.problems.append(
+            result.refuse(
                 f"{word}: columns are `messages`, or `prompt` or `question` with `response`, `answer` or "
                 "`completion`, also within `extra_info`: rename it in the file"
             )
         else:
-            result.notes.append(f"{word}: nothing to set: the column is found by its name")
+            result.note(f"{word}: nothing to set: the column is found by its name")
 
 
 def _first(values: Mapping[str, Any], *keys: str) -> str | None:
@@ -124,7 +116,7 @@ def _first(values: Mapping[str, Any], *keys: str) -> str | None:
 
 
 def _schedule(
-    values: Mapping[str, Any], result: FlatTranslation, steps: int | None, defaults: Mapping[str, Any]
+    values: Mapping[str, Any], result: Translation, steps: int | None, defaults: Mapping[str, Any]
 ) -> Iterator[str]:
     names = ("optim.lr_scheduler", "optim.lr_scheduler_type", "optim.lr_decay_style", "optim.warmup_style")
     name = _first(values, *names)
@@ -139,7 +131,7 @@ def _schedule(
                 f"{name}=wsd: the rate stays as it is, where verl's falls over the last tenth of a run"
             )
     else:
-        result.problems.append(f"{name}={chosen}: expected {', '.join(DECAYS)}")
+        result.refuse(f"{name}={chosen}: expected {', '.join(DECAYS)}")
     lowest = _first(values, "optim.min_lr", "optim.lr_min", "optim.min_lr_ratio")
     if lowest is not None:
         yield lowest
@@ -155,7 +147,7 @@ def _schedule(
     ratio = float(values[part] if part else defaults["optim.lr_warmup_steps_ratio"])
     word = f"{part}={ratio}" if part else f"optim.lr_warmup_steps_ratio={ratio} (verl's default)"
     if steps is None and ratio:
-        result.notes.append(f"{word}: becomes optimizer.warmup_steps once the data is here")
+        result.note(f"{word}: becomes optimizer.warmup_steps once the data is here")
     else:
         result.set("optimizer.warmup_steps", int(ratio * (steps or 0)), word)
 

@@ -12,8 +12,9 @@ import yaml
 from toolwright.failures import UserError, nearest
 from toolwright.tasks import rows
 from toolwright.tasks.mapped import HUB_NAME, data_files
-from toolwright.verl.flat import KINDS, FlatTable, FlatTranslation
+from toolwright.verl.flat import KINDS, FlatTable
 from toolwright.verl.flat.supervised import HELD_OUT
+from toolwright.verl.translation import Translation
 
 Values = Mapping[str, Any]
 GRPO: dict[str, Any] = {  # TRL's defaults, where ours differ
@@ -100,7 +101,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _with_defaults(values: Values, defaults: Values, table: FlatTable, result: FlatTranslation) -> None:
+def _with_defaults(values: Values, defaults: Values, table: FlatTable, result: Translation) -> None:
     """TRL's defaults of keys that are translated one to one, where the line does not set them."""
     for key, value in defaults.items():
         ours = table.rows()["translated"].get(key)
@@ -108,11 +109,11 @@ def _with_defaults(values: Values, defaults: Values, table: FlatTable, result: F
             result.set(ours, value, f"--{key} {value} (TRL's default)")
 
 
-def _data(values: Values, result: FlatTranslation, ours: str) -> Iterator[str]:
+def _data(values: Values, result: Translation, ours: str) -> Iterator[str]:
     """A file, a folder or a name of the hub; a plain script names files as well."""
     key = next((one for one in ("dataset_name", "data_files", "train_file") if values.get(one)), None)
     if key is None:
-        result.problems.append("--dataset_name is missing: a file, a folder or owner/name of the hub")
+        result.refuse("--dataset_name is missing: a file, a folder or owner/name of the hub")
         return
     yield key
     result.set(ours, values[key], f"--{key} {values[key]}")
@@ -125,7 +126,7 @@ def _rows(values: Values) -> int | None:
     return sum(rows.count(file) for file in data_files(name, "train"))
 
 
-def _schedule(values: Values, result: FlatTranslation, block: str, steps: int | None) -> Iterator[str]:
+def _schedule(values: Values, result: Translation, block: str, steps: int | None) -> Iterator[str]:
     name = values.get("lr_scheduler_type", "linear")
     yield "lr_scheduler_type"
     if name in DECAYS:
@@ -142,7 +143,7 @@ def _schedule(values: Values, result: FlatTranslation, block: str, steps: int | 
         elif steps is not None:
             result.set(f"{block}.warmup_steps", int(amount * steps), f"--{key} {values[key]}")
         else:
-            result.notes.append(f"--{key} {values[key]}: becomes {block}.warmup_steps once the data is here")
+            result.note(f"--{key} {values[key]}: becomes {block}.warmup_steps once the data is here")
     else:
         result.set(f"{block}.warmup_steps", 0, "--warmup_steps 0 (TRL's default)")
     betas = [float(values.get("adam_beta1", 0.9)), float(values.get("adam_beta2", 0.999))]
@@ -151,10 +152,10 @@ def _schedule(values: Values, result: FlatTranslation, block: str, steps: int | 
     yield from ("adam_beta1", "adam_beta2")
     if "optim" in values and str(values["optim"]).startswith("adamw"):
         yield "optim"
-        result.notes.append(f"--optim {values['optim']}: the optimiser is AdamW")
+        result.note(f"--optim {values['optim']}: the optimiser is AdamW")
 
 
-def _precision(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _precision(values: Values, result: Translation) -> Iterator[str]:
     """Number format, adapter and folder. `fp16` is nearly bfloat16; on a CPU it is float32."""
     wanted = {key: values[key] for key in ("bf16", "fp16", "dtype", "torch_dtype") if key in values}
     yield from wanted
@@ -171,7 +172,7 @@ def _precision(values: Values, result: FlatTranslation) -> Iterator[str]:
         result.set("model.dtype", chosen, f"--{key} {value}")
     if "output_dir" in values:
         yield "output_dir"
-        result.keep_in(str(values["output_dir"]), f"--output_dir {values['output_dir']}")
+        result.set_folder(str(values["output_dir"]), f"--output_dir {values['output_dir']}")
     if "use_peft" in values:
         yield "use_peft"
         used = str(values["use_peft"]).lower() in TRUE
@@ -180,10 +181,10 @@ def _precision(values: Values, result: FlatTranslation) -> Iterator[str]:
     for key in ("lora_r", "lora_alpha", "lora_target_modules"):
         if key in values and "use_peft" not in values:
             yield key
-            result.notes.append(f"--{key} {values[key]}: without effect: --use_peft is not set")
+            result.note(f"--{key} {values[key]}: without effect: --use_peft is not set")
 
 
-def _adapter(values: Values, result: FlatTranslation) -> None:
+def _adapter(values: Values, result: Translation) -> None:
     """TRL's adapter, where the line does not say otherwise: peft adapts two matrices of a layer."""
     for key, ours, value in (
         ("lora_r", "model.lora.rank", 16),
@@ -205,9 +206,9 @@ def _batch(values: Values) -> int:
     return each * int(whole.get("num_processes", 1) or 1)
 
 
-def _grpo(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _grpo(values: Values, result: Translation) -> Iterator[str]:
     whole = {**GRPO, **values}
-    result.words += ["task=file", "algorithm=grpo"]
+    result.arguments += ["task=file", "algorithm=grpo"]
     _with_defaults(values, GRPO, TABLES["grpo"][1], result)
     yield from _data(values, result, "task.train")
     batch, samples = _batch(values), int(whole["num_generations"])
@@ -216,7 +217,7 @@ def _grpo(values: Values, result: FlatTranslation) -> Iterator[str]:
     drawn = int(whole.get("generation_batch_size") or batch * rounds // once)
     sources = ", ".join(f"--{key}" for key in (*SIZES[:2], "num_generations"))
     if drawn % samples:
-        result.problems.append(f"{sources}: {drawn} completions are no multiple of {samples} for a prompt")
+        result.refuse(f"{sources}: {drawn} completions are no multiple of {samples} for a prompt")
     prompts, updates = max(1, drawn // samples), max(1, drawn // batch)
     result.set("rollout.prompts", prompts, sources)
     result.set("update.minibatches", updates, sources)
@@ -225,7 +226,7 @@ def _grpo(values: Values, result: FlatTranslation) -> Iterator[str]:
     if steps is not None:
         result.set("train.steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
     else:
-        result.notes.append("--num_train_epochs: becomes train.steps once the data is here")
+        result.note("--num_train_epochs: becomes train.steps once the data is here")
     yield from _objective(values, whole, result)
     yield from _rewards(values, result)
     yield from _schedule(values, result, "update.policy", steps)
@@ -242,7 +243,7 @@ def _steps(values: Values, prompts: int, updates: int) -> int | None:
     return None if found is None else max(1, int(found * epochs) // prompts)
 
 
-def _objective(values: Values, whole: Values, result: FlatTranslation) -> Iterator[str]:
+def _objective(values: Values, whole: Values, result: Translation) -> Iterator[str]:
     yield from ("loss_type", "importance_sampling_level", "beta", "scale_rewards", "epsilon_high")
     yield "use_bias_correction_kl"
     kind = str(whole["loss_type"])
@@ -293,7 +294,7 @@ def _objective(values: Values, whole: Values, result: FlatTranslation) -> Iterat
     )
 
 
-def _rewards(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _rewards(values: Values, result: Translation) -> Iterator[str]:
     """Functions by name: `accuracy_reward` is our `math`; yours is `package.module.name`."""
     yield from ("reward_funcs", "reward_weights")
     named = values.get("reward_funcs")
@@ -311,7 +312,7 @@ def _rewards(values: Values, result: FlatTranslation) -> Iterator[str]:
             module, _, function = str(name).rpartition(".")
             found[function] = f"{module}:{function}"
         else:
-            result.problems.append(
+            result.refuse(
                 f"--reward_funcs {name}: name a function as package.module.name, or {' or '.join(REWARDS)}"
             )
     if len(found) == 1:
@@ -322,7 +323,7 @@ def _rewards(values: Values, result: FlatTranslation) -> Iterator[str]:
         result.set(f"reward.params.{label}.function", function, f"--reward_funcs {label}")
 
 
-def _sampling(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _sampling(values: Values, result: Translation) -> Iterator[str]:
     if str(values.get("use_vllm", "")).lower() in TRUE:
         if result.fit and not _has_vllm():
             result.near("--use_vllm: the package vllm is not installed: the native engine")
@@ -330,9 +331,6 @@ def _sampling(values: Values, result: FlatTranslation) -> Iterator[str]:
             result.set("engine.name", "vllm", "--use_vllm")
             yield from _engine_gap(values, result)
     yield "use_vllm"
-    if float(values.get("repetition_penalty") or 1.0) == 1.0 and "repetition_penalty" in values:
-        yield "repetition_penalty"
-        result.notes.append(f"--repetition_penalty {values['repetition_penalty']}: as it is here")
     if "shuffle_dataset" in values:
         yield "shuffle_dataset"
         shuffled = str(values["shuffle_dataset"]).lower() in TRUE
@@ -344,7 +342,7 @@ def _sampling(values: Values, result: FlatTranslation) -> Iterator[str]:
     yield from _evaluation(values, result)
 
 
-def _engine_gap(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _engine_gap(values: Values, result: Translation) -> Iterator[str]:
     """TRL weighs by the gap between vLLM and the policy, and leaves sequences beyond a bound out."""
     on, kind = "vllm_importance_sampling_correction", "vllm_importance_sampling_mode"
     bound, least = "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"
@@ -361,7 +359,7 @@ def _engine_gap(values: Values, result: FlatTranslation) -> Iterator[str]:
         result.set("algorithm.correction.low", float(values.get(least) or 0.0), f"--{least}")
 
 
-def _evaluation(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _evaluation(values: Values, result: Translation) -> Iterator[str]:
     """TRL evaluates nothing unless it is told to, so that every task is learned from."""
     yield "eval_strategy"
     strategy = values.get("eval_strategy", "no")
@@ -369,7 +367,7 @@ def _evaluation(values: Values, result: FlatTranslation) -> Iterator[str]:
         unset = "" if "eval_strategy" in values else " (TRL's default)"
         result.set("task.held_out", [], f"--eval_strategy no{unset}")
     else:
-        result.notes.append(f"--eval_strategy {strategy}: every `--eval_steps`")
+        result.note(f"--eval_strategy {strategy}: every `--eval_steps`")
 
 
 def _has_gpu() -> bool:
@@ -384,13 +382,11 @@ def _has_vllm() -> bool:
     return missing_for("vllm") is None
 
 
-def _every_token(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _every_token(values: Values, result: Translation) -> Iterator[str]:
     """TRL learns from all of a conversation in `messages`, and from the completion beside a prompt."""
     yield "assistant_only_loss"
     if str(values.get("assistant_only_loss", "")).lower() in TRUE:
-        result.notes.append(
-            "--assistant_only_loss: nothing to set: the assistant's turns are what is learned"
-        )
+        result.note("--assistant_only_loss: nothing to set: the assistant's turns are what is learned")
     elif str(values.get("completion_only_loss", "")).lower() not in TRUE:
         result.near(
             "--assistant_only_loss False: of `messages` the assistant's turns are learned, where TRL learns "
@@ -398,11 +394,11 @@ def _every_token(values: Values, result: FlatTranslation) -> Iterator[str]:
         )
 
 
-def _supervised(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _supervised(values: Values, result: Translation) -> Iterator[str]:
     yield from _every_token(values, result)
     _with_defaults(values, SFT, TABLES["sft"][1], result)
     yield from _data(values, result, "demonstrations")
-    result.notes.append(HELD_OUT)
+    result.note(HELD_OUT)
     batch, found = _batch(values), _rows(values)
     result.set("batch", batch, ", ".join(f"--{key}" for key in SIZES[:2]))
     yield from (*SIZES, "num_train_epochs", "max_steps")
@@ -411,17 +407,15 @@ def _supervised(values: Values, result: FlatTranslation) -> Iterator[str]:
         epochs = float(values.get("num_train_epochs", 3))
         steps = None if found is None else max(1, int(found * epochs) // batch)
     if steps is None:
-        result.notes.append("--num_train_epochs: becomes steps once the data is here")
+        result.note("--num_train_epochs: becomes steps once the data is here")
     else:
         result.set("steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
     yield from _schedule(values, result, "optimizer", steps)
     yield from _precision(values, result)
 
 
-def _preferences(
-    values: Values, result: FlatTranslation, loss: str, arguments: tuple[str, ...]
-) -> Iterator[str]:
-    result.words += ["task=preferences", f"algorithm={loss}"]
+def _preferences(values: Values, result: Translation, loss: str, arguments: tuple[str, ...]) -> Iterator[str]:
+    result.arguments += ["task=preferences", f"algorithm={loss}"]
     whole = {**PAIRS, **values}
     _with_defaults(values, PAIRS, TABLES[loss][1], result)
     yield from _data(values, result, "task.train")
@@ -433,24 +427,24 @@ def _preferences(
             result.set(f"algorithm.params.{loss}.{name}", float(whole[name]), f"--{name} {whole[name]}")
     kind = values.get("loss_type")
     if kind not in (None, "sigmoid", "kto"):
-        result.problems.append(f"--loss_type {kind}: has no equivalent: {loss} here is the paper's own")
+        result.refuse(f"--loss_type {kind}: has no equivalent: {loss} here is the paper's own")
     steps = int(values.get("max_steps") or -1)
     if steps <= 0 and found is not None:
         steps = max(1, int(found * float(values.get("num_train_epochs", 3))) // batch)
     if steps > 0:
         result.set("train.steps", steps, "--max_steps" if "max_steps" in values else "--num_train_epochs")
     else:
-        result.notes.append("--num_train_epochs: becomes train.steps once the data is here")
+        result.note("--num_train_epochs: becomes train.steps once the data is here")
     yield from _evaluation(values, result)
     yield from _schedule(values, result, "update.policy", steps if steps > 0 else None)
     yield from _precision(values, result)
 
 
-def _dpo(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _dpo(values: Values, result: Translation) -> Iterator[str]:
     yield from _preferences(values, result, "dpo", ("label_smoothing",))
 
 
-def _kto(values: Values, result: FlatTranslation) -> Iterator[str]:
+def _kto(values: Values, result: Translation) -> Iterator[str]:
     yield from _preferences(values, result, "kto", ("desirable_weight", "undesirable_weight"))
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import (
-    KeyRow,
-    Near,
-    Note,
-    Outcome,
-    Rule,
-    TranslatedSetting,
-    TranslationProblem,
-    part,
-)
+from toolwright.verl.row import KeyRow, Rule, part
 from toolwright.verl.table import data
+from toolwright.verl.translation import Translation
 
 DECAYS = ("constant", "linear", "cosine")
 
@@ -25,60 +17,60 @@ def rows(role: str, ours: str, *, enabled: Callable[[VerlConfig], bool] = lambda
     optim = f"{role}optim."
 
     def if_enabled(rule: Rule) -> Rule:
-        return lambda verl: rule(verl) if enabled(verl) else iter(())
+        return lambda verl, to: rule(verl, to) if enabled(verl) else None
 
     def same(key: str, name: str, how: str = "") -> KeyRow:
-        def rule(verl: VerlConfig) -> Iterator[Outcome]:
-            yield TranslatedSetting(f"{ours}.{name}", verl[key], (key,))
+        def rule(verl: VerlConfig, to: Translation) -> None:
+            to.set(f"{ours}.{name}", verl[key], key)
 
         return part(key, f"{ours}.{name}", how, if_enabled(rule))
 
     @if_enabled
-    def clip(verl: VerlConfig) -> Iterator[Outcome]:
+    def clip(verl: VerlConfig, to: Translation) -> None:
         key = verl.first(f"{role}grad_clip", f"{optim}clip_grad")
-        yield TranslatedSetting(f"{ours}.max_grad_norm", verl[key], (key,))
+        to.set(f"{ours}.max_grad_norm", verl[key], key)
 
     @if_enabled
-    def decay(verl: VerlConfig) -> Iterator[Outcome]:
+    def decay(verl: VerlConfig, to: Translation) -> None:
         key = verl.first(f"{optim}lr_scheduler_type", f"{optim}warmup_style", f"{optim}lr_decay_style")
         name = verl[key]
         if name not in DECAYS:
-            yield TranslationProblem(f"{verl.as_typed(key)}: a learning rate is {', '.join(DECAYS)}")
+            to.refuse(f"a learning rate is {', '.join(DECAYS)}", key)
             return
         cycles = f"{optim}num_cycles"
         if name == "cosine" and verl[cycles] != 0.5:
-            yield TranslationProblem(f"{verl.as_typed(cycles)}: a cosine falls once, which is 0.5")
-        yield TranslatedSetting(f"{ours}.decay", name, (key,))
+            to.refuse("a cosine falls once, which is 0.5", cycles)
+        to.set(f"{ours}.decay", name, key)
         until = f"{optim}lr_decay_steps"
         if verl.is_set(until) and verl[until] is not None and name != "constant":
-            yield Near(f"{verl.as_typed(until)}: the rate falls over the whole run")
+            to.near("the rate falls over the whole run", until)
 
     @if_enabled
-    def end(verl: VerlConfig) -> Iterator[Outcome]:
+    def end(verl: VerlConfig, to: Translation) -> None:
         """Megatron says where a schedule ends as a rate, FSDP as a part of the first one."""
         ratio, least = verl.first(f"{optim}min_lr_ratio", f"{optim}min_lr_factor"), f"{optim}min_lr"
         if verl[least] is not None:
             part_of = min(1.0, float(verl[least]) / float(verl[f"{optim}lr"]))
-            yield TranslatedSetting(f"{ours}.min_lr_ratio", part_of, (least,))
+            to.set(f"{ours}.min_lr_ratio", part_of, least)
         else:
-            yield TranslatedSetting(f"{ours}.min_lr_ratio", verl[ratio] or 0.0, (ratio,))
+            to.set(f"{ours}.min_lr_ratio", verl[ratio] or 0.0, ratio)
 
     @if_enabled
-    def first(verl: VerlConfig) -> Iterator[Outcome]:
+    def first(verl: VerlConfig, to: Translation) -> None:
         if verl[f"{optim}lr_warmup_init"]:
-            yield Near(f"{verl.as_typed(f'{optim}lr_warmup_init')}: a rate rises from 0")
+            to.near("a rate rises from 0", f"{optim}lr_warmup_init")
 
     @if_enabled
-    def warmup(verl: VerlConfig) -> Iterator[Outcome]:
+    def warmup(verl: VerlConfig, to: Translation) -> None:
         """verl counts steps, we count updates."""
         steps, ratio = f"{optim}lr_warmup_steps", f"{optim}lr_warmup_steps_ratio"
         by_steps = verl[steps] is not None and verl[steps] > 0
         key, whole = (steps if by_steps else ratio), data.steps(verl)
         if not by_steps and whole is None and verl[ratio]:
-            yield Note(f"{verl.as_typed(ratio)}: {ours}.warmup_steps, by the rows of {data.TRAIN}")
+            to.note(f"{ours}.warmup_steps, by the rows of {data.TRAIN}", ratio)
             return
         count = verl[steps] if by_steps else int((verl[ratio] or 0) * (whole or 0))
-        yield TranslatedSetting(f"{ours}.warmup_steps", count * data.updates(verl), (key,))
+        to.set(f"{ours}.warmup_steps", count * data.updates(verl), key)
 
     return [
         same(f"{optim}lr", "lr"),
