@@ -30,6 +30,9 @@ class Translation:
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)  # by key, as they were typed
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of the library, for keys that are not set
+    library: str = "verl"
+    form: str = "{}={}"  # how a key is typed with its value
     fit: bool = False
     command: str = "train"
     settings: list[TranslatedSetting] = field(default_factory=list)
@@ -65,9 +68,16 @@ class Translation:
         """Say why the command line cannot be translated."""
         self.problems.append(self._about(keys, text))
 
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The values that are set, over the library's defaults."""
+        return {**self.defaults, **self.values}
+
     def as_typed(self, *keys: str) -> str:
-        """The keys among these that are set: `key=value, key=value`."""
-        return ", ".join(f"{key}={format_value(self.values[key])}" for key in keys if key in self.values)
+        """The keys among these that are set, with their values."""
+        return ", ".join(
+            self.form.format(key, format_value(self.values[key])) for key in keys if key in self.values
+        )
 
     def _about(self, keys: tuple[str, ...], text: str) -> str:
         return f"{self.as_typed(*keys)}: {text}" if keys else text
@@ -90,8 +100,15 @@ class Translation:
         return []
 
     def origin(self, setting: TranslatedSetting) -> str:
-        """The words that a setting comes from; a source that is a key of the line, as it was typed."""
-        return self.as_typed(*setting.sources) or ", ".join(setting.sources)
+        """The words that a setting comes from: keys as they were typed, or else the library's defaults."""
+        if typed := self.as_typed(*setting.sources):
+            return typed
+        words = [
+            self.form.format(key, format_value(self.whole[key]))
+            for key in setting.sources
+            if key in self.defaults
+        ]
+        return f"{', '.join(words)} ({self.library}'s default)" if words else ", ".join(setting.sources)
 
     def says(self, key: str) -> bool:
         """Return True if a list names this key."""

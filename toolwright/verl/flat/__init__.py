@@ -8,13 +8,12 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from toolwright.config.keys import format_value
 from toolwright.verl.translation import Translation
 
 FOLDER = Path(__file__).parent
@@ -34,12 +33,15 @@ class FlatTable:
     name: str
     special: Special | None = None
     on_verl: bool = False  # keys that are in no row are verl's
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of the library, where ours differ
+    library: str = "verl"
+    form: str = "{}={}"  # how a key is typed with its value
 
     def rows(self) -> dict[str, dict[str, Any]]:
         return _read(self.name)
 
     def translate(self, values: Mapping[str, Any], *, command: str, fit: bool) -> Translation:
-        result = Translation(values, fit, command)
+        result = Translation(values, self.defaults, self.library, self.form, fit, command)
         done: set[str] = set()
         try:
             for key in self.special(values, result) if self.special else ():
@@ -47,14 +49,17 @@ class FlatTable:
         except (TypeError, ValueError) as error:
             result.refuse(f"a value of the wrong type: {error}")
         known = {one.ours for one in result.settings}
+        for key, ours in self.rows()["translated"].items():
+            if key in self.defaults.keys() - values.keys() - done and ours not in known:
+                result.set(ours, self.defaults[key], key)
         for key, value in values.items():
             if key in done:
                 if not result.says(key):
-                    result.note(f"{key}={format_value(value)}: read together with other keys")
+                    result.note("read together with other keys", key)
             elif row := self._row(key):
-                self._account_for(key, value, *row, result)
+                self._account_for(key, *row, result)
             elif not self.on_verl:
-                result.refuse(self._unknown(key, value))
+                result.refuse(f"not a known key of {self.name.replace('_', ' ')}; {self._nearest(key)}", key)
             elif key not in known:
                 result.set(key, value)
         return result
@@ -70,24 +75,22 @@ class FlatTable:
         many = [(k, why) for one, k, why in listed if one.endswith("*") and key.startswith(one[:-1])]
         return next(iter([*own, *many]), None)
 
-    def _account_for(self, key: str, value: Any, kind: str, reason: str, result: Translation) -> None:
-        word = f"{key}={format_value(value)}"
+    def _account_for(self, key: str, kind: str, reason: str, result: Translation) -> None:
         if kind == "translated":
-            result.set(reason, value, word)
+            result.set(reason, result.values[key], key)
         elif kind == "unused":
-            result.note(f"{word}: not used: {reason}")
-        elif value in self.rows()["harmless"].get(key, HARMLESS):
-            result.note(f"{word}: as it is here")
+            result.note(f"not used: {reason}", key)
+        elif result.values[key] in self.rows()["harmless"].get(key, HARMLESS):
+            result.note("as it is here", key)
         elif kind == "near":
-            result.near(f"{word}: {reason}")
+            result.near(reason, key)
         else:
-            result.refuse(f"{word}: has no equivalent: {reason}")
+            result.refuse(f"has no equivalent: {reason}", key)
 
-    def _unknown(self, key: str, value: Any) -> str:
+    def _nearest(self, key: str) -> str:
         listed = (one for kind in KINDS[1:] for keys in self.rows()[kind].values() for one in keys)
         close = difflib.get_close_matches(key, [*self.rows()["translated"], *listed], n=1)
-        hint = f"did you mean {close[0]}?" if close else "there is no similar one"
-        return f"{key}={format_value(value)}: not a known key of {self.name.replace('_', ' ')}; {hint}"
+        return f"did you mean {close[0]}?" if close else "there is no similar one"
 
 
 @functools.cache

@@ -33,54 +33,40 @@ SAMPLED: dict[str, Any] = {
     "rollout.temperature": 1.0,
     "rollout.top_p": 0.7,
     "rollout.response_length": 512,
+    "rollout.top_k": 50,
 }
 
 
-def _generation(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
-    result.arguments.append("task=file")
-    for key, value in SAMPLED.items():
-        if key not in values:
-            result.set(GENERATION.rows()["translated"][key], value, f"{key}={value} (verl's default)")
-    if "rollout.top_k" not in values:
-        result.set("eval.sampling.top_k", 50, "rollout.top_k=50 (verl's default)")
-    yield from _generated(values, result)
-
-
-def _served(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
-    """`main_generation_server` reads the keys of PPO: an answer of 512 tokens at temperature 1."""
-    result.arguments.append("task=file")
-    for ours, key, value in (
-        ("eval.temperature", "actor_rollout_ref.rollout.temperature", 1.0),
-        ("rollout.max_tokens", "actor_rollout_ref.rollout.response_length", 512),
-    ):
-        if key not in values and not (ours == "rollout.max_tokens" and "data.max_response_length" in values):
-            result.set(ours, value, f"{key}={value} (verl's default)")
-    yield from _generated(values, result)
+# What `main_generation_server` does; it reads the keys of PPO.
+SERVED_WITH: dict[str, Any] = {
+    "actor_rollout_ref.rollout.temperature": 1.0,
+    "actor_rollout_ref.rollout.response_length": 512,
+}
 
 
 def _generated(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
+    result.arguments.append("task=file")
     for key in ("data.path", "data.train_files"):
         if isinstance(values.get(key), list):
             yield key
-            result.set("task.held_out", list(values[key]), f"{key}={values[key]}")
+            result.set("task.held_out", list(values[key]), key)
     for block in ("rollout", "actor_rollout_ref.rollout"):
-        if f"{block}.top_k" in values:
+        if (most := result.whole.get(f"{block}.top_k")) is not None:
             yield f"{block}.top_k"
-            most = max(int(values[f"{block}.top_k"]), 0)
-            result.set("eval.sampling.top_k", most, f"{block}.top_k={values[f'{block}.top_k']}")
+            result.set("eval.sampling.top_k", max(int(most), 0), f"{block}.top_k")
         if values.get(f"{block}.do_sample") is False:
             yield from (f"{block}.do_sample", f"{block}.temperature")
-            result.set("eval.temperature", 0.0, f"{block}.do_sample=false")
+            result.set("eval.temperature", 0.0, f"{block}.do_sample")
     output = "data.output_path"
     if output in values:
         yield output
         name = Path(str(values[output])).stem
-        result.set("run.name", name, f"{output}={values[output]}")
-        result.near(f"{output}={values[output]}: attempts are kept in the folder of run {name}, as Parquet")
+        result.set("run.name", name, output)
+        result.near(f"attempts are kept in the folder of run {name}, as Parquet", output)
 
 
-GENERATION = FlatTable("verl_generation", _generation)
-SERVED = FlatTable("verl_generation", _served)
+GENERATION = FlatTable("verl_generation", _generated, defaults=SAMPLED)
+SERVED = FlatTable("verl_generation", _generated, defaults=SERVED_WITH)
 # The module's short name, the command of ours, and the table of its keys.
 TABLES: dict[str, tuple[str, FlatTable]] = {
     "trainer.sft_trainer": ("sft", SFT_OF_THE_ENGINE),

@@ -94,12 +94,12 @@ def _groups(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         if values.get(KEPT_BY, "std") != "std":
             result.refuse("groups that differ are learned from", KEPT_BY)
         kept = max(1, int(float(share) * int(groups)))
-        typed = result.as_typed(KEPT, KEPT_BY, "es_manager.train.env_groups")
-        result.near(f"{typed}: {kept} groups whose rewards differ, where RAGEN takes those that differ most")
-        result.set("data.train_batch_size", kept, typed)
-        result.set("algorithm.filter_groups.enable", True, typed)
-        result.set("algorithm.filter_groups.metric", "seq_final_reward", typed)
-        result.set("algorithm.filter_groups.max_num_gen_batches", -(-int(groups) // kept), typed)
+        sources, block = (KEPT, KEPT_BY, "es_manager.train.env_groups"), "algorithm.filter_groups."
+        result.near(f"{kept} groups whose rewards differ, where RAGEN takes those that differ most", *sources)
+        result.set("data.train_batch_size", kept, *sources)
+        result.set(f"{block}enable", True, *sources)
+        result.set(f"{block}metric", "seq_final_reward", *sources)
+        result.set(f"{block}max_num_gen_batches", -(-int(groups) // kept), *sources)
         yield "es_manager.train.env_groups"
     for key in (KEPT, KEPT_BY):
         if key in values and not result.says(key):
@@ -123,10 +123,9 @@ def _lengths(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
 
 def _rewards(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     penalty, grouping, method = "es_manager.format_penalty", f"{NORMALISED}grouping", f"{NORMALISED}method"
-    cost, typed = abs(float(values.get(penalty, 0))), result.as_typed(penalty)
-    if cost:
-        result.set("actor_rollout_ref.actor.use_invalid_action_penalty", True, typed)
-        result.set("actor_rollout_ref.actor.invalid_action_penalty_coef", cost, typed)
+    if cost := abs(float(values.get(penalty, 0))):
+        result.set("actor_rollout_ref.actor.use_invalid_action_penalty", True, penalty)
+        result.set("actor_rollout_ref.actor.invalid_action_penalty_coef", cost, penalty)
     by_group = values.get("algorithm.adv_estimator") == "grpo" and values.get(grouping, "state") == "state"
     chosen = values.get(method, "identity")
     if chosen == "identity" or (by_group and chosen in ("mean_std", "mean")):

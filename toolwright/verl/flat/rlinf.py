@@ -30,6 +30,20 @@ REWARDS = {
     "math": ("math", "a wrong answer earns 0, where RLinf takes 1 off; a group's advantages are the same"),
     "rstar2": ("math", "answers are compared by math-verify alone"),
 }
+DEFAULTS: dict[str, Any] = {
+    "runner.resume_dir": None,
+    "algorithm.adv_type": "grpo",
+    "algorithm.loss_agg_func": "token-mean",
+    "algorithm.importance_sampling_clip": 2.0,
+    "data.filter_prompt_by_length": False,
+    "data.answer_key": "solutions",
+    "agentloop.max_turns": 5,
+    "agentloop.max_user_turns": 5,
+    "agentloop.max_assistant_turns": 5,
+    "agentloop.max_parallel_calls": 3,
+    "agentloop.max_tool_response_length": 500,
+    "agentloop.tool_response_truncate_side": "middle",
+}
 UNLIMITED = 100_000  # a top_k above every vocabulary, as RLinf's files write it
 
 
@@ -61,12 +75,10 @@ def _run(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     if folder and name:
         result.set("trainer.default_local_dir", f"{folder}/{name}", "runner.output_dir")
     mode = "auto" if resume == "auto" else "resume_path" if resume else "disable"
-    typed = result.as_typed("runner.resume_dir") or "runner.resume_dir (RLinf's default)"
-    result.set("trainer.resume_mode", mode, typed)
+    result.set("trainer.resume_mode", mode, "runner.resume_dir")
     if mode == "resume_path":
-        result.set("trainer.resume_from_path", resume, typed)
-    judged = result.as_typed("runner.val_check_interval") or "runner.val_check_interval"
-    result.set("trainer.val_before_train", False, judged)
+        result.set("trainer.resume_from_path", resume, "runner.resume_dir")
+    result.set("trainer.val_before_train", False, "runner.val_check_interval")
     placed = [key for key in values if key.startswith("cluster.component_placement")]
     if placed:
         result.set("trainer.n_gpus_per_node", _devices(values, placed), *placed)
@@ -83,14 +95,13 @@ def _devices(values: Mapping[str, Any], placed: list[str]) -> int | str:
 
 def _algorithm(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     kind, baseline = "algorithm.adv_type", "algorithm.use_reinpp_baseline"
-    name = ADVANTAGES.get(str(values.get(kind, "grpo")))
+    name = ADVANTAGES.get(str(result.whole[kind]))
     if name is None:
-        known = ", ".join(ADVANTAGES)
-        result.refuse(f"advantages of language models are {known}", kind)
+        result.refuse(f"advantages of language models are {', '.join(ADVANTAGES)}", kind)
     elif name == "reinforce_plus_plus" and values.get(baseline):
         result.set("algorithm.adv_estimator", f"{name}_baseline", kind, baseline)
     else:
-        result.set("algorithm.adv_estimator", name, result.as_typed(kind) or "algorithm.adv_type=grpo")
+        result.set("algorithm.adv_estimator", name, kind)
     whitened = "algorithm.normalize_advantages"
     if name == "gae" and values.get(whitened) is False:
         result.near("GAE's advantages are normalised over the step", whitened)
@@ -129,21 +140,22 @@ def _mean(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     scales, mean = "algorithm.loss_scales", "algorithm.loss_agg_func"
     alike = "algorithm.use_valid_token_scale"
     size, packed = "algorithm.training_batch_size_per_gpu", "runner.enable_dynamic_batch_size"
-    chosen, typed = values.get(mean, "token-mean"), result.as_typed(mean, alike) or f"{mean}=token-mean"
+    chosen, sources = result.whole[mean], (mean, alike)
     if values.get(scales):
         if list(values[scales]) != AVERAGED:
             result.refuse(f"all of {', '.join(AVERAGED)}, or none", scales)
-        chosen, typed = "seq-mean-token-mean", result.as_typed(scales, mean)
+        chosen, sources = "seq-mean-token-mean", (scales, mean)
         result.near(
-            f"{typed}: the mean of an attempt's tokens, then of attempts, which RLinf comes to where a "
-            "micro-batch has one turn"
+            "the mean of an attempt's tokens, then of attempts, which RLinf comes to where a micro-batch has "
+            "one turn",
+            *sources,
         )
     elif chosen == "token-mean" and not values.get(alike):
         if values.get(size, 1) == 1 and not values.get(packed):
-            chosen, typed = "seq-mean-token-mean", result.as_typed(mean, size) or typed
+            chosen, sources = "seq-mean-token-mean", (mean, size)
         else:
-            result.near(f"{typed}: the mean over a minibatch's tokens, where RLinf takes each micro-batch's")
-    result.set(f"{ACTOR}loss_agg_mode", chosen, typed)
+            result.near("the mean over a minibatch's tokens, where RLinf takes each micro-batch's", *sources)
+    result.set(f"{ACTOR}loss_agg_mode", chosen, *sources)
     yield from (scales, mean, alike)
 
 
@@ -158,13 +170,13 @@ def _losses(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         result.set(f"{ACTOR}clip_ratio_c", None, "algorithm.clip_ratio_c=null")
     parts, batch = values.get("algorithm.n_minibatches", 1), values.get("data.rollout_batch_size")
     if batch is not None:
-        typed = result.as_typed("algorithm.n_minibatches", "data.rollout_batch_size")
-        result.set(f"{ACTOR}ppo_mini_batch_size", max(1, batch // parts), typed)
+        sources = ("algorithm.n_minibatches", "data.rollout_batch_size")
+        result.set(f"{ACTOR}ppo_mini_batch_size", max(1, batch // parts), *sources)
     fixed, cap = "algorithm.importance_sampling_fix", "algorithm.importance_sampling_clip"
     if values.get(fixed):
         weighed = "algorithm.rollout_correction.rollout_is"
         result.set(weighed, "token", fixed)
-        result.set(f"{weighed}_threshold", values.get(cap, 2.0), result.as_typed(cap) or f"{cap}=2.0")
+        result.set(f"{weighed}_threshold", result.whole[cap], cap)
     yield from (fixed, cap)
     used = [key for key in ("algorithm.clip_ratio_low", "algorithm.clip_ratio_high") if key in values]
     none = ["algorithm.clip_ratio_c"] if values.get("algorithm.clip_ratio_c") is None else []
@@ -179,8 +191,7 @@ def _sampling(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
         result.set(f"{ROLLOUT}top_k", limit, top_k)
     prompt = values.get("data.max_prompt_length")
     if isinstance(values.get(whole), int) and isinstance(prompt, int):
-        typed = result.as_typed(whole, "data.max_prompt_length")
-        result.set("data.max_response_length", values[whole] - prompt, typed)
+        result.set("data.max_response_length", values[whole] - prompt, whole, "data.max_prompt_length")
     if any("</answer>" in str(one) for one in values.get(stop) or ()):
         result.set("toolwright.rollout.stop", ["</answer>"], f"{stop}, with the tags of calls")
     elif stop in values:
@@ -190,11 +201,9 @@ def _sampling(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
 
 def _data(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     skip, truth = "data.filter_prompt_by_length", "data.answer_key"
-    typed = result.as_typed(skip) or f"{skip}=false"
-    result.set("data.filter_overlong_prompts", bool(values.get(skip)), typed)
-    result.set("data.truncation", "right", typed)
-    column = values.get(truth, "solutions")
-    result.set("toolwright.task.params.answer", column, f"{truth}={column}")
+    result.set("data.filter_overlong_prompts", bool(values.get(skip)), skip)
+    result.set("data.truncation", "right", skip)
+    result.set("toolwright.task.params.answer", result.whole[truth], truth)
     yield from (skip, truth)
 
 
@@ -205,13 +214,11 @@ def _agent(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     if names[parser] not in values:
         return
     called = PARSERS.get(str(values[names[parser]]))
-    typed = result.as_typed(names[parser])
     if called is None:
-        result.refuse(f"{typed}: calls are read as {', '.join(PARSERS)}")
+        result.refuse(f"calls are read as {', '.join(PARSERS)}", names[parser])
     elif called == "search":
-        result.set(f"{ROLLOUT}enable_search", True, typed)
-        turns = values.get(names["max_turns"], 5)
-        result.set(f"{ROLLOUT}max_turns", turns, f"{names['max_turns']}={turns}")
+        result.set(f"{ROLLOUT}enable_search", True, names[parser])
+        result.set(f"{ROLLOUT}max_turns", result.whole[names["max_turns"]], names["max_turns"])
         whole, prompt = values.get("runner.seq_length"), values.get("data.max_prompt_length")
         if isinstance(whole, int) and isinstance(prompt, int):
             result.set(f"{ROLLOUT}max_obs_length", whole - prompt, "runner.seq_length")
@@ -219,38 +226,35 @@ def _agent(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
             if names[name] in values:
                 result.note("RLinf's search does not read it either", names[name])
     else:
-        yield from _turns(values, result, called, typed)
-        if values.get(names[cut], "middle") != "middle":
+        yield from _turns(result, called, names[parser])
+        if result.whole[names[cut]] != "middle":
             result.near("head and tail of a longer answer stay", names[cut])
         elif names[cut] in values:
             result.note("as it is here", names[cut])
     yield from names.values()
 
 
-def _turns(values: Mapping[str, Any], result: Translation, called: str, typed: str) -> Iterator[str]:
+def _turns(result: Translation, called: str, parser: str) -> Iterator[str]:
     """Turns and calls of an agent with tools, with RLinf's limits where none is set."""
     multi = f"{ROLLOUT}multi_turn."
-    result.set(f"{multi}enable", True, typed)
-    result.set(f"{multi}format", called, typed)
-    limits = {"max_user_turns": 5, "max_assistant_turns": 5, "max_parallel_calls": 3}
-    for name, default in (limits | {"max_tool_response_length": 500}).items():
-        key = f"agentloop.{name}"
-        result.set(f"{multi}{name}", values.get(key, default), result.as_typed(key) or f"{key}={default}")
-        yield key
+    result.set(f"{multi}enable", True, parser)
+    result.set(f"{multi}format", called, parser)
+    limits = ("max_user_turns", "max_assistant_turns", "max_parallel_calls", "max_tool_response_length")
+    for name in limits:
+        result.set(f"{multi}{name}", result.whole[f"agentloop.{name}"], f"agentloop.{name}")
+        yield f"agentloop.{name}"
 
 
 def _tools(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     address, judge = "tools.search.server_addr", "tools.codejudge."
     if address in values:
-        typed = result.as_typed(address)
-        result.set(f"{ROLLOUT}search_url", f"http://{values[address]}/retrieve", typed)
-        result.near(f"{typed}: documents are numbered with their titles, where RLinf gives their addresses")
+        result.set(f"{ROLLOUT}search_url", f"http://{values[address]}/retrieve", address)
+        result.near("documents are numbered with their titles, where RLinf gives their addresses", address)
     host, port, most = (f"{judge}{name}" for name in ("host_addr", "host_port", "concurrency_limit"))
     if host in values:
-        typed = result.as_typed(host, port)
         place = f"http://{values[host]}:{values.get(port, 8000)}"
-        result.set("toolwright.tools.code_judge.url", place, typed)
-        result.set("toolwright.tools.code_judge.name", "python_code_with_standard_io", typed)
+        result.set("toolwright.tools.code_judge.url", place, host, port)
+        result.set("toolwright.tools.code_judge.name", "python_code_with_standard_io", host, port)
     if most in values:
         result.set("toolwright.tools.code_judge.concurrency", values[most], most)
     yield from (address, host, port, most)
@@ -259,16 +263,17 @@ def _tools(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
 def _reward(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
     kind = "reward.reward_type"
     if kind in values:
-        typed, found = result.as_typed(kind), REWARDS.get(str(values[kind]))
-        if found is None:
+        scorer, differs = REWARDS.get(str(values[kind]), ("", ""))
+        if not scorer:
             result.refuse(
-                f"{typed}: rewards of RLinf's that are here: {', '.join(REWARDS)}; name a function of yours "
-                "with toolwright.reward.function=path.py:name"
+                f"rewards of RLinf's that are here: {', '.join(REWARDS)}; name a function of yours with "
+                "toolwright.reward.function=path.py:name",
+                kind,
             )
         else:
-            result.set("toolwright.reward.function", found[0], typed)
-            if found[1]:
-                result.near(f"{typed}: {found[1]}")
+            result.set("toolwright.reward.function", scorer, kind)
+        if differs:
+            result.near(differs, kind)
     yield kind
 
 
@@ -280,16 +285,13 @@ def _optimizer(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
             result.set(f"{target}optim.betas", betas, first, second)
         yield from (first, second)
     schedule = "actor.lr_sched."
-    part, whole, steps = (
-        f"{schedule}lr_warmup_fraction",
-        f"{schedule}lr_decay_iters",
-        f"{schedule}lr_warmup_iters",
-    )
+    names = ("lr_warmup_fraction", "lr_decay_iters", "lr_warmup_iters")
+    part, whole, steps = (f"{schedule}{name}" for name in names)
+    warmup = "toolwright.update.policy.warmup_steps"
     if values.get(part) is not None and values.get(whole):
-        typed = result.as_typed(part, whole)
-        result.set("toolwright.update.policy.warmup_steps", int(values[part] * values[whole]), typed)
+        result.set(warmup, int(values[part] * values[whole]), part, whole)
     elif values.get(steps):
-        result.set("toolwright.update.policy.warmup_steps", values[steps], steps)
+        result.set(warmup, values[steps], steps)
     rates = (f"{schedule}max_lr", "actor.optim.lr")
     if len({float(values[key]) for key in rates if values.get(key) is not None}) > 1:
         result.refuse("the learning rate has one highest value", *rates)
@@ -297,4 +299,4 @@ def _optimizer(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
 
 
 PARTS = (_run, _algorithm, _reference, _losses, _mean, _sampling, _data, _agent, _tools, _reward, _optimizer)
-RLINF = FlatTable("rlinf", _special)
+RLINF = FlatTable("rlinf", _special, defaults=DEFAULTS, library="RLinf")

@@ -102,7 +102,6 @@ def micro_tokens(verl: VerlConfig, to: Translation) -> None:
         to.set("update.micro_tokens", verl.number(fixed) * longest, fixed)
 
 
-
 ROWS: list[KeyRow] = [
     part(MINI_BATCH, "update.minibatches", "`train_batch_size` ÷ it, rounded up: both count prompts", batch),
     same(f"{ACTOR}ppo_epochs", "update.epochs"),

@@ -47,7 +47,6 @@ def value_mean(verl: VerlConfig, to: Translation) -> None:
         (to.near if verl.is_set(key) else to.note)(text)
 
 
-
 ROWS: list[KeyRow] = [
     part("critic.enable", (), "there is a critic where the estimator is `gae`", presence),
     *optimizer.rows("critic.", "update.critic", enabled=has_critic),
