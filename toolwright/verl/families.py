@@ -41,32 +41,31 @@ FAMILIES = (
 
 
 @dataclass
-class OtherWords:
-    """A command line in verl's words: values by verl's keys, settings of ours, and a line for each of the
-    rest."""
+class VerlLine:
+    """A command line of any family in verl's words: values by its keys, and what else became of the line."""
 
     values: dict[str, Any]
     family: str = "verl"
     typed: dict[str, str] = field(default_factory=dict)  # by verl's key: the words that became it
     settings: list[TranslatedSetting] = field(default_factory=list)
-    said: Translation = field(default_factory=Translation)
+    translation: Translation = field(default_factory=Translation)
 
 
-def in_verls_words(values: Mapping[str, Any], *, fit: bool) -> OtherWords:
+def in_verls_words(values: Mapping[str, Any], *, fit: bool) -> VerlLine:
     """The values by verl's keys. Those of verl and of forks that keep its keys stay as they are."""
     family = next((one for one in FAMILIES if any(key.startswith(one.marks) for key in values)), None)
     if family is None:
-        return OtherWords(dict(values))
+        return VerlLine(dict(values))
     found = family.table.translate(_resolved(values), command="train", fit=fit)
-    words = OtherWords({}, family.name, said=found)
+    line = VerlLine({}, family.name, translation=found)
     for key, value, typed in found.settings:
         if typed:
-            words.typed[key] = found.origin(TranslatedSetting(key, value, typed))
+            line.typed[key] = found.origin(TranslatedSetting(key, value, typed))
         if key.startswith(OURS):
-            words.settings.append(TranslatedSetting(key.removeprefix(OURS), value, (key,)))
+            line.settings.append(TranslatedSetting(key.removeprefix(OURS), value, (key,)))
         else:
-            words.values[key] = value
-    return words
+            line.values[key] = value
+    return line
 
 
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:

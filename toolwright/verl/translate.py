@@ -69,9 +69,9 @@ def translate(
         # The preset of a file, whatever the task: those of environments are for tiny models.
         arguments=["task=file"],
         ours=parsed.ours,
-        changes=other.said.changes,
-        notes=[*parsed.notes, *other.said.notes],
-        problems=[*parsed.problems, *other.said.problems],
+        changes=other.translation.changes,
+        notes=[*parsed.notes, *other.translation.notes],
+        problems=[*parsed.problems, *other.translation.problems],
         verl=verl,
     )
     result.problems += [_unknown(key, value) for key, value in other.values.items() if key not in known]

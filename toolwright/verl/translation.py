@@ -25,8 +25,8 @@ class TranslatedSetting(NamedTuple):
 class Translation:
     """A translated command line.
 
-    A key that was typed is in one of four lists: a source of `settings`, in `changes` (done nearly so), in
-    `notes` (without meaning here) or in `problems`, which stop the run.
+    Every key of the line is in one of four lists: a source of `settings`, in `changes` (done nearly the same
+    way), in `notes` (not used, or good to know) or in `problems`, which stop the run.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)  # by key, as they were typed
@@ -123,11 +123,13 @@ class Translation:
         width = max((len(text) for text, _ in settings), default=0)
         listed = {
             "Translated:": [f"{text:<{width}}  ←  {origin}" for text, origin in settings],
-            "Nearly so (--fit):": self.changes,
-            "Without meaning here, or to be known:": self.notes,
+            "Done nearly the same way (--fit):": self.changes,
+            "Not used, or good to know:": self.notes,
             "Refused:": self.problems,
             "Files that are not here:": self.missing_files,
-            "The same as a command of Toolwright:": [shlex.join(["toolwright", self.command, *self.words])],
+            "The same run as a command of Toolwright:": [
+                shlex.join(["toolwright", self.command, *self.words])
+            ],
         }
         sections = [[head, *(f"  {line}" for line in lines)] for head, lines in listed.items() if lines]
         return "\n\n".join("\n".join(section) for section in sections)
