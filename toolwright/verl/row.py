@@ -25,28 +25,3 @@ class KeyRow:
     ours: tuple[str, ...] = ()
     rule: Rule | None = None
     harmless: tuple[Any, ...] = ()
-
-
-def same(
-    key: str,
-    ours: str,
-    how: str = "",
-    *,
-    convert: Callable[[Any], Any] = lambda value: value,
-    unset: Literal["verl's", "ours"] = "verl's",
-) -> KeyRow:
-    """A key that becomes one of ours.
-
-    If it is not set, verl's default holds; `unset="ours"` where the result does not depend on it.
-    """
-
-    def rule(verl: VerlConfig, to: Translation) -> None:
-        if verl.is_set(key) or unset == "verl's":
-            to.set(ours, convert(verl[key]), key)
-
-    return KeyRow(key, "translated", how, (ours,), rule)
-
-
-def part(key: str, ours: str | tuple[str, ...], how: str, rule: Rule | None = None) -> KeyRow:
-    """A key that a rule reads, often together with others."""
-    return KeyRow(key, "translated", how, (ours,) if isinstance(ours, str) else ours, rule)

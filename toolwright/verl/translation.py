@@ -123,7 +123,7 @@ class Translation:
         width = max((len(text) for text, _ in settings), default=0)
         listed = {
             "Translated:": [f"{text:<{width}}  ←  {origin}" for text, origin in settings],
-            "Done nearly the same way (--fit):": self.changes,
+            "Nearly so (--fit):": self.changes,
             "Not used, or good to know:": self.notes,
             "Refused:": self.problems,
             "Files that are not here:": self.missing_files,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from toolwright.config.names import Registered
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, part, same
-from toolwright.verl.table import optimizer
 from toolwright.verl.table.algorithm import CORRECTION, IN_LOSS, PLAIN, plain_gradient, weight_share
-from toolwright.verl.table.data import MINI_BATCH, batch, of_search_r1
+from toolwright.verl.table.data import of_search_r1
 from toolwright.verl.translation import Translation
 
 ACTOR = "actor_rollout_ref.actor."
@@ -100,65 +98,3 @@ def micro_tokens(verl: VerlConfig, to: Translation) -> None:
             "actor_rollout_ref.rollout.response_length"
         )
         to.set("update.micro_tokens", verl.number(fixed) * longest, fixed)
-
-
-ROWS: list[KeyRow] = [
-    part(MINI_BATCH, "update.minibatches", "`train_batch_size` ÷ it, rounded up: both count prompts", batch),
-    same(f"{ACTOR}ppo_epochs", "update.epochs"),
-    part(
-        f"{ACTOR}ppo_micro_batch_size_per_gpu",
-        "update.micro_tokens",
-        "× (prompt + response length), where it is set: a budget of tokens, which never changes a gradient",
-        micro_tokens,
-    ),
-    part(f"{ACTOR}ppo_micro_batch_size", "update.micro_tokens", "the same", micro_tokens),
-    part(
-        f"{ACTOR}ppo_max_token_len_per_gpu",
-        "update.micro_tokens",
-        "where `use_dynamic_bsz`, or it is set",
-        micro_tokens,
-    ),
-    part(
-        f"{ACTOR}use_dynamic_bsz",
-        "update.micro_tokens",
-        "always so: a micro-batch is a token budget",
-        micro_tokens,
-    ),
-    part(
-        LOSS,
-        ("algorithm.loss", "algorithm.params"),
-        "`vanilla` → `ppo`, `geo_mean` → `gmpo`, other names as they are",
-        loss,
-    ),
-    part(LOSS_HERE, "algorithm.loss", "the same, as some forks have it", loss),
-    *(
-        part(place, f"algorithm.params.{name}.{argument}", f"with `loss_mode={name}`", loss)
-        for name, arguments in ARGUMENTS.items()
-        for key, argument in arguments.items()
-        for place in (key, _elsewhere(key))
-    ),
-    *(part(key, "algorithm.params.sppo.eta", "of `recipe.sppo.main_sppo`", loss) for key in ETA),
-    part(
-        AGGREGATE,
-        "algorithm.aggregate",
-        "the same names; with `gspo` and `sapo` always `seq-mean-token-mean`",
-        loss,
-    ),
-    part(
-        f"{ACTOR}loss_scale_factor",
-        "algorithm.norm_tokens",
-        "unset: the response length, as verl has it",
-        loss,
-    ),
-    part(
-        f"{ACTOR}clip_ratio",
-        ("algorithm.clip_low", "algorithm.clip_high"),
-        "where it is set and the two below are not",
-        clip,
-    ),
-    part(f"{ACTOR}clip_ratio_low", "algorithm.clip_low", "", clip),
-    part(f"{ACTOR}clip_ratio_high", "algorithm.clip_high", "", clip),
-    same(f"{ACTOR}clip_ratio_c", "algorithm.clip_c"),
-    part(ENTROPY, "algorithm.entropy_coef", "", entropy),
-    *optimizer.rows(ACTOR, "update.policy"),
-]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, part
-from toolwright.verl.table import optimizer
 from toolwright.verl.table.algorithm import has_critic
 from toolwright.verl.table.environment import reward_share
 from toolwright.verl.table.model import PATH
@@ -45,19 +43,3 @@ def value_mean(verl: VerlConfig, to: Translation) -> None:
     if has_critic(verl) and verl[key] != "token-mean":
         text = f"{verl.as_typed(key)}: the critic's loss is a mean over tokens"
         (to.near if verl.is_set(key) else to.note)(text)
-
-
-ROWS: list[KeyRow] = [
-    part("critic.enable", (), "there is a critic where the estimator is `gae`", presence),
-    *optimizer.rows("critic.", "update.critic", enabled=has_critic),
-    part("critic.cliprange_value", "algorithm.clip_value", "", clip_value),
-    part("critic.ppo_mini_batch_size", "update.minibatches", "the actor's; another one with `--fit`", alike),
-    part("critic.ppo_epochs", "update.epochs", "the actor's; another one with `--fit`", alike),
-    part(
-        "critic.model.path",
-        "model.path",
-        "the critic begins as the policy: the actor's path, or another one with `--fit`",
-        alike,
-    ),
-    part("critic.loss_agg_mode", (), "the critic's loss is a mean over tokens", value_mean),
-]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.verl.config import SEARCH_R1, VerlConfig
-from toolwright.verl.row import KeyRow, part, same
 from toolwright.verl.translation import Translation
 
 TRAIN, HELD_OUT = "data.train_files", "data.val_files"
@@ -304,60 +303,3 @@ def template(verl: VerlConfig, to: Translation) -> None:
 
 def _one_or_many(files: list[str]) -> Any:
     return files[0] if len(files) == 1 else files
-
-
-ROWS: list[KeyRow] = [
-    part(TRAIN, "task.train", "one file or a list; `task=file` is chosen", train_files),
-    part(
-        MOST,
-        "task.train_size",
-        "−1: all. Taken from all over the file, the same ones for every seed",
-        train_files,
-    ),
-    part(
-        HELD_OUT,
-        "task.held_out",
-        "one file or a list; nothing is evaluated where it is unset and verl's default file is not there",
-        val_files,
-    ),
-    part("data.val_max_samples", "task.held_out_size", "−1: all", val_files),
-    part(
-        PLAYED,
-        "task.held_out_size",
-        "of verl-agent's environments; elsewhere held-out tasks share the engine's slots",
-        val_files,
-    ),
-    part(
-        BATCH, "rollout.prompts", "prompts a step. Where an epoch ends within a step, the next begins", batch
-    ),
-    part(
-        ROUND,
-        "rollout.prompts",
-        "prompts a step, if groups are not filtered; if they are, a round draws `train_batch_size`",
-        batch,
-    ),
-    part("data.max_prompt_length", "task.max_prompt_tokens", "", long_prompts),
-    part(SKIP, "task.long_prompts", "`skip` if true, else as `truncation` says", long_prompts),
-    part(CUT, "task.long_prompts", "`error`, or cut as in verl: `left`, `right`, `middle`", long_prompts),
-    part(START, "task.max_prompt_tokens", "Search-R1: longer ones are cut from the left", long_prompts),
-    part(IMAGES, "task.params.images", "the column of the images that `<image>` stands for", images),
-    *(part(key, (), "models here read text and images: an error if it is set", moving) for key in MOVING),
-    part(
-        "data.max_response_length",
-        ("rollout.max_tokens", "model.context"),
-        "see `actor_rollout_ref.rollout.response_length`",
-    ),
-    part("data.shuffle", "task.order", "`shuffled` or `as_listed`", order),
-    part("data.shuffle_train_dataloader", "task.order", "Search-R1's name of it", order),
-    part(COUNTED, "task.train_size", "Search-R1: null: all", train_files),
-    part(JUDGED, "task.held_out_size", "Search-R1: null: all", val_files),
-    part(
-        CLASS_FILE,
-        ("task.name", "task.params"),
-        "`dataset_class`: your `RLHFDataset` makes the rows",
-        train_files,
-    ),
-    part(CLASS_NAME, "task.params", "the class in that file", train_files),
-    same("data.seed", "run.seed", "where it is set; every random choice follows from it", unset="ours"),
-    part(f"{TEMPLATE}*", "rollout.template", "arguments of the chat template by name", template),
-]

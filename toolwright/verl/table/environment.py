@@ -7,9 +7,8 @@ import os
 from dataclasses import dataclass
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, part
 from toolwright.verl.table.data import WORLD, makes_tasks
-from toolwright.verl.table.rollout import TURNS, samples
+from toolwright.verl.table.rollout import TURNS
 from toolwright.verl.translation import Translation
 
 SOKOBAN = "env.sokoban."
@@ -150,30 +149,3 @@ def penalty(verl: VerlConfig, to: Translation) -> None:
     elif verl[WORLD] == "search" and verl[PENALISED]:
         words = f"{verl.as_typed(PENALISED)}, {verl.as_typed(PENALTY)}"
         to.near(f"{words}: a turn that neither searches nor answers costs nothing")
-
-
-ROWS: list[KeyRow] = [
-    part(
-        WORLD,
-        ("task.name", "rollout.agent"),
-        "with `--fit`: `Sokoban` → `sokoban`, `Webshop` → `shop`, `alfworld/AlfredTWEnv` → `alfworld`, "
-        "`gym_cards/…` → `gymnasium`; `search` → the search agent",
-        world,
-    ),
-    part(
-        TURNS,
-        ("rollout.max_turns", "model.context"),
-        "turns of an attempt; the context holds all of them",
-        world,
-    ),
-    part(SEED, "run.seed", "every random choice follows from it", world),
-    part(HISTORY, (), "with `--fit`: all turns of an attempt stay in view", world),
-    part("env.rollout.n", "rollout.samples", "attempts at each task; −1: 1", samples),
-    part(HELD_OUT, "task.params", "`rooms`: `eval_in_distribution` → `seen`, else `unseen`", world),
-    part(f"{SOKOBAN}dim_room", "task.params", "`size`: without the walls around", world),
-    part(f"{SOKOBAN}num_boxes", "task.params", "`boxes`", world),
-    part(f"{SOKOBAN}search_depth", "task.params", "`pulls`", world),
-    part(f"{SOKOBAN}mode", "task.params", "`images`, where `rgb_array`; else text", world),
-    part(PENALISED, "task.params", "`invalid_penalty`, with an environment", penalty),
-    part(PENALTY, "task.params", "`invalid_penalty`: what an action that is none costs", penalty),
-]

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, part, same
 from toolwright.verl.translation import Translation
 
 MODEL = "actor_rollout_ref.model."
 PATH = f"{MODEL}path"
-RECOMPUTED = f"{MODEL}enable_gradient_checkpointing"
 RANK, ALPHA = f"{MODEL}lora_rank", f"{MODEL}lora_alpha"
 TARGETS, ADAPTER = f"{MODEL}target_modules", f"{MODEL}lora_adapter_path"
 DTYPES = {"bfloat16": "bfloat16", "bf16": "bfloat16", "float32": "float32", "fp32": "float32"}
@@ -137,45 +135,3 @@ def adapter(verl: VerlConfig, to: Translation) -> None:
         to.set("model.lora.rank", int(verl[RANK]), RANK)
         to.set("model.lora.alpha", float(verl[ALPHA]), ALPHA)
         to.set("model.lora.targets", verl[TARGETS], TARGETS)
-
-
-ROWS: list[KeyRow] = [
-    part(PATH, "model.path", "a Hugging Face folder, or `owner/name` of the hub", path),
-    part(FREEZE, "model.config", "a vision model's eyes stay as they are; false: they learn too", frozen),
-    part(
-        TRAINED,
-        "model.dtype",
-        "precision of matrix products; weights stay in float32. Unset on a CPU: `float32`",
-        precision,
-    ),
-    part(MEGATRON, "model.dtype", "the same, of Megatron", precision),
-    part(SAMPLED, "model.dtype", "the engine has the learner's precision", precision),
-    part(
-        f"{OVERRIDES}.*",
-        "model.config",
-        "settings of config.json by name; dropout only 0",
-        overrides,
-    ),
-    part(
-        f"{MODEL}mtp.enable", (), "with `--fit`, where heads are detached: the policy learns the same", heads
-    ),
-    part(f"{LORA}rank", "model.lora.rank", "Megatron's adapter, above 0", adapter),
-    part(f"{LORA}alpha", "model.lora.alpha", "where Megatron's adapter is learned", adapter),
-    part(
-        f"{LORA}target_modules",
-        "model.lora.targets",
-        "`linear_qkv` → `q_proj`, `k_proj`, `v_proj`; its four → `all-linear`",
-        adapter,
-    ),
-    same(
-        RECOMPUTED,
-        "model.gradient_checkpointing",
-        "layers are computed again on the way back; unset: `auto`, since it changes nothing that is learned",
-        convert=bool,
-        unset="ours",
-    ),
-    part(RANK, "model.lora.rank", "above 0, an adapter of this rank is learned", adapter),
-    part(ALPHA, "model.lora.alpha", "where an adapter is learned", adapter),
-    part(TARGETS, "model.lora.targets", "where an adapter is learned", adapter),
-    part(ADAPTER, "model.lora.path", "an adapter folder of peft's to go on from", adapter),
-]

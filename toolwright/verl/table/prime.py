@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, part
 from toolwright.verl.translation import Translation
 
 MARK = "reward_model.prime_granularity"  # which only the recipe's configuration has
@@ -59,15 +58,3 @@ def groups(verl: VerlConfig, to: Translation) -> None:
     )
     if verl[WHOLE]:
         to.near("a group with an answer that ran out of tokens stays", WHOLE)
-
-
-ROWS: list[KeyRow] = [
-    *(part(key, ours, "PRIME", settings) for key, ours in SAME.items()),
-    part(FILTERED, f"{SELECTION}dynamic_sampling", "PRIME", settings),
-    part(OVERSAMPLED, f"{SELECTION}max_rounds", "PRIME: rounded up", settings),
-    *(
-        part(key, (), "PRIME, with `--fit`: neither all right nor all wrong", settings)
-        for key in (LOWEST, HIGHEST)
-    ),
-    part(WHOLE, (), "PRIME, with `--fit`: such groups stay", settings),
-]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, part
 from toolwright.verl.table.data import makes_tasks, of_search_r1
 from toolwright.verl.table.prime import is_prime
 from toolwright.verl.translation import Translation
@@ -119,51 +118,3 @@ def longest(verl: VerlConfig, to: Translation) -> None:
         key = f"{block}.max_resp_len"
         if verl[key] is not None and verl[key] != verl[RESPONSE]:
             to.refuse(f"the overlong penalty ends at the limit, {verl.as_typed(RESPONSE)}", key)
-
-
-ROWS: list[KeyRow] = [
-    *(
-        part(
-            f"{block}.path",
-            ("reward.function", "reward.params"),
-            "`path:name`; unset: by each task's `data_source`, `strict` as in verl",
-            function,
-        )
-        for block in FUNCTIONS
-    ),
-    *(part(f"{block}.name", "reward.function", "unset: `compute_score`", function) for block in FUNCTIONS),
-    *(
-        part(f"{block}.reward_kwargs.*", "reward.params", "arguments of the function by name", function)
-        for block in FUNCTIONS
-    ),
-    *(
-        part(f"{block}.enable", "reward.function", "true → `reward_model`: the model's number alone", model)
-        for block in MODELS
-    ),
-    *(part(key, f"{MODEL}.path", "", model) for key in MODELS.values()),
-    part("reward_model.max_length", (f"{MODEL}.max_tokens", f"{MODEL}.cut"), "the end is cut off", model),
-    *(
-        part(f"{block}.rollout.{name}", f"{MODEL}.max_tokens", "prompt and response together", model)
-        for block in MODELS
-        for name in ("prompt_length", "response_length")
-    ),
-    *(part(key, f"reward.params.search_r1.{ours}", "Search-R1", function) for key, ours in FORMED.items()),
-    *(
-        row
-        for block in OVERLONG
-        for row in (
-            part(f"{block}.enable", "reward.overlong_buffer", "false → 0", overlong),
-            part(
-                f"{block}.len",
-                "reward.overlong_buffer",
-                "÷ the response length: a part of the limit",
-                overlong,
-            ),
-            part(f"{block}.penalty_factor", "reward.overlong_penalty", "", overlong),
-        )
-    ),
-    *(
-        part(f"{block}.max_resp_len", (), "the response length, or an error", longest)
-        for block in ("reward_model.reward_kwargs", "reward.reward_kwargs")
-    ),
-]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from toolwright.verl.config import VerlConfig, missing_for
-from toolwright.verl.row import KeyRow, part, same
-from toolwright.verl.table.data import IMAGES, SEARCH_R1_N, attempts, makes_tasks, samples_key
+from toolwright.verl.table.data import IMAGES, attempts, makes_tasks, samples_key
 from toolwright.verl.table.tools import shares_a_response
 from toolwright.verl.translation import Translation
 
@@ -61,6 +60,7 @@ def of_vllm(verl: VerlConfig, to: Translation) -> None:
 def sampling(verl: VerlConfig, to: Translation) -> None:
     temperature = verl[f"{ROLLOUT}temperature"] if verl[GREEDY] else 0.0
     to.set("rollout.temperature", float(temperature), f"{ROLLOUT}temperature", GREEDY)
+    to.set("rollout.top_p", float(verl[f"{ROLLOUT}top_p"]), f"{ROLLOUT}top_p")
     to.set("rollout.top_k", _limit(verl[TOP_K]), TOP_K)
 
 
@@ -101,39 +101,3 @@ def samples(verl: VerlConfig, to: Translation) -> None:
 
 def _limit(top_k: int) -> int:
     return max(int(top_k), 0)
-
-
-ROWS: list[KeyRow] = [
-    part(
-        NAME,
-        "engine.name",
-        "`vllm`, `sglang` where Toolwright and this machine have them, else an error, or `native` with "
-        "`--fit`; `hf` and unset → `native`",
-        engine,
-    ),
-    part(f"{ROLLOUT}n", "rollout.samples", "attempts at each prompt", samples),
-    part(SEARCH_R1_N, "rollout.samples", "Search-R1's name of it", samples),
-    part(f"{ROLLOUT}temperature", "rollout.temperature", "", sampling),
-    part(GREEDY, "rollout.temperature", "false → 0, from which nothing can be learned: an error", sampling),
-    part(TOP_K, "rollout.top_k", "−1 → 0: no limit", sampling),
-    same(f"{ROLLOUT}top_p", "rollout.top_p", convert=float),
-    part(PROMPT, "model.context", "prompt + response", lengths),
-    part(
-        RESPONSE,
-        ("rollout.max_tokens", "rollout.call_params", "model.context"),
-        "with tools, of all turns and tool results together: `response_tokens`",
-        lengths,
-    ),
-    part(TURN, "rollout.max_tokens", "where it is set: of a turn, beside `response_length`", lengths),
-    part(LONGEST, "model.context", "where it is shorter than prompt + response", lengths),
-    part(f"{JUDGED}temperature", "eval.temperature", "", evaluation),
-    part(f"{JUDGED}do_sample", "eval.temperature", "set to false → 0; unset: by `temperature`", evaluation),
-    part(f"{JUDGED}n", "eval.samples", "", evaluation),
-    part(HEAT, "eval.temperature", "DeepScaleR's name of it", evaluation),
-    part(COUNT, "eval.samples", "DeepScaleR's name of it", evaluation),
-    part(f"{JUDGED}top_p", "eval.sampling", "`top_p`, where attempts are sampled", evaluation),
-    part(f"{JUDGED}top_k", "eval.sampling", "`top_k`, where attempts are sampled; −1 → 0", evaluation),
-    same(f"{ROLLOUT}max_num_seqs", "engine.slots", "where it is set", unset="ours"),
-    part(MEMORY, "engine.params", "`vllm`; the native engine takes what its sequences need", of_vllm),
-    part(SPLIT, "engine.tensor_parallel_size", "`vllm`; the native engine has one device", of_vllm),
-]

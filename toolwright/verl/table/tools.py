@@ -13,7 +13,6 @@ from toolwright.failures import UserError
 from toolwright.tasks.interaction import read_interactions
 from toolwright.tools.settings import settings_of
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, part
 from toolwright.verl.table.data import WORLD, makes_tasks, of_search_r1
 from toolwright.verl.translation import Translation
 
@@ -224,55 +223,3 @@ def _file(verl: VerlConfig, to: Translation, key: str) -> None:
     if not verl.lacks(path):
         settings_of({"tool_config_path": path})
     to.set("tool_config_path", path, key)
-
-
-WITH_TOOLS = "where `tool_config.enabled` and no search"
-WITH_FILE = "where `multi_turn.enable`"
-
-ROWS: list[KeyRow] = [
-    part(SEARCH, "rollout.agent", f"`{SEARCHER}`, with the search tool; goes before tools", agent),
-    part(SEARCH_URL, "tools.search.url", "where `enable_search`", search),
-    part(SEARCH_TOPK, "tools.search.topk", "where `enable_search`", search),
-    part(URL, "tools.search.url", "Search-R1", search),
-    part(TOPK, "tools.search.topk", "Search-R1", search),
-    part(
-        SEARCHES,
-        ("rollout.max_turns", "rollout.stop"),
-        "Search-R1: + 1, for the turn that answers; with `--fit`: a turn that does neither ends the attempt",
-        search,
-    ),
-    part("do_search", "rollout.agent", "Search-R1: false → a single turn", agent),
-    part("data.max_obs_length", "rollout.tool_tokens", "Search-R1", search),
-    part(MASKED, (), "Search-R1: true; false with `--fit`: results are never learned from", unmasked),
-    part(LOOKED_UP, "tools.search.url", "with `env_name=search`", search),
-    part("env.search.topk", "tools.search.topk", "with `env_name=search`", search),
-    part(TURNS, "rollout.max_turns", "where `enable_search`", search),
-    part(SEEN, "rollout.tool_tokens", "where `enable_search`", search),
-    part(f"{TOOL}enabled", ("rollout.agent", "rollout.call_format"), f"`{AGENT}` and `tags`", agent),
-    *(part(f"{TOOL}{name}", ours, WITH_TOOLS, code) for name, ours in PYTHON.items()),
-    part(f"{TOOL}max_tool_turns", "rollout.max_turns", f"+ 1, for the turn that answers; {WITH_TOOLS}", code),
-    part(f"{MULTI}enable", "rollout.agent", f"`{AGENT}`", agent),
-    part(LOOP, "rollout.agent", f"`single_turn_agent` → `single_turn`, `tool_agent` → `{AGENT}`", agent),
-    part(
-        USERS,
-        ("rollout.agent", "task.params"),
-        f"`{TALKER}`: a simulated user answers; {WITH_FILE}",
-        interaction,
-    ),
-    part(LOOPS, "rollout.agent", "a file that names verl's own loops; your own is an error", agent),
-    part(f"{MULTI}tool_config_path", "tool_config_path", WITH_FILE, from_file),
-    part("data.tool_config_path", "tool_config_path", WITH_FILE, from_file),
-    part(f"{MULTI}max_assistant_turns", "rollout.max_turns", WITH_FILE, from_file),
-    part(f"{MULTI}max_turns", "rollout.max_turns", f"its older name; {WITH_FILE}", from_file),
-    part(
-        ANSWERED, "rollout.max_turns", f"+ 1: a user's turn is an answer of the tools; {WITH_FILE}", from_file
-    ),
-    part(
-        f"{MULTI}max_tool_response_length",
-        ("rollout.call_params", "rollout.tool_tokens"),
-        f"`result_characters`: head and tail of a longer answer stay; {WITH_FILE}",
-        from_file,
-    ),
-    part(f"{MULTI}format", "rollout.call_format", f"{', '.join(FORMATS)}; {WITH_FILE}", from_file),
-    part(f"{MULTI}max_parallel_calls", "rollout.max_calls", f"run at the same time; {WITH_FILE}", from_file),
-]

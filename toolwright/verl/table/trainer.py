@@ -7,7 +7,6 @@ from typing import Any
 
 from toolwright.config.names import Registered
 from toolwright.verl.config import VerlConfig
-from toolwright.verl.row import KeyRow, part, same
 from toolwright.verl.table import data
 from toolwright.verl.table.data import (
     AHEAD,
@@ -180,61 +179,3 @@ def loggers(verl: VerlConfig, to: Translation) -> None:
     to.set("trackers", trackers, LOGGER, PROJECT, EXPERIMENT)
     if others := [name for name in names if name not in known and name not in ("console", "file")]:
         to.note(f"{LOGGER}: there is no tracker {', '.join(others)}; see the run's metrics.jsonl")
-
-
-ROWS: list[KeyRow] = [
-    part(
-        data.EPOCHS,
-        "train.steps",
-        "× (rows of the training files ÷ `train_batch_size`, rounded down); rows with long prompts count",
-        length,
-    ),
-    part(data.STEPS, "train.steps", "where it is set", length),
-    part(
-        GPUS,
-        "model.device",
-        "× `nnodes`: more than there are is an error; `--fit` takes what there is, with a smaller batch",
-        machine,
-    ),
-    part(NODES, "model.device", "see `n_gpus_per_node`", machine),
-    part(DEVICE, "model.device", "`cuda` or `cpu`; `npu` with `--fit`: the device that is here", machine),
-    part(
-        SAMPLERS,
-        "runtime.placement.rollout.workers",
-        "× `rollout.nnodes`: engines of one-step-off and fully asynchronous runs",
-        apart,
-    ),
-    part(SAMPLER_NODES, "runtime.placement.rollout.workers", "see `rollout.n_gpus_per_node`", apart),
-    part(SAMPLED, "train.steps", "÷ prompts a step", length),
-    part(AHEAD, "rollout.prompts", "× `ppo_mini_batch_size`, in fully asynchronous runs", data.batch),
-    part("rollout.total_epochs", "train.steps", "`total_rollout_steps` decides", length),
-    part("rollout.n", "rollout.samples", "`actor_rollout_ref.rollout.n` decides", length),
-    part(ROUNDS, "eval.every", "of fully asynchronous runs", judging),
-    part(FOLDER, ("run.dir", "run.name"), "its folder and its last part", folder),
-    part(PROJECT, "run.dir", "by way of `default_local_dir`", folder),
-    part(EXPERIMENT, "run.name", "by way of `default_local_dir`", folder),
-    part(
-        RESUME,
-        "run.resume",
-        "`auto`: where the folder is a run; `disable`: another name where it is there; `resume_path`",
-        folder,
-    ),
-    part(RESUME_FROM, ("run.dir", "run.name"), "a run folder of Toolwright", folder),
-    part(
-        SAVE_EVERY,
-        ("checkpoint.every", "checkpoint.minutes"),
-        "−1 → 0: at the end; none by time",
-        saving,
-    ),
-    part(KEEP, "checkpoint.keep", "unset: all", saving),
-    part(EVAL_EVERY, "eval.every", "−1 → 0: after the last step, and before the first", judging),
-    part(FIRST, "eval.at_start", "false with `test_freq=-1`: no evaluation at all", judging),
-    part("trainer.val_only", (), "true: `toolwright eval` instead of `train`", evaluated_only),
-    same("trainer.critic_warmup", "update.critic_warmup"),
-    part(
-        LOGGER,
-        "trackers",
-        "where it is set, with `project_name` and `experiment_name`; every run keeps `metrics.jsonl`",
-        loggers,
-    ),
-]
