@@ -58,9 +58,10 @@ def in_verls_words(values: Mapping[str, Any], *, fit: bool) -> VerlLine:
         return VerlLine(dict(values))
     found = family.table.translate(_resolved(values), command="train", fit=fit)
     line = VerlLine({}, family.name, translation=found)
-    for key, value, typed in found.settings:
-        if typed:
-            line.typed[key] = found.origin(TranslatedSetting(key, value, typed))
+    for setting in found.settings:
+        key, value, sources = setting
+        if sources:
+            line.typed[key] = found.origin(setting)
         if key.startswith(OURS):
             line.settings.append(TranslatedSetting(key.removeprefix(OURS), value, (key,)))
         else:

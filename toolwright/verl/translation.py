@@ -1,4 +1,4 @@
-"""What became of a command line of verl's, or of a relative's: our keys, and a line for each of the rest."""
+"""The translation of a command line of verl, of TRL or of a fork: our keys, and a line for each other key."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _reference(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
 
 
 def _mean(values: Mapping[str, Any], result: Translation) -> Iterator[str]:
-    """What losses are averaged over. RLinf averages each micro-batch, unless all tokens count alike."""
+    """The mean over losses. RLinf averages each micro-batch, unless all tokens count alike."""
     scales, mean = "algorithm.loss_scales", "algorithm.loss_agg_func"
     alike = "algorithm.use_valid_token_scale"
     size, packed = "algorithm.training_batch_size_per_gpu", "runner.enable_dynamic_batch_size"

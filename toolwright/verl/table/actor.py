@@ -24,7 +24,7 @@ ARGUMENTS = {
 
 
 def _loss(verl: VerlConfig) -> tuple[str, str]:
-    """Which key says what the loss is, and its name here."""
+    """The key that names the loss, and the loss's name here."""
     if plain_gradient(verl):
         return verl.first(f"{CORRECTION}loss_type", PLAIN), "reinforce"
     key = verl.first(LOSS, LOSS_HERE)
@@ -32,7 +32,7 @@ def _loss(verl: VerlConfig) -> tuple[str, str]:
 
 
 def _elsewhere(key: str) -> str:
-    """Where another release of verl's has the key: in `policy_loss`, or beside it."""
+    """The same key in another release of verl: inside `policy_loss`, or beside it."""
     inside = f"{ACTOR}policy_loss."
     return key.replace(inside, ACTOR) if key.startswith(inside) else key.replace(ACTOR, inside)
 

@@ -314,14 +314,14 @@ def _band(verl: VerlConfig, text: str) -> tuple[float, float]:
 
 
 def plain_gradient(verl: VerlConfig) -> bool:
-    """Whether verl leaves PPO's clip out: `reinforce`, or its name in 0.6, in bypass mode."""
+    """Return True if verl leaves PPO's clip out: `reinforce`, or its name in 0.6, in bypass mode."""
     return any(verl[key] for key in BYPASS) and (
         verl[f"{CORRECTION}loss_type"] == "reinforce" or bool(verl[PLAIN])
     )
 
 
 def _native(verl: VerlConfig) -> bool:
-    """Whether the native engine samples, whose log-probabilities are the learner's: every ratio is 1."""
+    """Return True if the native engine samples. Its log-probabilities are the learner's: every ratio is 1."""
     engine = verl["actor_rollout_ref.rollout.name"]
     return engine in (None, "hf") or (verl.fit and engine not in verl.machine.engines)
 

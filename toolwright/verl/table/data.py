@@ -37,12 +37,12 @@ def training_tasks(verl: VerlConfig) -> int | None:
 
 
 def makes_tasks(verl: VerlConfig) -> bool:
-    """Whether an environment of verl-agent's makes the tasks; its search reads questions from the files."""
+    """Return True if an environment of verl-agent makes the tasks. Its search reads them from the files."""
     return verl[WORLD] not in (None, "search")
 
 
 def batch_key(verl: VerlConfig) -> str:
-    """Which key says how many prompts a step has: verl samples `gen_batch_size` of them if it is set. With
+    """The key that says how many prompts a step has: verl samples `gen_batch_size` of them if it is set. With
     groups filtered, those are drawn until there are `train_batch_size`."""
     if verl[ROUND] is not None and not verl[FILTER] and not fully_async(verl) and not fetches(verl):
         return ROUND
@@ -50,7 +50,8 @@ def batch_key(verl: VerlConfig) -> str:
 
 
 def fetches(verl: VerlConfig) -> bool:
-    """Whether `gen_batch_size` is but how many prompts are fetched at a time, as in verl's newest trainer."""
+    """Return True if `gen_batch_size` only says how many prompts are fetched at a time, as in verl's newest
+    trainer."""
     asked = verl.is_set("trainer.use_v1") and bool(verl["trainer.use_v1"])
     return asked or any(key.startswith("trainer.v1.") for key in verl.overrides)
 
@@ -126,7 +127,7 @@ def counts_attempts(verl: VerlConfig) -> bool:
 
 
 def resamples(verl: VerlConfig) -> bool:
-    """Whether rStar2 chooses among a group's attempts."""
+    """Return True if rStar2 chooses among a group's attempts."""
     return bool(verl[RESAMPLED]) and int(verl[KEPT]) > 0
 
 
@@ -137,7 +138,7 @@ def samples_key(verl: VerlConfig) -> str:
 
 
 def steps(verl: VerlConfig) -> int | None:
-    """As set, or the whole batches of an epoch × epochs. verl drops what is left over at an epoch's end.
+    """The number of steps: as set, or the whole batches of an epoch × epochs: verl drops an epoch's rest.
 
     None where that takes rows of a file that may be missing and is, and where nothing is learned.
     """
@@ -190,7 +191,7 @@ def batch(verl: VerlConfig, to: Translation) -> None:
 
 
 def _parts(verl: VerlConfig, to: Translation, asked: int, key: str) -> None:
-    """What there is to say about how a step divides into minibatches."""
+    """Say where a step does not divide into minibatches as it does in verl."""
     part = verl.number(MINI_BATCH)
     if counts_turns(verl):
         to.near(

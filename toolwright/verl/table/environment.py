@@ -22,7 +22,7 @@ TAGS = {"RAGEN": "answer"}
 
 @dataclass(frozen=True)
 class PlayedWorld:
-    """What plays an environment of verl-agent's here, and how it differs."""
+    """The task that stands for an environment of verl-agent, and how it differs."""
 
     task: str
     differs: str

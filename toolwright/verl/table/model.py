@@ -60,7 +60,7 @@ def frozen(verl: VerlConfig, to: Translation) -> None:
 
 
 def looks_local(name: str) -> bool:
-    """Whether this is a folder rather than `owner/name` of the hub."""
+    """Return True if this is a folder rather than `owner/name` of the hub."""
     return name.startswith(("/", "~", ".")) or name.count("/") != 1 or Path(name).exists()
 
 

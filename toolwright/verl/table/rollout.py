@@ -39,7 +39,7 @@ def engine(verl: VerlConfig, to: Translation) -> None:
 
 
 def of_vllm(verl: VerlConfig, to: Translation) -> None:
-    """What only vLLM's engine has, where it is the one that is used."""
+    """Settings of the vLLM engine alone. They are noted if another engine is used."""
     name = ENGINES.get(verl[NAME], verl[NAME])
     if name != "vllm" or name not in verl.machine.engines:
         for key, instead in (

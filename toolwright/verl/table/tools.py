@@ -95,7 +95,7 @@ def several_turns(verl: VerlConfig) -> bool:
 
 
 def shares_a_response(verl: VerlConfig) -> bool:
-    """Whether turns and tool results share the response length. It is that of a turn in Search-R1."""
+    """Return True if turns and tool results share the response length. In Search-R1 each turn has it."""
     return several_turns(verl) and not searches_as_search_r1(verl) and verl[WORLD] is None
 
 
